@@ -12,6 +12,7 @@ pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
 pub mod copy_and_forward;
+pub mod daemon;
 pub mod divert;
 pub mod ebsn;
 mod fifo;

@@ -6,6 +6,7 @@ use holdover_filter::Chain;
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
 use crate::copy_and_forward::{CopyAndForward, CopyAndForwardConfig};
+use crate::daemon::{DaemonConfig, GatewayDaemon};
 use crate::ebsn::{Ebsn, EbsnConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
@@ -18,6 +19,8 @@ use holdover_srp::{Srp, SrpConfig};
 /// for the mobile host, of which there is one at most.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
+    /// See [`crate::daemon`].
+    pub daemon: Option<DaemonConfig>,
     /// See [`crate::supervisor`].
     pub supervisor: Option<SupervisorConfig>,
     /// See [`crate::buffer_freeze`].
@@ -86,6 +89,7 @@ impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
         let Self {
+            daemon,
             supervisor,
             buffer_freeze,
             blocking_buffer,
@@ -99,6 +103,7 @@ impl Mechanisms {
         } = self;
         // Each of these withholds ACKs or answers for the mobile host.
         let answering = [
+            daemon.as_ref().map(|_| GatewayDaemon::NAME),
             supervisor.as_ref().map(|_| Supervisor::NAME),
             buffer_freeze.as_ref().map(|_| BufferFreeze::NAME),
             split.as_ref().map(|_| Split::NAME),
@@ -116,6 +121,9 @@ impl Mechanisms {
             (Some(one), None) if copy_and_forward.is_some() => {
                 return Err(ConfigError::Twice { one, other: CopyAndForward::NAME });
             }
+            _ if daemon.is_some_and(|config| config.mode.diverts()) && blocking_buffer.is_some() => {
+                return Err(ConfigError::Twice { one: GatewayDaemon::NAME, other: BlockingBuffer::NAME });
+            }
             _ if blocking_buffer.is_some() && copy_and_forward.is_some() => {
                 return Err(ConfigError::Twice { one: BlockingBuffer::NAME, other: CopyAndForward::NAME });
             }
@@ -127,6 +135,12 @@ impl Mechanisms {
             return Err(ConfigError::Terminated { mechanism: Ebsn::NAME, terminates });
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
+        if let Some(DaemonConfig { buffer, mode, .. }) = daemon
+            && mode.diverts()
+            && (buffer.mobile_bytes == 0 || buffer.total_bytes == 0 || buffer.longest == Duration::ZERO)
+        {
+            return nothing(GatewayDaemon::NAME, "it keeps nothing");
+        }
         if let Some(config) = supervisor {
             if config.held_bytes == 0 && config.buffer_bytes == 0 {
                 return nothing(Supervisor::NAME, "it neither holds back nor buffers");
@@ -192,6 +206,7 @@ impl Mechanisms {
     /// The mechanisms at work. `secret` is what they draw sequence numbers from.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
         let Self {
+            daemon,
             supervisor,
             buffer_freeze,
             blocking_buffer,
@@ -204,6 +219,9 @@ impl Mechanisms {
             srp,
         } = self;
         let mut chain = Chain::new();
+        if let Some(config) = daemon {
+            chain.push(Box::new(GatewayDaemon::new(*config)));
+        }
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
         }

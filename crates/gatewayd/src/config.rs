@@ -9,12 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
+pub use holdover_gateway::daemon::Mode;
+use holdover_gateway::daemon::Treatment;
 use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::log::Log;
 use holdover_host::scrape::MetricsTable;
 use holdover_host::time_text::{Time, between};
-use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,31 +74,6 @@ pub struct Mobiles {
     pub networks: Vec<Network>,
     /// Networks and addresses that are left alone.
     pub exclude: Vec<Network>,
-}
-
-/// What is done for mobile hosts that are away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Packets for them are kept, and released in order when they are back.
-    #[default]
-    Buffer,
-    /// Nothing: absences are counted and reported.
-    Observe,
-    /// Senders of data are shown a window of zero, and their probes are answered. Nothing is kept.
-    Freeze,
-    /// Both: packets are kept, and senders are shown a window of zero (BUFFER-FREEZE).
-    BufferFreeze,
-    /// As the paper has it (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut when ACKs stop
-    /// coming.
-    MTcp,
-}
-
-impl Mode {
-    /// Whether packets for mobile hosts that are away are kept.
-    pub const fn diverts(self) -> bool {
-        !matches!(self, Self::Observe | Self::Freeze)
-    }
 }
 
 /// Packets that wait for mobile hosts.
@@ -328,67 +304,64 @@ impl Config {
     /// It is not TOML, or has something in it that is not understood or out of bounds.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
-        if let Some(problem) = config.metrics.problem() {
-            return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
-        }
         match config.problem() {
-            Some((key, problem)) => {
-                let offset = text.find(key).unwrap_or(0);
-                Err(ConfigError::at(path, text, offset, format!("{key}: {problem}")))
-            }
+            Some((place, problem)) => Err(ConfigError::at_key(path, text, place, problem)),
             None => Ok(config),
         }
     }
 
-    /// A key whose value is out of bounds, and what is accepted.
-    fn problem(&self) -> Option<(&'static str, String)> {
+    /// A section and its key whose value is out of bounds, and what is accepted.
+    fn problem(&self) -> Option<((&'static str, &'static str), String)> {
         /// The longest packet of a TUN device: less could not hold one.
         const LEAST: u64 = 65_536;
+        const NUMBER: &str = "a number from 1 to 1000000 is expected";
+        let at = |section, key, problem: &str| Some(((section, key), format!("{key}: {problem}")));
+        if let Some(problem) = self.metrics.problem() {
+            return Some((("[metrics]", "listen"), problem));
+        }
         let Self { buffer, presence, .. } = self;
         if buffer.mobile_bytes < LEAST {
-            return Some(("mobile_bytes", format!("at least {LEAST} are needed, for one packet of the kernel's")));
+            return at(
+                "[buffer]",
+                "mobile_bytes",
+                &format!("at least {LEAST} are needed, for one packet of the kernel's"),
+            );
         }
         if buffer.total_bytes < buffer.mobile_bytes {
-            return Some(("total_bytes", format!("less than mobile_bytes ({})", buffer.mobile_bytes)));
+            return at("[buffer]", "total_bytes", &format!("less than mobile_bytes ({})", buffer.mobile_bytes));
         }
         if !(1..=1_000_000).contains(&buffer.most_mobiles) {
-            return Some(("most_mobiles", "a number from 1 to 1000000 is expected".to_owned()));
+            return at("[buffer]", "most_mobiles", NUMBER);
         }
         if !(1..=1_000_000).contains(&self.hold_back.most_connections) {
-            return Some(("most_connections", "a number from 1 to 1000000 is expected".to_owned()));
+            return at("[hold_back]", "most_connections", NUMBER);
         }
         if !(1..=1_000_000).contains(&self.hold_back.most_detailed) {
-            return Some(("most_detailed", "a number from 1 to 1000000 is expected".to_owned()));
+            return at("[hold_back]", "most_detailed", NUMBER);
         }
         if !(1..=100).contains(&presence.probes) {
-            return Some(("probes", "a number from 1 to 100 is expected".to_owned()));
+            return at("[presence]", "probes", "a number from 1 to 100 is expected");
         }
         if !buffer.directory.is_absolute() {
-            return Some(("directory", "an absolute path is expected, such as \"/run/holdover/gateway\"".to_owned()));
+            return at("[buffer]", "directory", "an absolute path is expected, such as \"/run/holdover/gateway\"");
         }
         if self.registration.listen.is_some() && self.registration.hosts.is_empty() {
-            return Some((
-                "[registration]",
-                "nobody could be heard: [[registration.hosts]] names mobile hosts".to_owned(),
-            ));
+            return at("[registration]", "listen", "nobody could be heard: [[registration.hosts]] names mobile hosts");
         }
         let HandoffTable { listen, key_file, peers } = &self.handoff;
         let given = [listen.is_some(), key_file.is_some(), !peers.is_empty()];
         if given.contains(&true) && given.contains(&false) {
-            return Some(("[handoff]", "listen, key_file and peers are needed, or none of them".to_owned()));
+            return at("[handoff]", "listen", "key_file and peers are needed too, or none of the three");
         }
         if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
-            return Some((
-                "[handoff]",
-                "listen: the address by which the others know this gateway is expected".to_owned(),
-            ));
+            return at("[handoff]", "listen", "the address by which the others know this gateway is expected");
         }
         if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
             let problem = "an address of this host only is expected, such as \"127.0.0.1:9788\", as the token is sent in the clear";
-            return Some(("[webhook]", problem.to_owned()));
+            return at("[webhook]", "listen", problem);
         }
         if self.webhook.listen.is_some() != self.webhook.token_file.is_some() {
-            return Some(("[webhook]", "listen and token_file are needed, or neither".to_owned()));
+            return at("[webhook]", "listen", "listen and token_file are needed, or neither");
         }
         None
     }
@@ -412,15 +385,15 @@ impl Config {
         }
     }
 
-    /// What is held back with [`Mode::Buffer`]; `None` for nothing. Cuts are not foreseen, so that no ACKs are stalled before them.
-    pub fn wake(&self) -> Option<WakeConfig> {
-        self.hold_back.enabled.then(|| WakeConfig { ack_stall: None, ..WakeConfig::all() })
-    }
-
     /// What is done for a mobile host.
     pub fn mode_of(&self, mobile: IpAddr) -> Mode {
         let fitting = self.mobiles.modes.iter().filter(|(network, _)| network.contains(mobile));
         fitting.max_by_key(|(network, _)| network.mapped().1).map_or(self.mobiles.mode, |(_, &mode)| mode)
+    }
+
+    /// What is done for the TCP connections of mobile hosts with a mode.
+    pub(crate) fn treatment(&self, mode: Mode) -> Treatment {
+        mode.treatment(self.hold_back.enabled)
     }
 
     /// Networks whose mobile hosts are treated otherwise than the rest, and how.
@@ -435,12 +408,7 @@ impl Config {
 
     /// Whether TCP connections are followed at all.
     pub fn follows_connections(&self) -> bool {
-        let follows = |mode| match mode {
-            Mode::Observe => false,
-            Mode::Buffer => self.hold_back.enabled,
-            Mode::Freeze | Mode::BufferFreeze | Mode::MTcp => true,
-        };
-        self.modes().any(follows)
+        self.modes().any(|mode| self.treatment(mode) != Treatment::Nothing)
     }
 
     /// What is done for which mobile hosts, as a text that is another for another choice.
@@ -473,130 +441,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use holdover_base::BitRate;
-
-    use super::*;
-
-    fn parse(text: &str) -> Result<Config, String> {
-        Config::parse(Path::new("gateway.toml"), text).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn what_is_printed_is_read_again_and_an_empty_file_is_the_default() {
-        assert_eq!(parse(""), Ok(Config::default()));
-        let text = "[mobiles]\ninterface = \"wlan0\"\nmode = \"observe\"\nnetworks = [\"10.0.1.0/24\", \"fd00::/64\"]\n\
-                    [buffer]\nrate = \"8 Mbit/s\"\nlongest = \"30 s\"\n[presence]\nsilence_after = \"300 ms\"\n";
-        let config = parse(text).unwrap();
-        assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
-        assert_eq!(config.diverter().rate, Some(BitRate::from_mbps(8)));
-        assert!(!config.diverter().diverts);
-        assert_eq!(parse("[buffer]\nrate = \"unlimited\"").unwrap().diverter().rate, None);
-    }
-
-    #[test]
-    fn what_is_not_understood_is_refused_with_its_place() {
-        for (text, wanted) in [
-            (
-                "[mobiles]\nmode = \"choke\"\n",
-                "gateway.toml:2:8: mode: unknown variant `choke`, expected one of `buffer`, `observe`, `freeze`, `buffer-freeze`, `m-tcp`",
-            ),
-            ("[mobile]\n", "gateway.toml:1:2: unknown field `mobile`"),
-            ("[mobiles]\nnetworks = [\"10.0.0.0/40\"]\n", "\"10.0.0.0/40\" is not a network such as"),
-            ("[buffer]\nmobile_bytes = 100\n", "gateway.toml:2:1: mobile_bytes: at least 65536 are needed"),
-            ("[buffer]\ntotal_bytes = 70000\n", "gateway.toml:2:1: total_bytes: less than mobile_bytes (4000000)"),
-            ("[buffer]\nrate = \"fast\"\n", "\"fast\" is not a rate such as"),
-            ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
-            ("[buffer]\ndirectory = \"packets\"\n", "directory: an absolute path is expected"),
-            ("[hold_back]\nmost_connections = 0\n", "most_connections: a number from 1 to 1000000"),
-            ("[hold_back]\nmost_detailed = 0\n", "most_detailed: a number from 1 to 1000000"),
-            ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
-            ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
-            (
-                "[registration]\nlisten = \"10.0.1.1:4786\"\n",
-                "gateway.toml:1:1: [registration]: nobody could be heard: [[registration.hosts]]",
-            ),
-            ("[[registration.hosts]]\nkey_file = \"k\"\n", "missing field `addresses`"),
-            (
-                "[webhook]\nlisten = \"10.0.1.1:4788\"\ntoken_file = \"t\"\n",
-                "gateway.toml:1:1: [webhook]: an address of this host only",
-            ),
-            ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "[webhook]: listen and token_file are needed"),
-            ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "[handoff]: listen, key_file and peers are needed"),
-            (
-                "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
-                "[handoff]: listen: the address by which",
-            ),
-            ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
-            ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"\n", "gateway.toml:3:1: 127.0.0.1:0: port 0"),
-            (
-                "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
-                "gateway.toml:3:1: 0.0.0.0:9787 is not a loopback address",
-            ),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.contains(wanted), "{text}\n{error}");
-        }
-        assert!(parse("[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\nallow_remote = true\n").is_ok());
-    }
-
-    #[test]
-    fn the_longest_network_says_what_is_done_for_a_mobile_host() {
-        let text = "[mobiles]\nmode = \"observe\"\n[mobiles.modes]\n\"10.0.2.0/24\" = \"freeze\"\n\
-                    \"10.0.2.128/25\" = \"buffer-freeze\"\n\"fd00::/16\" = \"m-tcp\"\n";
-        let config = parse(text).unwrap();
-        assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
-        for (address, mode) in [
-            ("10.0.1.1", Mode::Observe),
-            ("10.0.2.1", Mode::Freeze),
-            ("10.0.2.129", Mode::BufferFreeze),
-            ("fd00::1", Mode::MTcp),
-        ] {
-            assert_eq!(config.mode_of(address.parse().unwrap()), mode, "{address}");
-        }
-        assert!(config.diverter().diverts && config.follows_connections() && !config.has_one_mode());
-        assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
-    }
-
-    const SECTIONS: [&str; 11] = [
-        "handoff",
-        "mobiles",
-        "buffer",
-        "presence",
-        "leases",
-        "registration",
-        "webhook",
-        "hold_back",
-        "programs",
-        "metrics",
-        "log",
-    ];
-
-    fn file(path: &str) -> String {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
-        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    }
-
-    #[test]
-    fn the_file_that_is_installed_says_what_holds_without_it() {
-        let mut config = Config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/gateway.toml")).unwrap();
-        assert_eq!(config.mobiles.interface.take().as_deref(), Some("wlan0"));
-        assert_eq!(config, Config::default());
-    }
-
-    #[test]
-    fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
-        assert_eq!(file("docs/schema/gateway.schema.json"), Config::schema());
-        let guide = file("docs/guide/gateway.md");
-        let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
-        let tables = std::iter::once(&schema).chain(schema["$defs"].as_object().unwrap().values());
-        let fields: Vec<String> = tables
-            .filter_map(|table| table.get("properties")?.as_object())
-            .flat_map(|fields| fields.keys().cloned())
-            .filter(|field| !SECTIONS.contains(&field.as_str()))
-            .collect();
-        assert!(fields.len() > 24, "{fields:?}");
-        let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
-        assert!(untold.is_empty(), "{untold:?}");
-    }
-}
+mod tests;

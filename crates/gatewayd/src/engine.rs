@@ -17,12 +17,12 @@ use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
 use holdover_flow::{Holds, LinkState, Rules};
+use holdover_gateway::daemon::{self, Controller};
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
 use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
 use crate::config::Config;
-use crate::controller::{Controller, DETAILS_AFTER};
 use crate::handoff::Handoff;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
@@ -34,7 +34,6 @@ use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken};
 use crate::watch::{News, Watch};
 pub(crate) use by_mac::ByMac;
-use holdover_mobility::wake::WakeConfig;
 
 /// The engine cannot be made, or has ceased to work.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +191,7 @@ impl Engine {
             most_mobiles: config.buffer.most_mobiles,
             most_connections: if follows { config.hold_back.most_connections } else { 1 },
             most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
-            rules: if follows { rules() } else { Rules::default() },
+            rules: if follows { daemon::rules() } else { Rules::default() },
             link: first_link(config),
             modes: &modes,
             pins: pins.as_deref(),
@@ -537,15 +536,10 @@ impl Engine {
     }
 }
 
-/// What the flow path does for all mobile hosts; each link says what is held.
-fn rules() -> Rules {
-    WakeConfig { ack_stall: None, ..WakeConfig::all() }.rules().with_details_after(DETAILS_AFTER)
-}
-
 /// The link to a mobile host that is not known yet. Where mobile hosts differ, nothing is held before its mode is known.
 fn first_link(config: &Config) -> LinkState {
     if config.has_one_mode() {
-        Controller::new(config.mobiles.mode, config.wake()).link_state()
+        Controller::new(config.treatment(config.mobiles.mode)).link_state()
     } else {
         LinkState { holds: Holds::Nothing, ..LinkState::default() }
     }

@@ -22,7 +22,6 @@
 
 pub mod config;
 pub mod control;
-mod controller;
 pub mod daemon;
 pub mod demo;
 mod engine;

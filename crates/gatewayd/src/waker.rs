@@ -12,13 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Direction, Injected};
+use holdover_filter::{Action, Connection, Injected};
 use holdover_flow::{FlowTable as _, Report};
+use holdover_gateway::daemon::{self, Controller};
 use holdover_gateway::divert::Standing;
+use holdover_gateway::freeze;
 use holdover_wire::Seq;
 
 use crate::config::Config;
-use crate::controller::{Controller, Did};
 use crate::path::KernelPath;
 
 /// What was done for TCP connections of mobile hosts that came back.
@@ -40,6 +41,21 @@ pub struct Woken {
     pub unsent: u64,
     /// TCP connections that are known, as of the last look at all of them.
     pub connections: u64,
+}
+
+impl Woken {
+    /// Something was done for half a connection.
+    fn note(&mut self, action: &Action) {
+        let counter = match (action.mechanism, action.what) {
+            (freeze::NAME, "froze") => &mut self.frozen,
+            (freeze::NAME, "reopened the window" | "thawed") => &mut self.reopened,
+            (freeze::NAME, "answered a probe") => &mut self.answered,
+            (freeze::NAME, _) => return,
+            (_, "poked") => &mut self.poked,
+            _ => &mut self.released,
+        };
+        *counter += 1;
+    }
 }
 
 /// See the [module](self).
@@ -205,7 +221,7 @@ impl Waker {
         let mut flows = path.of_mobile(mobile);
         let config = &self.config;
         let control = self.controls.entry(mobile).or_insert_with(|| {
-            let control = Controller::new(config.mode_of(mobile), config.wake());
+            let control = Controller::new(config.treatment(config.mode_of(mobile)));
             // What the programs do for mobile hosts that they meet is that of the default mode.
             if !config.has_one_mode() {
                 flows.set_link(control.link_state());
@@ -213,14 +229,12 @@ impl Waker {
             control
         });
         act(control, &mut flows);
-        while let Some(did) = control.poll_did() {
-            *match did {
-                Did::Released => &mut self.woken.released,
-                Did::Poked => &mut self.woken.poked,
-                Did::Froze => &mut self.woken.frozen,
-                Did::Reopened => &mut self.woken.reopened,
-                Did::Answered => &mut self.woken.answered,
-            } += 1;
+        while let Some(action) = control.poll_action() {
+            tracing::debug!(connection = ?action.connection, mechanism = action.mechanism, what = action.what, "done");
+            self.woken.note(&action);
+        }
+        while let Some(outcome) = control.poll_outcome() {
+            tracing::debug!(?outcome, "outcome");
         }
         let deadline = control.poll_timeout();
         self.touched.insert(mobile);
@@ -237,13 +251,10 @@ impl Waker {
     }
 }
 
-/// Whether a packet that waits for a mobile host is one that it has acknowledged: a retransmission that its sender has made because the ACK
-/// was held back. The mobile host would answer it with a report (DSACK, RFC 2883) by which the sender takes its timeout for spurious, and
-/// what was lost in the cut for under way (RFC 3708).
+/// [`daemon::is_redundant`] of a packet that waits for a mobile host, as it was kept.
 pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {
     let Some((connection, end)) = plain_data(packet) else { return false };
-    let acked = path.flow(connection).and_then(|flow| flow.half(Direction::Incoming).acked());
-    acked.is_some_and(|acked| acked.ge(end))
+    path.flow(connection).is_some_and(|flow| daemon::is_redundant(&flow, end))
 }
 
 /// The connection of a packet for a mobile host, and where its data end, if it is a TCP segment with data and without SYN, FIN or RST.

@@ -53,17 +53,27 @@ impl ConfigError {
     }
 }
 
-/// Where the line begins that sets a key of a section; or where the section begins, or the file.
+/// Where the line begins that sets a key of a section, such as `("[metrics]", "listen")`: below the section's head, or as
+/// `metrics.listen = ...`, or in the line `metrics = { ... }`; or where the section begins, or the file.
 fn key_in_section(text: &str, section: &str, key: &str) -> usize {
-    let starts = |text: &str, word: &str| text.trim_start().starts_with(word);
-    let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
-        let begins = *at;
-        *at += line.len();
-        Some((begins, line))
+    let mut at = 0;
+    let lines: Vec<(usize, &str)> = text
+        .split_inclusive('\n')
+        .map(|line| {
+            at += line.len();
+            (at - line.len(), line.trim_start())
+        })
+        .collect();
+    let sets = |line: &str, key: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('='));
+    let name = section.trim_matches(['[', ']']);
+    let head = lines.iter().position(|(_, line)| line.starts_with(section));
+    let below =
+        head.into_iter().flat_map(|head| lines[head + 1..].iter().take_while(|(_, line)| !line.starts_with('[')));
+    let found = below.clone().find(|(_, line)| sets(line, key)).or_else(|| {
+        let top = lines.iter().take_while(|(_, line)| !line.starts_with('['));
+        top.clone().find(|(_, line)| sets(line, &format!("{name}.{key}")) || sets(line, name))
     });
-    let Some((section_at, _)) = lines.find(|(_, line)| starts(line, section)) else { return 0 };
-    let key = lines.take_while(|(_, line)| !starts(line, "[")).find(|(_, line)| starts(line, key));
-    key.map_or(section_at, |(at, _)| at)
+    found.or_else(|| head.map(|head| &lines[head])).map_or(0, |&(at, _)| at)
 }
 
 /// The key whose value begins at the byte `offset`.
@@ -115,4 +125,24 @@ fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
     (before.matches('\n').count() + 1, line.chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_in_its_section_however_that_is_written() {
+        for (text, line) in [
+            ("[other]\nlisten = 1\n[metrics]\n  enabled = true\n  listen = 2\n", 5),
+            ("[metrics]\nlistens = 1\n# listen = 2\nlisten=3\n", 4),
+            ("# metrics\nmetrics.listen = 1\n", 2),
+            ("\nmetrics = { listen = 1 }\n[other]\nlisten = 2\n", 2),
+            ("[other]\nlisten = 1\n[metrics]\nenabled = true\n[metrics.more]\nlisten = 2\n", 3),
+            ("[other]\nmetrics = 1\n", 1),
+        ] {
+            let error = ConfigError::at_key(Path::new("file"), text, ("[metrics]", "listen"), "wrong".to_owned());
+            assert!(error.to_string().starts_with(&format!("file:{line}:1: wrong")), "{text}\n{error}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{Mode, OFlags, fchmod, fstat};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -124,8 +124,8 @@ impl Client {
 #[derive(Debug)]
 pub struct Ownership {
     socket: PathBuf,
-    /// Whether what is at that path is this daemon's.
-    is_bound: bool,
+    /// The file that this daemon has made there, which keeps its inode's number while this is open.
+    made: Option<OwnedFd>,
     _lock: LockFile,
 }
 
@@ -161,7 +161,7 @@ fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Owner
         sleep(PAUSE);
     }
     let listener = bind(path).map_err(failed)?;
-    ownership.is_bound = true;
+    ownership.made = Some(open_itself(path).map_err(failed)?);
     Ok((listener, ownership))
 }
 
@@ -173,6 +173,16 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(OwnedFd::from(socket).into())
+}
+
+/// A file itself, whatever it is, and not what it stands for.
+fn open_itself(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
+    let (one, other) = (fstat(one)?, fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
 /// Whether the path is free now; not if somebody listens there.
@@ -207,14 +217,15 @@ impl Ownership {
             LockError::Held { pid, .. } => ControlSocketError::AlreadyRunning { path: socket.to_owned(), pid },
             LockError::Refused { path, source } => ControlSocketError::Refused { path, source },
         })?;
-        Ok(Self { socket: socket.to_owned(), is_bound: false, _lock: lock })
+        Ok(Self { socket: socket.to_owned(), made: None, _lock: lock })
     }
 }
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        // While it is still locked: what is at this path is this daemon's.
-        if self.is_bound {
+        // Somebody may have put another socket in its place.
+        let is_own = |made: &OwnedFd| is_same_file(made, &open_itself(&self.socket)?);
+        if self.made.as_ref().is_some_and(|made| is_own(made).unwrap_or(false)) {
             let _ = fs::remove_file(&self.socket);
         }
     }
@@ -289,6 +300,18 @@ mod tests {
         fs::write(place.0.join("run/other"), "").unwrap();
         drop(running);
         assert_eq!(place.names(), ["other"]);
+    }
+
+    #[test]
+    fn a_socket_that_others_have_put_in_its_place_stays() {
+        let place = Place::new("replaced");
+        let socket = place.socket();
+        let running = listen(&socket).unwrap();
+        fs::remove_file(&socket).unwrap();
+        let _other = UnixListener::bind(&socket).unwrap();
+        drop(running);
+        assert_eq!(place.names(), ["agent.sock"]);
+        assert!(UnixStream::connect(&socket).is_ok(), "the other one listens on it");
     }
 
     #[test]

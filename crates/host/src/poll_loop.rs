@@ -4,16 +4,21 @@
 //! A daemon implements [`PollLoop`]: before each wait [`PollLoop::interests`] names the descriptors and the deadlines, and after it
 //! [`PollLoop::handle_ready`] gets the tokens of the descriptors that are ready, in the order in which they were named. [`run`] is the loop.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_default;
 use signal_hook::low_level::{pipe, unregister};
 
 use crate::clock;
@@ -143,18 +148,44 @@ fn timespec(duration: Duration) -> Timespec {
 
 /// Signals of the system as input of a poll loop: readable once one of them has come.
 ///
-/// When it is dropped, its handlers are removed. The signals do nothing from then on: `signal_hook_registry::unregister` does not bring their
-/// default action back.
+/// When it is dropped, its handlers are removed, and while no other one is for a signal, that has its default action: it ends the process.
 #[derive(Debug)]
 pub struct SignalInput {
     stream: UnixStream,
-    registered: Vec<SigId>,
+    registered: Vec<(i32, SigId)>,
+}
+
+/// The signals that were ever an input.
+static SIGNALS: Mutex<BTreeMap<i32, Heard>> = Mutex::new(BTreeMap::new());
+
+/// A signal that is an input, or was. A handler that was removed does not bring the default action back, so one of its own does.
+struct Heard {
+    inputs: usize,
+    has_default_action: Arc<AtomicBool>,
+}
+
+/// Changes the number of inputs that hear a signal.
+fn count_inputs(signal: i32, change: impl FnOnce(usize) -> usize) -> io::Result<()> {
+    let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let heard = match signals.entry(signal) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(anew) => {
+            let has_default_action = Arc::new(AtomicBool::new(false));
+            register_conditional_default(signal, Arc::clone(&has_default_action))?;
+            anew.insert(Heard { inputs: 0, has_default_action })
+        }
+    };
+    heard.inputs = change(heard.inputs);
+    heard.has_default_action.store(heard.inputs == 0, Ordering::SeqCst);
+    Ok(())
 }
 
 impl Drop for SignalInput {
     fn drop(&mut self) {
-        for id in self.registered.drain(..) {
+        for (signal, id) in self.registered.drain(..) {
             unregister(id);
+            // Only the first time can fail, when it was registered.
+            let _ = count_inputs(signal, |inputs| inputs.saturating_sub(1));
         }
     }
 }
@@ -180,7 +211,9 @@ impl SignalInput {
         let (reader, writer) = UnixStream::pair()?;
         let mut input = Self::from_stream(reader)?;
         for &signal in signals {
-            input.registered.push(pipe::register(signal, writer.try_clone()?)?);
+            let id = pipe::register(signal, writer.try_clone()?)?;
+            input.registered.push((signal, id));
+            count_inputs(signal, |inputs| inputs + 1)?;
         }
         Ok(input)
     }
@@ -312,5 +345,38 @@ mod tests {
         let mut polled = [PollFd::new(&stream, PollFlags::IN)];
         assert_eq!(poll(&mut polled, Some(&timespec(Duration::from_secs(1)))).unwrap(), 1);
         assert_eq!(io::Read::read(&mut &stream, &mut [0; 1]).unwrap(), 0);
+    }
+
+    /// What this process does on SIGTERM in [`a_signal_has_its_default_action_while_nobody_hears_it`], in a process of its own.
+    const CASE: &str = "HOLDOVER_TEST_SIGNAL_INPUT";
+
+    #[test]
+    fn a_signal_has_its_default_action_while_nobody_hears_it() {
+        use std::os::unix::process::ExitStatusExt as _;
+
+        if let Ok(case) = std::env::var(CASE) {
+            let (first, second) = (SignalInput::stop().unwrap(), SignalInput::stop().unwrap());
+            drop(first);
+            let _heard = match case.as_str() {
+                "dropped" => {
+                    drop(second);
+                    None
+                }
+                "dropped-and-made-anew" => {
+                    drop(second);
+                    Some(SignalInput::stop().unwrap())
+                }
+                _ => Some(second),
+            };
+            signal_hook::low_level::raise(SIGTERM).unwrap();
+            return;
+        }
+        let name = "poll_loop::tests::a_signal_has_its_default_action_while_nobody_hears_it";
+        for (case, ends) in [("dropped", true), ("one-is-left", false), ("dropped-and-made-anew", false)] {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            let status = command.args(["--exact", name]).env(CASE, case).output().unwrap().status;
+            assert_eq!(status.signal(), ends.then_some(SIGTERM), "{case}: {status}");
+            assert!(ends || status.success(), "{case}: {status}");
+        }
     }
 }

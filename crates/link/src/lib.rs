@@ -11,7 +11,7 @@
 //!
 //! ```
 //! use holdover_base::{BitRate, Duration, Instant};
-//! use holdover_link::{Link, LinkConfig, LinkEvent, PointToPoint, QueueLimit, Rate};
+//! use holdover_link::{Link, LinkConfig, PointToPointEvent, PointToPoint, QueueLimit, Rate};
 //!
 //! let config = LinkConfig {
 //!     rate: Rate::Fixed(BitRate::from_mbps(10)),
@@ -24,7 +24,7 @@
 //!     link.handle_packet(Instant::ZERO, vec![number; 1250]);
 //! }
 //! // One is being sent, one waits, and the third finds the queue full.
-//! assert!(matches!(link.poll_event(), Some(LinkEvent::Dropped { frame, .. }) if frame[0] == 2));
+//! assert!(matches!(link.poll_event(), Some(PointToPointEvent::Dropped { frame, .. }) if frame[0] == 2));
 //! let mut arrivals = Vec::new();
 //! while let Some((now, _)) = link.poll_timeout() {
 //!     link.handle_timeout(now);
@@ -79,7 +79,7 @@ pub use jitter::{Jitter, JitterDistribution};
 pub use link::{Delivery, DropCause, Link, Timer};
 pub use loss::{GilbertElliott, Loss};
 pub use outage::{Alternating, InFlightFate, Length, Outage, OutagePolicy, Outages, QueuedFate};
-pub use point_to_point::{LinkEvent, PointToPoint};
+pub use point_to_point::{PointToPoint, PointToPointEvent};
 pub use queue::QueueLimit;
 pub use rate::Rate;
 pub use reordering::Reordering;

@@ -38,13 +38,13 @@ pub struct PointToPoint<F> {
     /// When the link forwards again after its last return, if that is still to come.
     forwards_at: Option<Instant>,
     entered: u64,
-    events: VecDeque<LinkEvent<F>>,
+    events: VecDeque<PointToPointEvent<F>>,
     counts: Statistics,
 }
 
 /// What the operator of a link should know.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LinkEvent<F> {
+pub enum PointToPointEvent<F> {
     /// The link went down.
     Down {
         /// When.
@@ -220,7 +220,7 @@ impl<F: Frame> PointToPoint<F> {
 
     fn drop_frame(&mut self, at: Instant, cause: DropCause, frame: F) {
         self.counts.dropped.add(cause, frame.wire_len());
-        self.events.push_back(LinkEvent::Dropped { at, cause, frame });
+        self.events.push_back(PointToPointEvent::Dropped { at, cause, frame });
     }
 
     fn pass_changes(&mut self, now: Instant) {
@@ -238,14 +238,14 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     fn note_change(&mut self, at: Instant, is_up: bool) {
-        self.events.push_back(if is_up { LinkEvent::Up { at } } else { LinkEvent::Down { at } });
+        self.events.push_back(if is_up { PointToPointEvent::Up { at } } else { PointToPointEvent::Down { at } });
         self.forwards_at = (is_up && !self.forwards_after.is_zero()).then_some(at + self.forwards_after);
     }
 
     fn pass_forwarding(&mut self, now: Instant) {
         if let Some(at) = self.forwards_at.filter(|&at| at <= now) {
             self.forwards_at = None;
-            self.events.push_back(LinkEvent::Forwards { at });
+            self.events.push_back(PointToPointEvent::Forwards { at });
         }
     }
 
@@ -288,7 +288,7 @@ impl<F: Frame> PointToPoint<F> {
     /// The sender has learned that a transmission failed: it transmits the frame again, before those that entered later, or gives it up.
     fn repeat(&mut self, now: Instant, item: UnderWay<F>) {
         let Some(arq) = &mut self.arq else { return };
-        self.events.push_back(LinkEvent::AttemptFailed { at: now, frame: item.frame.clone() });
+        self.events.push_back(PointToPointEvent::AttemptFailed { at: now, frame: item.frame.clone() });
         if arq.may_repeat(item.attempts) {
             self.counts.retransmitted.add(item.frame.wire_len());
             let attempts = item.attempts.saturating_add(1);
@@ -373,7 +373,7 @@ impl<F: Frame> PointToPoint<F> {
 impl<F: Frame> Link for PointToPoint<F> {
     type In = F;
     type Out = Delivery<F>;
-    type Event = LinkEvent<F>;
+    type Event = PointToPointEvent<F>;
 
     #[inline]
     fn handle_packet(&mut self, now: Instant, frame: F) {
@@ -423,7 +423,7 @@ impl<F: Frame> Link for PointToPoint<F> {
     }
 
     #[inline]
-    fn poll_event(&mut self) -> Option<LinkEvent<F>> {
+    fn poll_event(&mut self) -> Option<PointToPointEvent<F>> {
         self.events.pop_front()
     }
 

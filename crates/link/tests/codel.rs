@@ -1,7 +1,7 @@
 //! A link whose queue is managed: what is marked or dropped keeps its time, and the others theirs.
 
 use holdover_base::{BitRate, Duration, Instant};
-use holdover_link::{CoDel, DropCause, Frame, Link, LinkConfig, LinkEvent, PointToPoint, QueueLimit, Rate};
+use holdover_link::{CoDel, DropCause, Frame, Link, LinkConfig, PointToPoint, PointToPointEvent, QueueLimit, Rate};
 
 /// 1000 bytes, that take part in ECN or do not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ fn overloaded(config: &LinkConfig, takes_part: bool) -> (Arrivals, Vec<(u64, u32
                 arrived.push((delivery.at.as_millis(), delivery.frame.name, delivery.frame.is_marked));
             }
             while let Some(event) = link.poll_event() {
-                if let LinkEvent::Dropped { at, cause: DropCause::CoDel, frame } = event {
+                if let PointToPointEvent::Dropped { at, cause: DropCause::CoDel, frame } = event {
                     dropped.push((at.as_millis(), frame.name));
                 }
             }

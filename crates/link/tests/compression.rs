@@ -5,7 +5,7 @@ mod common;
 use bytes::Bytes;
 use common::{ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Instant};
-use holdover_link::{BitErrors, Compression, Link, LinkConfig, LinkEvent, PointToPoint, QueueLimit, Rate};
+use holdover_link::{BitErrors, Compression, Link, LinkConfig, PointToPoint, PointToPointEvent, QueueLimit, Rate};
 use holdover_wire::{Packet, Payload, Segment, Udp};
 
 /// 1 byte takes 8 us.
@@ -61,8 +61,8 @@ fn a_limit_in_bytes_counts_compressed_bytes_and_statistics_do_not() {
         let counted = link.statistics(ms(1_000));
         assert_eq!(counted.offered.bytes, 6 * 1040);
         assert_eq!(counted.delivered.bytes + counted.dropped.total().bytes, 6 * 1040);
-        let drops =
-            core::iter::from_fn(|| link.poll_event()).filter(|event| matches!(event, LinkEvent::Dropped { .. }));
+        let drops = core::iter::from_fn(|| link.poll_event())
+            .filter(|event| matches!(event, PointToPointEvent::Dropped { .. }));
         drops.count()
     };
     // One is being sent, and one or three wait.

@@ -17,6 +17,7 @@
 
 mod attempt;
 mod between;
+mod filter;
 mod half;
 mod silence;
 mod waking;
@@ -24,9 +25,7 @@ mod waking;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::{
-    Environment, Flow, FlowTable, Form, Key, LinkState, Notice, Order, OrderRecord, Place, Rules, Stall,
-};
+use holdover_flow::{Environment, Flow, FlowTable, LinkState, Notice, Order, Rules, Stall};
 use holdover_wire::Packet;
 
 use self::attempt::{Attempt, Path};
@@ -36,8 +35,9 @@ use crate::ack_stall::{self, AckStallConfig};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
-use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
-use holdover_filter::{Connection, Table};
+use crate::{Action, Direction, Injected, LinkEvent, WakeOutcome};
+pub use filter::Wake;
+use holdover_filter::Connection;
 
 /// Which of the three mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -91,107 +91,6 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// See [`MOST_AT_REST`].
 const RECENTLY: Duration = Duration::from_secs(60);
-
-/// The filter. See the module's documentation.
-#[derive(Debug)]
-pub struct Wake {
-    control: WakeControl,
-    path: InMemory,
-}
-
-/// The flows of a filter.
-#[derive(Debug)]
-struct InMemory {
-    flows: Table<Tracked>,
-    link: holdover_flow::Link,
-    rules: Rules,
-}
-
-/// A flow, with its own place for predictions.
-#[derive(Default, Debug)]
-struct Tracked {
-    flow: Flow,
-    place: Place,
-}
-
-impl Wake {
-    /// The name in scenario files.
-    pub const NAME: &'static str = "wake";
-
-    /// A filter that has seen nothing yet, before a link that is up.
-    pub fn new(config: WakeConfig) -> Self {
-        let link = holdover_flow::Link::new(&LinkState::default());
-        let path = InMemory { flows: Table::default(), link, rules: config.rules() };
-        Self { control: WakeControl::new(config), path }
-    }
-}
-
-impl FlowTable for InMemory {
-    fn snapshot(&self, connection: Connection) -> Option<Flow> {
-        self.flows.get(connection).map(|tracked| tracked.flow)
-    }
-
-    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
-        self.flows.live().for_each(|(connection, tracked)| look(connection, &tracked.flow));
-    }
-
-    fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
-        if let Some(Tracked { flow, place }) = self.flows.get_mut(connection) {
-            flow.handle_order(place, &OrderRecord::new(now, connection, direction, order));
-        }
-    }
-
-    fn set_link(&mut self, link: LinkState) {
-        self.link = holdover_flow::Link::new(&link);
-    }
-}
-
-impl SegmentFilter for Wake {
-    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let form = Form::of(segment);
-        let Self { control, path } = self;
-        if direction == Direction::Incoming {
-            control.note_incoming(now, path);
-        }
-        let InMemory { flows, link, rules } = path;
-        let Tracked { flow, place } = flows.observe(now, direction, connection, segment).value;
-        let environment = Environment { now, link, rules };
-        let (verdict, notice) = flow.handle_packet(place, &Key::new(connection), environment, direction, packet, form);
-        if let Some(notice) = notice {
-            control.handle_notice(now, connection, direction, notice, path);
-        }
-        if direction == Direction::Incoming {
-            control.note_arrival(now, path);
-        }
-        verdict
-    }
-
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
-        self.control.handle_link(now, event, &mut self.path);
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.control.handle_timeout(now, &mut self.path);
-    }
-
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.control.poll_transmit().map(|(_, injected)| injected)
-    }
-
-    fn poll_action(&mut self) -> Option<Action> {
-        self.control.poll_action()
-    }
-
-    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
-        self.control.poll_outcome()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.control.poll_timeout()
-    }
-}
 
 /// All of [`Wake`] but what every packet passes.
 ///

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use holdover_base::{BitRate, Instant};
 use holdover_link::{InFlightFate, LinkConfig, QueuedFate, Rate};
-use holdover_sim::{Direction, Dropped, Frame, LinkBetween, Medium, NodeId, Place, WorldConfig};
+use holdover_sim::{Dropped, Frame, LinkBetween, Medium, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::pcapng::{self, Interface, InterfaceId};
 use holdover_wire::{CaptureError, pcap};
 
@@ -175,7 +175,7 @@ impl Captures {
     /// A packet passes an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) -> Result<(), RecordError> {
         self.settle()?;
-        if let (Direction::In, Medium::Link(link)) = (place.direction, place.medium)
+        if let (Transit::In, Medium::Link(link)) = (place.direction, place.medium)
             && self.may_damage[link.0 as usize]
         {
             self.pending = Some((at, place, frame.clone()));
@@ -222,8 +222,8 @@ impl Captures {
         let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
         let Some(&port) = port else { return Ok(()) };
         let direction = match place.direction {
-            Direction::Out => pcapng::CaptureDirection::Outbound,
-            Direction::In => pcapng::CaptureDirection::Inbound,
+            Transit::Out => pcapng::CaptureDirection::Outbound,
+            Transit::In => pcapng::CaptureDirection::Inbound,
         };
         let reason = frame.reason.map_or("", |reason| reason.name());
         let tunnelled =

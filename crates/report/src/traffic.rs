@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
-use holdover_sim::{Direction, FlowConfig, FlowId, Frame, LinkId, NodeId, Opener, Place, Traffic, WorldConfig};
+use holdover_sim::{FlowConfig, FlowId, Frame, LinkId, NodeId, Opener, Place, Traffic, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq};
 
 /// Source and destination, addresses and ports.
@@ -78,7 +78,7 @@ impl Ways {
     /// Whether a packet that passes `place`, at one end of `link`, goes from the link's `a` to its `b`.
     pub(crate) fn note(&mut self, place: Place, link: LinkId, frame: &Frame, config: &WorldConfig) -> bool {
         let at_a = config.links[link.0 as usize].a == place.node;
-        let forward = at_a == (place.direction == Direction::Out);
+        let forward = at_a == (place.direction == Transit::Out);
         self.forward.insert((link, frame.packet.src), forward);
         forward
     }

@@ -38,6 +38,7 @@ impl Builtin {
         example!("backup-path"),
         example!("base-stations"),
         example!("supervisors"),
+        example!("gateway"),
         example!("lte-trace", "traces/lte-drive.trace"),
     ];
 

@@ -570,6 +570,17 @@ fn mechanisms_of_routers_can_be_as_described() {
         ("{ mobiles = [\"middle\"], snoop = {} }", ErrorKind::BadValue, format!("{router}.mobiles.0")),
         ("{ mobiles = [\"klient\"], snoop = {} }", ErrorKind::UnknownName, format!("{router}.mobiles.0")),
         ("{ mobiles = [\"client\"], snoop = {}, split = {} }", ErrorKind::Conflict, format!("{router}.split")),
+        (
+            "{ mobiles = [\"client\"], gateway = { mode = \"choke\" } }",
+            ErrorKind::BadValue,
+            format!("{router}.gateway.mode"),
+        ),
+        (
+            "{ mobiles = [\"client\"], gateway = { mobile_bytes = \"0 bytes\" } }",
+            ErrorKind::Conflict,
+            format!("{router}.gateway"),
+        ),
+        ("{ mobiles = [\"client\"], gateway = {}, snoop = {} }", ErrorKind::Conflict, format!("{router}.gateway")),
         ("{ mobiles = [\"client\"], supervisor = { burst = 0 } }", ErrorKind::Conflict, format!("{router}.supervisor")),
         (
             "{ mobiles = [\"client\"], supervisor = { flush = \"0 s\" } }",

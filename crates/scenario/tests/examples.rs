@@ -30,6 +30,30 @@ fn every_example_runs_and_its_variants_differ() {
     }
 }
 
+/// The scenario of the gateway: where packets are kept, the phone is served at once when it is back.
+#[test]
+fn the_gateways_modes_gain_over_a_router_that_forwards_where_they_keep_packets() {
+    let scenario = scenario(Builtin::find("gateway").unwrap());
+    let measured = scenario.variants().iter().map(|variant| {
+        let mut world = World::new(variant.world(scenario.seed()).unwrap()).unwrap();
+        world.run(&mut NoObserver);
+        let report = world.report().remove(0);
+        let idle_ms = |reconnection: &holdover_sim::Reconnection| {
+            reconnection.idle.map(|idle| idle.as_micros() / 1000).expect("data flowed again")
+        };
+        let longest_ms = report.reconnections.iter().map(idle_ms).max().expect("the phone was away");
+        (variant.name().to_owned(), (longest_ms, report.duration()))
+    });
+    let measured: std::collections::BTreeMap<_, _> = measured.collect();
+    let (plain_ms, plain) = measured["plain"];
+    assert!(plain_ms > 1_000, "{measured:?}");
+    for mode in ["buffer", "buffer-freeze", "m-tcp"] {
+        let (longest_ms, duration) = measured[mode];
+        assert!(longest_ms <= 100 && duration < plain, "{mode}: {measured:?}");
+    }
+    assert!(measured["freeze"].0 > 1_000, "nothing is kept: {measured:?}");
+}
+
 #[test]
 fn every_example_has_a_title_a_description_and_a_sweep() {
     for builtin in Builtin::ALL {

@@ -102,6 +102,11 @@ covers_zero_window = true
 [[router]]
 name = "r"
 
+[router.mechanisms]
+mobiles = ["m"]
+hears_links = true
+gateway = { mode = "buffer-freeze", hold_back = false, mobile_bytes = "1 MB", total_bytes = "8 MB", longest = "30 s", rate = "50 Mbit/s", burst_bytes = "15 kB" }
+
 [[router]]
 name = "t"
 

@@ -9,7 +9,7 @@ use crate::config::NodeId;
 use crate::error::WorldError;
 use crate::frame::Frame;
 use crate::mobility::{Beacons, CellId, RadioCell};
-use crate::observer::{Direction, Medium, Place};
+use crate::observer::{Medium, Place, Transit};
 
 /// A cell.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Air {
         Ok(Self { cell, id, base: config.base, agent: ForeignAgent::new(config.base.ipv4()), beacons })
     }
 
-    pub(crate) fn place(&self, node: NodeId, direction: Direction) -> Place {
+    pub(crate) fn place(&self, node: NodeId, direction: Transit) -> Place {
         Place { node, medium: Medium::Cell(self.id), direction }
     }
 

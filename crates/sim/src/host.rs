@@ -24,7 +24,7 @@ pub(crate) struct Host {
     pub(crate) chain: Option<Box<Chain>>,
     pub(crate) forewarning: Option<Forewarning>,
     /// Its identity.
-    pub(crate) identity: Option<Box<Identity>>,
+    pub(crate) identity: Option<Box<HostShim>>,
     /// Whether its TCP and its applications are elsewhere.
     pub(crate) external: bool,
     /// The flow of each connection, by the connection's index.
@@ -33,7 +33,7 @@ pub(crate) struct Host {
 
 /// A host's identity at work.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct HostShim {
     pub(crate) shim: Shim,
     pub(crate) config: HostIdentity,
     /// What delays are drawn from.

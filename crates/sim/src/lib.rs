@@ -76,5 +76,5 @@ pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,
 };
-pub use observer::{Direction, Dropped, LinkId, Medium, NoObserver, Observer, Place, Sample, WorldEvent};
+pub use observer::{Dropped, LinkId, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
 pub use world::{Ending, Holdings, World};

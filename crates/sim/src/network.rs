@@ -2,7 +2,7 @@
 
 use holdover_base::{Instant, Rng};
 use holdover_link::cell::{Hop as CellHop, contend};
-use holdover_link::{Capacity, Link, LinkConfig, LinkEvent, PointToPoint};
+use holdover_link::{Capacity, Link, LinkConfig, PointToPoint, PointToPointEvent};
 use holdover_wire::Unreachable;
 
 use crate::air::{Air, station};
@@ -13,7 +13,7 @@ use crate::frame::{Frame, FramePool};
 use crate::icmp::IcmpErrors;
 use crate::layer2::Families;
 use crate::mobility::{Attachment, CellId};
-use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place};
+use crate::observer::{Dropped, LinkId, Medium, Observer, Place, Transit};
 use crate::routing::Routes;
 use crate::schedule::{Schedule, Sources};
 use crate::segment::{Segment, own_outages};
@@ -265,12 +265,12 @@ impl Network {
         let hop = &mut self.hops[index];
         let (node, medium) = (hop.from, Medium::Link(hop.id));
         if !frame.raw {
-            observer.packet(now, Place { node, medium, direction: Direction::Out }, &frame);
+            observer.packet(now, Place { node, medium, direction: Transit::Out }, &frame);
         }
         hop.link.handle_packet(now, frame);
         // Taking a packet makes nothing but drops of it: connectivity changes in the link's own turn.
         while let Some(event) = hop.link.poll_event() {
-            if let LinkEvent::Dropped { at, cause, frame } = event
+            if let PointToPointEvent::Dropped { at, cause, frame } = event
                 && !frame.raw
             {
                 observer.dropped(at, Dropped::Lost(medium, cause), &frame);
@@ -307,7 +307,7 @@ impl Network {
         observer: &mut O,
     ) {
         let air = &mut self.airs[cell];
-        observer.packet(now, air.place(air.base, Direction::Out), &frame);
+        observer.packet(now, air.place(air.base, Transit::Out), &frame);
         air.cell.handle_packet(now, CellHop::Down { to: station(to), frame });
         self.reschedule_air(now, cell);
     }
@@ -322,7 +322,7 @@ impl Network {
         observer: &mut O,
     ) {
         let air = &mut self.airs[cell];
-        observer.packet(now, air.place(from, Direction::Out), &frame);
+        observer.packet(now, air.place(from, Transit::Out), &frame);
         air.cell.handle_packet(now, CellHop::Up { from: station(from), frame });
         self.reschedule_air(now, cell);
     }

@@ -15,9 +15,9 @@ use crate::mobility::CellId;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
-/// Whether a node sends or receives.
+/// Whether a packet leaves a node or comes to it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Direction {
+pub enum Transit {
     /// The packet leaves the node.
     Out,
     /// The packet arrives at the node.
@@ -41,7 +41,7 @@ pub struct Place {
     /// What the interface is attached to.
     pub medium: Medium,
     /// Out or in.
-    pub direction: Direction,
+    pub direction: Transit,
 }
 
 /// Why, and where, a packet was dropped.

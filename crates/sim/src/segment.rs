@@ -1,7 +1,7 @@
 //! The second layer of a link: which families it carries, and who knows whom.
 
 use holdover_base::Instant;
-use holdover_link::{Link, LinkConfig, LinkEvent, Outages, PointToPoint};
+use holdover_link::{Link, LinkConfig, Outages, PointToPoint, PointToPointEvent};
 use holdover_wire::Unreachable;
 
 use crate::config::LinkBetween;
@@ -71,10 +71,10 @@ impl Segment {
         gate.handle_timeout(now);
         while let Some(event) = gate.poll_event() {
             let (at, open) = match event {
-                LinkEvent::Down { at } => (at, false),
-                LinkEvent::Up { at } if gate.forwards_late() => (at, false),
-                LinkEvent::Up { at } | LinkEvent::Forwards { at } => (at, true),
-                LinkEvent::Dropped { .. } | LinkEvent::AttemptFailed { .. } => continue,
+                PointToPointEvent::Down { at } => (at, false),
+                PointToPointEvent::Up { at } if gate.forwards_late() => (at, false),
+                PointToPointEvent::Up { at } | PointToPointEvent::Forwards { at } => (at, true),
+                PointToPointEvent::Dropped { .. } | PointToPointEvent::AttemptFailed { .. } => continue,
             };
             if core::mem::replace(&mut self.is_closed, !open) == open {
                 changes.push(GateChange { at, open });

@@ -34,7 +34,7 @@ pub use config::{
     PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
     SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
-pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
+pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Opening, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};
 pub use ecn::EcnField;
 pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing, reset_for};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Config, Connection, Identity, Profile};
+use holdover_tcp::{Config, Connection, Opening, Profile};
 use holdover_wire::{Segment, Seq};
 
 /// Data that costs nothing to clone.
@@ -43,15 +43,15 @@ impl Pair {
     pub(super) fn established() -> Self {
         let config = Arc::new(Config { mss: 1460, ..Profile::Linux6Cubic.config() });
         let now = Instant::ZERO;
-        let identity = |local: &str, remote: &str| Identity {
+        let opening = |local: &str, remote: &str| Opening {
             local: local.parse().expect("a literal address"),
             remote: remote.parse().expect("a literal address"),
             iss: Seq::new(0),
             timestamp_offset: 0,
         };
-        let mut client = Connection::connect(now, Arc::clone(&config), identity("10.0.0.1:1000", "10.0.0.2:80"));
+        let mut client = Connection::connect(now, Arc::clone(&config), opening("10.0.0.1:1000", "10.0.0.2:80"));
         let syn = client.poll_transmit(now).expect("a SYN").segment;
-        let server = Connection::accept(now, config, identity("10.0.0.2:80", "10.0.0.1:1000"), &syn);
+        let server = Connection::accept(now, config, opening("10.0.0.2:80", "10.0.0.1:1000"), &syn);
         let mut pair = Self { now, client, server, wire: VecDeque::with_capacity(1024) };
         pair.round_trip();
         pair.round_trip();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdover_base::{Duration, Instant};
-use holdover_sim::{Direction, FlowConfig, Frame, NodeId, Observer, Place};
+use holdover_sim::{FlowConfig, Frame, NodeId, Observer, Place, Transit};
 use holdover_wire::{Flags, Segment, Seq, SeqRange};
 
 /// Watches transfers of fewer than 4 GiB each, between the same two hosts and in the same direction, across one cut.
@@ -69,12 +69,12 @@ impl Watcher {
         &self.trace
     }
 
-    fn tell(&mut self, at: Instant, direction: Direction, segment: &Segment, first: [Option<Seq>; 2]) {
+    fn tell(&mut self, at: Instant, direction: Transit, segment: &Segment, first: [Option<Seq>; 2]) {
         if at < self.back_at || self.trace.len() == Self::TRACED {
             return;
         }
         let [mine, peers] = first.map(|first| first.map_or(0, Seq::value));
-        let (arrow, own, other) = if direction == Direction::Out { ('>', mine, peers) } else { ('<', peers, mine) };
+        let (arrow, own, other) = if direction == Transit::Out { ('>', mine, peers) } else { ('<', peers, mine) };
         let mut relative = segment.clone();
         (relative.seq, relative.ack) = (segment.seq - own, segment.ack - other);
         let shifted = segment.options.sack.iter().map(|block| SeqRange::new(block.start - other, block.end - other));
@@ -91,14 +91,14 @@ impl Observer for Watcher {
         let Some(segment) = frame.observed_tcp().filter(|_| place.node == self.from || place.node == self.to) else {
             return;
         };
-        let is_of_sender = (place.node == self.from) == (place.direction == Direction::Out);
+        let is_of_sender = (place.node == self.from) == (place.direction == Transit::Out);
         let (own, other) = (segment.src_port, segment.dst_port);
         let ports = if is_of_sender { (own, other) } else { (other, own) };
         let stream = self.streams.entry(ports).or_default();
-        if segment.flags.contains(Flags::SYN) && place.direction == Direction::Out {
+        if segment.flags.contains(Flags::SYN) && place.direction == Transit::Out {
             stream.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
         }
-        if place.node == self.to && place.direction == Direction::In {
+        if place.node == self.to && place.direction == Transit::In {
             stream.note_data(at, self.back_at, segment);
         }
         if place.node == self.from && *self.traced.get_or_insert(ports) == ports {

@@ -88,6 +88,7 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
             "backup-path",
             "base-stations",
             "supervisors",
+            "gateway",
             "lte-trace"
         ]
     );

@@ -9,15 +9,14 @@
 //!   ACKs stop coming (*wintimer*).
 //!
 //! Packets pass the flow path ([`holdover_flow`]), which holds back, shows shut windows and notices probes. [`FreezeControl`] is the rest,
-//! for one mobile host: it hears that the host is away or back, takes notices, runs timers and makes packets. [`Freeze`] puts both together
-//! into a filter.
+//! for one mobile host: it hears that the host is away or back, takes notices, runs timers and makes packets. [`crate::daemon`] puts
+//! both together.
 //!
 //! Data that were lost in the cut are lost: whether the fixed host notices soon depends on who kept copies. A zero window over lost data costs
 //! today's Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
 //!
 //! Never is more acknowledged than the mobile host has: every ACK that is made is made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
 
-mod filter;
 #[cfg(test)]
 mod tests;
 
@@ -25,18 +24,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Action, Connection, Direction, Injected, tcp_mut};
-use holdover_flow::{Flow, FlowTable, HoldBack, Holds, LinkState, Notice, Order, Rules, WindowLimit};
+use holdover_flow::{Flow, FlowTable, Holds, LinkState, Notice, Order, WindowLimit};
 use holdover_wire::Packet;
-
-pub use filter::Freeze;
 
 /// What is held back, and when a window is shut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreezeConfig {
     /// What the mobile host has acknowledged, and the fixed host is not shown, while data flow.
     pub holds: Holds,
-    /// Nothing is held before so many bytes have been acknowledged.
-    pub held_after_bytes: u64,
     /// What is held is shown after so long without a newer ACK, unless data are outstanding.
     pub flush: Duration,
     /// A window is shut when no ACK has come for twice a round trip over the wireless link, and for so long at least, while data are outstanding
@@ -47,19 +42,12 @@ pub struct FreezeConfig {
 impl FreezeConfig {
     /// BUFFER-FREEZE: the newest ACK. It waits for reports, as a daemon has better ones than a timer's.
     pub const fn buffer_freeze() -> Self {
-        Self { holds: Holds::Newest, held_after_bytes: 150_000, flush: Duration::from_millis(40), least_timeout: None }
+        Self { holds: Holds::Newest, flush: Duration::from_millis(40), least_timeout: None }
     }
 
     /// M-TCP: one byte, and a timer of 250 ms at least (a delayed ACK may be 200 ms late).
     pub const fn m_tcp() -> Self {
         Self { holds: Holds::Bytes(1), least_timeout: Some(Duration::from_millis(250)), ..Self::buffer_freeze() }
-    }
-
-    /// What the flow path has to know of it.
-    pub fn rules(&self) -> Rules {
-        let hold =
-            HoldBack { segments: 0, after_bytes: self.held_after_bytes, pause: Duration::ZERO, flush: self.flush };
-        Rules::new(Some(hold), true, Duration::ZERO)
     }
 }
 

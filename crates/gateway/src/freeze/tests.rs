@@ -5,11 +5,13 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Direction, Presence, SegmentFilter as _, Verdict};
-use holdover_flow::Holds;
+use holdover_flow::{HoldBack, Holds, Rules};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
 use proptest::prelude::*;
 
-use super::{Freeze, FreezeConfig};
+use super::FreezeConfig;
+use crate::daemon::{GatewayDaemon, Treatment};
+use crate::divert::{DiverterConfig, Standing};
 
 const FIXED: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
 const PHONE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -37,14 +39,19 @@ fn ack(number: u32, window: u16) -> Packet {
 
 /// What comes out is written as `data 100:200` or `ack 200 win 500`.
 struct Script {
-    filter: Freeze,
+    filter: GatewayDaemon,
     now: Instant,
 }
 
 impl Script {
-    /// A connection between a mobile host and a server, whose windows are counted in bytes, over which data begin at `first`.
+    /// A connection between a mobile host and a server, whose windows are counted in bytes, over which data begin at `first`. ACKs are
+    /// held back from the first one on.
     fn new(config: FreezeConfig, first: u32) -> Self {
-        let mut script = Self { filter: Freeze::new(config), now: Instant::from_secs(1) };
+        let hold = HoldBack { segments: 0, after_bytes: 0, pause: Duration::ZERO, flush: config.flush };
+        let rules = Rules::new(Some(hold), true, Duration::ZERO);
+        let buffer = DiverterConfig { diverts: false, ..DiverterConfig::default() };
+        let filter = GatewayDaemon::with_treatment(Treatment::Freeze(config), rules, buffer);
+        let mut script = Self { filter, now: Instant::from_secs(1) };
         let options = TcpOptions { window_scale: Some(0), ..TcpOptions::default() };
         let mut syn = segment((1000, 80), Flags::SYN, 0, 0, 500, 0);
         syn.options = options.clone();
@@ -94,13 +101,9 @@ fn text(packet: &Packet) -> String {
     }
 }
 
-fn at_once(config: FreezeConfig) -> FreezeConfig {
-    FreezeConfig { held_after_bytes: 0, ..config }
-}
-
 /// Two of three segments are acknowledged.
 fn under_way(config: FreezeConfig) -> Script {
-    let mut script = Script::new(at_once(config), 100);
+    let mut script = Script::new(config, 100);
     for seq in [100, 200, 300] {
         assert_eq!(script.pass(data(seq, 100)), [format!("data {seq}:{}", seq + 100)]);
     }
@@ -186,7 +189,9 @@ fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     let connection = holdover_filter::Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() };
     let now = script.now;
     let late = |script: &mut Script, direction, notice| {
-        script.filter.with(PHONE, |control, flows| control.handle_notice(now, connection, direction, notice, flows));
+        script
+            .filter
+            .with(PHONE, |controller, flows| controller.handle_notice(now, connection, direction, notice, flows));
     };
     late(&mut script, Direction::Incoming, holdover_flow::Notice::Held);
     assert_eq!(script.phone_is(Presence::Present), ["ack 200 win 400"]);
@@ -203,14 +208,16 @@ fn another_controller_opens_windows_and_raises_a_link_that_the_one_before_has_le
             let mut script = under_way(config);
             script.pass(ack(200, 400));
             assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
-            script.filter.forget_control(PHONE);
+            script.filter.forget_controller(PHONE);
             if is_away {
                 script.after(20_000);
-                assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"], "it is frozen for this one, too");
+                let now = script.now;
+                script.filter.with(PHONE, |controller, flows| controller.handle_standing(now, Standing::Away, flows));
+                assert_eq!(script.made(), ["ack 200 win 0"], "it is frozen for this one, too");
                 assert_eq!(script.phone_is(Presence::Present), ["ack 200 win 400"]);
             } else {
                 let now = script.now;
-                script.filter.with(PHONE, |control, flows| control.handle_end(now, flows));
+                script.filter.with(PHONE, |controller, flows| controller.handle_end(now, flows));
                 assert_eq!(script.made(), ["ack 200 win 400"]);
             }
             assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "probes reach the host");
@@ -252,7 +259,7 @@ fn configs() -> impl Strategy<Value = FreezeConfig> {
     (holds, timeout).prop_map(|(holds, least_timeout)| FreezeConfig {
         holds,
         least_timeout,
-        ..at_once(FreezeConfig::buffer_freeze())
+        ..FreezeConfig::buffer_freeze()
     })
 }
 

@@ -11,9 +11,9 @@ use holdover_link::{
     InFlightFate, Length, LinkConfig, Loss, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate,
 };
 use holdover_sim::{
-    Amount, Attachment, Bulk, CellId, Direction, FlowConfig, FlowReport, FlowStatus, Frame, GatewayMechanisms,
-    LinkBetween, MobileHost, Movement, NoObserver, NodeConfig, NodeId, Observer, Opener, Path, Place, Prediction,
-    RadioCell, Repeat, Role, Selection, Stop, Traffic, Visits, World, WorldConfig, WorldEvent,
+    Amount, Attachment, Bulk, CellId, FlowConfig, FlowReport, FlowStatus, Frame, GatewayMechanisms, LinkBetween,
+    MobileHost, Movement, NoObserver, NodeConfig, NodeId, Observer, Opener, Path, Place, Prediction, RadioCell, Repeat,
+    Role, Selection, Stop, Traffic, Transit, Visits, World, WorldConfig, WorldEvent,
 };
 use holdover_tcp::Profile;
 use holdover_wire::Seq;
@@ -279,7 +279,7 @@ struct Order {
 impl Observer for Order {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         let Some(segment) = frame.observed_tcp().filter(|segment| !segment.payload.is_empty()) else { return };
-        if place.node == ROAMING && place.direction == Direction::In {
+        if place.node == ROAMING && place.direction == Transit::In {
             self.overtaken += u32::from(self.highest.is_some_and(|highest| segment.seq.lt(highest)));
             self.highest = Some(self.highest.map_or(segment.seq, |highest| highest.max(segment.seq)));
         }

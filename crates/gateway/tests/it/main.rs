@@ -3,6 +3,7 @@
 mod blocking_buffer;
 mod buffer_freeze;
 mod copy_and_forward;
+mod daemon;
 mod handoff;
 mod honesty;
 mod m_tcp;

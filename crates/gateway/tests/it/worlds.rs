@@ -3,6 +3,7 @@
 use holdover_base::BitRate;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::daemon::{DaemonConfig, Mode};
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
 use holdover_gateway::supervisor::{Choke, SupervisorConfig};
@@ -127,8 +128,16 @@ fn outages() -> impl Strategy<Value = Vec<(u64, u64)>> {
     })
 }
 
+fn daemon(mode: Mode) -> Mechanisms {
+    Mechanisms { daemon: Some(DaemonConfig { mode, ..DaemonConfig::default() }), ..Mechanisms::default() }
+}
+
 fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
     prop_oneof![
+        Just(daemon(Mode::Buffer)),
+        Just(daemon(Mode::Freeze)),
+        Just(daemon(Mode::BufferFreeze)),
+        Just(daemon(Mode::MTcp)),
         Just(buffer_freeze(true, true)),
         Just(buffer_freeze(true, false)),
         Just(buffer_freeze(false, true)),

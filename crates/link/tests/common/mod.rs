@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use holdover_base::{Duration, Instant};
-use holdover_link::{DropCause, Frame, Link, LinkConfig, LinkEvent, PointToPoint};
+use holdover_link::{DropCause, Frame, Link, LinkConfig, PointToPoint, PointToPointEvent};
 
 /// A frame that can be told from others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,11 +86,11 @@ impl World {
         }
         while let Some(event) = self.link.poll_event() {
             self.seen.push(match event {
-                LinkEvent::Down { at } => Seen::Down(at),
-                LinkEvent::Up { at } => Seen::Up(at),
-                LinkEvent::Forwards { at } => Seen::Forwards(at),
-                LinkEvent::AttemptFailed { at, frame } => Seen::AttemptFailed { at, name: frame.name },
-                LinkEvent::Dropped { at, cause, frame } => Seen::Dropped { at, name: frame.name, cause },
+                PointToPointEvent::Down { at } => Seen::Down(at),
+                PointToPointEvent::Up { at } => Seen::Up(at),
+                PointToPointEvent::Forwards { at } => Seen::Forwards(at),
+                PointToPointEvent::AttemptFailed { at, frame } => Seen::AttemptFailed { at, name: frame.name },
+                PointToPointEvent::Dropped { at, cause, frame } => Seen::Dropped { at, name: frame.name, cause },
             });
         }
     }

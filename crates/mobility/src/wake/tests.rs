@@ -4,6 +4,7 @@ use bytes::Bytes;
 use holdover_wire::{Flags, Segment, Seq};
 
 use super::*;
+use crate::SegmentFilter as _;
 
 /// A segment of the one connection that these tests have, between the host's port 1000 and the peer's port 80.
 pub(super) fn pass(wake: &mut Wake, now: Instant, direction: Direction, segment: Segment) {
@@ -12,6 +13,12 @@ pub(super) fn pass(wake: &mut Wake, now: Instant, direction: Direction, segment:
     let segment = Segment { src_port: from.1, dst_port: to.1, ..segment };
     let mut packet = Packet::new(from.0.into(), to.0.into(), segment);
     let _ = wake.handle_packet(now, direction, &mut packet);
+}
+
+fn only_flow(wake: &Wake) -> (Connection, Flow) {
+    let mut found = None;
+    wake.path.for_each_live(&mut |connection, flow| found = Some((connection, *flow)));
+    found.expect("there is a connection")
 }
 
 /// A download, a segment of 1,000 bytes each ms, with windows of 60,000 bytes and 40 ms of round trip.
@@ -59,7 +66,7 @@ fn at_the_end_nothing_is_left_unsaid() {
             t.wake.handle_link(t.now, LinkEvent::Fading { lead: Some(Duration::from_millis(20)) });
             t.exchange(30);
         }
-        let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+        let (connection, flow) = only_flow(&t.wake);
         assert_eq!(flow.half(Direction::Outgoing).acked(), Some(t.data_end));
         assert!(flow.half(Direction::Outgoing).is_held(), "there is something to say");
         t.wake.control.handle_end(t.now, &mut t.wake.path);
@@ -86,7 +93,7 @@ fn an_ack_that_was_withheld_while_the_news_was_on_its_way_is_sent() {
     t.now += Duration::from_millis(5);
     let acked = t.data_end;
     t.exchange(1);
-    let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+    let (connection, flow) = only_flow(&t.wake);
     assert!(flow.half(Direction::Outgoing).is_held(), "withheld");
     t.wake.handle_link(up_at, LinkEvent::Up { symmetric: false, moved: false });
     t.now += Duration::from_millis(1);

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;
-use holdover_sim::{Direction, Dropped, Frame, NodeId, Place, WorldConfig};
+use holdover_sim::{Dropped, Frame, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 
 use crate::part_file::PartFile;
@@ -163,7 +163,7 @@ impl FlowMonitor {
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         self.settle();
         let packet = &frame.packet;
-        let sends = place.direction == Direction::Out;
+        let sends = place.direction == Transit::Out;
         let is_source = NodeId::of(packet.src) == Some(place.node);
         if sends && is_source {
             if let Some(id) = self.identify(packet) {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
-use holdover_sim::{Direction, FlowId, Frame, NodeId, Place, Sample, WorldConfig};
+use holdover_sim::{FlowId, Frame, NodeId, Place, Sample, Transit, WorldConfig};
 use holdover_tcp::RecoveryState;
 use holdover_wire::{Flags, Segment};
 use serde_json::{Map, Value, json};
@@ -66,8 +66,8 @@ impl Qlog {
             }
         }
         let (node, name) = match place.direction {
-            Direction::Out => (sender, "tcp:packet_sent"),
-            Direction::In => (receiver, "tcp:packet_received"),
+            Transit::Out => (sender, "tcp:packet_sent"),
+            Transit::In => (receiver, "tcp:packet_received"),
         };
         if place.node != node {
             return Ok(());
@@ -77,7 +77,7 @@ impl Qlog {
         data.insert("header".into(), header(segment));
         let raw = json!({ "length": frame.packet.wire_len(), "payload_length": segment.payload.len() });
         data.insert("raw".into(), raw);
-        if place.direction == Direction::Out {
+        if place.direction == Transit::Out {
             end.segment_size = end.segment_size.max(segment.payload.len() as u64);
             if let Some(reason) = frame.reason {
                 data.insert("trigger".into(), reason.name().into());

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use holdover_base::Instant;
-use holdover_sim::{Direction, FlowId, Frame, Place, WorldConfig};
+use holdover_sim::{FlowId, Frame, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Segment, Seq};
 
 use crate::part_file::PartFile;
@@ -68,7 +68,7 @@ impl Xplot {
     ) -> Result<(), RecordError> {
         let Some(segment) = frame.packet.tcp() else { return Ok(()) };
         let flow = &config.flows[owner.flow.0 as usize];
-        let is_out = place.direction == Direction::Out;
+        let is_out = place.direction == Transit::Out;
         // What a host sends belongs to the graph of its own direction, what it receives acknowledges the same direction.
         let forward = if is_out { owner.forward } else { !owner.forward };
         if place.node != if forward { flow.from } else { flow.to } {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{DropCause, LinkConfig};
-use holdover_sim::{Direction, FlowId, Frame, LinkId, NodeId, Place, Sample, Traffic, WorldConfig};
+use holdover_sim::{FlowId, Frame, LinkId, NodeId, Place, Sample, Traffic, Transit, WorldConfig};
 use holdover_tcp::Reason;
 use holdover_wire::{Flags, Segment};
 
@@ -136,19 +136,19 @@ impl Series {
             && place.node == flow.from
         {
             match place.direction {
-                Direction::Out if owner.forward => flow.sent(at, segment, frame.reason),
-                Direction::In if !owner.forward => flow.acked(at, segment),
+                Transit::Out if owner.forward => flow.sent(at, segment, frame.reason),
+                Transit::In if !owner.forward => flow.acked(at, segment),
                 _ => {}
             }
         }
     }
 
     /// A packet enters or leaves a link.
-    pub(crate) fn link_packet(&mut self, at: Instant, link: LinkId, forward: bool, direction: Direction) {
+    pub(crate) fn link_packet(&mut self, at: Instant, link: LinkId, forward: bool, direction: Transit) {
         if let Some(queue) = &mut self.queues[link.0 as usize][usize::from(!forward)] {
             match direction {
-                Direction::Out => queue.changes.add(at, 1),
-                Direction::In => queue.changes.add(at - queue.delay.unwrap_or(Duration::ZERO), -1),
+                Transit::Out => queue.changes.add(at, 1),
+                Transit::In => queue.changes.add(at - queue.delay.unwrap_or(Duration::ZERO), -1),
             }
         }
     }

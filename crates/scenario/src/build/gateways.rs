@@ -6,6 +6,8 @@ use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::daemon::DaemonConfig;
+use holdover_gateway::divert::DiverterConfig;
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
@@ -54,6 +56,7 @@ fn of_router(
     mobiles: &[MobileHost],
 ) -> Result<GatewayMechanisms, Problem> {
     let mechanisms = Mechanisms {
+        daemon: table.gateway.as_ref().map(daemon).transpose().under("gateway")?,
         supervisor: table.supervisor.as_ref().map(supervisor).transpose().under("supervisor")?,
         buffer_freeze: table.buffer_freeze.as_ref().map(buffer_freeze).transpose().under("buffer_freeze")?,
         blocking_buffer: table.blocking_buffer.as_ref().map(blocking_buffer).transpose().under("blocking_buffer")?,
@@ -121,6 +124,24 @@ fn that_come_and_go(nodes: &Nodes, links: &[LinkBetween], mobiles: &[MobileHost]
     all.sort_unstable();
     all.dedup();
     all
+}
+
+fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
+    let file::GatewayDaemon { mode, hold_back, mobile_bytes, total_bytes, longest, rate, burst_bytes } = table;
+    let (default, buffer) = (DaemonConfig::default(), DiverterConfig::default());
+    let bytes = |given: Option<Bytes>, default| given.map_or(default, |bytes| bytes.0.0);
+    Ok(DaemonConfig {
+        mode: mode.map_or(default.mode, |word| word.0),
+        holds_back: hold_back.unwrap_or(default.holds_back),
+        buffer: DiverterConfig {
+            mobile_bytes: bytes(*mobile_bytes, buffer.mobile_bytes),
+            total_bytes: bytes(*total_bytes, buffer.total_bytes),
+            longest: time_or(*longest, "longest", buffer.longest)?,
+            rate: rate.as_ref().map_or(buffer.rate, |OrNone(rate)| rate.map(|rate| rate.0)),
+            burst_bytes: bytes(*burst_bytes, buffer.burst_bytes),
+            ..buffer
+        },
+    })
 }
 
 fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {

@@ -1,6 +1,7 @@
 //! `[router.mechanisms]`.
 
 use holdover_gateway::WarningSign;
+use holdover_gateway::daemon::Mode;
 use holdover_gateway::supervisor::Choke;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,8 @@ pub(crate) struct RouterMechanisms {
     /// Whether its link layer tells it which of them are there: a base station, those in its cell; a router with a link to one, whether
     /// that link is up. The default is true. (The gateway of a registration hears of registrations in any case.)
     pub(crate) hears_links: Option<bool>,
+    /// What the program `holdover gateway` does on a router.
+    pub(crate) gateway: Option<GatewayDaemon>,
     /// ACKs that acknowledge one byte less, copies of what is not acknowledged, and a window that it can shut (after M-TCP).
     pub(crate) supervisor: Option<Supervisor>,
     /// Copies of what is not acknowledged, and a window of zero when ACKs stop coming (BUFFER-FREEZE).
@@ -41,6 +44,34 @@ pub(crate) struct RouterMechanisms {
     /// Copies of what is forwarded while a mobile host shows a window of zero, sent again to its next cell (the same thesis).
     pub(crate) copy_and_forward: Option<CopyAndForward>,
 }
+
+/// What the program `holdover gateway` does, with the keys of its gateway.toml.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GatewayDaemon {
+    /// What is done for mobile hosts that are away: "buffer", "observe", "freeze", "buffer-freeze" or "m-tcp". The default is "buffer".
+    pub(crate) mode: Option<Word<Mode>>,
+    /// With "buffer": whether ACKs are held back, so that senders can be woken. The default is true.
+    pub(crate) hold_back: Option<bool>,
+    /// The most bytes that wait for one mobile host. The default is 4 MB.
+    pub(crate) mobile_bytes: Option<Bytes>,
+    /// The most bytes that wait in all. The default is 256 MB.
+    pub(crate) total_bytes: Option<Bytes>,
+    /// How long a packet waits at most. The default is 120 s.
+    pub(crate) longest: Option<Time>,
+    /// How fast packets of one mobile host are released, "none" for all at once. The default is 100 Mbit/s.
+    pub(crate) rate: Option<OrNone<DataRate>>,
+    /// How many bytes of one mobile host are released at once before the rate applies. The default is 30 kB.
+    pub(crate) burst_bytes: Option<Bytes>,
+}
+
+vocabulary!(Mode as "GatewayMode" {
+    Self::Buffer => "buffer",
+    Self::Observe => "observe",
+    Self::Freeze => "freeze",
+    Self::BufferFreeze => "buffer-freeze",
+    Self::MTcp => "m-tcp",
+});
 
 /// What M-TCP's supervisor host does, in the path: it terminates no connection.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]

@@ -24,7 +24,8 @@ pub(crate) use bit_errors::{BitErrorBursts, BitErrors};
 pub(crate) use compression::Compression;
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
 pub(crate) use gateway::{
-    BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, MTcp, RouterMechanisms, Snoop, Split, Srp, Supervisor, Tawcf,
+    BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, GatewayDaemon, MTcp, RouterMechanisms, Snoop, Split, Srp,
+    Supervisor, Tawcf,
 };
 pub(crate) use link::{
     Arq, CoDel, Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage,

@@ -10,7 +10,7 @@ use holdover_wire::Payload;
 use super::World;
 use crate::config::{Addresses, NodeId, WorldConfig};
 use crate::frame::Frame;
-use crate::host::Identity;
+use crate::host::HostShim;
 use crate::network::Network;
 use crate::observer::{Dropped, LinkId, Observer, WorldEvent};
 
@@ -41,7 +41,7 @@ impl World {
             let name = &self.config.nodes[host.node.index()].name;
             let mut rng = Rng::split(self.config.seed, &format!("identity of {name}"));
             let shim = Shim::new(config.shim, identity(host.node), self.locators(host.node), rng.next_u64());
-            self.hosts[entry].identity = Some(Box::new(Identity { shim, config, rng }));
+            self.hosts[entry].identity = Some(Box::new(HostShim { shim, config, rng }));
         }
         for index in 0..self.flows.len() {
             let (from, to) = (self.flows[index].config.from, self.flows[index].config.to);
@@ -194,7 +194,7 @@ impl Network {
         &mut self,
         now: Instant,
         node: NodeId,
-        identity: Option<&Identity>,
+        identity: Option<&HostShim>,
         mut frame: Box<Frame>,
         observer: &mut O,
     ) {

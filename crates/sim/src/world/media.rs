@@ -3,14 +3,14 @@
 use holdover_base::Instant;
 use holdover_filter::Presence;
 use holdover_link::cell::{CellEvent, Hop, Node};
-use holdover_link::{Link, LinkEvent};
+use holdover_link::{Link, PointToPointEvent};
 
 use super::World;
 use crate::config::{LinkBetween, NodeId};
 use crate::external::Order;
 use crate::frame::Frame;
 use crate::layer2::{AddressLoss, Families, LinkKind};
-use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place, WorldEvent};
+use crate::observer::{Dropped, LinkId, Medium, Observer, Place, Transit, WorldEvent};
 use crate::segment::GateChange;
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
                 }
                 continue;
             }
-            observer.packet(now, Place { node: to, medium, direction: Direction::In }, &delivery.frame);
+            observer.packet(now, Place { node: to, medium, direction: Transit::In }, &delivery.frame);
             if delivery.corrupted {
                 observer.dropped(now, Dropped::Corrupted(medium), &delivery.frame);
             } else {
@@ -65,15 +65,15 @@ impl World {
             // Both directions go down together; the first one speaks for both.
             let speaks = index.is_multiple_of(2);
             match event {
-                LinkEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
-                LinkEvent::Dropped { at, cause, frame } => {
+                PointToPointEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
+                PointToPointEvent::Dropped { at, cause, frame } => {
                     observer.dropped(at, Dropped::Lost(Medium::Link(id), cause), &frame);
                 }
-                LinkEvent::AttemptFailed { frame, .. } => self.attempt_failed(index, frame, observer),
-                LinkEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
-                LinkEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
-                LinkEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),
-                LinkEvent::Down { .. } | LinkEvent::Up { .. } | LinkEvent::Forwards { .. } => {}
+                PointToPointEvent::AttemptFailed { frame, .. } => self.attempt_failed(index, frame, observer),
+                PointToPointEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
+                PointToPointEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
+                PointToPointEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),
+                PointToPointEvent::Down { .. } | PointToPointEvent::Up { .. } | PointToPointEvent::Forwards { .. } => {}
             }
         }
     }
@@ -218,7 +218,7 @@ impl World {
                     Node::Base => air.base,
                     Node::Station(station) => NodeId(station.0),
                 };
-                observer.packet(now, air.place(node, Direction::In), &reception.frame);
+                observer.packet(now, air.place(node, Transit::In), &reception.frame);
                 if reception.frame.packet.dst.is_multicast() {
                     self.hear_beacon(node, index, observer);
                 } else {
@@ -266,7 +266,7 @@ impl World {
         let Some(beacons) = &mut air.beacons else { return };
         let frame = beacons.send(now, &mut air.agent);
         let next_at = beacons.next_at;
-        observer.packet(now, air.place(base, Direction::Out), &frame);
+        observer.packet(now, air.place(base, Transit::Out), &frame);
         air.cell.handle_packet(now, Hop::Broadcast { frame });
         self.network.schedule.set(self.network.sources.beacons + index, Some(next_at));
         self.network.reschedule_air(now, index);

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::Command;
 
 use holdover_base::Instant;
-use holdover_sim::{Attachment, Direction, Frame, Movement, Observer, Place, Registration, Repeat, World};
+use holdover_sim::{Attachment, Frame, Movement, Observer, Place, Registration, Repeat, Transit, World};
 use holdover_wire::pcapng::{Interface, InterfaceId, Record, Writer};
 
 use crate::support::*;
@@ -18,7 +18,7 @@ struct Capture {
 
 impl Observer for Capture {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        if place.direction == Direction::Out {
+        if place.direction == Transit::Out {
             self.writer.write(&Record::new(at, self.interface), &frame.packet).expect("writing to memory");
             self.packets += 1;
         }

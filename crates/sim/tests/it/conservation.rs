@@ -1,9 +1,7 @@
 //! Nothing appears or disappears: every packet that enters a medium comes out, is dropped with a cause, or is still on its way.
 
 use holdover_link::{Loss, Statistics};
-use holdover_sim::{
-    Attachment, Direction, Dropped, LinkId, Medium, Movement, Registration, Repeat, World, WorldConfig,
-};
+use holdover_sim::{Attachment, Dropped, LinkId, Medium, Movement, Registration, Repeat, Transit, World, WorldConfig};
 
 use crate::support::*;
 
@@ -15,7 +13,7 @@ fn out_and_in(log: &Log, medium: Medium) -> (u64, u64) {
             .map(|(_, count)| count)
             .sum::<u64>()
     };
-    (count(Direction::Out), count(Direction::In))
+    (count(Transit::Out), count(Transit::In))
 }
 
 fn dropped_on(log: &Log, medium: Medium) -> u64 {

@@ -2,7 +2,7 @@
 
 use holdover_base::{Instant, Rng};
 use holdover_link::{Outage, Outages, QueuedFate};
-use holdover_sim::{Direction, Dropped, FlowReport, FlowStatus, Frame, NodeId, Observer, Place, World};
+use holdover_sim::{Dropped, FlowReport, FlowStatus, Frame, NodeId, Observer, Place, Transit, World};
 use holdover_tcp::{Config, LossDetection, Profile, Reason};
 use holdover_wire::{Segment, Seq};
 
@@ -55,8 +55,8 @@ impl Observer for Allowance {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         let Some(segment) = frame.observed_tcp() else { return };
         match (place.node, place.direction) {
-            (NodeId(0), Direction::Out) if !segment.payload.is_empty() => self.on_data(segment, frame.reason),
-            (NodeId(0), Direction::In) => {
+            (NodeId(0), Transit::Out) if !segment.payload.is_empty() => self.on_data(segment, frame.reason),
+            (NodeId(0), Transit::In) => {
                 self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
             }
             _ => {}

@@ -3,8 +3,8 @@
 use holdover_base::{ByteCount, Instant};
 use holdover_link::{Length, Loss};
 use holdover_sim::{
-    Attachment, Beacons, Direction, Dropped, FlowStatus, Frame, Medium, Movement, NodeId, Observer, Place, RegisterOn,
-    Registration, Selection, Visit, World, WorldConfig, WorldEvent,
+    Attachment, Beacons, Dropped, FlowStatus, Frame, Medium, Movement, NodeId, Observer, Place, RegisterOn,
+    Registration, Selection, Transit, Visit, World, WorldConfig, WorldEvent,
 };
 use holdover_wire::Payload;
 
@@ -83,7 +83,7 @@ fn packets_take_the_tunnel_with_its_overhead() {
         fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
             let len = holdover_link::Frame::wire_len(frame);
             let inner = frame.packet.wire_len() as u32;
-            if matches!(frame.packet.payload, Payload::Tcp(_)) && place.direction == Direction::Out {
+            if matches!(frame.packet.payload, Payload::Tcp(_)) && place.direction == Transit::Out {
                 if let Some(end) = frame.tunnel {
                     assert_eq!(len, inner + 33);
                     assert_eq!(place.node, GATEWAY, "the gateway alone sends into the tunnel");
@@ -311,7 +311,7 @@ fn a_registration_is_renewed_after_half_of_its_lifetime() {
             WorldEvent::BindingExpired(_) | WorldEvent::RegistrationExpired(..) | WorldEvent::ConnectivityLost(NODE)
         )
     };
-    assert_eq!(log.when(over), []);
+    assert_eq!(log.when(over), [0.0; 0]);
 }
 
 #[test]

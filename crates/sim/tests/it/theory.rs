@@ -4,7 +4,7 @@
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{LinkConfig, Loss, Outage, Outages, QueueLimit, QueuedFate, Rate};
 use holdover_sim::{
-    Direction, FlowConfig, FlowStatus, Frame, LinkId, NoObserver, NodeId, Observer, OnOff, Place, Traffic, World,
+    FlowConfig, FlowStatus, Frame, LinkId, NoObserver, NodeId, Observer, OnOff, Place, Traffic, Transit, World,
     WorldConfig,
 };
 use holdover_tcp::{AckPolicy, Config, Profile, Reason};
@@ -168,7 +168,7 @@ struct Timeouts(Vec<f64>);
 
 impl Observer for Timeouts {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        if place.node == NodeId(0) && place.direction == Direction::Out && frame.reason == Some(Reason::Timeout) {
+        if place.node == NodeId(0) && place.direction == Transit::Out && frame.reason == Some(Reason::Timeout) {
             self.0.push(at.as_secs_f64());
         }
     }

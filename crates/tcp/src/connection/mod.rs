@@ -65,7 +65,7 @@ use fields::{
 use model::Model;
 
 pub use ack::IcmpEffect;
-pub use open::Identity;
+pub use open::Opening;
 pub use resume::Resumption;
 pub use verbs::AfterRetransmit;
 

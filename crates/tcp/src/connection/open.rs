@@ -30,9 +30,9 @@ const fn default_mss(remote: IpAddr) -> u16 {
 /// No peer may ask for segments smaller than this (Linux `TCP_MIN_SND_MSS`): it would multiply the work per byte.
 const MIN_MSS: u16 = 48;
 
-/// What tells one connection from another, and the numbers it begins with.
+/// What a connection is opened with: its ends, and the numbers that it begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Identity {
+pub struct Opening {
     /// The local address and port.
     pub local: SocketAddr,
     /// The peer's address and port.
@@ -45,23 +45,23 @@ pub struct Identity {
 
 impl Connection {
     /// Opens a connection actively (OPEN, RFC 9293 section 3.10.1): a SYN is what [`Self::poll_transmit`] returns next.
-    pub fn connect(now: Instant, config: Arc<Config>, identity: Identity) -> Self {
-        let mut connection = Self::new(now, config, identity, State::SynSent, false);
+    pub fn connect(now: Instant, config: Arc<Config>, opening: Opening) -> Self {
+        let mut connection = Self::new(now, config, opening, State::SynSent, false);
         connection.send_syn(now);
         connection
     }
 
     /// Opens a connection passively with the SYN that a listener received (RFC 9293 section 3.10.7.2, third). The caller
     /// has checked that `syn` is a SYN without ACK and RST.
-    pub fn accept(now: Instant, config: Arc<Config>, identity: Identity, syn: &Segment) -> Self {
-        let mut connection = Self::new(now, config, identity, State::SynReceived, true);
+    pub fn accept(now: Instant, config: Arc<Config>, opening: Opening, syn: &Segment) -> Self {
+        let mut connection = Self::new(now, config, opening, State::SynReceived, true);
         connection.take_syn(now, syn);
         connection.send_syn(now);
         connection
     }
 
-    pub(super) fn new(now: Instant, config: Arc<Config>, identity: Identity, state: State, passive: bool) -> Self {
-        let Identity { local, remote, iss, timestamp_offset } = identity;
+    pub(super) fn new(now: Instant, config: Arc<Config>, opening: Opening, state: State, passive: bool) -> Self {
+        let Opening { local, remote, iss, timestamp_offset } = opening;
         let mss = u32::from(config.mss.min(default_mss(remote.ip())));
         let receive = &config.receive;
         let capacity = receive.buffer_bytes;

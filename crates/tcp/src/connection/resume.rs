@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use super::fields::TimestampState;
-use super::{Connection, Identity};
+use super::{Connection, Opening};
 use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::state::State;
@@ -63,8 +63,8 @@ impl Connection {
     /// millisecond.
     pub fn resume(now: Instant, config: Arc<Config>, resumption: &Resumption) -> Self {
         let Resumption { local, remote, snd_una, rcv_nxt, .. } = *resumption;
-        let identity = Identity { local, remote, iss: snd_una - 1, timestamp_offset: 0 };
-        let mut connection = Self::new(now, config, identity, resumption.state(), false);
+        let opening = Opening { local, remote, iss: snd_una - 1, timestamp_offset: 0 };
+        let mut connection = Self::new(now, config, opening, resumption.state(), false);
         let snd = &mut connection.snd;
         (snd.una, snd.nxt, snd.sml) = (snd_una, snd_una, snd_una);
         (snd.wnd, snd.max_wnd) = (resumption.snd_wnd, resumption.snd_wnd);

@@ -4,9 +4,11 @@
 //! The order of calls is that of [`Connection`], for all connections at once.
 
 mod fast_open;
+mod listener;
 mod lookup;
 mod stray;
 
+pub use listener::ListenError;
 pub use stray::reset_for;
 
 use core::cmp::Reverse;
@@ -20,11 +22,12 @@ use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq};
 use siphasher::sip::SipHasher24;
 
 use crate::config::Config;
-use crate::connection::{Connection, Event, IcmpEffect, Identity, Resumption};
+use crate::connection::{Connection, Event, IcmpEffect, Opening, Resumption};
 use crate::counters::{Disposition, Reason};
 use crate::ecn::EcnField;
 use crate::state::State;
 use fast_open::CookieCache;
+use listener::{Handshake, Listener};
 use lookup::Recent;
 
 /// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
@@ -87,17 +90,6 @@ pub enum ConnectError {
     },
 }
 
-/// Why an endpoint does not listen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ListenError {
-    /// There is a listener already.
-    #[error("port {port} is listened to already")]
-    InUse {
-        /// The port.
-        port: u16,
-    },
-}
-
 /// A segment to send, as a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outgoing {
@@ -107,26 +99,6 @@ pub struct Outgoing {
     pub reason: Reason,
     /// Whose it is; `None` for the reset of a segment that belonged to nobody.
     pub connection: Option<ConnectionId>,
-}
-
-#[derive(Clone, Debug)]
-struct Listener {
-    config: Arc<Config>,
-    backlog: usize,
-    half_open: usize,
-    /// Connections that are the application's although their handshake has not ended.
-    early: usize,
-}
-
-/// What a listener has to do with a connection while its handshake lasts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Handshake {
-    /// Nothing, or no more.
-    Done,
-    /// It counts in the backlog, and the application has not heard of it.
-    HalfOpen,
-    /// The application has it (RFC 7413).
-    Early,
 }
 
 #[derive(Clone, Debug)]
@@ -213,34 +185,12 @@ impl Endpoint {
         if !may_be || self.find(local, remote).is_some() {
             return None;
         }
-        let identity = self.identity(now, local, remote);
-        Some(self.insert(Connection::accept(now, config, identity, segment), Handshake::Done))
+        let opening = self.opening(now, local, remote);
+        Some(self.insert(Connection::accept(now, config, opening, segment), Handshake::Done))
     }
 
     fn has(&self, address: IpAddr) -> bool {
         self.has_every_address || self.addresses.contains(&address)
-    }
-
-    /// Listens at `port` on all addresses; at most `backlog` handshakes at a time are under way there.
-    pub fn listen(&mut self, port: u16, config: Arc<Config>, backlog: usize) -> Result<(), ListenError> {
-        if self.listeners.contains_key(&port) {
-            return Err(ListenError::InUse { port });
-        }
-        // Handshakes of a listener that was here before may still be under way.
-        let [half_open, early] = self.under_way(port);
-        self.listeners.insert(port, Listener { config, backlog, half_open, early });
-        Ok(())
-    }
-
-    /// Connections whose handshake at `port` is under way: in the backlog, and with the application already.
-    fn under_way(&self, port: u16) -> [usize; 2] {
-        [Handshake::HalfOpen, Handshake::Early]
-            .map(|handshake| self.entries.iter().filter(|entry| entry.counts_at(handshake) == Some(port)).count())
-    }
-
-    /// Listens at `port` no more. Connections that were accepted stay.
-    pub fn unlisten(&mut self, port: u16) {
-        self.listeners.remove(&port);
     }
 
     /// Opens a connection to `remote`, from `local` if given (port 0: any port).
@@ -270,8 +220,8 @@ impl Endpoint {
         if self.find(local, remote).is_some() {
             return Err(ConnectError::InUse { local, remote });
         }
-        let identity = self.identity(now, local, remote);
-        Ok(self.insert(Connection::connect(now, config, identity), Handshake::Done))
+        let opening = self.opening(now, local, remote);
+        Ok(self.insert(Connection::connect(now, config, opening), Handshake::Done))
     }
 
     /// Goes on with a connection that another endpoint has had ([`Connection::resume`]).
@@ -563,19 +513,6 @@ impl Endpoint {
         Some(*connection)
     }
 
-    /// A handshake that is over makes room for another.
-    fn leave_listener(&mut self, index: u32) {
-        let entry = &mut self.entries[index as usize];
-        let handshake = core::mem::replace(&mut entry.handshake, Handshake::Done);
-        let Some(connection) = entry.connection.as_deref().filter(|_| handshake != Handshake::Done) else { return };
-        let Some(listener) = self.listeners.get_mut(&connection.local().port()) else { return };
-        match handshake {
-            Handshake::Done => {}
-            Handshake::HalfOpen => listener.half_open = listener.half_open.saturating_sub(1),
-            Handshake::Early => listener.early = listener.early.saturating_sub(1),
-        }
-    }
-
     fn mark_ready(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         if !core::mem::replace(&mut entry.is_ready, true) {
@@ -610,15 +547,10 @@ impl Endpoint {
     }
 
     /// RFC 6528: a clock of 4 us and a hash of the connection with a secret.
-    fn identity(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Identity {
+    fn opening(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Opening {
         let hash = hash(&self.secret, local, remote);
         let clock = (now.as_nanos() / 4_000) as u32;
-        Identity {
-            local,
-            remote,
-            iss: Seq::new(clock.wrapping_add(hash as u32)),
-            timestamp_offset: (hash >> 32) as u32,
-        }
+        Opening { local, remote, iss: Seq::new(clock.wrapping_add(hash as u32)), timestamp_offset: (hash >> 32) as u32 }
     }
 
     fn free_port(&mut self, address: IpAddr, remote: SocketAddr) -> Result<SocketAddr, ConnectError> {

@@ -44,13 +44,13 @@ impl Endpoint {
             return Disposition::BacklogFull;
         }
         let config = Arc::clone(&listener.config);
-        let mut identity = self.identity(now, local, remote);
+        let mut opening = self.opening(now, local, remote);
         // RFC 9293 section 3.6.1, MAY-2: beyond every sequence number that the old connection used.
-        if let Some(end) = replaced.filter(|end| identity.iss.le(*end)) {
-            identity.iss = end + 1;
+        if let Some(end) = replaced.filter(|end| opening.iss.le(*end)) {
+            opening.iss = end + 1;
         }
         let verdict = self.fast_open_verdict(local, remote, segment);
-        self.insert_accepted(now, Connection::accept(now, config, identity, segment), segment, verdict);
+        self.insert_accepted(now, Connection::accept(now, config, opening, segment), segment, verdict);
         Disposition::Accepted
     }
 

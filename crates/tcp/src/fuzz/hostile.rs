@@ -8,7 +8,7 @@ use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Times
 
 use super::input::Input;
 use super::{check, drain, expire, stream};
-use crate::connection::{Connection, Identity, Transmit};
+use crate::connection::{Connection, Opening, Transmit};
 use crate::counters::Reason;
 use crate::state::State;
 
@@ -42,7 +42,7 @@ impl Victim {
         let patient = input.flag();
         let config = Arc::new(input.config(patient));
         let iss = Seq::new(input.long());
-        let identity = Identity {
+        let opening = Opening {
             local: ([10, 0, 0, 1], 1000).into(),
             remote: ([10, 0, 0, 2], 80).into(),
             iss,
@@ -52,10 +52,10 @@ impl Victim {
         let mut victim = if passive {
             let syn = Segment { seq: Seq::new(input.long()), flags: Flags::SYN, ..Segment::default() };
             let syn = Segment { window: input.word(), options: syn_options(input), ..syn };
-            let connection = Connection::accept(now, config, identity, &syn);
+            let connection = Connection::accept(now, config, opening, &syn);
             Self::of(now, connection, iss, Some(syn.seq))
         } else {
-            Self::of(now, Connection::connect(now, config, identity), iss, None)
+            Self::of(now, Connection::connect(now, config, opening), iss, None)
         };
         victim.collect();
         if input.flag() {

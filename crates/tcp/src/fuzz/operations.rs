@@ -8,7 +8,7 @@ use holdover_wire::{Flags, Segment, Seq};
 
 use super::input::{Input, lift_verbs};
 use super::{check, drain, expire, stream, stream_byte};
-use crate::connection::{Connection, Identity};
+use crate::connection::{Connection, Opening};
 use crate::state::State;
 
 /// Segments that one direction of the network holds; more are lost.
@@ -54,18 +54,18 @@ impl World {
         let configs = [Arc::new(input.config(true)), Arc::new(input.config(true))];
         let addresses = [([10, 0, 0, 1], 1000).into(), ([10, 0, 0, 2], 80).into()];
         let iss = [Seq::new(input.long()), Seq::new(input.long())];
-        let identity = |n: usize| Identity {
+        let opening = |n: usize| Opening {
             local: addresses[n],
             remote: addresses[1 - n],
             iss: iss[n],
             timestamp_offset: iss[1 - n].value(),
         };
         let crossing = input.flag();
-        let mut client = End::new(Connection::connect(now, Arc::clone(&configs[0]), identity(0)));
+        let mut client = End::new(Connection::connect(now, Arc::clone(&configs[0]), opening(0)));
         client.collect(now);
         let server = match client.sent.front() {
-            Some(syn) if !crossing => Connection::accept(now, Arc::clone(&configs[1]), identity(1), syn),
-            _ => Connection::connect(now, Arc::clone(&configs[1]), identity(1)),
+            Some(syn) if !crossing => Connection::accept(now, Arc::clone(&configs[1]), opening(1), syn),
+            _ => Connection::connect(now, Arc::clone(&configs[1]), opening(1)),
         };
         let mut server = End::new(server);
         server.collect(now);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{
-    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Identity, KeepAlive, Profile, State, ZeroWindow,
+    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, KeepAlive, Opening, Profile, State, ZeroWindow,
 };
 use holdover_wire::{Flags, Segment, Seq};
 
@@ -139,13 +139,13 @@ fn a_user_timeout_option_without_room_waits() {
 #[test]
 fn an_ack_point_that_was_held_too_early_holds_nothing() {
     let now = Instant::from_secs(1);
-    let identity = Identity {
+    let opening = Opening {
         local: "10.0.0.1:1000".parse().unwrap(),
         remote: "10.0.0.2:80".parse().unwrap(),
         iss: Seq::new(7),
         timestamp_offset: 3,
     };
-    let mut client = Connection::connect(now, Arc::new(Config::rfc()), identity);
+    let mut client = Connection::connect(now, Arc::new(Config::rfc()), opening);
     drain(&mut client, now);
     client.hold_ack_point(Some(Seq::new(5)));
     let flags = Flags::SYN | Flags::ACK;
@@ -206,10 +206,10 @@ fn drain(connection: &mut Connection, now: Instant) -> Vec<Segment> {
 fn established(now: Instant, config: Config) -> (Connection, Connection) {
     let config = Arc::new(config);
     let [a, b] = ["10.0.0.1:1000".parse().unwrap(), "10.0.0.2:80".parse().unwrap()];
-    let identity = |local, remote| Identity { local, remote, iss: Seq::new(7), timestamp_offset: 3 };
-    let mut client = Connection::connect(now, Arc::clone(&config), identity(a, b));
+    let opening = |local, remote| Opening { local, remote, iss: Seq::new(7), timestamp_offset: 3 };
+    let mut client = Connection::connect(now, Arc::clone(&config), opening(a, b));
     let syn = drain(&mut client, now);
-    let mut server = Connection::accept(now, config, identity(b, a), &syn[0]);
+    let mut server = Connection::accept(now, config, opening(b, a), &syn[0]);
     for segment in drain(&mut server, now) {
         client.handle_segment(now, &segment);
     }

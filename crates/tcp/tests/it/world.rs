@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
-use holdover_tcp::{Config, Connection, EcnField, Event, Identity, State, Transmit};
+use holdover_tcp::{Config, Connection, EcnField, Event, Opening, State, Transmit};
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
 
 use crate::ledger::Ledger;
@@ -192,25 +192,25 @@ impl World {
             ledger: None,
             rounds_at_now: 0,
         };
-        let identity = Identity {
+        let opening = Opening {
             local: "10.0.0.1:1000".parse().unwrap(),
             remote: "10.0.0.2:80".parse().unwrap(),
             iss: Seq::new(world.rng.next_u32()),
             timestamp_offset: world.rng.next_u32(),
         };
         let config = Arc::clone(&world.client.config);
-        world.client.connection = Some(Connection::connect(world.now, config, identity));
+        world.client.connection = Some(Connection::connect(world.now, config, opening));
         world
     }
 
     /// The server opens the connection too, before it has heard of the client.
     pub(crate) fn open_from_both_sides(&mut self) {
-        let identity = self.server_identity();
-        self.server.connection = Some(Connection::connect(self.now, Arc::clone(&self.server.config), identity));
+        let opening = self.server_opening();
+        self.server.connection = Some(Connection::connect(self.now, Arc::clone(&self.server.config), opening));
     }
 
-    fn server_identity(&mut self) -> Identity {
-        Identity {
+    fn server_opening(&mut self) -> Opening {
+        Opening {
             local: "10.0.0.2:80".parse().unwrap(),
             remote: "10.0.0.1:1000".parse().unwrap(),
             iss: Seq::new(self.rng.next_u32()),
@@ -288,7 +288,7 @@ impl World {
     fn arrive(&mut self, to: Side, segment: &Segment, ecn: EcnField) {
         let now = self.now;
         let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
-        let identity = self.server_identity();
+        let opening = self.server_opening();
         if let Some(witness) = &mut self.witness {
             witness.on_arrival(to, segment);
         }
@@ -300,7 +300,7 @@ impl World {
                 ledger.on_arrival(to, segment, disposition);
             }
         } else if to == Side::Server && is_syn {
-            host.connection = Some(Connection::accept(now, Arc::clone(&host.config), identity, segment));
+            host.connection = Some(Connection::accept(now, Arc::clone(&host.config), opening, segment));
         }
     }
 

@@ -10,8 +10,8 @@ use std::thread::JoinHandle;
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
 use holdover_sim::{
-    AddressLoss, Amount, Bulk, Direction, Ending, Families, FlowConfig, FlowStatus, Frame, Layer2, LinkBetween,
-    LinkKind, NodeConfig, NodeId, Observer, Opener, OutageKind, Place, Role, Traffic, WorldConfig, WorldEvent,
+    AddressLoss, Amount, Bulk, Ending, Families, FlowConfig, FlowStatus, Frame, Layer2, LinkBetween, LinkKind,
+    NodeConfig, NodeId, Observer, Opener, OutageKind, Place, Role, Traffic, Transit, WorldConfig, WorldEvent,
 };
 use holdover_tcp::Profile;
 use holdover_testbed::world::{ETHERNET_INTERFACE, MODEM_INTERFACE, RealError, RealOptions, RealWorld};
@@ -318,7 +318,7 @@ impl Default for Sources {
 impl Observer for Sources {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         let is_syn = frame.packet.tcp().is_some_and(|segment| segment.flags == Flags::SYN);
-        let direction = if self.at == PHONE { Direction::Out } else { Direction::In };
+        let direction = if self.at == PHONE { Transit::Out } else { Transit::In };
         if is_syn && place.node == self.at && place.direction == direction {
             self.found.insert(frame.packet.src);
         }

@@ -10,10 +10,10 @@ use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, Que
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::{
-    Addresses, Amount, Attachment, Bulk, CellId, Direction, Ending, FlowConfig, FlowId, FlowReport, FlowStatus, Frame,
+    Addresses, Amount, Attachment, Bulk, CellId, Ending, FlowConfig, FlowId, FlowReport, FlowStatus, Frame,
     GatewayMechanisms, HostAddressing, HostMechanisms, LinkBetween, LinkKind, MobileHost, Movement, NoObserver,
     NodeConfig, NodeId, Observer, OnOff, Opener, Place, RadioCell, RequestResponse, Role, Sample, Selection, Traffic,
-    Visit, World, WorldConfig,
+    Transit, Visit, World, WorldConfig,
 };
 use holdover_tcp::{Config, ConnectionError, Profile};
 use holdover_testbed::world::{Heard, RealError, RealOptions, RealOutcome, RealWorld};
@@ -320,7 +320,7 @@ struct Sources(BTreeSet<IpAddr>);
 
 impl Observer for Sources {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
-        if place.node == NodeId(0) && place.direction == Direction::Out {
+        if place.node == NodeId(0) && place.direction == Transit::Out {
             self.0.insert(frame.packet.src);
         }
     }

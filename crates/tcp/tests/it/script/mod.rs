@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Config, Connection, Disposition, EcnField, Event, Identity, Reason, State, Timer, Transmit};
+use holdover_tcp::{Config, Connection, Disposition, EcnField, Event, Opening, Reason, State, Timer, Transmit};
 use holdover_wire::{Flags, Segment, Seq, SeqRange, Timestamps};
 
 use crate::world::stream;
@@ -77,7 +77,7 @@ impl Script {
     }
 
     pub(crate) fn connect_with(config: Config, iss: u32, irs: u32) -> Self {
-        let connection = Connection::connect(START, Arc::new(config), Self::identity(iss));
+        let connection = Connection::connect(START, Arc::new(config), Self::opening(iss));
         Self::new(connection, iss, irs)
     }
 
@@ -89,7 +89,7 @@ impl Script {
     pub(crate) fn accept_with(config: Config, iss: u32, irs: u32, syn: Inject) -> Self {
         let mut peer = Peer::default();
         let segment = peer.build(START, Seq::new(iss), Seq::new(irs), Seq::new(irs), syn);
-        let connection = Connection::accept(START, Arc::new(config), Self::identity(iss), &segment);
+        let connection = Connection::accept(START, Arc::new(config), Self::opening(iss), &segment);
         let mut script = Self::new(connection, iss, irs);
         script.peer = peer;
         script.note('<', &segment, "");
@@ -172,8 +172,8 @@ impl Script {
         script
     }
 
-    fn identity(iss: u32) -> Identity {
-        Identity {
+    fn opening(iss: u32) -> Opening {
+        Opening {
             local: "10.0.0.1:1000".parse().unwrap(),
             remote: "10.0.0.2:80".parse().unwrap(),
             iss: Seq::new(iss),

@@ -1,17 +1,20 @@
-//! What is done for the TCP connections of one mobile host, by mode: a controller of `mobility` or `gateway` over the flow path.
+//! What is done for the TCP connections of one mobile host, by mode: a controller over the flow path.
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Direction, Injected, LinkEvent};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_flow::{FlowTable, Holds, LinkState, Notice};
-use holdover_gateway::divert::Standing;
-use holdover_gateway::freeze::{FreezeConfig, FreezeControl};
-use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::wake::WakeControl;
 
-use crate::config::Mode;
+use super::Treatment;
+use crate::divert::Standing;
+use crate::freeze::FreezeControl;
 
-/// See the [module](self).
+/// The controller of one mobile host's connections.
+///
+/// The order of calls: one of the `handle_*`, [`Self::note_arrival`] or [`Self::end_silence`], then [`Self::poll_transmit`],
+/// [`Self::poll_action`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
-pub(crate) enum Controller {
+pub enum Controller {
     /// Holds back, and wakes senders when the mobile host is back.
     Wake(Box<WakeControl>),
     /// Shuts windows while the mobile host is away.
@@ -20,30 +23,18 @@ pub(crate) enum Controller {
     Idle,
 }
 
-/// What a controller has done, for counters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Did {
-    Released,
-    Poked,
-    Froze,
-    Reopened,
-    Answered,
-}
-
 impl Controller {
-    /// That of a mode. `wake` says what is held back with [`Mode::Buffer`]; `None` for nothing.
-    pub(crate) fn new(mode: Mode, wake: Option<WakeConfig>) -> Self {
-        let freeze = |config| Self::Freeze(Box::new(FreezeControl::new(config)));
-        match (mode, wake) {
-            (Mode::Buffer, Some(config)) => Self::Wake(Box::new(WakeControl::between(config))),
-            (Mode::Buffer, None) | (Mode::Observe, _) => Self::Idle,
-            (Mode::Freeze | Mode::BufferFreeze, _) => freeze(FreezeConfig::buffer_freeze()),
-            (Mode::MTcp, _) => freeze(FreezeConfig::m_tcp()),
+    /// For a mobile host that is present.
+    pub fn new(treatment: Treatment) -> Self {
+        match treatment {
+            Treatment::Wake(config) => Self::Wake(Box::new(WakeControl::between(config))),
+            Treatment::Freeze(config) => Self::Freeze(Box::new(FreezeControl::new(config))),
+            Treatment::Nothing => Self::Idle,
         }
     }
 
     /// What packets have to know of the link to a mobile host that is present.
-    pub(crate) fn link_state(&self) -> LinkState {
+    pub fn link_state(&self) -> LinkState {
         match self {
             Self::Wake(control) => control.link_state(),
             Self::Freeze(control) => control.link_state(),
@@ -51,7 +42,8 @@ impl Controller {
         }
     }
 
-    pub(crate) fn handle_notice(
+    /// The flow path has something to do for the half whose ACKs go in `direction`.
+    pub fn handle_notice(
         &mut self,
         now: Instant,
         connection: Connection,
@@ -67,14 +59,14 @@ impl Controller {
     }
 
     /// A packet has come in while packets are awaited.
-    pub(crate) fn note_arrival(&mut self, now: Instant, path: &mut impl FlowTable) {
+    pub fn note_arrival(&mut self, now: Instant, path: &mut impl FlowTable) {
         if let Self::Wake(control) = self {
             control.note_arrival(now, path);
         }
     }
 
     /// The mobile host is away, or back.
-    pub(crate) fn handle_standing(&mut self, now: Instant, standing: Standing, path: &mut impl FlowTable) {
+    pub fn handle_standing(&mut self, now: Instant, standing: Standing, path: &mut impl FlowTable) {
         let is_away = match standing {
             Standing::Away => true,
             Standing::Present | Standing::Moved => false,
@@ -90,25 +82,26 @@ impl Controller {
     }
 
     /// Since when nothing has come from the mobile host, if that was noticed.
-    pub(crate) fn silent_since(&self) -> Option<Instant> {
+    pub fn silent_since(&self) -> Option<Instant> {
         if let Self::Wake(control) = self { control.silent_since() } else { None }
     }
 
     /// The mobile host was asked, and has not answered.
-    pub(crate) fn handle_silence(&mut self, since: Instant, path: &mut impl FlowTable) {
+    pub fn handle_silence(&mut self, since: Instant, path: &mut impl FlowTable) {
         if let Self::Wake(control) = self {
             control.handle_silence(since, path);
         }
     }
 
     /// It has answered.
-    pub(crate) fn end_silence(&mut self, now: Instant, path: &mut impl FlowTable) {
+    pub fn end_silence(&mut self, now: Instant, path: &mut impl FlowTable) {
         if let Self::Wake(control) = self {
             control.end_silence(now, path);
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {
             Self::Wake(control) => control.handle_timeout(now, path),
             Self::Freeze(control) => control.handle_timeout(now, path),
@@ -117,7 +110,7 @@ impl Controller {
     }
 
     /// Nobody will be there any more.
-    pub(crate) fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
+    pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {
             Self::Wake(control) => control.handle_end(now, path),
             Self::Freeze(control) => control.handle_end(now, path),
@@ -125,7 +118,8 @@ impl Controller {
         }
     }
 
-    pub(crate) fn poll_transmit(&mut self) -> Option<Injected> {
+    /// The next packet that it has made.
+    pub fn poll_transmit(&mut self) -> Option<Injected> {
         let made = match self {
             Self::Wake(control) => control.poll_transmit(),
             Self::Freeze(control) => control.poll_transmit(),
@@ -134,32 +128,22 @@ impl Controller {
         made.map(|(_, injected)| injected)
     }
 
-    /// The next thing that was done.
-    pub(crate) fn poll_did(&mut self) -> Option<Did> {
+    /// The next thing that it has done.
+    pub fn poll_action(&mut self) -> Option<Action> {
         match self {
-            Self::Wake(control) => {
-                while let Some(outcome) = control.poll_outcome() {
-                    tracing::debug!(?outcome, "outcome");
-                }
-                let action = control.poll_action()?;
-                tracing::debug!(connection = ?action.connection, what = action.what, "woken");
-                Some(if action.what == "poked" { Did::Poked } else { Did::Released })
-            }
-            Self::Freeze(control) => loop {
-                let action = control.poll_action()?;
-                tracing::debug!(connection = ?action.connection, what = action.what, "freeze");
-                match action.what {
-                    "froze" => return Some(Did::Froze),
-                    "reopened the window" | "thawed" => return Some(Did::Reopened),
-                    "answered a probe" => return Some(Did::Answered),
-                    _ => {}
-                }
-            },
+            Self::Wake(control) => control.poll_action(),
+            Self::Freeze(control) => control.poll_action(),
             Self::Idle => None,
         }
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    /// The next outcome of waking a connection.
+    pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        if let Self::Wake(control) = self { control.poll_outcome() } else { None }
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Wake(control) => control.poll_timeout(),
             Self::Freeze(control) => control.poll_timeout(),
@@ -167,6 +151,3 @@ impl Controller {
         }
     }
 }
-
-/// From so many acknowledged bytes on a connection has details: before that nothing is held of it.
-pub(crate) const DETAILS_AFTER: u32 = 64_000;

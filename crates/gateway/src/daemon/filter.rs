@@ -1,0 +1,256 @@
+//! What the daemon does, as a filter of a router: flows and queues in memory.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use holdover_base::Instant;
+use holdover_filter::{
+    Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict, WakeOutcome,
+};
+use holdover_flow::{Environment, Flow, FlowTable, Form, Key, Link, LinkState, Order, OrderRecord, Place, Rules};
+use holdover_wire::{Flags, Packet};
+
+use super::{Controller, DaemonConfig, Treatment, is_redundant, rules};
+use crate::divert::{Course, Diverter, DiverterConfig, Source};
+
+/// The filter. See the [module](super).
+#[derive(Debug)]
+pub struct GatewayDaemon {
+    treatment: Treatment,
+    rules: Rules,
+    flows: Table<Flow>,
+    mobiles: BTreeMap<IpAddr, Mobile>,
+    diverter: Diverter<Packet>,
+    released: VecDeque<Injected>,
+    /// What controllers have made. It leaves behind what is released on the same occasion, as in the daemon.
+    made: VecDeque<Injected>,
+    dropped: VecDeque<Packet>,
+    actions: VecDeque<Action>,
+    outcomes: VecDeque<WakeOutcome>,
+}
+
+#[derive(Debug)]
+struct Mobile {
+    controller: Controller,
+    link: Link,
+    course: Course,
+}
+
+/// The flows of one mobile host.
+pub(crate) struct OfMobile<'a> {
+    flows: &'a mut Table<Flow>,
+    link: &'a mut Link,
+    mobile: IpAddr,
+}
+
+impl GatewayDaemon {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "gateway";
+
+    /// A filter that has seen nothing yet.
+    pub fn new(config: DaemonConfig) -> Self {
+        let DaemonConfig { mode, holds_back, buffer } = config;
+        let buffer = DiverterConfig { diverts: mode.diverts() && buffer.diverts, ..buffer };
+        Self::with_treatment(mode.treatment(holds_back), rules(), buffer)
+    }
+
+    pub(crate) fn with_treatment(treatment: Treatment, rules: Rules, buffer: DiverterConfig) -> Self {
+        Self {
+            treatment,
+            rules,
+            flows: Table::default(),
+            mobiles: BTreeMap::new(),
+            diverter: Diverter::new(buffer),
+            released: VecDeque::new(),
+            made: VecDeque::new(),
+            dropped: VecDeque::new(),
+            actions: VecDeque::new(),
+            outcomes: VecDeque::new(),
+        }
+    }
+
+    /// Calls the controller of a mobile host, and takes what it has made and done.
+    pub(crate) fn with(&mut self, mobile: IpAddr, act: impl FnOnce(&mut Controller, &mut OfMobile<'_>)) {
+        let Self { treatment, flows, mobiles, made, actions, outcomes, .. } = self;
+        let Mobile { controller, link, .. } = mobiles.entry(mobile).or_insert_with(|| Mobile::new(*treatment));
+        act(controller, &mut OfMobile { flows, link, mobile });
+        made.extend(core::iter::from_fn(|| controller.poll_transmit()));
+        let done = core::iter::from_fn(|| controller.poll_action());
+        actions.extend(done.map(|action| Action { mechanism: Self::NAME, ..action }));
+        outcomes.extend(core::iter::from_fn(|| controller.poll_outcome()));
+    }
+
+    /// A packet passes the flow path, if it is TCP in the clear.
+    fn follow(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp().filter(|_| self.treatment != Treatment::Nothing) else {
+            return Verdict::Pass;
+        };
+        let form = Form::of(segment);
+        let mobile = connection.mobile().ip();
+        let flow = self.flows.observe(now, direction, connection, segment).value;
+        let link = &self.mobiles.entry(mobile).or_insert_with(|| Mobile::new(self.treatment)).link;
+        let environment = Environment { now, link, rules: &self.rules };
+        let (verdict, notice) = flow.pass_between(&Key::new(connection), environment, direction, packet, form);
+        self.with(mobile, |controller, flows| {
+            if direction == Direction::Incoming {
+                controller.note_arrival(now, flows);
+            }
+            if let Some(notice) = notice {
+                controller.handle_notice(now, connection, direction, notice, flows);
+            }
+        });
+        verdict
+    }
+
+    /// A packet for a mobile host is kept, if that is away or others still wait for it.
+    fn divert(&mut self, now: Instant, packet: &Packet) -> Verdict {
+        let mobile = packet.dst;
+        if self.mobiles.get(&mobile).is_none_or(|of_mobile| of_mobile.course == Course::Pass) {
+            return Verdict::Pass;
+        }
+        let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
+        match self.diverter.handle_packet(now, mobile, len, || Some(packet.clone())) {
+            Ok(()) => Verdict::Keep,
+            Err(_) => Verdict::Drop,
+        }
+    }
+
+    /// Does what is due, and what follows from all that was handled.
+    fn advance(&mut self, now: Instant) {
+        self.diverter.handle_timeout(now);
+        while let Some((mobile, standing)) = self.diverter.poll_change() {
+            self.with(mobile, |controller, flows| controller.handle_standing(now, standing, flows));
+        }
+        self.set_courses(now);
+        self.release(now);
+        // What was released may have been the last.
+        self.set_courses(now);
+        self.dropped.extend(core::iter::from_fn(|| self.diverter.poll_discarded()).map(|(_, packet, _)| packet));
+    }
+
+    fn set_courses(&mut self, now: Instant) {
+        while let Some((mobile, course)) = self.diverter.poll_course() {
+            self.mobiles.entry(mobile).or_insert_with(|| Mobile::new(self.treatment)).course = course;
+            if course == Course::Pass {
+                self.diverter.handle_settled(now, mobile, true);
+            }
+        }
+    }
+
+    fn release(&mut self, now: Instant) {
+        while let Some((mobile, packet)) = self.diverter.due(now) {
+            let packet = packet.clone();
+            if self.is_acknowledged(&packet) {
+                self.dropped.push_back(packet);
+            } else {
+                self.released.push_back(Injected { direction: Direction::Outgoing, packet });
+            }
+            self.diverter.handle_sent(now, mobile);
+        }
+    }
+
+    /// Whether a packet carries data that its mobile host has acknowledged.
+    fn is_acknowledged(&self, packet: &Packet) -> bool {
+        let Some(segment) = packet.tcp() else { return false };
+        if segment.payload.is_empty() || segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST) {
+            return false;
+        }
+        let flow = Connection::of(Direction::Outgoing, packet).and_then(|connection| self.flows.get(connection));
+        flow.is_some_and(|flow| is_redundant(flow, segment.seq + segment.seq_len()))
+    }
+}
+
+#[cfg(test)]
+impl GatewayDaemon {
+    /// Another controller takes the place of a mobile host's, and knows nothing. The flow path stays as it is.
+    pub(crate) fn forget_controller(&mut self, mobile: IpAddr) {
+        if let Some(of_mobile) = self.mobiles.get_mut(&mobile) {
+            of_mobile.controller = Controller::new(self.treatment);
+        }
+    }
+
+    pub(crate) fn is_link_down(&self, mobile: IpAddr) -> bool {
+        self.mobiles.get(&mobile).is_some_and(|of_mobile| of_mobile.link.is_down())
+    }
+}
+
+impl Mobile {
+    fn new(treatment: Treatment) -> Self {
+        let controller = Controller::new(treatment);
+        let link = Link::new(&controller.link_state());
+        Self { controller, link, course: Course::Pass }
+    }
+}
+
+impl FlowTable for OfMobile<'_> {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.flows.get(connection).copied()
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        let own = self.flows.live().filter(|(connection, _)| connection.mobile().ip() == self.mobile);
+        own.for_each(|(connection, flow)| look(connection, flow));
+    }
+
+    fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
+        if let Some(flow) = self.flows.get_mut(connection) {
+            flow.handle_order(&mut Place::default(), &OrderRecord::new(now, connection, direction, order));
+        }
+    }
+
+    fn set_link(&mut self, link: LinkState) {
+        *self.link = Link::new(&link);
+    }
+}
+
+impl SegmentFilter for GatewayDaemon {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let mut verdict = self.follow(now, direction, packet);
+        match direction {
+            Direction::Outgoing if verdict == Verdict::Pass => verdict = self.divert(now, packet),
+            Direction::Outgoing => {}
+            Direction::Incoming => self.diverter.handle_heard(now, packet.src),
+        }
+        self.advance(now);
+        verdict
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        self.diverter.handle_report(now, mobile, Source::Station, presence);
+        self.advance(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.advance(now);
+        let is_due = |of_mobile: &Mobile| of_mobile.controller.poll_timeout().is_some_and(|at| at <= now);
+        let due: Vec<IpAddr> =
+            self.mobiles.iter().filter(|(_, of_mobile)| is_due(of_mobile)).map(|(&address, _)| address).collect();
+        for mobile in due {
+            self.with(mobile, |controller, flows| controller.handle_timeout(now, flows));
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.released.pop_front().or_else(|| self.made.pop_front())
+    }
+
+    fn poll_dropped(&mut self) -> Option<Packet> {
+        self.dropped.pop_front()
+    }
+
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.outcomes.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let controllers = self.mobiles.values().filter_map(|of_mobile| of_mobile.controller.poll_timeout());
+        controllers.chain(self.diverter.poll_timeout()).min()
+    }
+}

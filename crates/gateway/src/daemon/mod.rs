@@ -1,0 +1,107 @@
+//! What `holdover gateway` does, by its **modes**: packets for mobile hosts that are away are kept ([`crate::divert`]), their connections are
+//! woken ([`holdover_mobility::wake`]) or frozen ([`crate::freeze`]), or both.
+//!
+//! A [`Mode`] says whether packets are kept, and which [`Controller`] a mobile host's TCP connections have over the flow path. The daemon's
+//! flow path is in the kernel, and its queues are in files; [`GatewayDaemon`] has both in memory, as a filter of a simulated router.
+//!
+//! The daemon also finds out by itself that a mobile host is silent, by address resolution. The filter is told, and takes a packet from the
+//! mobile host for its return as the daemon does.
+
+mod controller;
+mod filter;
+
+use holdover_filter::Direction;
+use holdover_flow::{Flow, Rules};
+use holdover_mobility::wake::WakeConfig;
+use holdover_wire::Seq;
+
+pub use controller::Controller;
+pub use filter::GatewayDaemon;
+
+use crate::divert::DiverterConfig;
+use crate::freeze::FreezeConfig;
+
+/// What is done for mobile hosts that are away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Mode {
+    /// Packets for them are kept, and released in order when they are back.
+    #[default]
+    Buffer,
+    /// Nothing: absences are counted and reported.
+    Observe,
+    /// Senders of data are shown a window of zero, and their probes are answered. Nothing is kept.
+    Freeze,
+    /// Both: packets are kept, and senders are shown a window of zero (BUFFER-FREEZE).
+    BufferFreeze,
+    /// As the paper has it (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut when ACKs stop
+    /// coming.
+    MTcp,
+}
+
+impl Mode {
+    /// Whether packets for mobile hosts that are away are kept.
+    pub const fn diverts(self) -> bool {
+        !matches!(self, Self::Observe | Self::Freeze)
+    }
+
+    /// What is done for TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`].
+    pub fn treatment(self, holds_back: bool) -> Treatment {
+        match self {
+            Self::Buffer if holds_back => Treatment::Wake(wake()),
+            Self::Buffer | Self::Observe => Treatment::Nothing,
+            Self::Freeze | Self::BufferFreeze => Treatment::Freeze(FreezeConfig::buffer_freeze()),
+            Self::MTcp => Treatment::Freeze(FreezeConfig::m_tcp()),
+        }
+    }
+}
+
+/// What is done for the TCP connections of a mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Treatment {
+    /// Something is held back, and senders are woken when the mobile host is back.
+    Wake(WakeConfig),
+    /// Windows are shut while the mobile host is away.
+    Freeze(FreezeConfig),
+    /// They are not followed.
+    Nothing,
+}
+
+/// Cuts are not foreseen at a gateway, so that no ACKs are stalled before them.
+fn wake() -> WakeConfig {
+    WakeConfig { ack_stall: None, ..WakeConfig::all() }
+}
+
+/// From so many acknowledged bytes on a connection has details: before that nothing is held of it.
+pub const DETAILS_AFTER: u32 = 64_000;
+
+/// What the flow path does for all mobile hosts; each link says what is held.
+pub fn rules() -> Rules {
+    wake().rules().with_details_after(DETAILS_AFTER)
+}
+
+/// Whether a packet that waits for a mobile host, with data up to `end`, is one that it has acknowledged: a retransmission that its sender has
+/// made because the ACK was held back. The mobile host would answer it with a report (DSACK, RFC 2883) by which the sender takes its timeout
+/// for spurious, and what was lost in the cut for under way (RFC 3708).
+pub fn is_redundant(flow: &Flow, end: Seq) -> bool {
+    flow.half(Direction::Incoming).acked().is_some_and(|acked| acked.ge(end))
+}
+
+/// A router's mechanism that does what the daemon does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DaemonConfig {
+    /// What is done for mobile hosts that are away.
+    pub mode: Mode,
+    /// Whether ACKs are held back with [`Mode::Buffer`], and senders woken.
+    pub holds_back: bool,
+    /// Limits and pace of what is kept. Whether anything is, the mode says.
+    pub buffer: DiverterConfig,
+}
+
+impl Default for DaemonConfig {
+    /// The defaults of `gateway.toml`.
+    fn default() -> Self {
+        Self { mode: Mode::default(), holds_back: true, buffer: DiverterConfig::default() }
+    }
+}

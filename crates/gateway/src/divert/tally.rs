@@ -1,0 +1,61 @@
+//! What became of packets that were diverted, in numbers.
+
+/// Why a packet was discarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The queue of its mobile host is full.
+    MobileFull,
+    /// All queues together are full, and no other host occupies more.
+    TotalFull,
+    /// It made room for a packet of a host that occupies less.
+    Evicted,
+    /// It has waited for too long.
+    Aged,
+    /// It could not be stored.
+    Storage,
+    /// Its mobile host was forgotten, or the gateway stops.
+    Forgotten,
+}
+
+/// What was counted for one mobile host or for all.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// How often a mobile host went away.
+    pub absences: u64,
+    /// Packets that were queued.
+    pub queued: u64,
+    /// Bytes of these.
+    pub queued_bytes: u64,
+    /// Packets that were released.
+    pub released: u64,
+    /// Packets dropped because the queue of the host was full.
+    pub mobile_full: u64,
+    /// Packets dropped because all queues were full.
+    pub total_full: u64,
+    /// Packets that made room for others.
+    pub evicted: u64,
+    /// Packets that waited for too long.
+    pub aged: u64,
+    /// Packets that could not be stored.
+    pub storage: u64,
+    /// Packets discarded with their mobile host.
+    pub forgotten: u64,
+}
+
+impl Tally {
+    pub(super) fn note_loss(&mut self, loss: Loss) {
+        *match loss {
+            Loss::MobileFull => &mut self.mobile_full,
+            Loss::TotalFull => &mut self.total_full,
+            Loss::Evicted => &mut self.evicted,
+            Loss::Aged => &mut self.aged,
+            Loss::Storage => &mut self.storage,
+            Loss::Forgotten => &mut self.forgotten,
+        } += 1;
+    }
+
+    /// Packets that were discarded, for whatever reason.
+    pub const fn lost(&self) -> u64 {
+        self.mobile_full + self.total_full + self.evicted + self.aged + self.storage + self.forgotten
+    }
+}

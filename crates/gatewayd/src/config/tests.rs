@@ -1,0 +1,138 @@
+//! The file: what is read, what is refused and where, and what is published of it.
+
+use holdover_base::BitRate;
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(Path::new("gateway.toml"), text).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_printed_is_read_again_and_an_empty_file_is_the_default() {
+    assert_eq!(parse(""), Ok(Config::default()));
+    let text = "[mobiles]\ninterface = \"wlan0\"\nmode = \"observe\"\nnetworks = [\"10.0.1.0/24\", \"fd00::/64\"]\n\
+                [buffer]\nrate = \"8 Mbit/s\"\nlongest = \"30 s\"\n[presence]\nsilence_after = \"300 ms\"\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    assert_eq!(config.diverter().rate, Some(BitRate::from_mbps(8)));
+    assert!(!config.diverter().diverts);
+    assert_eq!(parse("[buffer]\nrate = \"unlimited\"").unwrap().diverter().rate, None);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_its_place() {
+    for (text, wanted) in [
+        (
+            "[mobiles]\nmode = \"choke\"\n",
+            "gateway.toml:2:8: mode: unknown variant `choke`, expected one of `buffer`, `observe`, `freeze`, `buffer-freeze`, `m-tcp`",
+        ),
+        ("[mobile]\n", "gateway.toml:1:2: unknown field `mobile`"),
+        ("[mobiles]\nnetworks = [\"10.0.0.0/40\"]\n", "\"10.0.0.0/40\" is not a network such as"),
+        ("[buffer]\nmobile_bytes = 100\n", "gateway.toml:2:1: mobile_bytes: at least 65536 are needed"),
+        ("[buffer]\ntotal_bytes = 70000\n", "gateway.toml:2:1: total_bytes: less than mobile_bytes (4000000)"),
+        ("[buffer]\nrate = \"fast\"\n", "\"fast\" is not a rate such as"),
+        ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
+        ("[buffer]\ndirectory = \"packets\"\n", "gateway.toml:2:1: directory: an absolute path is expected"),
+        ("[hold_back]\nmost_connections = 0\n", "gateway.toml:2:1: most_connections: a number from 1 to 1000000"),
+        ("[hold_back]\nmost_detailed = 0\n", "gateway.toml:2:1: most_detailed: a number from 1 to 1000000"),
+        ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
+        ("[presence]\nprobes = 0\n", "gateway.toml:2:1: probes: a number from 1 to 100"),
+        (
+            "[registration]\nlisten = \"10.0.1.1:4786\"\n",
+            "gateway.toml:2:1: listen: nobody could be heard: [[registration.hosts]]",
+        ),
+        ("[[registration.hosts]]\nkey_file = \"k\"\n", "missing field `addresses`"),
+        (
+            "[webhook]\nlisten = \"10.0.1.1:4788\"\ntoken_file = \"t\"\n",
+            "gateway.toml:2:1: listen: an address of this host only",
+        ),
+        ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "gateway.toml:2:1: listen: listen and token_file are needed"),
+        ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "gateway.toml:2:1: listen: key_file and peers are needed too"),
+        (
+            "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
+            "gateway.toml:2:1: listen: the address by which",
+        ),
+        // The word comes before its key: in a comment, as another key's, and in another section.
+        (
+            "# probes, most_detailed\n[presence]\nsilence = true\nprobes = 0\n",
+            "gateway.toml:4:1: probes: a number from 1 to 100",
+        ),
+        (
+            "[programs]\nbpf_directory = \"/sys/fs/bpf\"\n[buffer]\ndirectory = \"packets\"\n",
+            "gateway.toml:4:1: directory: an absolute path",
+        ),
+        ("buffer = { mobile_bytes = 100 }\n", "gateway.toml:1:1: mobile_bytes: at least 65536"),
+        ("[log]\n[webhook]\ntoken_file = \"t\"\n", "gateway.toml:2:1: listen: listen and token_file are needed"),
+        ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
+        ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"\n", "gateway.toml:3:1: 127.0.0.1:0: port 0"),
+        (
+            "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
+            "gateway.toml:3:1: 0.0.0.0:9787 is not a loopback address",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(wanted), "{text}\n{error}");
+    }
+    assert!(parse("[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\nallow_remote = true\n").is_ok());
+}
+
+#[test]
+fn the_longest_network_says_what_is_done_for_a_mobile_host() {
+    let text = "[mobiles]\nmode = \"observe\"\n[mobiles.modes]\n\"10.0.2.0/24\" = \"freeze\"\n\
+                \"10.0.2.128/25\" = \"buffer-freeze\"\n\"fd00::/16\" = \"m-tcp\"\n";
+    let config = parse(text).unwrap();
+    assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+    for (address, mode) in [
+        ("10.0.1.1", Mode::Observe),
+        ("10.0.2.1", Mode::Freeze),
+        ("10.0.2.129", Mode::BufferFreeze),
+        ("fd00::1", Mode::MTcp),
+    ] {
+        assert_eq!(config.mode_of(address.parse().unwrap()), mode, "{address}");
+    }
+    assert!(config.diverter().diverts && config.follows_connections() && !config.has_one_mode());
+    assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
+}
+
+const SECTIONS: [&str; 11] = [
+    "handoff",
+    "mobiles",
+    "buffer",
+    "presence",
+    "leases",
+    "registration",
+    "webhook",
+    "hold_back",
+    "programs",
+    "metrics",
+    "log",
+];
+
+fn file(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_file_that_is_installed_says_what_holds_without_it() {
+    let mut config = Config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/gateway.toml")).unwrap();
+    assert_eq!(config.mobiles.interface.take().as_deref(), Some("wlan0"));
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
+    assert_eq!(file("docs/schema/gateway.schema.json"), Config::schema());
+    let guide = file("docs/guide/gateway.md");
+    let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
+    let tables = std::iter::once(&schema).chain(schema["$defs"].as_object().unwrap().values());
+    let fields: Vec<String> = tables
+        .filter_map(|table| table.get("properties")?.as_object())
+        .flat_map(|fields| fields.keys().cloned())
+        .filter(|field| !SECTIONS.contains(&field.as_str()))
+        .collect();
+    assert!(fields.len() > 24, "{fields:?}");
+    let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+    assert!(untold.is_empty(), "{untold:?}");
+}
