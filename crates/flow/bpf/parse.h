@@ -77,12 +77,20 @@ INLINE void read_sack(struct scratch *scratch, const u8 *option, u32 size, u32 a
 	}
 }
 
-// Reads one option. They begin at `options_at` in the frame and are `len` bytes long. One of wrong length is skipped.
-INLINE int read_option(struct scratch *scratch, u32 options_at, u32 len)
+// Reads one option, and no-operations before it. They begin at `options_at` in the frame and are `len` bytes long. One of wrong length is
+// skipped. A global function, which verifiers check by itself, once, and not for each round of the loop that calls it.
+__attribute__((noinline)) int read_option(struct scratch *scratch, u32 options_at, u32 len)
 {
+	if (!scratch)
+		return STOP;
 	struct packet *packet = &scratch->packet;
 	u32 at = READ_ONCE(scratch->option_at);
 
+	// Two of them align the usual options.
+	UNROLL
+	for (int n = 0; n < 2; n++)
+		at += at < len && at < OPTIONS_MAX && scratch->options.bytes[at] == OPTION_NOP;
+	FORGET(at, scratch->option_at);
 	if (at >= len || at >= OPTIONS_MAX)
 		return STOP;
 	const u8 *option = scratch->options.bytes + at;
@@ -116,22 +124,15 @@ INLINE int read_option(struct scratch *scratch, u32 options_at, u32 len)
 	return GO_ON;
 }
 
-// Reads the options in `scratches`. A global function, which verifiers check by itself, and whose state is in a map, which they do not
-// follow: so all iterations are alike to them. (`bpf_loop` needs Linux 5.17.)
-__attribute__((noinline)) int read_options(u32 options_at, u32 len)
+// Reads the options from `from` on. (`bpf_loop` needs Linux 5.17.)
+INLINE void read_options(struct scratch *scratch, u32 from, u32 options_at, u32 len)
 {
-	u32 zero = 0;
-	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
-
-	if (!scratch)
-		return 0;
-	scratch->option_at = 0;
+	scratch->option_at = from;
 #pragma clang loop unroll(disable)
 	for (u32 n = 0; n < OPTIONS_MAX; n++) {
-		if (read_option(scratch, options_at, len) == STOP)
+		if (READ_ONCE(scratch->option_at) >= len || read_option(scratch, options_at, len) == STOP)
 			break;
 	}
-	return 0;
 }
 
 #define READ 0
@@ -266,16 +267,20 @@ INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *
 		count(ALONE_MALFORMED);
 		return ALONE;
 	}
+	u32 from = 0;
+
 	// Most segments have these options and no others.
-	if (options_len == USUAL_OPTIONS_LEN && read_u32(options->bytes) == USUAL_OPTIONS) {
-		packet->is_plain = !bounds->has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
+	if (options_len >= USUAL_OPTIONS_LEN && read_u32(options->bytes) == USUAL_OPTIONS) {
 		packet->val = read_u32(options->bytes + 4);
 		packet->ecr = read_u32(options->bytes + 8);
 		packet->has_stamps = 1;
 		scratch->offsets.stamps = at + 24;
-		return READ;
+		from = USUAL_OPTIONS_LEN;
 	}
-	read_options(at + 20, options_len);
+	if (from == options_len)
+		packet->is_plain = !bounds->has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
+	else
+		read_options(scratch, from, at + 20, options_len);
 	return READ;
 }
 

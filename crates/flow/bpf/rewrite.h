@@ -16,8 +16,9 @@ INLINE void replace_u32(struct __sk_buff *skb, u32 tcp_at, u32 at, u32 from, u32
 	bpf_skb_store_bytes(skb, at, &new, 4, 0);
 }
 
-// Replaces a SACK option by no-operations: above a lowered ACK its blocks would report the held data as lost.
-static __attribute__((noinline)) int blank_sack(struct __sk_buff *skb, u32 tcp_at, u32 at, u32 bytes)
+// Replaces a SACK option by no-operations: above a lowered ACK its blocks would report the held data as lost. A global
+// function, which verifiers check once for all that call it.
+__attribute__((noinline)) int blank_sack(struct __sk_buff *skb, u32 tcp_at, u32 at, u32 bytes)
 {
 	for (u32 n = 0; n < 34; n += 2) {
 		u8 old[2];

@@ -225,7 +225,10 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 {
 	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
 
+	FORGET(exempt, packet->seq);
+	FORGET(opens, packet->seq);
 	has_limit = has_limit && !exempt;
+	FORGET(has_limit, packet->seq);
 	limit = later(half->shown, limit);
 	// Lowered to the last one it would pass for a duplicate.
 	if (has_limit && !packet->len && limit == half->shown && !packet->says_more && !opens) {
@@ -256,17 +259,20 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 {
 	u64 now = packet->now;
 	int stalls = is_stalling(link, flow, now);
+	FORGET(stalls, packet->seq);
 	int holding = holding_now(rules, link, stalls, now);
-	int is_up = !link->is_down || link->is_releasing;
-	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
-	int was_held = is_held(half), opens = opens_window(half, packet);
-
-	verdict->is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
+	FORGET(holding, packet->seq);
+	int was_held = is_held(half);
+	FORGET(was_held, packet->seq);
+	int opens = opens_window(half, packet);
+	FORGET(opens, packet->seq);
+	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
+	FORGET(is_dropped, packet->seq);
 	u32 was_acked = half->acked;
+	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
+	int kind = is_past ? OTHER : note_ack(half, packet);
 
-	verdict->kind = is_past ? OTHER : note_ack(half, packet);
-	int kind = READ_ONCE(verdict->kind);
-
+	FORGET(kind, packet->seq);
 	if (kind == ADVANCING)
 		note_flight(half, flow, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
@@ -274,11 +280,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
 	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
 	// would be accepted, and the controller may end.
-	verdict->begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) &&
-			   !half->sack_len && half->window_shift != UNKNOWN_SHIFT;
+	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) && !half->sack_len &&
+			   half->window_shift != UNKNOWN_SHIFT;
 
-	int begins_stall = READ_ONCE(verdict->begins_stall);
-
+	FORGET(begins_stall, packet->seq);
 	if (is_stalled && !begins_stall) {
 		half->flags |= HALF_RECORDING;
 		verdict->notice = NOTICE_STALLED;
@@ -292,13 +297,14 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		// Data that flows by itself needs no release, and is acknowledged as it comes.
 		holding = HOLD_NOTHING;
 	}
-	verdict->is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
-	if (FLOW_ORDERS && verdict->is_heard) {
+	int is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
+
+	FORGET(is_heard, packet->seq);
+	if (FLOW_ORDERS && is_heard) {
 		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
 		holding = HOLD_NOTHING;
 	}
-	verdict->holding = holding;
-	holding = READ_ONCE(verdict->holding);
+	FORGET(holding, packet->seq);
 	u32 limit = half->shown;
 	int has_limit = 0;
 
@@ -306,19 +312,21 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
-	verdict->has_limit = has_limit;
-	verdict->shown_limit = limit;
-	has_limit = READ_ONCE(verdict->has_limit);
-	limit = READ_ONCE(verdict->shown_limit);
+	FORGET(has_limit, packet->seq);
+	FORGET(limit, packet->seq);
+	FORGET(holding, packet->seq);
+	FORGET(kind, packet->seq);
+	FORGET(begins_stall, packet->seq);
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	int was_recording = half->flags & HALF_RECORDING;
 
 	// A duplicate that is dropped shows nothing.
-	if (FLOW_ORDERS && READ_ONCE(verdict->is_dropped))
+	if (FLOW_ORDERS && is_dropped)
 		verdict->withhold = 1;
 	else
-		show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up || direction == INCOMING);
+		show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit,
+			      direction == INCOMING || !link->is_down || link->is_releasing);
 	if (was_recording && !(half->flags & HALF_RECORDING))
 		verdict->notice = NOTICE_OPENED;
 	if (begins_stall) {
@@ -335,7 +343,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		half->flush_at = now + rules->hold_flush;
 	}
 	limit_window(half, link, packet, verdict, direction);
-	if (FLOW_ORDERS && READ_ONCE(verdict->is_heard)) {
+	if (FLOW_ORDERS && is_heard) {
 		verdict->notice = NOTICE_HEARD;
 		verdict->notice_ack = packet->ack;
 	}
@@ -360,13 +368,18 @@ INLINE void take_segment(struct flow *flow, const struct link *link, const volat
 			 const struct packet *packet, struct verdict *verdict, int direction)
 {
 	catch_up(flow, link);
+	BARRIER();
 	if (direction == OUTGOING) {
 		time_outgoing(flow, packet);
+		BARRIER();
 		note_data(&flow->incoming, packet);
+		BARRIER();
 		take_ack(flow, &flow->outgoing, link, rules, packet, verdict, OUTGOING);
 	} else {
 		time_incoming(flow, packet);
+		BARRIER();
 		note_data(&flow->outgoing, packet);
+		BARRIER();
 		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);
 	}
 }

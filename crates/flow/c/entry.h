@@ -150,11 +150,14 @@ INLINE void follow_segment(struct flow *flow, const struct packet *packet, int d
 	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&flow->outgoing, packet)) {
 		int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
 
+		FORGET(is_past, packet->seq);
 		if (direction == OUTGOING)
 			time_outgoing(flow, packet);
 		else
 			time_incoming(flow, packet);
+		BARRIER();
 		note_data(data, packet);
+		BARRIER();
 		if (!is_past)
 			note_ack(acks, packet);
 		acks->shown = acks->acked;

@@ -38,7 +38,9 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 		stop_prediction(other, key);
 	}
 	fold(flow, own, key, direction);
+	BARRIER();
 	fold(flow, other, key, !direction);
+	BARRIER();
 	verdict->probe = FLOW_ORDERS && is_window_probe(flow, link, packet, direction);
 	// One without data is before the window, where a receiver takes nothing from it. Of an absent one the controller answers in its place.
 	if (FLOW_ORDERS && verdict->probe && (!packet->len || (packet->len == 1 && link->is_down))) {

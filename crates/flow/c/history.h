@@ -231,6 +231,7 @@ INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 
 		int is_fast = bytes > (half->flags & HALF_FAST ? STILL_FAST : FASTEST) * micros;
 
+		FORGET(is_fast, half->acked);
 		bytes = is_fast ? 0 : bytes * whole_micros(round_trip) / micros;
 		// If nothing was acknowledged for four round trips, the sender has paused: no measurement.
 		if (elapsed < round_trip * 4 || (half->flags & HALF_FAST && elapsed < SELDOM)) {

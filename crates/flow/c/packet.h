@@ -41,10 +41,6 @@ struct verdict {
 	u8 limit;       // the window was limited by order
 	u8 probe;       // it asks for a window that is shut
 	u8 unused;
-	// On the way to the verdict. Verifiers do not follow values in here, which would multiply what they have to look at.
-	u8 kind, holding, has_limit, is_dropped, is_heard, begins_stall;
-	u8 spare[2];
-	u32 shown_limit;
 };
 
 INLINE u32 seq_len(const struct packet *packet)

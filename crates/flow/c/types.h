@@ -39,5 +39,18 @@ struct bpf_spin_lock {
 // Keeps the compiler from moving loads across. Programs in the kernel have 512 bytes of stack.
 #define BARRIER() __asm__ volatile("" ::: "memory")
 
+// Makes the kernel's verifier forget what it knows of an integer, by two exclusive ors with 32 bits of memory whose value it does not
+// know. It follows each value that a branch leaves through all that comes after: a dozen decisions would be thousands of ways. After this,
+// ways that differ in the value alone are one to it.
+#ifdef __bpf__
+#define FORGET(value, unknown)                                                       \
+	do {                                                                         \
+		u64 mask = READ_ONCE(unknown);                                       \
+		__asm__ volatile("%0 ^= %1\n%0 ^= %1" : "+r"(value) : "r"(mask));    \
+	} while (0)
+#else
+#define FORGET(value, unknown)
+#endif
+
 // Times are in ns of CLOCK_MONOTONIC, or of the simulator's clock.
 #define MS 1000000ULL

@@ -495,9 +495,9 @@ mod comparison;
 mod tests {
     use super::*;
 
-    /// The kernel looks at 1,000,000 instructions of all paths through a program at most (`BPF_COMPLEXITY_LIMIT_INSNS`).
+    /// Each start of the gateway waits for the verifier. Linux 6.18 walks through 21,000 instructions of `egress`.
     #[test]
-    fn programs_leave_the_verifier_room() {
+    fn programs_are_verified_soon() {
         let rules = WakeConfig::all().rules();
         let link = LinkState::default();
         let place = Place {
@@ -524,7 +524,7 @@ mod tests {
             let program: &SchedClassifier = path.ebpf.program(name).unwrap().try_into().unwrap();
             let looked_at = program.info().unwrap().verified_instruction_count();
             eprintln!("{name}: {looked_at:?}");
-            assert!(looked_at.is_none_or(|count| count < 800_000), "{name}: {looked_at:?}");
+            assert!(looked_at.is_none_or(|count| count < 70_000), "{name}: {looked_at:?}");
         }
     }
 }

@@ -42,6 +42,21 @@ enum verdict {
 	NEEDS_OWNER,
 };
 
+// Whether a rule fits. A global function, which verifiers check by itself, once, and not for each rule.
+__noinline int try_rule(const struct flow *flow, struct wish *wish, __u32 number, int within_host)
+{
+	struct rule *rule = bpf_map_lookup_elem(&rules, &number);
+
+	if (!flow || !wish || !rule || (within_host && !rule->within_host))
+		return NOTHING_FITS;
+	if (!fits_ports(flow->local_port, rule->local_ports) || !fits_ports(flow->remote_port, rule->remote_ports))
+		return NOTHING_FITS;
+	if (!fits_prefix(flow->local, rule->local, rule->local_mask) || !fits_prefix(flow->remote, rule->remote, rule->remote_mask))
+		return NOTHING_FITS;
+	*wish = rule->wish;
+	return rule->needs_owner ? NEEDS_OWNER : FITS;
+}
+
 // Finds the first matching rule.
 __noinline int decide(const struct flow *flow, struct wish *wish)
 {
@@ -60,23 +75,13 @@ __noinline int decide(const struct flow *flow, struct wish *wish)
 	number = *count;
 	within_host = is_within_host(flow);
 	for (i = 0; i < MAX_RULES; i++) {
-		__u32 key = table * MAX_RULES + i;
-		struct rule *rule;
+		int verdict;
 
 		if (i >= number)
 			break;
-		rule = bpf_map_lookup_elem(&rules, &key);
-		if (!rule)
-			break;
-		if (within_host && !rule->within_host)
-			continue;
-		if (!fits_ports(flow->local_port, rule->local_ports) || !fits_ports(flow->remote_port, rule->remote_ports))
-			continue;
-		if (!fits_prefix(flow->local, rule->local, rule->local_mask) ||
-		    !fits_prefix(flow->remote, rule->remote, rule->remote_mask))
-			continue;
-		*wish = rule->wish;
-		return rule->needs_owner ? NEEDS_OWNER : FITS;
+		verdict = try_rule(flow, wish, table * MAX_RULES + i, within_host);
+		if (verdict != NOTHING_FITS)
+			return verdict;
 	}
 	return NOTHING_FITS;
 }

@@ -154,6 +154,15 @@ impl KernelPath {
         path.refused.take().map_or(Ok(path), Err)
     }
 
+    /// How many instructions the verifier has walked through in each program, where the kernel tells (Linux 5.16).
+    #[cfg(test)]
+    pub(super) fn verified_instructions(&self) -> [(&'static str, Option<u32>); 3] {
+        ["egress", "ingress", ORDER].map(|name| {
+            let info = loaded(&self.ebpf, name).expect("it is loaded").info().expect("the kernel knows it");
+            (name, info.verified_instruction_count())
+        })
+    }
+
     /// Makes the maps, and loads the program that carries out orders.
     pub(super) fn probe() -> Result<(), EngineError> {
         let mut ebpf = open_object(WakeConfig::all().rules(), 1)?;

@@ -453,6 +453,26 @@ fn a_peer_is_asked_in_place_of_next_hops() {
 }
 
 /// Something that happens in a world.
+/// Somebody types after a minute, into an outage: it is as old as what was typed.
+#[test]
+fn a_peer_is_asked_as_often_after_a_pause() {
+    let mut world = World::behind(1, &[]);
+    world.run(60_000, |_, _| {});
+    world.cut();
+    world.mark();
+    world.run(60_000, |world, step| {
+        if step == 0 {
+            world.send(0)
+        }
+    });
+    let asked = |from: u64, to: u64| {
+        let is_asked = |(at, act): &&(u64, Act)| (from..to).contains(at) && matches!(act, Act::AskPeer(_));
+        world.acts.iter().filter(is_asked).count()
+    };
+    assert!((25..=40).contains(&asked(2500, 3500)), "{}", asked(2500, 3500));
+    assert!(asked(0, 60_000) < 460, "{}", asked(0, 60_000));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Send(usize),
