@@ -41,7 +41,7 @@ struct bpf_spin_lock {
 
 // Makes the kernel's verifier forget what it knows of an integer, by two exclusive ors with 32 bits of memory whose value it does not
 // know. It follows each value that a branch leaves through all that comes after: a dozen decisions would be thousands of ways. After this,
-// ways that differ in the value alone are one to it.
+// states that differ in this value alone compare equal. What bounds the value has to be checked after it.
 #ifdef __bpf__
 #define FORGET(value, unknown)                                                       \
 	do {                                                                         \

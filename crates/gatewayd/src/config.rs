@@ -349,9 +349,13 @@ impl Config {
             return at("[registration]", "listen", "nobody could be heard: [[registration.hosts]] names mobile hosts");
         }
         let HandoffTable { listen, key_file, peers } = &self.handoff;
-        let given = [listen.is_some(), key_file.is_some(), !peers.is_empty()];
-        if given.contains(&true) && given.contains(&false) {
-            return at("[handoff]", "listen", "key_file and peers are needed too, or none of the three");
+        let keys = [("listen", listen.is_some()), ("key_file", key_file.is_some()), ("peers", !peers.is_empty())];
+        let (given, missing): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(_, is_given)| *is_given);
+        if let [(key, _), ..] = given[..]
+            && !missing.is_empty()
+        {
+            let missing: Vec<&str> = missing.iter().map(|(key, _)| *key).collect();
+            return at("[handoff]", key, &format!("needs {} too; give all three or none", missing.join(" and ")));
         }
         if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
             return at("[handoff]", "listen", "the address by which the others know this gateway is expected");

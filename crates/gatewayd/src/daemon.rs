@@ -104,12 +104,13 @@ pub struct Daemon {
     sources: Sources,
     mode: Mode,
     began: Instant,
-    stop: SignalInput,
     control: Requesters,
     metrics: Option<Scrapes>,
     /// When it ends although something waits.
     drained_by: Option<Instant>,
     _ownership: Ownership,
+    /// Dropped last: a signal after that ends the process at once.
+    stop: SignalInput,
 }
 
 /// What a descriptor of the poll loop is for.

@@ -148,7 +148,8 @@ fn timespec(duration: Duration) -> Timespec {
 
 /// Signals of the system as input of a poll loop: readable once one of them has come.
 ///
-/// When it is dropped, its handlers are removed, and while no other one is for a signal, that has its default action: it ends the process.
+/// When it is dropped, its handlers are removed. A signal that is no other input's then ends the process, whatever it did before it was an
+/// input.
 #[derive(Debug)]
 pub struct SignalInput {
     stream: UnixStream,

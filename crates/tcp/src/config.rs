@@ -49,7 +49,7 @@ pub struct Config {
 pub enum Paws {
     /// It is dropped and answered by an ACK (section 5.3, R1).
     Rfc7323,
-    /// It is taken if it is one tick old, or if it carries no data, repeats RCV.NXT and SND.UNA, leaves the window as it is, and is no
+    /// It is taken if it is one tick old, or if it carries no data, repeats RCV.NXT and SND.UNA, may not update the send window, and is no
     /// older than a retransmission timeout: a duplicate ACK that was overtaken, whose SACK blocks are news (Linux
     /// `tcp_disordered_ack`, since 2.4).
     LinuxDuplicates,
@@ -457,7 +457,7 @@ pub struct LimitConfig {
     pub fin_wait_2: Duration,
     /// At most this many challenge ACKs in a second (RFC 5961 section 10).
     pub challenge_acks_per_second: u16,
-    /// Challenge ACKs, and answers to unacceptable segments without data, are at least so far apart; `None` for no such limit
+    /// Challenge ACKs, and answers to unacceptable segments without data and FIN, are at least so far apart; `None` for no such limit
     /// (Linux `tcp_invalid_ratelimit`, since 4.0).
     pub invalid_ack_interval: Option<Duration>,
     /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961

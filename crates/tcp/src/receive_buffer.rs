@@ -138,7 +138,7 @@ impl ReceiveBuffer {
         result
     }
 
-    /// Notes a FIN at `seq`, beyond what has arrived in order. One that comes again is news of the block it ends, too.
+    /// Notes a FIN at `seq`, beyond what has arrived in order. The block that it ends becomes the most recent, also if it comes again.
     pub(crate) fn insert_fin(&mut self, seq: Seq) {
         let waiting = self.out_of_order.to_mut();
         waiting.stamp += 1;

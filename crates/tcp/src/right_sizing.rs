@@ -135,17 +135,14 @@ pub(crate) fn share_of_data(len: u32) -> u8 {
     u8::try_from(u64::from(len) * 256 / occupied).unwrap_or(u8::MAX).max(1)
 }
 
-/// What the timestamps option takes of a segment, padding included.
-const TIMESTAMPS_LEN: u16 = 12;
-
 impl BufferGrowth {
-    /// The memory, as Linux counts it (`tcp_rmem`), in which a receive buffer can offer a window of `window_bytes`, from what segments of
-    /// `mss` bytes without timestamps have shown of it.
+    /// How large a receive buffer has to be in memory, as Linux counts it (`tcp_rmem`), to offer a window of `window_bytes` after segments
+    /// with `len` bytes of data.
     #[must_use]
-    pub fn memory_bytes(self, window_bytes: u32, mss: u16) -> u64 {
+    pub fn memory_bytes(self, window_bytes: u32, len: u16) -> u64 {
         let share = match self {
             Self::Linux2_6 => ASSUMED_SHARE,
-            Self::Linux6_18 => share_of_data(u32::from(mss.saturating_sub(TIMESTAMPS_LEN))),
+            Self::Linux6_18 => share_of_data(len.into()),
         };
         u64::from(window_bytes) * 256 / u64::from(share)
     }

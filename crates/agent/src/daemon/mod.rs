@@ -176,7 +176,6 @@ pub fn give_up_privileges() -> Result<(), DaemonError> {
 pub struct Daemon<A: Attach> {
     core: Core<A>,
     setup: Setup,
-    orders: Orders,
     interfaces: Interfaces,
     monitor: Monitor,
     /// What tunnels run over.
@@ -203,6 +202,8 @@ pub struct Daemon<A: Attach> {
     next_hops: NextHops,
     /// Reports to the gateway in the path of a link's packets.
     gateway: GatewayReports,
+    /// Dropped last: a signal after that ends the process at once.
+    orders: Orders,
 }
 
 /// Everyone on this host may ask for metrics, and looking at all connections takes its time: a second request within this time gets the same answer.

@@ -116,7 +116,7 @@ enum Phase {
 struct Suspicion {
     /// When the last packet came in.
     since: Instant,
-    /// Since when TCP has waited for an answer, as far as it has sent anything.
+    /// When TCP sent the first packet that nothing has answered; if it has sent none, when the suspicion arose.
     unanswered_since: Instant,
     /// When the first question was asked.
     began_at: Instant,
@@ -554,10 +554,10 @@ impl Suspicion {
     /// Until the next question to next hops: soon while none of them answers, and less and less often the longer that lasts.
     fn seek_every(&self, now: Instant) -> Duration {
         if self.answered_at.is_some() {
-            return (now.saturating_since(self.since) / 20).max(SEEK_EVERY_AT_MOST);
+            return (now.saturating_since(self.unanswered_since) / 20).max(SEEK_EVERY_AT_MOST);
         }
-        let silence = now.saturating_since(self.since);
-        if self.questions <= MISSED { ASK_EVERY } else { (silence / 400).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
+        let wait = now.saturating_since(self.unanswered_since);
+        if self.questions <= MISSED { ASK_EVERY } else { (wait / 400).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
     }
 
     /// Until the next question to a peer: a round trip, and less and less often the longer that lasts. Where no next hop can be asked

@@ -19,7 +19,7 @@ pub enum Controller {
     Wake(Box<WakeControl>),
     /// Shuts windows while the mobile host is away.
     Freeze(Box<FreezeControl>),
-    /// Nothing: connections are followed.
+    /// Does nothing.
     Idle,
 }
 

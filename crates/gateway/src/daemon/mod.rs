@@ -64,7 +64,7 @@ pub enum Treatment {
     Wake(WakeConfig),
     /// Windows are shut while the mobile host is away.
     Freeze(FreezeConfig),
-    /// They are not followed.
+    /// Nothing.
     Nothing,
 }
 

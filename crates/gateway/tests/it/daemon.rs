@@ -216,17 +216,17 @@ fn m_tcp_finds_by_itself_that_acks_have_stopped_and_the_other_modes_do_not() {
         config.gateways[0].hears_links = false;
         let (report, record) = observed(config);
         assert_eq!(report.status, FlowStatus::Completed);
-        let [first, .., last] = record.actions[..] else {
-            assert_ne!(mode, Mode::MTcp);
-            continue;
-        };
-        assert_eq!((mode, first, last), (Mode::MTcp, "froze", "thawed"));
+        if mode == Mode::MTcp {
+            assert_eq!((record.actions.first(), record.actions.last()), (Some(&"froze"), Some(&"thawed")));
+        } else {
+            assert!(record.actions.is_empty(), "{mode:?}: {:?}", record.actions);
+        }
     }
 }
 
 /// Without what is held back there is nothing but the buffer.
 #[test]
-fn buffer_without_hold_back_makes_no_packet() {
+fn buffer_without_hold_back_takes_no_action() {
     let (report, record) =
         cut(Profile::Linux6Reno, 3_000, with_config(DaemonConfig { holds_back: false, ..DaemonConfig::default() }));
     assert_eq!((report.status, record.actions), (FlowStatus::Completed, vec![]));

@@ -9,7 +9,7 @@ use holdover_gateway::daemon::{DaemonConfig, Mode};
 use holdover_gateway::divert::DiverterConfig;
 use holdover_gateway::supervisor::{Choke, SupervisorConfig};
 use holdover_gateway::{Mechanisms, WarningSign};
-use holdover_wire::{Packet, Seq};
+use holdover_wire::{Packet, Payload, Seq};
 use proptest::prelude::*;
 
 use crate::script::*;
@@ -131,11 +131,12 @@ proptest! {
                 prop_assert!(!packet.reserved_flag || packet.dst == PHONE, "the flag stays on the mobile side");
                 let packet = Packet { reserved_flag: false, ..packet };
                 let Some(segment) = packet.tcp() else {
-                    prop_assert!(wakes, "{packet} was never sent");
+                    let is_poke = matches!(packet.payload, Payload::IcmpError(_)) && packet.dst != PHONE;
+                    prop_assert!(wakes && is_poke, "{packet} was never sent");
                     continue;
                 };
                 if packet.dst == PHONE {
-                    let is_repeated_ack = segment.payload.is_empty() && segment.ack == Seq::new(1);
+                    let is_repeated_ack = segment.is_pure_ack() && segment.ack == Seq::new(1);
                     prop_assert!(sent.contains(&packet) || wakes && is_repeated_ack, "{packet} was never sent");
                 } else {
                     let number = segment.ack;

@@ -48,7 +48,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
             "gateway.toml:2:1: listen: an address of this host only",
         ),
         ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "gateway.toml:2:1: listen: listen and token_file are needed"),
-        ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "gateway.toml:2:1: listen: key_file and peers are needed too"),
+        ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "gateway.toml:2:1: listen: needs key_file and peers too"),
+        ("[handoff]\npeers = [\"10.0.0.2:4787\"]\nkey_file = \"k\"\n", "gateway.toml:3:1: key_file: needs listen too"),
         (
             "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
             "gateway.toml:2:1: listen: the address by which",

@@ -21,6 +21,8 @@ use holdover_sim::{GatewayMechanisms, LinkBetween, MobileHost, NodeId, Role};
 use holdover_srp::SrpConfig;
 use holdover_tcp::Config;
 
+use crate::error::ErrorKind;
+
 use super::nodes::Nodes;
 use super::{above_zero, compression, stack};
 use crate::file::{self, ScenarioFile};
@@ -126,11 +128,14 @@ fn that_come_and_go(nodes: &Nodes, links: &[LinkBetween], mobiles: &[MobileHost]
     all
 }
 
+/// The longest packet of the daemon's TUN device, which it demands room for.
+const LEAST_BUFFER: u64 = 65_536;
+
 fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
     let file::GatewayDaemon { mode, hold_back, mobile_bytes, total_bytes, longest, rate, burst_bytes } = table;
     let (default, buffer) = (DaemonConfig::default(), DiverterConfig::default());
     let bytes = |given: Option<Bytes>, default| given.map_or(default, |bytes| bytes.0.0);
-    Ok(DaemonConfig {
+    let config = DaemonConfig {
         mode: mode.map_or(default.mode, |word| word.0),
         holds_back: hold_back.unwrap_or(default.holds_back),
         buffer: DiverterConfig {
@@ -141,7 +146,12 @@ fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
             burst_bytes: bytes(*burst_bytes, buffer.burst_bytes),
             ..buffer
         },
-    })
+    };
+    if config.buffer.mobile_bytes < LEAST_BUFFER {
+        let message = format!("at least {LEAST_BUFFER} bytes are needed, for one packet of a kernel's");
+        return Err(Problem::new(ErrorKind::BadValue, message).under("mobile_bytes"));
+    }
+    Ok(config)
 }
 
 fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {

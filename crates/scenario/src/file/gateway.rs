@@ -45,7 +45,7 @@ pub(crate) struct RouterMechanisms {
     pub(crate) copy_and_forward: Option<CopyAndForward>,
 }
 
-/// What the program `holdover gateway` does, with the keys of its gateway.toml.
+/// What the program `holdover gateway` does. Keys have the names of those in its gateway.toml.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GatewayDaemon {

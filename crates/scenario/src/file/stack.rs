@@ -341,7 +341,7 @@ pub(crate) struct Limits {
     pub(crate) fin_wait_2: Option<Time>,
     /// At most so many challenge ACKs in a second.
     pub(crate) challenge_acks_per_second: Option<u16>,
-    /// The least time between answers to unacceptable segments without data, or "none".
+    /// The least time between answers to unacceptable segments without data and FIN, or "none".
     pub(crate) invalid_ack_interval: Option<OrNone<Time>>,
 }
 

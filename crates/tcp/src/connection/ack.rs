@@ -194,9 +194,12 @@ impl Connection {
         self.counters.bytes_sent.0 += 1;
     }
 
-    /// Whether SND.WND would be another one after `segment`.
-    pub(super) fn changes_window(&self, segment: &Segment) -> bool {
-        self.may_update_window(segment) && u32::from(segment.window) << self.snd.scale != self.snd.wnd
+    /// Whether SND.WND would be taken from `segment`. Where any ACK may set it, one that repeats it does not count.
+    pub(super) fn would_update_window(&self, segment: &Segment) -> bool {
+        let repeats = self.config.send.window_update == WindowUpdate::Rfc9293
+            && segment.seq == self.snd.wl1
+            && u32::from(segment.window) << self.snd.scale == self.snd.wnd;
+        self.may_update_window(segment) && !repeats
     }
 
     /// Whether `segment` is newer than the last that updated SND.WND (RFC 9293 section 3.10.7.4, fifth; Linux

@@ -148,17 +148,18 @@ impl Connection {
         age <= 1
             || is_ack_without_data(segment)
                 && (segment.seq, segment.ack) == (self.rcv.nxt, self.snd.una)
-                && !self.changes_window(segment)
+                && !self.would_update_window(segment)
                 && i64::from(age) <= self.replay_window_ticks()
     }
 
     /// How far a timestamp may lie back within a retransmission timeout (Linux `tcp_tsval_replay`): the peer's tick is taken for our own
-    /// where ours is below 1 ms, otherwise for no less than 1/1.2 ms.
+    /// where ours is below 1 ms, otherwise for no less than 1/1.2 ms, before Linux 6.8 1/1.024 ms.
     fn replay_window_ticks(&self) -> i64 {
         let rto = self.rto();
         match self.config.timestamps {
             Some(tick) if tick < Duration::from_millis(1) => (rto.as_nanos() / tick.as_nanos().max(1)) as i64,
-            _ => (rto.as_millis() * 12 / 10) as i64,
+            _ if self.config.paws == Paws::LinuxOldAcks => (rto.as_millis() * 1_200 / 1_000) as i64,
+            _ => (rto.as_millis() * 1_024 / 1_000) as i64,
         }
     }
 
@@ -228,13 +229,14 @@ impl Connection {
         Err(if duplicate { Disposition::DuplicateData } else { Disposition::OutsideWindow })
     }
 
-    /// An unacceptable segment is answered by an ACK (section 3.10.7.4, first). One that carries data tells the peer where
-    /// we are, so it is answered always; others within the budget of RFC 5961.
+    /// An unacceptable segment is answered by an ACK (section 3.10.7.4, first): a SYN or one without sequence numbers within the budget of
+    /// RFC 5961 and [`crate::LimitConfig::invalid_ack_interval`]; one that carries data or a FIN tells the peer where we are.
     fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
-        if segment.seq_len() > 0 && segment.seq.lt(self.rcv.nxt) {
+        let occupies = segment.seq_len() > 0 && !segment.flags.contains(Flags::SYN);
+        if occupies && segment.seq.lt(self.rcv.nxt) {
             self.ack_now(Reason::DuplicateData);
-        } else if !segment.payload.is_empty() && self.config.limits.invalid_ack_interval.is_some() {
-            // Data is no part of a loop of ACKs (Linux `tcp_oow_rate_limited`).
+        } else if occupies && self.config.limits.invalid_ack_interval.is_some() {
+            // It is no part of a loop of ACKs (Linux `tcp_oow_rate_limited`).
             self.ack_now(Reason::ChallengeAck);
         } else {
             self.challenge(now);

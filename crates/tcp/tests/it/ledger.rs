@@ -21,6 +21,8 @@ pub(crate) struct Account {
     round_end: Option<Seq>,
     /// The same by the clock, while SND.UNA shows no round trips.
     held_round_end: Instant,
+    /// SACK blocks have come since.
+    hears_sacks: bool,
     window_was_closed: bool,
     /// Its owner or the peer's has used verbs, which work until they are lifted.
     steered: bool,
@@ -50,6 +52,7 @@ impl Ledger {
 
     /// What the receiver does not take is lost.
     pub(crate) fn on_arrival(&mut self, to: Side, segment: &Segment, disposition: Disposition) {
+        self.account(to).hears_sacks |= segment.options.sack.iter().next().is_some();
         if !matches!(disposition, Disposition::Accepted | Disposition::DuplicateData) {
             self.account(to.other()).lost += u64::from(segment.seq_len());
         }
@@ -176,11 +179,12 @@ impl Account {
         }
     }
 
-    /// A congestion window for each round trip, by the clock. While the peer's owner holds the ACK point, SACK blocks alone say what has
+    /// A congestion window for each round trip in which SACK blocks come, by the clock. While the peer's owner holds the ACK point, SACK blocks alone say what has
     /// arrived, three or four ranges at a time: what they have no room for is taken for lost, and once more a round trip later.
     fn on_held_ack_point(&mut self, now: Instant, connection: &Connection) {
         if let Some(srtt) = connection.srtt()
             && now >= self.held_round_end
+            && core::mem::take(&mut self.hears_sacks)
         {
             let window = u64::from(connection.cwnd()) * self.largest;
             self.by_disorder += outstanding(connection).min(window);

@@ -493,7 +493,11 @@ fn linux_6_answers_empty_segments_twice_a_second() {
     t.at(2_500).inject_as(Disposition::ResetChallenged, rst().seq(10));
     t.expect(ack(1).reason(Reason::ChallengeAck));
     for at in [2_501, 2_502, 2_503] {
-        t.at(at).inject_as(Disposition::OutsideWindow, seg().seq(200_000).data(10));
-        t.expect(ack(1).reason(Reason::ChallengeAck));
+        for template in [seg().seq(200_000).data(10), fin().seq(200_000)] {
+            t.at(at).inject_as(Disposition::OutsideWindow, template);
+            t.expect(ack(1).reason(Reason::ChallengeAck));
+        }
+        // A SYN is no data.
+        t.inject_as(Disposition::DuplicateData, syn());
     }
 }

@@ -87,12 +87,10 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     let switch = |on: bool| u8::from(on).to_string();
     let receive = &config.receive;
     // The kernel counts what its buffers take up in memory. Half of a receive buffer is window at first.
-    let most = if receive.max_buffer_bytes == receive.buffer_bytes {
-        2 * u64::from(receive.max_buffer_bytes)
-    } else {
-        receive.growth.memory_bytes(receive.max_buffer_bytes, config.mss)
-    };
-    let rmem = format!("4096 {} {most}", 2 * u64::from(receive.buffer_bytes));
+    let at_first = 2 * u64::from(receive.buffer_bytes);
+    // The timestamps option takes 12 bytes, padding included.
+    let len = config.mss.saturating_sub(if config.timestamps.is_some() { 12 } else { 0 });
+    let rmem = format!("4096 {at_first} {}", receive.growth.memory_bytes(receive.max_buffer_bytes, len).max(at_first));
     let wmem = format!("4096 {} {}", config.send.buffer_bytes.min(16_384), config.send.buffer_bytes);
     let ecn = match config.ecn {
         Ecn::Off => "0",
@@ -163,7 +161,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
         ("congestion", rest.congestion != linux.congestion),
         ("rto", rest.rto != linux.rto || !whole_millis(config.rto.max)),
         ("persist", rest.persist != linux.persist),
-        ("limits", rest.limits != linux.limits),
+        ("limits", rest.limits != linux.limits || !config.limits.invalid_ack_interval.is_none_or(whole_millis)),
         ("user_timeout", rest.user_timeout != linux.user_timeout),
     ]
     .into_iter()

@@ -452,7 +452,6 @@ fn a_peer_is_asked_in_place_of_next_hops() {
     }
 }
 
-/// Something that happens in a world.
 /// Somebody types after a minute, into an outage: it is as old as what was typed.
 #[test]
 fn a_peer_is_asked_as_often_after_a_pause() {
@@ -473,6 +472,24 @@ fn a_peer_is_asked_as_often_after_a_pause() {
     assert!(asked(0, 60_000) < 460, "{}", asked(0, 60_000));
 }
 
+/// ... and so are next hops.
+#[test]
+fn next_hops_are_asked_as_often_after_a_pause() {
+    let mut world = World::behind(1, &[ROUTER]);
+    world.run(420_000, |_, _| {});
+    world.cut();
+    world.mark();
+    world.run(4_000, |world, step| {
+        if step == 0 {
+            world.send(0)
+        }
+    });
+    let is_asked = |(at, act): &&(u64, Act)| *at >= 3_000 && matches!(act, Act::AskNextHops { .. });
+    let asked = world.acts.iter().filter(is_asked).count();
+    assert!(asked >= 20, "{asked} questions in a second: {:?}", world.acts);
+}
+
+/// Something that happens in a world.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Send(usize),
