@@ -576,9 +576,9 @@ fn mechanisms_of_routers_can_be_as_described() {
             format!("{router}.gateway.mode"),
         ),
         (
-            "{ mobiles = [\"client\"], gateway = { mobile_bytes = \"0 bytes\" } }",
-            ErrorKind::Conflict,
-            format!("{router}.gateway"),
+            "{ mobiles = [\"client\"], gateway = { mobile_bytes = \"65535 bytes\" } }",
+            ErrorKind::BadValue,
+            format!("{router}.gateway.mobile_bytes"),
         ),
         ("{ mobiles = [\"client\"], gateway = {}, snoop = {} }", ErrorKind::Conflict, format!("{router}.gateway")),
         ("{ mobiles = [\"client\"], supervisor = { burst = 0 } }", ErrorKind::Conflict, format!("{router}.supervisor")),

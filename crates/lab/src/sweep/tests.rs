@@ -284,11 +284,13 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     text.push_str("\0\0\0\n");
     fs::write(&journal, text).unwrap();
     // Ten runs, those of whole cells in their order, make a part that can be read before the sweep is complete.
-    let (more, complete) = sweep(&plan, &parts, 1, 15);
-    assert_eq!(
-        (more, complete, parts_of(&parts)),
-        (15, false, [0, 1].map(|n| format!("part-0000{n}.parquet")).to_vec())
-    );
+    let mut more = 0;
+    while parts_of(&parts).is_empty() {
+        let (made, complete) = sweep(&plan, &parts, 1, 5);
+        assert_eq!((made, complete), (5, false), "after {more} more");
+        more += made;
+    }
+    assert_eq!(parts_of(&parts)[0], "part-00000.parquet");
     let (made, complete) = sweep(&plan, &parts, 1, usize::MAX);
     assert!(complete && made <= all - 6 - more, "{made} of {all}");
     assert_eq!(results(&parts), results(&whole));

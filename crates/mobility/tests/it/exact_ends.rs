@@ -63,6 +63,7 @@ impl Transfer {
             let mut config = profile.config();
             // Retransmissions into a dead link that is said to work are not to end the connection.
             config.limits.r2 = RetryLimit::Never;
+            config.limits.syn_retries = u32::MAX;
             let config = Arc::new(config);
             let mut ends = [endpoint(0), endpoint(1)];
             ends[1 - sender].listen(PORT, Arc::clone(&config), 1).expect("a listener");

@@ -21,10 +21,9 @@ use holdover_sim::{GatewayMechanisms, LinkBetween, MobileHost, NodeId, Role};
 use holdover_srp::SrpConfig;
 use holdover_tcp::Config;
 
-use crate::error::ErrorKind;
-
 use super::nodes::Nodes;
 use super::{above_zero, compression, stack};
+use crate::error::ErrorKind;
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::quantity::{Bytes, Time};

@@ -169,7 +169,7 @@ fn rfc9293_3_5_simultaneous_open_survives_repetition() {
     t.inject(syn_ack());
     t.expect(ack(1));
     t.inject_as(Disposition::DuplicateData, syn_ack());
-    t.expect(ack(1).seq(1).reason(Reason::DuplicateData));
+    t.expect(ack(1).seq(1).reason(Reason::ChallengeAck));
     t.expect_state(State::Established);
 }
 
