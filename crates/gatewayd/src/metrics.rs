@@ -116,7 +116,7 @@ mod tests {
             waiting: 0,
             waiting_bytes: 0,
             path: PathCounters::default(),
-            buffer: crate::status::BufferCounters::default(),
+            buffer: crate::status::Tally::default(),
             reports: crate::presence::ReportCounters::default(),
             handoff: None,
             unsendable: crate::engine::Unsendable::default(),

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use holdover_base::Instant;
-use holdover_gateway::divert::{Course, MobileStatus, Standing, Tally};
+pub use holdover_gateway::divert::Tally;
+use holdover_gateway::divert::{Course, MobileStatus, Standing};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Mode;
@@ -43,7 +44,7 @@ pub struct Status {
     /// What the programs have counted.
     pub path: PathCounters,
     /// What has become of packets that were diverted, and how often mobile hosts were away.
-    pub buffer: BufferCounters,
+    pub buffer: Tally,
     /// What came in about mobile hosts from outside.
     pub reports: ReportCounters,
     /// What came of handoffs between gateways; `None` if there are none.
@@ -52,31 +53,6 @@ pub struct Status {
     pub unsendable: Unsendable,
     /// What was done for TCP connections of mobile hosts that came back.
     pub woken: Woken,
-}
-
-/// What has become of packets that were diverted, since the process was started.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-pub struct BufferCounters {
-    /// How often mobile hosts were away.
-    pub absences: u64,
-    /// Packets that were kept.
-    pub queued: u64,
-    /// Bytes of these.
-    pub queued_bytes: u64,
-    /// Packets that were released.
-    pub released: u64,
-    /// Dropped because the buffer of their mobile host was full.
-    pub mobile_full: u64,
-    /// Dropped because the buffer was full.
-    pub total_full: u64,
-    /// Dropped to make room for others.
-    pub evicted: u64,
-    /// Dropped because they had waited for too long.
-    pub aged: u64,
-    /// Dropped because they could not be stored.
-    pub storage: u64,
-    /// Dropped because they were for the former owner of an address.
-    pub forgotten: u64,
 }
 
 /// A mobile host.
@@ -101,15 +77,7 @@ pub struct MobileLine {
     /// Bytes of these.
     pub waiting_bytes: u64,
     /// What has become of its packets.
-    pub buffer: BufferCounters,
-}
-
-impl From<Tally> for BufferCounters {
-    fn from(tally: Tally) -> Self {
-        let Tally { absences, queued, queued_bytes, released, .. } = tally;
-        let Tally { mobile_full, total_full, evicted, aged, storage, forgotten, .. } = tally;
-        Self { absences, queued, queued_bytes, released, mobile_full, total_full, evicted, aged, storage, forgotten }
-    }
+    pub buffer: Tally,
 }
 
 impl Status {
@@ -129,7 +97,7 @@ impl Status {
             waiting: diverter.statuses().map(|(_, status)| status.waiting as u64).sum(),
             waiting_bytes: diverter.waiting_bytes(),
             path: engine.counters(),
-            buffer: diverter.tally().into(),
+            buffer: diverter.tally(),
             reports,
             handoff: engine.handoffs(),
             unsendable: engine.unsendable(),
@@ -151,7 +119,7 @@ impl MobileLine {
             mac: seen.and_then(|seen| seen.mac).map(|mac| holdover_wire::MacAddress(mac).to_string()),
             waiting: status.map_or(0, |status| status.waiting as u64),
             waiting_bytes: status.map_or(0, |status| status.waiting_bytes),
-            buffer: status.map(|status| status.tally.into()).unwrap_or_default(),
+            buffer: status.map(|status| status.tally).unwrap_or_default(),
         }
     }
 }

@@ -129,7 +129,7 @@ mod tests {
             "version": "0.1.0", "interface": "wlan0", "mode": "buffer", "attached_by": "tcx", "pinned": true,
             "taken_over": false, "running_s": 60.0, "draining": false, "mobiles": 3, "away": 1, "waiting": 5,
             "waiting_bytes": 5000, "path": holdover_gatewayd::path::PathCounters::default(),
-            "buffer": holdover_gatewayd::status::BufferCounters::default(),
+            "buffer": holdover_gatewayd::status::Tally::default(),
             "reports": holdover_gatewayd::ReportCounters::default(),
             "unsendable": holdover_gatewayd::Unsendable::default(), "woken": holdover_gatewayd::Woken::default(),
         });

@@ -19,6 +19,7 @@ pub enum Loss {
 
 /// What was counted for one mobile host or for all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Tally {
     /// How often a mobile host went away.
     pub absences: u64,

@@ -452,18 +452,24 @@ fn a_peer_is_asked_in_place_of_next_hops() {
     }
 }
 
-/// Somebody types after a minute, into an outage: it is as old as what was typed.
-#[test]
-fn a_peer_is_asked_as_often_after_a_pause() {
-    let mut world = World::behind(1, &[]);
-    world.run(60_000, |_, _| {});
+/// A world whose link falls silent after a pause, `for_ms` after a key is struck then.
+fn struck_after_a_pause(routers: &[IpAddr], pause_ms: u64, for_ms: u64) -> World {
+    let mut world = World::behind(1, routers);
+    world.run(pause_ms, |_, _| {});
     world.cut();
     world.mark();
-    world.run(60_000, |world, step| {
+    world.run(for_ms, |world, step| {
         if step == 0 {
             world.send(0)
         }
     });
+    world
+}
+
+/// Somebody types after a minute, into an outage: it is as old as what was typed.
+#[test]
+fn a_peer_is_asked_as_often_after_a_pause() {
+    let world = struck_after_a_pause(&[], 60_000, 60_000);
     let asked = |from: u64, to: u64| {
         let is_asked = |(at, act): &&(u64, Act)| (from..to).contains(at) && matches!(act, Act::AskPeer(_));
         world.acts.iter().filter(is_asked).count()
@@ -475,15 +481,7 @@ fn a_peer_is_asked_as_often_after_a_pause() {
 /// ... and so are next hops.
 #[test]
 fn next_hops_are_asked_as_often_after_a_pause() {
-    let mut world = World::behind(1, &[ROUTER]);
-    world.run(420_000, |_, _| {});
-    world.cut();
-    world.mark();
-    world.run(4_000, |world, step| {
-        if step == 0 {
-            world.send(0)
-        }
-    });
+    let world = struck_after_a_pause(&[ROUTER], 420_000, 4_000);
     let is_asked = |(at, act): &&(u64, Act)| *at >= 3_000 && matches!(act, Act::AskNextHops { .. });
     let asked = world.acts.iter().filter(is_asked).count();
     assert!(asked >= 20, "{asked} questions in a second: {:?}", world.acts);
