@@ -1,7 +1,7 @@
 //! How late a machine wakes its threads: what a test of milliseconds may be excused by, and nothing else.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::Instant;
 
@@ -15,11 +15,21 @@ use holdover_base::Duration;
 pub struct Lateness {
     is_over: Arc<AtomicBool>,
     worst_nanos: Arc<AtomicU64>,
+    delays: Arc<Mutex<Vec<Delay>>>,
     sleeper: Option<JoinHandle<()>>,
+}
+
+/// A nap that lasted too long.
+#[derive(Clone, Copy, Debug)]
+struct Delay {
+    due_at: Instant,
+    woken_at: Instant,
 }
 
 /// The sleeper's naps.
 const NAP: std::time::Duration = std::time::Duration::from_millis(2);
+/// Shorter delays are not kept: an idle machine wakes a thread within a quarter of this.
+const KEPT: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Lateness {
     /// A delay from which on a failed measurement may be repeated: twenty times what an idle machine needs to wake a thread, and shorter
@@ -30,18 +40,34 @@ impl Lateness {
     pub fn watch() -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let worst_nanos = Arc::new(AtomicU64::new(0));
+        let delays = Arc::new(Mutex::new(Vec::new()));
         let sleeper = std::thread::spawn({
-            let (is_over, worst_nanos) = (Arc::clone(&is_over), Arc::clone(&worst_nanos));
+            let (is_over, worst_nanos, delays) = (Arc::clone(&is_over), Arc::clone(&worst_nanos), Arc::clone(&delays));
             move || {
                 while !is_over.load(Ordering::Relaxed) {
-                    let before = Instant::now();
+                    let due_at = Instant::now() + NAP;
                     sleep(NAP);
-                    let late = before.elapsed().saturating_sub(NAP);
+                    let woken_at = Instant::now();
+                    let late = woken_at.saturating_duration_since(due_at);
                     worst_nanos.fetch_max(late.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+                    if late >= KEPT {
+                        delays.lock().unwrap_or_else(PoisonError::into_inner).push(Delay { due_at, woken_at });
+                    }
                 }
             }
         });
-        Self { is_over, worst_nanos, sleeper: Some(sleeper) }
+        Self { is_over, worst_nanos, delays, sleeper: Some(sleeper) }
+    }
+
+    /// The longest delay of at least 1 ms that overlaps the time from `start` to `end`; zero if there is none.
+    pub fn worst_between(&self, start: Instant, end: Instant) -> Duration {
+        let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        let overlapping = delays.iter().rev().take_while(|delay| delay.woken_at >= start);
+        let worst = overlapping
+            .filter(|delay| delay.due_at <= end)
+            .map(|delay| delay.woken_at.saturating_duration_since(delay.due_at))
+            .max();
+        Duration::from_nanos(worst.map_or(0, |worst| worst.as_nanos().try_into().unwrap_or(u64::MAX)))
     }
 
     /// The longest delay so far.
@@ -75,5 +101,24 @@ mod tests {
         lateness.worst_nanos.fetch_max(Lateness::EXCUSE.as_nanos(), Ordering::Relaxed);
         sleep(4 * NAP);
         assert!(lateness.is_excuse() && lateness.worst() >= Lateness::EXCUSE);
+    }
+
+    #[test]
+    fn delays_count_for_the_time_that_they_overlap() {
+        let lateness = Lateness::watch();
+        // Beyond what the sleeper adds by itself while this runs.
+        let start = Instant::now() + std::time::Duration::from_secs(3600);
+        let after = |millis| start + std::time::Duration::from_millis(millis);
+        let delay = |due, woken| Delay { due_at: after(due), woken_at: after(woken) };
+        lateness.is_over.store(true, Ordering::Relaxed);
+        sleep(4 * NAP);
+        lateness.delays.lock().unwrap().extend([delay(10, 12), delay(20, 29), delay(40, 43)]);
+        let worst = |from, to| lateness.worst_between(after(from), after(to));
+        assert_eq!(worst(0, 9), Duration::ZERO);
+        assert_eq!(worst(0, 15), Duration::from_millis(2));
+        assert_eq!(worst(25, 26), Duration::from_millis(9));
+        assert_eq!(worst(0, 100), Duration::from_millis(9));
+        assert_eq!(worst(30, 100), Duration::from_millis(3));
+        assert_eq!(worst(44, 100), Duration::ZERO);
     }
 }

@@ -423,7 +423,7 @@ impl WallClock {
     }
 
     /// The time of the system's clock at `at`.
-    pub(crate) fn wall(&self, at: Instant) -> std::time::Instant {
+    pub fn wall(&self, at: Instant) -> std::time::Instant {
         self.start + std::time::Duration::from(at.saturating_since(Instant::ZERO))
     }
 

@@ -16,9 +16,6 @@ use super::ConformanceArgs;
 use super::journal::Journal;
 use crate::command_support::{print, print_error, print_json, with_causes};
 
-/// So many cases at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
-const JOBS: u16 = 12;
-
 /// What a grid came to.
 pub(super) trait GridReport: Serialize {
     /// Whether every cell reaches what it has to.
@@ -33,6 +30,9 @@ pub(super) trait GridReport: Serialize {
 
 /// A place of a grid, where runs are made.
 pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
+    /// So many runs at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
+    const JOBS: u16 = 12;
+
     /// How many connections a run has, both ends of which are in this process.
     fn connections(self) -> u32 {
         1
@@ -139,7 +139,7 @@ where
     let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
     let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
     std::thread::scope(|scope| {
-        for _ in 0..args.jobs.unwrap_or(JOBS) {
+        for _ in 0..args.jobs.unwrap_or(P::JOBS) {
             scope.spawn(|| {
                 while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
                     bar.set_message(place.to_string());
@@ -239,9 +239,22 @@ pub(super) fn kept(args: &ConformanceArgs) -> String {
     }
 }
 
-/// The command line of this process, for pages.
+/// The command line of this process, for pages: without the journal, which changes nothing of the result.
 pub(super) fn command() -> String {
-    std::env::args().skip(1).fold("holdover".to_owned(), |command, word| format!("{command} {word}"))
+    without_journal(std::env::args().skip(1))
+}
+
+fn without_journal(mut words: impl Iterator<Item = String>) -> String {
+    let mut command = "holdover".to_owned();
+    while let Some(word) = words.next() {
+        if word == "--journal" {
+            words.next();
+        } else if !word.starts_with("--journal=") {
+            command.push(' ');
+            command.push_str(&word);
+        }
+    }
+    command
 }
 
 /// The lower median; what did not happen comes last. `None` if that is it, or there is nothing.
@@ -325,6 +338,16 @@ mod tests {
         };
         assert_eq!(run_all(&places, &args("1"), Journal::none(), failing).unwrap_err().error, "not permitted");
         assert!(asked.into_inner() < 10);
+    }
+
+    #[test]
+    fn pages_do_not_name_the_journal() {
+        for words in
+            ["conformance --journal /tmp/j --jobs 6", "conformance --journal=j --jobs 6", "conformance --jobs 6"]
+        {
+            let command = without_journal(words.split(' ').map(str::to_owned));
+            assert_eq!(command, "holdover conformance --jobs 6");
+        }
     }
 
     #[test]

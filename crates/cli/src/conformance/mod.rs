@@ -36,7 +36,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// How many cases run at a time, each in network namespaces of its own: 24 if not given, for they wait most of the time,
-    /// and 12 with --agent and --agent-links.
+    /// 12 with --agent, and 6 with --agent-links, where each has a daemon of its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.

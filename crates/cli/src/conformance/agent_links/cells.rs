@@ -74,7 +74,10 @@ pub(super) struct RunRow {
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: u64,
     pub(super) timeouts: u32,
-    pub(super) lateness_p99_ms: f64,
+    /// The longest that a thread waited for a processor between the path's return and the first new data.
+    pub(super) lateness_ms: f64,
+    /// How often the run was made until it counted: more than once if a busy machine had spoiled it.
+    pub(super) tries: u32,
 }
 
 /// The places whose name contains `only`, and the plain ones beside them; the longest outages first.
@@ -143,6 +146,10 @@ impl Place {
 }
 
 impl GridPlace for Place {
+    /// Each run has a daemon of its own, whose programs the kernel verifies meanwhile. With twelve jobs on two cores 153 of 180 cells
+    /// reached their bounds, with six 177.
+    const JOBS: u16 = 6;
+
     fn connections(self) -> u32 {
         self.kind().connections
     }
@@ -244,7 +251,8 @@ impl RunRow {
             total_s: run.total.map(Duration::as_secs_f64),
             sent_again_bytes: run.sent_again,
             timeouts: run.timeouts,
-            lateness_p99_ms: millis(run.lateness),
+            lateness_ms: millis(run.lateness),
+            tries: run.tries,
         }
     }
 }
@@ -291,6 +299,7 @@ mod tests {
             sent_again: 1500,
             timeouts: 1,
             lateness: Duration::ZERO,
+            tries: 1,
             trace: vec!["a packet".to_owned()],
         };
         assert_eq!(place(Help::Agent).bound(), Duration::from_millis(175));
@@ -317,6 +326,7 @@ mod tests {
             sent_again: 0,
             timeouts: 0,
             lateness: Duration::ZERO,
+            tries: 1,
             trace: Vec::new(),
         };
         let runs = Runs::from([

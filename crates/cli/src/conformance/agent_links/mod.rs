@@ -12,7 +12,7 @@ mod world;
 use std::process::ExitCode;
 
 use holdover_agent::engine::Engine;
-use holdover_testbed::Privilege;
+use holdover_testbed::{Lateness, Privilege};
 
 use super::{ConformanceArgs, grid};
 use crate::command_support::{exit_on_signals, print, print_error, with_causes};
@@ -49,8 +49,8 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         Ok(journal) => journal,
         Err(code) => return code,
     };
-    let started = std::time::Instant::now();
-    match grid::run_all(&places, args, journal, world::run) {
+    let (started, machine) = (std::time::Instant::now(), Lateness::watch());
+    match grid::run_all(&places, args, journal, |place| world::run(place, &machine)) {
         Ok(outcome) => {
             let cells = Cell::all(&places, &outcome.runs);
             grid::conclude(args, &Report::new(cells, outcome.failures, started.elapsed()))

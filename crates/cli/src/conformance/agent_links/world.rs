@@ -9,6 +9,7 @@ use holdover_sim::{
     Role, Traffic, WorldConfig,
 };
 use holdover_tcp::Profile;
+use holdover_testbed::Lateness;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use serde::{Deserialize, Serialize};
 
@@ -54,9 +55,11 @@ pub(super) struct Run {
     pub(super) total: Option<Duration>,
     pub(super) sent_again: u64,
     pub(super) timeouts: u32,
-    /// 99 of 100 packets were not later than this.
+    /// The longest that a thread waited for a processor between the path's return and the first new data; see [`Lateness`].
     #[serde(with = "crate::nanos")]
     pub(super) lateness: Duration,
+    /// How often the run was made until it counted.
+    pub(super) tries: u32,
     /// See [`Watcher::trace`].
     pub(super) trace: Vec<String>,
 }
@@ -72,28 +75,42 @@ pub(super) enum LinksError {
     TooBusy,
 }
 
-/// A key that is struck after the outage, because the machine is busy, is struck again so often.
+/// A run that a busy machine has spoiled is made again, at most so often in all.
 const TRIES: u32 = 3;
 
 /// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
-pub(super) fn run(place: Place) -> Result<Run, LinksError> {
-    for _ in 0..TRIES {
-        if let Some(run) = run_once(place)? {
-            return Ok(run);
+///
+/// The run is made again if the key was struck after the outage, or if new data came too late and the machine was late meanwhile by
+/// [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
+pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
+    let mut last = None;
+    for tries in 1..=TRIES {
+        let Some(run) = run_once(place, machine)? else { continue };
+        let is_late = run.first_data.is_none_or(|first| first > place.bound());
+        let is_spoiled = place.help != Help::Plain && is_late && run.lateness >= Lateness::EXCUSE;
+        last = Some(Run { tries, ..run });
+        if !is_spoiled {
+            break;
         }
     }
-    Err(LinksError::TooBusy)
+    last.ok_or(LinksError::TooBusy)
 }
 
 /// `None` if the key was not struck during the outage.
-fn run_once(place: Place) -> Result<Option<Run>, LinksError> {
+fn run_once(place: Place, machine: &Lateness) -> Result<Option<Run>, LinksError> {
     let config = config(place);
-    let mut watcher = Watcher::new(&config.flows, config.links[0].carries_at(CUT_AT + place.cut));
+    let back_at = config.links[0].carries_at(CUT_AT + place.cut);
+    let mut watcher = Watcher::new(&config.flows, back_at);
     let options = RealOptions { congestion: Some(place.sender.congestion()), ..RealOptions::default() };
     let mut real = RealWorld::new(config, &options)?;
     let agent = if place.help == Help::Plain { None } else { Some(Agent::start(&mut real, PHONE)?) };
-    let outcome = real.run(&mut watcher, |_| true)?;
+    real.run(&mut watcher, |_| true)?;
     let reports = real.world().report();
+    let wall = |at| real.clock().wall(at);
+    let lateness = match watcher.new_data() {
+        Some(first) => machine.worst_between(wall(back_at), wall(back_at + first)),
+        None => machine.worst_between(wall(back_at), std::time::Instant::now()),
+    };
     drop(real);
     agent.map_or(Ok(()), Agent::finish)?;
     if !is_as_meant(place, &reports[0]) {
@@ -106,7 +123,8 @@ fn run_once(place: Place) -> Result<Option<Run>, LinksError> {
         total: total(place, &reports),
         sent_again: senders().map(|sender| sender.bytes_retransmitted.0).sum(),
         timeouts: senders().map(|sender| sender.timeouts).sum(),
-        lateness: outcome.lateness.quantile(0.99),
+        lateness,
+        tries: 1,
         trace: watcher.trace().to_vec(),
     }))
 }
