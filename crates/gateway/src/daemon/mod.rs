@@ -10,6 +10,7 @@
 mod controller;
 mod filter;
 
+use holdover_base::Duration;
 use holdover_filter::Direction;
 use holdover_flow::{Flow, Rules};
 use holdover_mobility::wake::WakeConfig;
@@ -103,5 +104,14 @@ impl Default for DaemonConfig {
     /// The defaults of `gateway.toml`.
     fn default() -> Self {
         Self { mode: Mode::default(), holds_back: true, buffer: DiverterConfig::default() }
+    }
+}
+
+impl DaemonConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        let Self { buffer, mode, .. } = self;
+        let keeps_nothing = buffer.mobile_bytes == 0 || buffer.total_bytes == 0 || buffer.longest == Duration::ZERO;
+        (mode.diverts() && keeps_nothing).then_some("it keeps nothing")
     }
 }
