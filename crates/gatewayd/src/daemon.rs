@@ -165,7 +165,7 @@ impl Daemon {
     /// # Errors
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        tracing::info!(interface = self.engine.interface(), mode = ?self.mode, "the gateway is running");
+        tracing::info!(interface = self.engine.interface(), mode = %self.mode, "the gateway is running");
         let result = poll_loop::run(&mut self);
         self.engine.flush(clock::now());
         self.engine.unpin();
