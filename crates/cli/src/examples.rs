@@ -288,7 +288,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("hip relay", &[("sudo holdover hip relay --metrics 127.0.0.1:9477", "A relay, with metrics for Prometheus")]),
     ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),
     ("hip status", &[("sudo holdover hip status --json", "Print JSON")]),
-    ("hip top", &[("sudo holdover hip top --every 5", "What goes to each peer, every five seconds")]),
+    ("hip top", &[("sudo holdover hip top", "What goes to each peer and comes from it")]),
     ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
 ];
 

@@ -1,4 +1,4 @@
-//! Full-screen views of a daemon: what `holdover agent top` and `holdover gateway top` have in common. The daemon is asked once a second; keys
+//! Full-screen views of a daemon: what `holdover agent top`, `gateway top` and `hip top` have in common. The daemon is asked once a second; keys
 //! sort and scroll the rows of a table, and quit.
 
 use std::io::{self, IsTerminal as _};
@@ -65,7 +65,7 @@ pub(crate) enum Step {
 }
 
 /// Shows a daemon until a key quits. Where there is no terminal, `instead` says what to use.
-pub(crate) fn run<T: Top>(instead: &str, ask: impl Fn() -> Result<T, String>) -> ExitCode {
+pub(crate) fn run<T: Top>(instead: &str, mut ask: impl FnMut() -> Result<T, String>) -> ExitCode {
     if !io::stdout().is_terminal() {
         print_error(&format_args!("top is for terminals; {instead}"));
         return ExitCode::FAILURE;
@@ -99,7 +99,11 @@ impl<T: Top> Screen<T> {
         Self { answer: Ok(answer), view }
     }
 
-    fn show(&mut self, terminal: &mut ratatui::DefaultTerminal, ask: impl Fn() -> Result<T, String>) -> io::Result<()> {
+    fn show(
+        &mut self,
+        terminal: &mut ratatui::DefaultTerminal,
+        mut ask: impl FnMut() -> Result<T, String>,
+    ) -> io::Result<()> {
         let mut asked_at = Instant::now();
         loop {
             terminal.draw(|frame| self.draw(frame))?;

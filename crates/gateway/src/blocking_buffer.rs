@@ -47,6 +47,16 @@ impl Default for BlockingBufferConfig {
     }
 }
 
+impl BlockingBufferConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        if self.burst_packets == Some(0) {
+            return Some("it releases bursts of 0 packets");
+        }
+        (self.buffer_bytes == 0 || self.longest == Duration::ZERO).then_some("it keeps nothing")
+    }
+}
+
 /// The filter of a gateway. See the [module](self).
 #[derive(Debug)]
 pub struct BlockingBuffer {

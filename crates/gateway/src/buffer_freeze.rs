@@ -56,6 +56,16 @@ impl Default for BufferFreezeConfig {
     }
 }
 
+impl BufferFreezeConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        if !self.buffers && !self.freezes {
+            return Some("it neither buffers nor freezes");
+        }
+        (self.buffers && self.buffer_bytes == 0).then_some("its buffer has 0 bytes")
+    }
+}
+
 /// The filter of a base station. See the [module](self).
 #[derive(Debug)]
 pub struct BufferFreeze {

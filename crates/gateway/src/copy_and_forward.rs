@@ -44,6 +44,13 @@ impl Default for CopyAndForwardConfig {
     }
 }
 
+impl CopyAndForwardConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        (self.buffer_bytes == 0 || self.longest == Duration::ZERO).then_some("it keeps nothing")
+    }
+}
+
 /// The filter of a gateway. See the [module](self).
 #[derive(Debug)]
 pub struct CopyAndForward {

@@ -1,6 +1,5 @@
 //! Which mechanisms a router has.
 
-use holdover_base::Duration;
 use holdover_filter::Chain;
 
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
@@ -11,7 +10,7 @@ use crate::ebsn::{Ebsn, EbsnConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
-use crate::supervisor::{Choke, Supervisor, SupervisorConfig};
+use crate::supervisor::{Supervisor, SupervisorConfig};
 use crate::tawcf::{Tawcf, TawcfConfig};
 use holdover_srp::{Srp, SrpConfig};
 
@@ -88,6 +87,27 @@ pub enum ConfigError {
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_together()?;
+        let idle = [
+            (GatewayDaemon::NAME, self.daemon.as_ref().and_then(DaemonConfig::why_idle)),
+            (Supervisor::NAME, self.supervisor.as_ref().and_then(SupervisorConfig::why_idle)),
+            (Split::NAME, self.split.as_ref().and_then(SplitConfig::why_idle)),
+            (MTcp::NAME, self.m_tcp.as_ref().and_then(MTcpConfig::why_idle)),
+            (Srp::NAME, self.srp.as_ref().and_then(|config| config.check().err()).map(|error| error.what)),
+            (BufferFreeze::NAME, self.buffer_freeze.as_ref().and_then(BufferFreezeConfig::why_idle)),
+            (BlockingBuffer::NAME, self.blocking_buffer.as_ref().and_then(BlockingBufferConfig::why_idle)),
+            (CopyAndForward::NAME, self.copy_and_forward.as_ref().and_then(CopyAndForwardConfig::why_idle)),
+            (Snoop::NAME, self.snoop.as_ref().and_then(SnoopConfig::why_idle)),
+            (Tawcf::NAME, self.tawcf.as_ref().and_then(TawcfConfig::why_idle)),
+        ];
+        match idle.into_iter().find_map(|(mechanism, why)| Some((mechanism, why?))) {
+            Some((mechanism, what)) => Err(ConfigError::Nothing { mechanism, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether those that are on can stand at one router.
+    fn check_together(&self) -> Result<(), ConfigError> {
         let Self {
             daemon,
             supervisor,
@@ -133,72 +153,6 @@ impl Mechanisms {
             [split.as_ref().map(|_| Split::NAME), m_tcp.as_ref().map(|_| MTcp::NAME), srp.as_ref().map(|_| Srp::NAME)];
         if let (Some(_), Some(terminates)) = (ebsn, terminating.into_iter().flatten().next()) {
             return Err(ConfigError::Terminated { mechanism: Ebsn::NAME, terminates });
-        }
-        let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
-        if let Some(DaemonConfig { buffer, mode, .. }) = daemon
-            && mode.diverts()
-            && (buffer.mobile_bytes == 0 || buffer.total_bytes == 0 || buffer.longest == Duration::ZERO)
-        {
-            return nothing(GatewayDaemon::NAME, "it keeps nothing");
-        }
-        if let Some(config) = supervisor {
-            if config.held_bytes == 0 && config.buffer_bytes == 0 {
-                return nothing(Supervisor::NAME, "it neither holds back nor buffers");
-            }
-            if config.held_bytes == 0 && config.choke != Choke::Never {
-                return nothing(Supervisor::NAME, "it is to choke, which takes a byte that is held back");
-            }
-            if config.burst_packets == 0 {
-                return nothing(Supervisor::NAME, "it sends bursts of 0 copies");
-            }
-        }
-        for (name, most) in [
-            (Split::NAME, split.as_ref().map(|config| config.most)),
-            (MTcp::NAME, m_tcp.as_ref().map(|config| config.split.most)),
-        ] {
-            if most == Some(0) {
-                return nothing(name, "it splits at most 0 connections");
-            }
-        }
-        if let Some(Err(error)) = srp.as_ref().map(SrpConfig::check) {
-            return nothing(Srp::NAME, error.what);
-        }
-        if let Some(config) = buffer_freeze {
-            if !config.buffers && !config.freezes {
-                return nothing(BufferFreeze::NAME, "it neither buffers nor freezes");
-            }
-            if config.buffers && config.buffer_bytes == 0 {
-                return nothing(BufferFreeze::NAME, "its buffer has 0 bytes");
-            }
-        }
-        if let Some(config) = blocking_buffer {
-            if config.burst_packets == Some(0) {
-                return nothing(BlockingBuffer::NAME, "it releases bursts of 0 packets");
-            }
-            if config.buffer_bytes == 0 || config.longest == Duration::ZERO {
-                return nothing(BlockingBuffer::NAME, "it keeps nothing");
-            }
-        }
-        if let Some(config) = copy_and_forward
-            && (config.buffer_bytes == 0 || config.longest == Duration::ZERO)
-        {
-            return nothing(CopyAndForward::NAME, "it keeps nothing");
-        }
-        if let Some(config) = snoop {
-            if config.buffer_bytes == 0 {
-                return nothing(Snoop::NAME, "its cache has 0 bytes");
-            }
-            if config.most_resent == 0 {
-                return nothing(Snoop::NAME, "it retransmits a segment 0 times");
-            }
-            if config.persist == Duration::ZERO {
-                return nothing(Snoop::NAME, "its persist timer runs for no time");
-            }
-        }
-        if let Some(config) = tawcf
-            && (config.buffer_bytes == 0 || config.longest == Duration::ZERO)
-        {
-            return nothing(Tawcf::NAME, "it keeps nothing");
         }
         Ok(())
     }

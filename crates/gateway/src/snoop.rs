@@ -95,6 +95,19 @@ impl Default for SnoopConfig {
     }
 }
 
+impl SnoopConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        if self.buffer_bytes == 0 {
+            return Some("its cache has 0 bytes");
+        }
+        if self.most_resent == 0 {
+            return Some("it retransmits a segment 0 times");
+        }
+        (self.persist == Duration::ZERO).then_some("its persist timer runs for no time")
+    }
+}
+
 /// The filter of a base station. See the [module](self).
 #[derive(Debug)]
 pub struct Snoop {

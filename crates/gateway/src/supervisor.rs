@@ -82,6 +82,19 @@ impl Default for SupervisorConfig {
     }
 }
 
+impl SupervisorConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        if self.held_bytes == 0 && self.buffer_bytes == 0 {
+            return Some("it neither holds back nor buffers");
+        }
+        if self.held_bytes == 0 && self.choke != Choke::Never {
+            return Some("it is to choke, which takes a byte that is held back");
+        }
+        (self.burst_packets == 0).then_some("it sends bursts of 0 copies")
+    }
+}
+
 /// For so long after a host was said to be away, what comes from it was under way.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 

@@ -76,6 +76,13 @@ impl Default for TawcfConfig {
     }
 }
 
+impl TawcfConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        (self.buffer_bytes == 0 || self.longest == Duration::ZERO).then_some("it keeps nothing")
+    }
+}
+
 /// The filter of a base station. See the [module](self).
 #[derive(Debug)]
 pub struct Tawcf {

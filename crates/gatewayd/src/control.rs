@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use holdover_host::control_line::RequestError;
 use holdover_host::control_socket::{AnswerError, Client};
 use holdover_host::time_text::Time;
 use serde::{Deserialize, Serialize};
@@ -12,9 +13,6 @@ use crate::status::{MobileLine, Status};
 
 /// Where the socket is if no other place is named.
 pub const DEFAULT_SOCKET: &str = "/run/holdover/gateway.sock";
-
-/// No request is longer, its line feed included.
-pub const LONGEST_REQUEST: usize = 4096;
 
 /// What the gateway is asked.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -116,47 +114,37 @@ pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
     }
 }
 
-impl Request {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(line).map_err(|error| format!("this is not a request: {error}"))
-    }
-}
-
-impl Response {
-    /// A line, its line feed included.
-    pub fn to_line(&self) -> Vec<u8> {
-        // Every value is a text, a number, a truth value or a list of these, which JSON has.
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
+impl From<RequestError> for Response {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { message: error.to_string() }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use holdover_host::control_line;
+
     use super::*;
+
+    fn parse(line: &[u8]) -> Result<Request, RequestError> {
+        control_line::parse(line)
+    }
 
     #[test]
     fn lines_are_what_the_guide_says() {
         let line = br#"{"request":"mobile","address":"10.0.1.7","presence":"away"}"#;
         let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: MobileState::Away };
-        assert_eq!(Request::parse(line), Ok(expected));
-        assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
+        assert_eq!(parse(line), Ok(expected));
+        assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
         for line in [
-            &b"hello"[..],
-            b"",
-            b"{}",
-            b"\xff\xfe",
+            &br#"{"request":"reboot"}"#[..],
             br#"{"request":"mobile","address":"phone","presence":"away"}"#,
             br#"{"request":"mobile","address":"10.0.1.7","presence":"asleep"}"#,
             br#"{"request":"drain"}"#,
         ] {
-            assert!(Request::parse(line).unwrap_err().starts_with("this is not a request: "), "{line:?}");
+            let Response::Refused { message } = parse(line).unwrap_err().into() else { panic!("{line:?}") };
+            assert!(message.starts_with("this is not a request: "), "{message}");
         }
-        assert_eq!(Response::Noted.to_line(), b"{\"response\":\"noted\"}\n");
+        assert_eq!(control_line::write(&Response::Noted), b"{\"response\":\"noted\"}\n");
     }
 }

@@ -13,6 +13,7 @@ use holdover_base::Instant;
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::clock;
+use holdover_host::control_line;
 use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::log::with_causes;
 use holdover_host::open_files;
@@ -21,7 +22,7 @@ use holdover_host::privileges::{self, CapabilitySet};
 use holdover_host::scrape::Scrapes;
 
 use crate::config::{Config, Mode};
-use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::control::{Request, Response};
 use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
 use crate::path::is_bpf_fs;
@@ -152,7 +153,7 @@ impl Daemon {
             mode: setup.config.mobiles.mode,
             began: now,
             stop,
-            control: requesters(listener, LONGEST_REQUEST),
+            control: requesters(listener),
             metrics: setup.config.metrics.listen_if_possible(),
             drained_by: None,
             _ownership: ownership,
@@ -164,7 +165,7 @@ impl Daemon {
     /// # Errors
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        tracing::info!(interface = self.engine.interface(), mode = ?self.mode, "the gateway is running");
+        tracing::info!(interface = self.engine.interface(), mode = %self.mode, "the gateway is running");
         let result = poll_loop::run(&mut self);
         self.engine.flush(clock::now());
         self.engine.unpin();
@@ -180,11 +181,11 @@ impl Daemon {
 
     fn serve_control(&mut self, now: Instant) {
         for (caller, question) in self.control.handle_ready(now) {
-            let answer = match Request::parse(&question) {
+            let answer = match control_line::parse(&question) {
                 Ok(request) => self.answer(now, &request),
-                Err(message) => Response::Refused { message },
+                Err(error) => Response::from(error),
             };
-            self.control.answer(now, caller, &answer.to_line(), false);
+            self.control.answer(now, caller, &control_line::write(&answer), false);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdover_host::control_line::RequestError;
 use holdover_host::control_socket::{AnswerError, Client};
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +11,6 @@ use crate::status::Status;
 
 /// Where the socket is if no other place is named.
 pub const DEFAULT_SOCKET: &str = "/run/holdover-hip/control.sock";
-
-/// No request is longer, its line feed included.
-pub const LONGEST_REQUEST: usize = 1024;
 
 /// What the daemon is asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -66,23 +64,9 @@ pub enum ClientError {
     Refused(String),
 }
 
-impl Request {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(line).map_err(|error| format!("this is not a request: {error}"))
-    }
-}
-
-impl Response {
-    /// A line, its line feed included.
-    pub fn to_line(&self) -> Vec<u8> {
-        // Every value is a text, a number, a truth value or a list of these, which JSON has.
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
+impl From<RequestError> for Response {
+    fn from(error: RequestError) -> Self {
+        Self::Refused { message: error.to_string() }
     }
 }
 
@@ -104,15 +88,20 @@ pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
 
 #[cfg(test)]
 mod tests {
+    use holdover_host::control_line;
+
     use super::*;
+
+    fn parse(line: &[u8]) -> Result<Request, RequestError> {
+        control_line::parse(line)
+    }
 
     #[test]
     fn lines_are_what_the_guide_says() {
-        assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
-        assert_eq!(Request::parse(br#"{"request":"down"}"#), Ok(Request::Down));
-        for line in [&b"hello"[..], b"", b"{}", b"\xff", br#"{"request":"up"}"#] {
-            assert!(Request::parse(line).is_err(), "{line:?}");
-        }
-        assert_eq!(Response::Done.to_line(), b"{\"response\":\"done\"}\n");
+        assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
+        assert_eq!(parse(br#"{"request":"down"}"#), Ok(Request::Down));
+        let Response::Refused { message } = parse(br#"{"request":"up"}"#).unwrap_err().into() else { panic!() };
+        assert!(message.starts_with("this is not a request: unknown variant `up`"), "{message}");
+        assert_eq!(control_line::write(&Response::Done), b"{\"response\":\"done\"}\n");
     }
 }

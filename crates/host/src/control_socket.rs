@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::control_line::{self, LONGEST_REQUEST};
 use crate::lock_file::{LockError, LockFile};
 use crate::session::{Bounds, Sessions};
 
@@ -101,9 +102,7 @@ impl Client {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
         stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        (&stream).write_all(&line)?;
+        (&stream).write_all(&control_line::write(request))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
 
@@ -129,11 +128,12 @@ pub struct Ownership {
     _lock: LockFile,
 }
 
-/// The conversations of a daemon by its control socket. No request is longer than `longest_request` bytes, its line feed included.
-pub fn requesters(listener: UnixListener, longest_request: usize) -> Requesters {
+/// The conversations of a daemon by its control socket. Lines of up to twice [`LONGEST_REQUEST`] are handed out, so that those that are too
+/// long are refused with a reason.
+pub fn requesters(listener: UnixListener) -> Requesters {
     let bounds = Bounds {
         mark: b"\n",
-        question_bytes: longest_request,
+        question_bytes: 2 * LONGEST_REQUEST,
         callers: 16,
         time: holdover_base::Duration::from_secs(5),
         backlog_bytes: 1 << 20,

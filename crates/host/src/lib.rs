@@ -17,6 +17,7 @@
 //! | [`packet_socket`] | packets past the host's filters and routes |
 //! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
 //! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
+//! | [`control_line`] | the lines on it: requests and answers as JSON, and why a line is refused |
 //! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
 //! | [`scrape`] | the endpoint for Prometheus, its answers, and the values in them |
 //! | [`lock_file`] | what one process of several has |
@@ -37,6 +38,7 @@ pub mod clock;
 pub mod clsact;
 pub mod config_error;
 mod confine;
+pub mod control_line;
 pub mod control_socket;
 pub mod feature;
 pub mod inet_diag;

@@ -19,23 +19,25 @@ mod attempt;
 mod between;
 mod filter;
 mod half;
+mod link;
 mod silence;
+mod state;
 mod waking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::{Environment, Flow, FlowTable, LinkState, Notice, Order, Rules, Stall};
-use holdover_wire::Packet;
+use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
 
-use self::attempt::{Attempt, Path};
-use self::half::Half;
+use self::attempt::Path;
+use self::link::{Link, STALL_PAUSE};
+use self::state::{At, BOTH, State};
 use self::waking::Waking;
-use crate::ack_stall::{self, AckStallConfig};
+use crate::ack_stall::AckStallConfig;
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
-use crate::{Action, Direction, Injected, LinkEvent, WakeOutcome};
+use crate::{Action, Direction, Injected, WakeOutcome};
 pub use filter::Wake;
 use holdover_filter::Connection;
 
@@ -73,25 +75,6 @@ impl WakeConfig {
     }
 }
 
-/// For so long after the link went down, packets may still come that had been on their way.
-const STRAGGLERS: Duration = Duration::from_secs(1);
-
-/// After a stall that was in vain there is none for so long.
-const STALL_PAUSE: Duration = Duration::from_secs(1);
-
-/// So many connections that were at rest when the link broke are woken, however long they had been: their peers may have said something
-/// in the meantime.
-const LEAST_AT_REST: usize = 32;
-
-/// So many are woken if they had data within [`RECENTLY`].
-const MOST_AT_REST: usize = 256;
-
-/// More data is on its way if some came within this time before the cut, as far as the host was told of it in time.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
-
-/// See [`MOST_AT_REST`].
-const RECENTLY: Duration = Duration::from_secs(60);
-
 /// All of [`Wake`] but what every packet passes.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
@@ -120,51 +103,6 @@ pub struct WakeControl {
     pokes: Pacing,
 }
 
-/// What is known of the link.
-#[derive(Clone, Copy, Default, Debug)]
-struct Link {
-    /// When it went down, if it is.
-    down_at: Option<Instant>,
-    up_at: Option<Instant>,
-    /// When more became known of the path since then: nothing is held back, and echoes are refreshed, for a while from then on.
-    proven_at: Option<Instant>,
-    /// When what is held is released.
-    release_at: Option<Instant>,
-    stall: Option<Stall>,
-    /// The last stall was in vain: the next warnings are not believed.
-    no_stall_before: Instant,
-    /// How often it went down or was released.
-    epoch: u32,
-    /// Packets came while it was said to be down: it was taken for up, and nobody has said so yet.
-    is_inferred: bool,
-    /// Since when nothing has come in although something was sent, if that has been noticed.
-    silent_since: Option<Instant>,
-}
-
-/// A connection: one half for each direction of ACKs.
-#[derive(Clone, Debug, Default)]
-struct State {
-    outgoing: Half,
-    incoming: Half,
-    /// It is being woken.
-    attempt: Option<Attempt>,
-    standing: Standing,
-    /// Its entry among the deadlines.
-    scheduled: Option<Instant>,
-}
-
-/// What a connection was doing when the link broke. They are woken in this order.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-enum Standing {
-    /// Data was on its way, or was sent while the link was down.
-    UnderWay,
-    /// There had been data a while before.
-    #[default]
-    Recent,
-    /// Nothing, for longer.
-    AtRest,
-}
-
 /// How what is held is let go while the link is there.
 #[derive(Clone, Copy, Debug)]
 struct LetGo {
@@ -173,15 +111,6 @@ struct LetGo {
     /// ACKs were stalled: the duplicates among them are missing.
     stalled: bool,
 }
-
-/// One half of a connection: whose ACKs go in `direction`.
-#[derive(Clone, Copy, Debug)]
-struct At {
-    connection: Connection,
-    direction: Direction,
-}
-
-const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
 impl WakeControl {
     /// Before a link that is up, with no connection.
@@ -205,30 +134,6 @@ impl WakeControl {
     /// What is on.
     pub fn config(&self) -> &WakeConfig {
         &self.config
-    }
-
-    /// What packets have to know of the link.
-    pub fn link_state(&self) -> LinkState {
-        let Link { down_at, release_at, stall, epoch, silent_since, .. } = self.link;
-        let up_at = self.link.proven_at.or(self.link.up_at);
-        let awaits_packets = self.waking.as_ref().is_some_and(Waking::awaits_packets);
-        let (is_releasing, listens) = (release_at.is_some(), silent_since.is_some());
-        LinkState { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..LinkState::default() }
-    }
-
-    /// A packet has come in over the link.
-    pub fn note_incoming(&mut self, now: Instant, path: &mut impl FlowTable) {
-        self.wake_unheard(now, Path::Proven, path);
-        // A link that is said to be down and brings packets is up.
-        if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
-            self.connect(now, false, Path::Proven, path);
-            self.link.is_inferred = true;
-        }
-    }
-
-    /// Whether the link was told to be down and is taken for up all the same, because packets have come in over it.
-    pub fn contradicts_down(&self) -> bool {
-        self.link.is_inferred
     }
 
     /// The flow path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
@@ -266,24 +171,6 @@ impl WakeControl {
             Notice::Probed(_) | Notice::Heard(_) => {}
         }
         self.schedule(connection);
-    }
-
-    /// The layers below say something about the link.
-    pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FlowTable) {
-        match event {
-            LinkEvent::Fading { lead } => self.warn(now, lead),
-            LinkEvent::Recovered => self.end_stall(now, path),
-            LinkEvent::Down => self.cut(now, path),
-            LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Reported, path),
-        }
-        path.set_link(self.link_state());
-    }
-
-    /// The link is up, but the next hop is still to be asked whether it is there: [`Self::handle_next_hop`] says so. Until then,
-    /// only what may be lost is sent.
-    pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FlowTable) {
-        self.connect(now, moved, Path::Unresolved, path);
-        path.set_link(self.link_state());
     }
 
     /// A deadline has passed.
@@ -324,134 +211,6 @@ impl WakeControl {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.deadlines.first().map(|&(at, _)| at);
         [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
-    }
-
-    fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
-        // Told once more, by another layer perhaps.
-        if self.link.is_up() {
-            // If nothing came in before, it was down by then.
-            self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
-        }
-    }
-
-    /// Cuts the connections that have heard nothing since, or all of them.
-    fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FlowTable) {
-        self.end_waking(now, path);
-        let link = self.link;
-        let stalling = holdover_flow::Link::new(&self.link_state());
-        self.link = Link {
-            down_at: link.down_at.or(Some(now)),
-            release_at: None,
-            stall: None,
-            epoch: link.epoch.wrapping_add(1),
-            is_inferred: false,
-            silent_since: None,
-            ..link
-        };
-        self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
-        // From now on nothing changes but by what still comes in.
-        path.set_link(self.link_state());
-        let mut spoilt = Vec::new();
-        let mut at_rest = Vec::new();
-        let pokes = self.config.unreachable_poke.is_some();
-        let connections = &mut self.connections;
-        path.for_each_live(&mut |connection, flow| {
-            if silent_since.is_some_and(|since| flow.has_gone_on_after(since)) {
-                return;
-            }
-            let is_stalled = flow.is_stalling(now, &stalling);
-            let is_known = connections.contains_key(&connection);
-            let mut state = connections.remove(&connection).unwrap_or_default();
-            state.standing = Standing::of(now, flow);
-            for direction in BOTH {
-                state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
-            }
-            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
-            if !pokes {
-                // Nothing but a poke helps them.
-            } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
-                // It has asked for something that has arrived, and was not answered yet.
-                state.outgoing.wait();
-            } else if state.is_idle() {
-                at_rest.extend(received_at.or(sent.last_data_at()).map(|at| (at, connection, state.clone())));
-            }
-            let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
-            if is_known {
-                spoilt.push((connection, *flow));
-            }
-            if is_known || is_window_shrunk || !state.is_idle() {
-                connections.insert(connection, state);
-            }
-        });
-        // What comes for them in the meantime is lost too.
-        at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
-        let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
-        let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
-        let woken = woken.take_while(|&(place, (at, ..))| place < LEAST_AT_REST || is_recent(at));
-        for (_, (_, connection, state)) in woken {
-            let state = self.connections.entry(connection).or_insert(state);
-            state.outgoing.wait();
-            state.standing = Standing::AtRest;
-        }
-        for (connection, flow) in spoilt {
-            let Some(state) = self.connections.get_mut(&connection) else { continue };
-            for direction in BOTH {
-                let at = At { connection, direction };
-                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
-            }
-        }
-    }
-
-    /// A cut is near.
-    fn warn(&mut self, now: Instant, lead: Option<Duration>) {
-        let Some(config) = &self.config.ack_stall else { return };
-        let warning = ack_stall::before_cut(config, now, lead);
-        // A warning that is repeated is the same warning: ACKs are not stalled for ever. A better one is believed.
-        let is_news = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
-        if is_news && self.link.down_at.is_none() && self.link.no_stall_before <= now {
-            self.link.stall = Some(warning);
-        }
-    }
-
-    /// The link is there, or another one.
-    fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FlowTable) {
-        if self.link.down_at.is_none() {
-            // Who is told of a new way without having been without one was cut off all the same.
-            if moved {
-                self.cut(now, path);
-            } else if self.link.is_inferred {
-                self.cut_unheard(now, path);
-            } else {
-                return;
-            }
-        }
-        self.link.is_inferred = false;
-        if self.link.release_at.is_some() {
-            self.known_path = self.known_path.max(known);
-        } else {
-            self.known_path = known;
-            (self.link.up_at, self.link.proven_at) = (Some(now), None);
-            self.link.release_at = Some(now + self.config.release.grace);
-        }
-        path.set_link(self.link_state());
-    }
-
-    /// The link is told to be up, and was taken for it before: what was said of it was too early, or not about all that is
-    /// behind it. Connections that have heard nothing of late may have been cut off in the meantime, when the last of them has.
-    fn cut_unheard(&mut self, now: Instant, path: &mut impl FlowTable) {
-        let silent_since = now - STRAGGLERS;
-        let mut broke_at = None;
-        path.for_each_live(&mut |_, flow| {
-            broke_at = broke_at.max(flow.heard_at().filter(|&at| at <= silent_since));
-        });
-        self.cut_those(broke_at.unwrap_or(now), Some(silent_since), path);
-    }
-
-    fn end_stall(&mut self, now: Instant, path: &mut impl FlowTable) {
-        if self.link.stall.take().is_some() {
-            path.set_link(self.link_state());
-            self.let_go(now, LetGo { at_once: false, stalled: true }, path);
-        }
     }
 
     /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
@@ -546,67 +305,6 @@ impl WakeControl {
             self.handle_unanswered(now, connection, path);
         }
         self.schedule(connection);
-    }
-}
-
-impl Link {
-    /// Whether the host was told that it is, even if the moment of grace is not over.
-    fn is_up(&self) -> bool {
-        self.down_at.is_none() || self.release_at.is_some()
-    }
-}
-
-impl Standing {
-    /// When the link breaks at `now`.
-    fn of(now: Instant, flow: &Flow) -> Self {
-        let is_under_way = Self::is_coming(now, flow) || flow.half(Direction::Incoming).has_outstanding();
-        if is_under_way { Self::UnderWay } else { Self::Recent }
-    }
-
-    /// Whether data of the peer's was on its way when the link broke.
-    fn is_coming(cut_at: Instant, flow: &Flow) -> bool {
-        flow.half(Direction::Outgoing).last_data_at().is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
-    }
-}
-
-impl State {
-    /// The half whose ACKs go in `direction`.
-    fn half(&mut self, direction: Direction) -> &mut Half {
-        match direction {
-            Direction::Outgoing => &mut self.outgoing,
-            Direction::Incoming => &mut self.incoming,
-        }
-    }
-
-    /// Whether there may be nothing to wake it for, so that a try without an answer says nothing of the path.
-    fn may_be_done(&self) -> bool {
-        self.standing != Standing::UnderWay
-    }
-
-    /// Whether ACKs of a stall are being let go.
-    fn has_train_under_way(&self) -> bool {
-        self.outgoing.train.is_under_way() || self.incoming.train.is_under_way()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.outgoing.is_idle() && self.incoming.is_idle() && self.attempt.is_none()
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        let next_try = self.attempt.and_then(|attempt| attempt.next_at());
-        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).chain(next_try).min()
-    }
-}
-
-impl At {
-    /// The connection as the receiver of the data, which makes the ACKs, names it.
-    fn receiver(self) -> Connection {
-        self.connection.of_sender_going(self.direction)
-    }
-
-    /// A packet that goes where the ACKs go.
-    fn inject(self, packet: Packet) -> Injected {
-        Injected { direction: self.direction, packet }
     }
 }
 

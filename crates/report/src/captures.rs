@@ -175,7 +175,7 @@ impl Captures {
     /// A packet passes an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) -> Result<(), RecordError> {
         self.settle()?;
-        if let (Transit::In, Medium::Link(link)) = (place.direction, place.medium)
+        if let (Transit::In, Medium::Link(link)) = (place.transit, place.medium)
             && self.may_damage[link.0 as usize]
         {
             self.pending = Some((at, place, frame.clone()));
@@ -221,7 +221,7 @@ impl Captures {
     fn write_passing(&mut self, at: Instant, place: Place, frame: &Frame) -> Result<(), RecordError> {
         let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
         let Some(&port) = port else { return Ok(()) };
-        let direction = match place.direction {
+        let direction = match place.transit {
             Transit::Out => pcapng::CaptureDirection::Outbound,
             Transit::In => pcapng::CaptureDirection::Inbound,
         };

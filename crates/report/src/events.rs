@@ -42,7 +42,7 @@ impl EventLog {
         config: &WorldConfig,
     ) -> Result<(), RecordError> {
         let flow = owner.map(|owner| &config.flows[owner.flow.0 as usize]);
-        let is_sent = place.direction == Transit::Out
+        let is_sent = place.transit == Transit::Out
             && flow
                 .zip(owner)
                 .is_some_and(|(flow, owner)| place.node == if owner.forward { flow.from } else { flow.to });
@@ -59,7 +59,7 @@ impl EventLog {
         fields.insert("node".into(), config.nodes[place.node.0 as usize].name.as_str().into());
         if self.with_packets {
             fields.insert(kind_of(place.medium).into(), medium_name(place.medium, config).into());
-            let direction = if place.direction == Transit::Out { "out" } else { "in" };
+            let direction = if place.transit == Transit::Out { "out" } else { "in" };
             fields.insert("direction".into(), direction.into());
         }
         self.write(at, name, Value::Object(fields))

@@ -258,7 +258,7 @@ impl Observer for Recorder {
         self.series.packet(at, place, owner, frame);
         if let Medium::Link(link) = place.medium {
             let forward = self.ways.note(place, link, frame, &self.config);
-            self.series.link_packet(at, link, forward, place.direction);
+            self.series.link_packet(at, link, forward, place.transit);
         }
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.packet(at, place, frame));
         self.keep(captured);

@@ -78,7 +78,7 @@ impl Ways {
     /// Whether a packet that passes `place`, at one end of `link`, goes from the link's `a` to its `b`.
     pub(crate) fn note(&mut self, place: Place, link: LinkId, frame: &Frame, config: &WorldConfig) -> bool {
         let at_a = config.links[link.0 as usize].a == place.node;
-        let forward = at_a == (place.direction == Transit::Out);
+        let forward = at_a == (place.transit == Transit::Out);
         self.forward.insert((link, frame.packet.src), forward);
         forward
     }

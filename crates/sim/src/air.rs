@@ -32,8 +32,8 @@ impl Air {
         Ok(Self { cell, id, base: config.base, agent: ForeignAgent::new(config.base.ipv4()), beacons })
     }
 
-    pub(crate) fn place(&self, node: NodeId, direction: Transit) -> Place {
-        Place { node, medium: Medium::Cell(self.id), direction }
+    pub(crate) fn place(&self, node: NodeId, transit: Transit) -> Place {
+        Place { node, medium: Medium::Cell(self.id), transit }
     }
 
     /// When the cell wants its turn: at once if a call has brought something out of it that nobody has taken yet.

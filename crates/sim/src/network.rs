@@ -265,7 +265,7 @@ impl Network {
         let hop = &mut self.hops[index];
         let (node, medium) = (hop.from, Medium::Link(hop.id));
         if !frame.raw {
-            observer.packet(now, Place { node, medium, direction: Transit::Out }, &frame);
+            observer.packet(now, Place { node, medium, transit: Transit::Out }, &frame);
         }
         hop.link.handle_packet(now, frame);
         // Taking a packet makes nothing but drops of it: connectivity changes in the link's own turn.

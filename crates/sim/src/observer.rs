@@ -33,7 +33,7 @@ pub enum Medium {
     Cell(CellId),
 }
 
-/// An interface of a node, and a direction.
+/// An interface of a node, and whether packets leave or arrive there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     /// The node.
@@ -41,7 +41,7 @@ pub struct Place {
     /// What the interface is attached to.
     pub medium: Medium,
     /// Out or in.
-    pub direction: Transit,
+    pub transit: Transit,
 }
 
 /// Why, and where, a packet was dropped.

@@ -8,6 +8,7 @@ mod client;
 use core::fmt;
 
 use holdover_base::Duration;
+use holdover_host::control_line::RequestError;
 use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +18,6 @@ use crate::status::{ActionLine, Status};
 
 /// Where the socket is if no other place is named.
 pub const DEFAULT_SOCKET: &str = "/run/holdover/agent.sock";
-
-/// No request is longer, its line feed included.
-pub const LONGEST_REQUEST: usize = 4096;
 
 /// What the agent is asked.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -143,23 +141,9 @@ impl SignalRequest {
     }
 }
 
-impl Request {
-    /// Reads a line.
-    ///
-    /// # Errors
-    /// [`Refusal::NotUnderstood`].
-    pub fn parse(line: &[u8]) -> Result<Self, Refusal> {
-        serde_json::from_slice(line).map_err(|error| Refusal::NotUnderstood { message: error.to_string() })
-    }
-}
-
-impl Response {
-    /// A line, its line feed included.
-    pub fn to_line(&self) -> Vec<u8> {
-        // Every value is a text, a number, a truth value or a list of these, which JSON has.
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
+impl From<RequestError> for Refusal {
+    fn from(RequestError(fault): RequestError) -> Self {
+        Self::NotUnderstood { message: fault.to_string() }
     }
 }
 
@@ -182,7 +166,13 @@ impl fmt::Display for Word {
 
 #[cfg(test)]
 mod tests {
+    use holdover_host::control_line;
+
     use super::*;
+
+    fn parse(line: &[u8]) -> Result<Request, Refusal> {
+        control_line::parse(line).map_err(Refusal::from)
+    }
 
     #[test]
     fn lines_are_what_the_guide_says() {
@@ -190,31 +180,31 @@ mod tests {
         let lead = Some(Time(Duration::from_millis(300)));
         let expected = SignalRequest { event: Word::Fading, interface: Some("wwan0".into()), lead };
         assert_eq!(expected.to_event(), Ok(LinkEvent::Fading { lead: Some(Duration::from_millis(300)) }));
-        assert_eq!(Request::parse(signal), Ok(Request::Signal(expected)));
-        assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
-        assert_eq!(Request::parse(br#"{"request":"actions"}"#), Ok(Request::Actions { follow: false }));
+        assert_eq!(parse(signal), Ok(Request::Signal(expected)));
+        assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
+        assert_eq!(parse(br#"{"request":"actions"}"#), Ok(Request::Actions { follow: false }));
     }
 
     #[test]
     fn what_is_not_a_request_is_refused_with_a_reason() {
         for line in [
             &b"hello"[..],
-            b"",
-            b"{}",
-            b"\xff\xfe",
             br#"{"request":"reboot"}"#,
+            br#"{"request":"signal"}"#,
             br#"{"request":"signal","event":"sideways"}"#,
             br#"{"request":"signal","event":"up","interfaces":["a"]}"#,
         ] {
-            assert!(matches!(Request::parse(line), Err(Refusal::NotUnderstood { .. })), "{line:?}");
+            assert!(matches!(parse(line), Err(Refusal::NotUnderstood { .. })), "{line:?}");
         }
+        let refusal = parse(br#"{"request":"reboot"}"#).unwrap_err();
+        assert!(refusal.to_string().starts_with("this is not a request: unknown variant `reboot`"), "{refusal}");
         let lead = Some(Time(Duration::from_millis(1)));
         let request = SignalRequest { event: Word::Up, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadWithoutWarning));
         let lead = Some(Time(Duration::from_secs(86_401)));
         let request = SignalRequest { event: Word::Fading, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadTooLong));
-        let line = Response::from(Refusal::LeadWithoutWarning).to_line();
+        let line = control_line::write(&Response::from(Refusal::LeadWithoutWarning));
         let text = String::from_utf8(line).unwrap();
         assert!(text.contains(r#""reason":{"kind":"lead-without-warning"}"#) && text.ends_with("}\n"), "{text}");
     }

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use holdover_host::clock::{self, Utc};
+use holdover_host::control_line;
 use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::log::with_causes;
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
@@ -44,7 +45,7 @@ use self::sleep::Sleep;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
 use crate::config::{Config, ConfigError};
-use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::control::{Refusal, Request, Response};
 use crate::link_watch::endpoints::Endpoints;
 use crate::link_watch::kernel::{Change, Interfaces};
 use crate::link_watch::logind::LogindOptions;
@@ -53,7 +54,7 @@ use crate::link_watch::schedule::{Schedule, ScheduleWatch};
 use crate::metrics;
 use crate::path_engine::Attach;
 use crate::sockets::{SocketDiag, owner};
-use crate::status::{ConnectionStatus, Status};
+use crate::status::{ActionLine, ConnectionStatus, Status};
 
 /// With what the daemon starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -257,7 +258,7 @@ impl<A: Attach> Daemon<A> {
         attach.check().map_err(|error| DaemonError::CannotWork { problem: with_causes(&error) })?;
         let schedule = read_schedule(&setup.config)?;
         let (listener, ownership) = listen(&setup.socket)?;
-        let control = requesters(listener, LONGEST_REQUEST);
+        let control = requesters(listener);
         let metrics = setup.config.metrics.listen_if_possible();
         let (now, utc) = (clock::now(), clock::utc());
         let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
@@ -343,7 +344,7 @@ impl<A: Attach> Daemon<A> {
     /// Sends what was done to those who follow.
     fn tell_followers(&mut self, now: Instant, utc: Utc) {
         for action in self.core.take_actions(now, utc) {
-            let line = Response::Action(action).to_line();
+            let line = control_line::write(&Response::Action(action));
             for &follower in &self.followers {
                 self.control.answer(now, follower, &line, true);
             }
@@ -421,12 +422,13 @@ impl<A: Attach> Daemon<A> {
 
     fn serve_control(&mut self, now: Instant, utc: Utc) {
         for (caller, question) in self.control.handle_ready(now) {
-            let (answer, goes_on) = match Request::parse(&question) {
+            let (answer, goes_on) = match control_line::parse(&question) {
                 Ok(Request::Signal(signal)) => {
                     let heard = self.core.handle_command(now, &signal);
                     let links = heard.as_ref().map(|links| links.join(", ")).unwrap_or_default();
                     tracing::info!(event = %signal.event, links, "signalled");
-                    (heard.map_or_else(Response::from, |links| Response::Signalled { links }).to_line(), false)
+                    let answer = heard.map_or_else(Response::from, |links| Response::Signalled { links });
+                    (control_line::write(&answer), false)
                 }
                 Ok(Request::Status) => {
                     let mut status = self.core.status(now, utc);
@@ -434,18 +436,16 @@ impl<A: Attach> Daemon<A> {
                     let problem = &mut status.user_timeouts.problem;
                     *problem = problem.take().or_else(|| self.exemptions.problem().map(str::to_owned));
                     describe(&mut status.connections, &self.timeouts);
-                    (Response::Status(Box::new(status)).to_line(), false)
+                    (control_line::write(&Response::Status(Box::new(status))), false)
                 }
                 Ok(Request::Actions { follow }) => {
                     if follow {
                         self.followers.push(caller);
                     }
-                    (
-                        self.core.actions().flat_map(|action| Response::Action(action.clone()).to_line()).collect(),
-                        follow,
-                    )
+                    let line = |action: &ActionLine| control_line::write(&Response::Action(action.clone()));
+                    (self.core.actions().flat_map(line).collect(), follow)
                 }
-                Err(refusal) => (Response::from(refusal).to_line(), false),
+                Err(error) => (control_line::write(&Response::from(Refusal::from(error))), false),
             };
             self.control.answer(now, caller, &answer, goes_on);
         }

@@ -55,7 +55,7 @@ enum Command {
     /// Show this host's addresses, its peers, and what went between them.
     Status(StatusArgs),
     /// Show every second what goes to each peer and comes from it.
-    Top(top::TopArgs),
+    Top(SocketArgs),
     /// See whether a peer answers, and how fast.
     Ping(ping::PingArgs),
 }
@@ -249,7 +249,7 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Relay(args) => daemon::up(args, Some(Serves::Relay)),
         Command::Down(args) => daemon::down(args),
         Command::Status(args) => daemon::status(args),
-        Command::Top(args) => top::top(args),
+        Command::Top(args) => Ok(top::run(&args.socket)),
         Command::Ping(args) => ping::ping(args),
     };
     result.unwrap_or_else(|failure| {

@@ -35,11 +35,11 @@ pub(super) fn status(status: &Status) -> String {
         let _ = writeln!(text, "serves as {serves}: {} clients", status.clients);
     }
     for peer in status.peers.iter().filter(|peer| !peer.services.is_empty()) {
-        let name = peer.name.as_deref().unwrap_or(&peer.hit);
+        let name = name(peer);
         let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
     }
     let rows = status.peers.iter().map(|peer| {
-        let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
+        let name = name(peer).to_owned();
         let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };
         let moves = match peer.last_readdressing_s {
             Some(last) => format!("{} (last {:.0} ms)", peer.counters.readdressed, last * 1e3),
@@ -61,16 +61,24 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// What goes to each peer and comes from it now, in bits per second.
-pub(super) fn top(status: &Status, rates: impl Fn(&PeerStatus) -> [f64; 2]) -> String {
-    let rows = status.peers.iter().map(|peer| {
-        let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
-        let [out, back] = rates(peer).map(|rate| format!("{:.3}", rate / 1e6));
-        let moves = peer.counters.readdressed.to_string();
-        [name, peer.state.clone(), list(&peer.addresses), out, back, moves]
-    });
-    let head = ["peer", "state", "at", "out Mbit/s", "in Mbit/s", "moves"];
-    format!("{}  at {}\n{}", status.hit, list(&status.addresses), columns(head, rows))
+/// This host, in a line.
+pub(super) fn summary(status: &Status) -> String {
+    format!("{}  at {}", status.hit, list(&status.addresses))
+}
+
+/// The columns of [`peer_cells`].
+pub(super) const PEER_COLUMNS: [&str; 6] = ["PEER", "STATE", "AT", "OUT Mbit/s", "IN Mbit/s", "MOVES"];
+
+/// A peer, and what goes to it and comes from it now, in bits per second.
+pub(super) fn peer_cells(peer: &PeerStatus, rates: [f64; 2]) -> [String; 6] {
+    let [out, back] = rates.map(|rate| format!("{:.3}", rate / 1e6));
+    let moves = peer.counters.readdressed.to_string();
+    [name(peer).to_owned(), peer.state.clone(), list(&peer.addresses), out, back, moves]
+}
+
+/// What a peer is called: its HIT if it is not in the file of peers.
+pub(super) fn name(peer: &PeerStatus) -> &str {
+    peer.name.as_deref().unwrap_or(&peer.hit)
 }
 
 fn list(addresses: &[IpAddr]) -> String {

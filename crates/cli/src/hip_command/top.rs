@@ -1,63 +1,198 @@
-//! `holdover hip top`.
+//! `holdover hip top`: the host above, its peers below, with their rates, once a second.
 
-use std::io::IsTerminal as _;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::Args;
-use holdover_hipd::control::{self, Request, Response};
+use holdover_hipd::control::{ClientError, Request, Response, ask};
 use holdover_hipd::status::{PeerStatus, Status};
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::Color;
+use ratatui::widgets::Paragraph;
 
-use super::{Failure, SocketArgs, text};
-use crate::command_support::print;
+use super::text;
+use crate::command_support::with_causes;
+use crate::top::{self, Columns, KEYS, Order, Top, View};
 
-/// Arguments of `holdover hip top`.
-#[derive(Args, Debug)]
-pub(super) struct TopArgs {
-    /// The time between two looks, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
-    every: u64,
-    /// End after so many looks.
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    count: Option<u64>,
-    #[command(flatten)]
-    socket: SocketArgs,
+/// What peers are sorted by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SortBy {
+    /// By bits to it and from it together.
+    Rate,
+    Moves,
+    Name,
 }
 
-/// Clears the screen, and begins at its top (ECMA-48: ED, CUP).
-const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
-
-pub(super) fn top(args: &TopArgs) -> Result<ExitCode, Failure> {
-    let is_terminal = std::io::stdout().is_terminal();
-    let mut before = ask(&args.socket)?;
-    let mut left = args.count;
-    while left != Some(0) {
-        std::thread::sleep(Duration::from_secs(args.every));
-        let now = ask(&args.socket)?;
-        let page = text::top(&now, |peer| rates(&before, &now, peer));
-        let shown = print(&if is_terminal { format!("{CLEAR}{page}") } else { page });
-        if shown != ExitCode::SUCCESS {
-            return Ok(shown);
-        }
-        before = now;
-        left = left.map(|left| left - 1);
-    }
-    Ok(ExitCode::SUCCESS)
+/// The host and its peers.
+struct Host {
+    status: Status,
+    peers: Vec<Peer>,
 }
 
-fn ask(args: &SocketArgs) -> Result<Status, Failure> {
-    match control::ask(&args.socket, &Request::Status)? {
+/// A peer, with the bits per second to it and from it since the answer before.
+struct Peer {
+    status: PeerStatus,
+    rates: [f64; 2],
+}
+
+pub(super) fn run(socket: &Path) -> ExitCode {
+    let mut before = None;
+    top::run("holdover hip status prints the same once", || {
+        let now = look(socket).map_err(|error| with_causes(&error))?;
+        let host = Host::since(before.as_ref(), now);
+        before = Some(host.status.clone());
+        Ok(host)
+    })
+}
+
+fn look(socket: &Path) -> Result<Status, ClientError> {
+    match ask(socket, &Request::Status)? {
         Response::Status(status) => Ok(*status),
-        _ => Err(Failure { text: "the daemon answered something else".to_owned(), status: 1 }),
+        _ => Err(ClientError::Refused("the daemon answered something else: is it of another version?".to_owned())),
     }
 }
 
-/// Bits per second to and from a peer between two looks; zero if the daemon was started anew meanwhile.
-fn rates(before: &Status, now: &Status, peer: &PeerStatus) -> [f64; 2] {
+impl Host {
+    fn since(before: Option<&Status>, status: Status) -> Self {
+        let peers = status.peers.iter();
+        let peers = peers.map(|peer| Peer { status: peer.clone(), rates: rates(before, &status, peer) }).collect();
+        Self { status, peers }
+    }
+}
+
+/// Bits per second to and from a peer since the answer before; zero if there is none, or the daemon was started anew meanwhile.
+fn rates(before: Option<&Status>, now: &Status, peer: &PeerStatus) -> [f64; 2] {
+    let Some(before) = before else { return [0.0; 2] };
     let seconds = now.running_s - before.running_s;
     let known = before.peers.iter().find(|known| known.hit == peer.hit);
     let (Some(known), true) = (known, seconds > 0.0) else { return [0.0; 2] };
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 * 8.0 / seconds;
     let (counters, known) = (&peer.counters, &known.counters);
     [rate(counters.bytes_out, known.bytes_out), rate(counters.bytes_in, known.bytes_in)]
+}
+
+impl Top for Host {
+    type Order = SortBy;
+
+    fn draw(&self, view: &mut View<SortBy>, frame: &mut Frame<'_>) {
+        let areas = Layout::vertical([Constraint::Length(1), Constraint::Min(3), Constraint::Length(1)]);
+        let [head, below, foot] = areas.areas(frame.area());
+        frame.render_widget(Paragraph::new(text::summary(&self.status)), head);
+        let mut sorted: Vec<&Peer> = self.peers.iter().collect();
+        view.order.sort(&mut sorted);
+        let title = format!(" {} peers, by {} ", sorted.len(), view.order.name());
+        let shown = view.shown(sorted);
+        let rows = shown.iter().map(|peer| {
+            let colour = match (peer.status.is_moving, peer.status.state.as_str()) {
+                (true, _) => Color::Yellow,
+                (false, "ESTABLISHED") => Color::Green,
+                (false, _) => Color::Red,
+            };
+            (text::peer_cells(&peer.status, peer.rates).to_vec(), view.style(colour))
+        });
+        PEERS.draw(frame, below, title, rows);
+        frame.render_widget(Paragraph::new(KEYS), foot);
+    }
+}
+
+/// Addresses and moves give way.
+const PEERS: Columns<'_> = Columns { names: &text::PEER_COLUMNS, widths: &[20, 12, 24, 10, 10, 5], given_up: &[2, 5] };
+
+impl Order for SortBy {
+    const ALL: &'static [Self] = &[Self::Rate, Self::Moves, Self::Name];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Moves => "moves",
+            Self::Name => "name",
+        }
+    }
+}
+
+impl SortBy {
+    fn sort(self, peers: &mut [&Peer]) {
+        let rate = |peer: &Peer| peer.rates.iter().sum::<f64>();
+        peers.sort_by(|a, b| match self {
+            Self::Rate => rate(b).total_cmp(&rate(a)),
+            Self::Moves => b.status.counters.readdressed.cmp(&a.status.counters.readdressed),
+            Self::Name => text::name(&a.status).cmp(text::name(&b.status)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_hipd::status::PeerCounters;
+    use ratatui::crossterm::event::KeyCode;
+
+    use super::*;
+    use crate::top::Screen;
+    use crate::top::drawn::lines as drawn;
+
+    fn peer(name: &str, bytes_out: u64, readdressed: u64) -> PeerStatus {
+        PeerStatus {
+            name: Some(name.to_owned()),
+            hit: format!("2001:25::{}", name.len()),
+            lsi: None,
+            state: "ESTABLISHED".to_owned(),
+            in_udp: false,
+            addresses: vec![[198, 51, 100, 1].into()],
+            known_addresses: Vec::new(),
+            servers: Vec::new(),
+            services: Vec::new(),
+            is_moving: false,
+            last_readdressing_s: None,
+            waiting_packets: 0,
+            counters: PeerCounters { bytes_out, readdressed, ..PeerCounters::default() },
+        }
+    }
+
+    fn status(running_s: f64, peers: Vec<PeerStatus>) -> Status {
+        let status = serde_json::json!({
+            "version": "0.1.0", "hit": "2001:25::1", "interface": "hip0", "addresses": ["192.0.2.7"], "wake": true,
+            "running_s": running_s, "peers": [], "counters": holdover_hipd::status::Counters::default(),
+        });
+        Status { peers, ..serde_json::from_value(status).unwrap() }
+    }
+
+    fn screen() -> Screen<Host> {
+        let before = status(10.0, vec![peer("a", 0, 3), peer("busy", 1_000_000, 0)]);
+        let now = status(12.0, vec![peer("a", 0, 3), peer("busy", 2_000_000, 0)]);
+        Screen::new(Host::since(Some(&before), now))
+    }
+
+    fn place_of(lines: &[String], name: &str) -> usize {
+        let is_of = |line: &String| line.split_whitespace().next() == Some(name);
+        lines.iter().position(is_of).unwrap_or_else(|| panic!("{name}: {lines:#?}"))
+    }
+
+    #[test]
+    fn peers_are_sorted_by_what_is_said() {
+        let mut screen = screen();
+        let lines = drawn(&mut screen, 120, 24);
+        assert!(lines[0].contains("2001:25::1"), "{lines:#?}");
+        let busy = place_of(&lines, "busy");
+        assert!(busy < place_of(&lines, "a") && lines[busy].contains("4.000"), "{lines:#?}");
+        screen.press(KeyCode::Char('s').into());
+        let lines = drawn(&mut screen, 120, 24);
+        assert!(place_of(&lines, "a") < place_of(&lines, "busy"), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("2 peers, by moves")), "{lines:#?}");
+    }
+
+    #[test]
+    fn there_is_no_rate_without_an_answer_before() {
+        let peers = || vec![peer("busy", 2_000_000, 0)];
+        assert_eq!(Host::since(None, status(12.0, peers())).peers[0].rates, [0.0; 2]);
+        let later = status(100.0, vec![peer("busy", 1_000_000, 0)]);
+        assert_eq!(Host::since(Some(&later), status(1.0, peers())).peers[0].rates, [0.0; 2], "it was started anew");
+    }
+
+    #[test]
+    fn it_fits_into_any_terminal() {
+        let mut screen = screen();
+        for (width, height) in [(1, 1), (20, 3), (80, 24), (300, 100)] {
+            drawn(&mut screen, width, height);
+        }
+    }
 }

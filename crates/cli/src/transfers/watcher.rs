@@ -91,19 +91,19 @@ impl Observer for Watcher {
         let Some(segment) = frame.observed_tcp().filter(|_| place.node == self.from || place.node == self.to) else {
             return;
         };
-        let is_of_sender = (place.node == self.from) == (place.direction == Transit::Out);
+        let is_of_sender = (place.node == self.from) == (place.transit == Transit::Out);
         let (own, other) = (segment.src_port, segment.dst_port);
         let ports = if is_of_sender { (own, other) } else { (other, own) };
         let stream = self.streams.entry(ports).or_default();
-        if segment.flags.contains(Flags::SYN) && place.direction == Transit::Out {
+        if segment.flags.contains(Flags::SYN) && place.transit == Transit::Out {
             stream.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
         }
-        if place.node == self.to && place.direction == Transit::In {
+        if place.node == self.to && place.transit == Transit::In {
             stream.note_data(at, self.back_at, segment);
         }
         if place.node == self.from && *self.traced.get_or_insert(ports) == ports {
             let first = stream.first;
-            self.tell(at, place.direction, segment, first);
+            self.tell(at, place.transit, segment, first);
         }
     }
 }

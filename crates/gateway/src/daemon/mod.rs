@@ -10,6 +10,10 @@
 mod controller;
 mod filter;
 
+use core::fmt;
+use core::str::FromStr;
+
+use holdover_base::Duration;
 use holdover_filter::Direction;
 use holdover_flow::{Flow, Rules};
 use holdover_mobility::wake::WakeConfig;
@@ -40,7 +44,21 @@ pub enum Mode {
     MTcp,
 }
 
+/// A word that is no mode.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("\"{name}\" is no mode of a gateway: {}", Mode::NAMES.join(", "))]
+pub struct UnknownMode {
+    /// The word.
+    pub name: String,
+}
+
 impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp];
+
+    /// Their names in files, in the same order.
+    pub const NAMES: [&str; 5] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp"];
+
     /// Whether packets for mobile hosts that are away are kept.
     pub const fn diverts(self) -> bool {
         !matches!(self, Self::Observe | Self::Freeze)
@@ -54,6 +72,22 @@ impl Mode {
             Self::Freeze | Self::BufferFreeze => Treatment::Freeze(FreezeConfig::buffer_freeze()),
             Self::MTcp => Treatment::Freeze(FreezeConfig::m_tcp()),
         }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = Self::ALL.iter().position(|mode| mode == self);
+        f.pad(place.map_or("", |place| Self::NAMES[place]))
+    }
+}
+
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        let place = Self::NAMES.iter().position(|name| *name == text);
+        place.map(|place| Self::ALL[place]).ok_or_else(|| UnknownMode { name: text.to_owned() })
     }
 }
 
@@ -103,5 +137,29 @@ impl Default for DaemonConfig {
     /// The defaults of `gateway.toml`.
     fn default() -> Self {
         Self { mode: Mode::default(), holds_back: true, buffer: DiverterConfig::default() }
+    }
+}
+
+impl DaemonConfig {
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        let Self { buffer, mode, .. } = self;
+        let keeps_nothing = buffer.mobile_bytes == 0 || buffer.total_bytes == 0 || buffer.longest == Duration::ZERO;
+        (mode.diverts() && keeps_nothing).then_some("it keeps nothing")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_as_they_are_written() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert_eq!((Mode::MTcp.to_string(), Mode::default().to_string()), ("m-tcp".to_owned(), "buffer".to_owned()));
+        let refused = "m_tcp".parse::<Mode>().unwrap_err().to_string();
+        assert_eq!(refused, "\"m_tcp\" is no mode of a gateway: buffer, observe, freeze, buffer-freeze, m-tcp");
     }
 }

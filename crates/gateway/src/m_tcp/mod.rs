@@ -94,6 +94,11 @@ impl MTcpConfig {
             handoff: None,
         }
     }
+
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        self.split.why_idle()
+    }
 }
 
 /// The filter of a supervisor host. See the [module](self).

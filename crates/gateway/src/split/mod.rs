@@ -82,6 +82,11 @@ impl SplitConfig {
         let tcp = Arc::new(tcp);
         Self { fixed: Arc::clone(&tcp), mobile: tcp, lock_step: true, most: 10_000 }
     }
+
+    /// Why the mechanism would do nothing, if so.
+    pub(crate) fn why_idle(&self) -> Option<&'static str> {
+        (self.most == 0).then_some("it splits at most 0 connections")
+    }
 }
 
 /// A connection in two halves.

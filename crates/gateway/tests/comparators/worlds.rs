@@ -279,7 +279,7 @@ struct Order {
 impl Observer for Order {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         let Some(segment) = frame.observed_tcp().filter(|segment| !segment.payload.is_empty()) else { return };
-        if place.node == ROAMING && place.direction == Transit::In {
+        if place.node == ROAMING && place.transit == Transit::In {
             self.overtaken += u32::from(self.highest.is_some_and(|highest| segment.seq.lt(highest)));
             self.highest = Some(self.highest.map_or(segment.seq, |highest| highest.max(segment.seq)));
         }

@@ -15,8 +15,6 @@ use holdover_wire::{Packet, Payload, Udp};
 use crate::script::{Script, ack, data};
 use crate::support::*;
 
-const MODES: [Mode; 5] = [Mode::Buffer, Mode::Observe, Mode::Freeze, Mode::BufferFreeze, Mode::MTcp];
-
 fn daemon(mode: Mode) -> Mechanisms {
     with_config(DaemonConfig { mode, ..DaemonConfig::default() })
 }
@@ -112,7 +110,7 @@ fn a_host_that_has_moved_gets_what_waits_by_its_new_way() {
 
 #[test]
 fn two_buffers_at_one_router_are_refused_and_a_mode_without_one_is_not() {
-    for mode in MODES {
+    for mode in Mode::ALL {
         let both = Mechanisms { blocking_buffer: Some(BlockingBufferConfig::default()), ..daemon(mode) };
         assert_eq!(both.check().is_err(), mode.diverts(), "{mode:?}");
         let two = Mechanisms { buffer_freeze: Some(Default::default()), ..daemon(mode) };
@@ -211,7 +209,7 @@ fn freeze_shuts_the_window_answers_probes_and_keeps_nothing() {
 
 #[test]
 fn m_tcp_finds_by_itself_that_acks_have_stopped_and_the_other_modes_do_not() {
-    for mode in MODES {
+    for mode in Mode::ALL {
         let mut config = with(world(Profile::Linux6Reno, 3_000_000, &[(4_000, 7_000)]), daemon(mode));
         config.gateways[0].hears_links = false;
         let (report, record) = observed(config);
@@ -234,7 +232,7 @@ fn buffer_without_hold_back_takes_no_action() {
 
 #[test]
 fn two_runs_of_each_mode_are_equal_to_the_byte() {
-    for mode in MODES {
+    for mode in Mode::ALL {
         let (first, second) =
             (cut(Profile::Linux6Cubic, 3_000, daemon(mode)), cut(Profile::Linux6Cubic, 3_000, daemon(mode)));
         assert_eq!(first.0, second.0, "{mode:?}");

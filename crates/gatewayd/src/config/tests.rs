@@ -137,3 +137,10 @@ fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
     let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
     assert!(untold.is_empty(), "{untold:?}");
 }
+
+#[test]
+fn modes_have_one_name_in_files_and_messages() {
+    for mode in Mode::ALL {
+        assert_eq!(serde_json::to_value(mode).unwrap(), mode.to_string());
+    }
+}

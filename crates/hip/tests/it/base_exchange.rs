@@ -2,22 +2,20 @@
 
 use std::process::Command;
 
-use bytes::Bytes;
-use holdover_base::{Duration, Instant, Rng};
-use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter};
+use holdover_base::{Duration, Instant};
+use holdover_hip::codec::{HipPacket, PacketType, Parameter};
 use holdover_hip::crypto::{DhGroup, HipCipher};
 use holdover_hip::esp::EspSuite;
 use holdover_hip::host::{CommandError, Dropped, Event, Failure, HostConfig, State};
-use holdover_hip::identity::{Algorithm, Hit};
-use holdover_wire::{Packet, Payload, pcap, transport_checksum};
-use proptest::prelude::*;
+use holdover_hip::identity::Algorithm;
+use holdover_wire::pcap;
 
 use crate::support::{address, hit};
 use crate::world::{Network, World, host, quick};
 
-const BOTH: (State, State) = (State::Established, State::Established);
+pub(crate) const BOTH: (State, State) = (State::Established, State::Established);
 
-fn states(world: &World) -> (State, State) {
+pub(crate) fn states(world: &World) -> (State, State) {
     (world.state(0), world.state(1))
 }
 
@@ -296,158 +294,6 @@ fn opportunistic_mode() {
     }
 }
 
-/// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it get in.
-#[test]
-fn an_i1_flood() {
-    let mut world = World::pair(29, Network::CLEAN, &HostConfig { max_r1_per_s: 2000, ..HostConfig::default() });
-    let mut rng = Rng::new(1);
-    let difficulty = |packet: &Packet| {
-        let received = HipPacket::parse(packet).unwrap();
-        received.packet.find(|it| if let Parameter::Puzzle(puzzle) = it { Some(puzzle.difficulty) } else { None })
-    };
-    let before = world.hosts[1].remembered().0;
-    let (mut first, mut last, mut overload) = (None, None, 0);
-    for count in 0..30_000_u64 {
-        // 10,000 in a second, from made-up hosts at made-up addresses.
-        let now = world.now + Duration::from_nanos(count * 100_000);
-        let sender = Hit((u128::from(rng.next_u64()) | 0x2001_0025 << 96).to_be_bytes().into());
-        let mut i1 = HipPacket::new(PacketType::I1, sender, world.hit(1));
-        i1.parameters = vec![Parameter::DhGroupList(vec![7, 8, 9, 4])];
-        let src = std::net::IpAddr::from((rng.next_u32() | 1 << 24).to_be_bytes());
-        let i1 = i1.emit(src, world.places[1][0]).unwrap();
-        match world.hosts[1].handle_packet(now, &i1) {
-            Ok(()) => {
-                let r1 = world.hosts[1].poll_transmit().unwrap();
-                assert!(world.hosts[1].poll_transmit().is_none(), "one R1 for an I1");
-                first = first.or(difficulty(&r1));
-                last = difficulty(&r1);
-            }
-            Err(error) => {
-                assert_eq!(error, Dropped::Overload);
-                overload += 1;
-            }
-        }
-    }
-    let (peers, kept) = world.hosts[1].remembered();
-    assert_eq!(peers, before, "no state for an I1");
-    assert!(kept <= 2 * 10, "{kept} signed R1s and key pairs: one for each difficulty and group");
-    assert_eq!(first, Some(10));
-    assert!(last >= Some(16), "100 times the threshold is 7 bits more: {last:?}");
-    assert!(overload > 20_000, "at most 2,000 R1s in a second: {overload}");
-
-    world.now += Duration::from_secs(3);
-    world.connect(0);
-    world.run_for(Duration::from_secs(20));
-    assert_eq!(states(&world), BOTH);
-    world.now += Duration::from_secs(10);
-    let mut i1 = HipPacket::new(PacketType::I1, hit("2001:25::1"), world.hit(1));
-    i1.parameters = vec![Parameter::DhGroupList(vec![7])];
-    let i1 = i1.emit(address("203.0.113.9"), world.places[1][0]).unwrap();
-    world.hosts[1].handle_packet(world.now, &i1).unwrap();
-    assert_eq!(difficulty(&world.hosts[1].poll_transmit().unwrap()), Some(10), "the load is over");
-}
-
-/// Every packet of an exchange played back later, to both hosts: nothing changes, and at most one packet answers each.
-#[test]
-fn replays_change_nothing() {
-    let mut world = World::pair(30, Network::CLEAN, &quick());
-    world.connect(0);
-    world.run_for(Duration::from_secs(20));
-    let recorded: Vec<Packet> = world.packets.iter().map(|(_, packet)| packet.clone()).collect();
-    let spis = |world: &World| {
-        let peers = [world.hit(1), world.hit(0)];
-        [0, 1].map(|index| {
-            let (outbound, inbound) = world.hosts[index].security_associations(peers[index]).unwrap();
-            (outbound.spi(), inbound.spi())
-        })
-    };
-    let before = spis(&world);
-    for wait in [0, 30, 100, 300] {
-        world.run_for(Duration::from_secs(wait));
-        for packet in &recorded {
-            world.forget_history();
-            world.deliver(packet);
-            world.collect();
-            assert!(world.packets.len() <= 1, "{:?}", world.sent);
-            assert!(world.events.is_empty(), "{:?}", world.events);
-        }
-        world.run_for(Duration::from_secs(1));
-        assert_eq!((states(&world), spis(&world)), (BOTH, before), "after {wait} s");
-        assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
-    }
-    // After CLOSE an old I2 does not bring the association back.
-    let peer = world.hit(1);
-    world.hosts[0].close(world.now, peer).unwrap();
-    world.run_for(Duration::from_secs(5));
-    for packet in &recorded {
-        world.deliver(packet);
-    }
-    world.run_for(Duration::from_secs(5));
-    assert_eq!(states(&world), (State::Unassociated, State::Closed));
-}
-
-/// An I2 within the lifetime of its puzzle, played back after the association it made is closed.
-#[test]
-fn an_i2_does_not_survive_its_association() {
-    let mut world = World::pair(31, Network::CLEAN, &quick());
-    world.connect(0);
-    world.run_for(Duration::from_millis(300));
-    let i2 = world.packets.iter().find(|(_, packet)| HipPacket::parse(packet).unwrap().packet.kind == PacketType::I2);
-    let i2 = i2.unwrap().1.clone();
-    let peer = world.hit(0);
-    world.hosts[1].close(world.now, peer).unwrap();
-    world.run_for(Duration::from_secs(2));
-    assert_eq!(world.state(1), State::Unassociated);
-    assert_eq!(world.hosts[1].handle_packet(world.now, &i2), Err(Dropped::Stale));
-    assert_eq!(world.state(1), State::Unassociated);
-}
-
-/// An older R1 than the last one, played back to an initiator that asks again.
-#[test]
-fn an_r1_of_an_earlier_generation_is_dropped() {
-    let mut world = World::pair(32, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(2), ..quick() });
-    world.connect(0);
-    world.run_for(Duration::from_secs(20));
-    let is_r1 = |packet: &Packet| HipPacket::parse(packet).unwrap().packet.kind == PacketType::R1;
-    let old = world.packets.iter().find(|(_, packet)| is_r1(packet)).unwrap().1.clone();
-    for _ in 0..2 {
-        let peer = world.hit(1);
-        world.hosts[0].close(world.now, peer).unwrap();
-        world.run_for(Duration::from_secs(20));
-        world.connect(0);
-        if world.sent.iter().filter(|(_, _, kind)| *kind == PacketType::R1).count() == 2 {
-            assert_eq!(world.hosts[0].handle_packet(world.now, &old), Err(Dropped::Stale));
-        }
-        world.run_for(Duration::from_secs(20));
-        assert_eq!(states(&world), BOTH);
-    }
-}
-
-/// A puzzle is good for its initiator at its address, at its difficulty and in its time alone.
-#[test]
-fn puzzles_of_others_and_expired_ones() {
-    let mut world = World::pair(33, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(10), ..quick() });
-    world.tamper = Some(Box::new(|packet| HipPacket::parse(packet).is_ok_and(|it| it.packet.kind != PacketType::I2)));
-    world.connect(0);
-    world.run_for(Duration::from_millis(200));
-    let i2 = &world.packets.iter().find(|(_, packet)| HipPacket::parse(packet).unwrap().packet.kind == PacketType::I2);
-    let i2 = i2.unwrap().1.clone();
-    let elsewhere = HipPacket::parse(&i2).unwrap().packet.emit(address("203.0.113.1"), i2.dst).unwrap();
-    assert_eq!(world.hosts[1].handle_packet(world.now, &elsewhere), Err(Dropped::StalePuzzle));
-    let mut easier = HipPacket::parse(&i2).unwrap().packet;
-    for parameter in &mut easier.parameters {
-        if let Parameter::Solution(solution) = parameter {
-            solution.difficulty = 0;
-        }
-    }
-    let easier = easier.emit(i2.src, i2.dst).unwrap();
-    assert_eq!(world.hosts[1].handle_packet(world.now, &easier), Err(Dropped::StalePuzzle));
-    let late = world.now + Duration::from_secs(21);
-    assert_eq!(world.hosts[1].handle_packet(late, &i2), Err(Dropped::StalePuzzle));
-    assert_eq!(world.hosts[1].handle_packet(world.now, &i2), Ok(()));
-    assert_eq!(world.state(1), State::R2Sent);
-}
-
 /// A clock that jumps ahead expires puzzles and associations, and harms nothing.
 #[test]
 fn a_clock_that_jumps() {
@@ -497,114 +343,4 @@ fn tshark_finds_no_malformed_packet_in_an_association() {
     };
     assert!(count >= 2 * 12, "{count} packets");
     assert_eq!(matching("hip && !_ws.malformed && hip.checksum.status == 1"), count);
-}
-
-fn network() -> impl Strategy<Value = Network> {
-    (0.0..0.5_f64, 0.0..0.4_f64, 1_u64..400, 0_u64..4000).prop_map(|(loss, duplication, delay, jitter)| Network {
-        loss,
-        duplication,
-        delay: Duration::from_millis(delay),
-        jitter: Duration::from_millis(jitter),
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
-    /// One or both hosts open over a network that loses, repeats and reorders: both are established with the same keys, or those
-    /// that tried say that they failed; in bounded time and with a bounded number of packets.
-    #[test]
-    fn an_exchange_ends(seed in 0_u64..1 << 32, network in network(), second in proptest::option::of(0_u64..3000)) {
-        let mut world = World::pair(seed, network, &quick());
-        world.connect(0);
-        if let Some(second) = second {
-            world.run_for(Duration::from_millis(second));
-            if world.state(1) == State::Unassociated {
-                world.connect(1);
-            }
-        }
-        world.run_for(Duration::from_secs(10 * 60));
-        let peers = [world.hit(1), world.hit(0)];
-        let failed = [0, 1].map(|index| world.has_event(index, |event| matches!(event, Event::Failed { .. })));
-        for index in [0, 1] {
-            let is_over = matches!(world.state(index), State::Established | State::Unassociated);
-            prop_assert!(is_over, "{:?}", states(&world));
-        }
-        if states(&world) == BOTH {
-            prop_assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
-        } else {
-            prop_assert!(failed.contains(&true), "{:?} {:?}", states(&world), world.events);
-        }
-        for (index, peer) in peers.into_iter().enumerate() {
-            let spis = world.hosts[index].security_associations(peer).is_some();
-            prop_assert_eq!(spis, world.state(index) == State::Established);
-        }
-        // I1 six times, and four R1s answered by an I2 that is sent six times; R1 and R2 answer those, twice if repeated.
-        let bound = 6 + 4 * 6;
-        let sent = |index, kind| world.count(index, kind);
-        for index in [0, 1] {
-            prop_assert!(sent(index, PacketType::I1) + sent(index, PacketType::I2) <= bound);
-            prop_assert!(sent(index, PacketType::R1) <= 2 * sent(1 - index, PacketType::I1));
-            prop_assert!(sent(index, PacketType::R2) <= 2 * sent(1 - index, PacketType::I2));
-        }
-    }
-}
-
-/// Exchanges of which one packet is damaged in one place, with a checksum that fits. Nothing panics; what comes of it is an
-/// association with the same keys on both sides, or none. `HOLDOVER_HIP_MUTATIONS` sets how many.
-#[test]
-fn mutated_exchanges() {
-    let count = std::env::var("HOLDOVER_HIP_MUTATIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000_u64);
-    let mut rng = Rng::new(1);
-    let template = World::pair(40, Network::CLEAN, &quick());
-    let hits = (template.hit(0), template.hit(1));
-    drop(template);
-    let mut outcomes = [0_u64; 3];
-    for case in 0..count {
-        let mut world = World::pair(40, Network::CLEAN, &quick());
-        let (target, damage) = (rng.below(4), rng.below(5) + 1);
-        let mut draws = Rng::new(rng.next_u64());
-        let mut seen = 0;
-        world.tamper = Some(Box::new(move |packet| {
-            if seen == target {
-                mutate(packet, &mut draws, damage);
-            }
-            seen += 1;
-            true
-        }));
-        world.connect(0);
-        world.run_for(Duration::from_secs(4));
-        assert_eq!((world.hit(0), world.hit(1)), hits);
-        match states(&world) {
-            (State::Established, State::R2Sent | State::Established) => {
-                assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())), "case {case}");
-                outcomes[0] += 1;
-            }
-            (State::Established, other) => panic!("case {case}: only one side is established, the other {other}"),
-            (_, State::Established) => panic!("case {case}: the responder takes an exchange for complete"),
-            (State::EFailed, _) => outcomes[2] += 1,
-            _ => outcomes[1] += 1,
-        }
-    }
-    assert!(outcomes[0] > count / 2, "damage is repaired by sending again: {outcomes:?}");
-}
-
-/// Damages bytes of a HIP packet and puts its checksum right.
-fn mutate(packet: &mut Packet, rng: &mut Rng, damage: u64) {
-    let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return };
-    let mut bytes = payload.to_vec();
-    for _ in 0..damage {
-        let at = rng.below(bytes.len() as u64) as usize;
-        bytes[at] = if rng.chance(0.5) { bytes[at] ^ 1 << rng.below(8) } else { rng.next_u32() as u8 };
-    }
-    if rng.chance(0.1) {
-        bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize);
-    }
-    let len = bytes.get(1).map_or(0, |&len| (usize::from(len) + 1) * 8);
-    if len <= bytes.len() && len >= 8 {
-        bytes[4..6].fill(0);
-        let sum = transport_checksum(packet.src, packet.dst, PROTOCOL, &bytes[..len]);
-        bytes[4..6].copy_from_slice(&sum.to_be_bytes());
-    }
-    packet.payload = Payload::Other { protocol: PROTOCOL, payload: Bytes::from(bytes) };
 }

@@ -1,9 +1,11 @@
 //! Packet scripts of readdressing in the old model, and tests of the protocol's codec, cryptography and machines.
 
+mod attacks;
 mod base_exchange;
 mod codec;
 mod corpus;
 mod crypto;
+mod disorder;
 mod esp;
 mod exchange;
 mod identity;

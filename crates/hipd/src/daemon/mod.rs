@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
+use holdover_host::control_line;
 use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::offload::{Joiner, segments};
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
@@ -29,7 +30,7 @@ pub(crate) use self::addresses::{ELSEWHERE, source_for};
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::sockets::{Outbox, Sockets};
-use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::control::{Request, Response};
 use crate::core::{Core, CoreConfig, LsiPrefix, Note};
 use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
 use crate::metrics;
@@ -224,7 +225,7 @@ impl Daemon {
             tun,
             sockets,
             addresses,
-            control: requesters(listener, LONGEST_REQUEST),
+            control: requesters(listener),
             metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
             _ownership: ownership,
             stop,
@@ -354,7 +355,7 @@ impl Daemon {
 
     fn serve_control(&mut self, now: Instant) {
         for (caller, question) in self.control.handle_ready(now) {
-            let answer = match Request::parse(&question) {
+            let answer = match control_line::parse(&question) {
                 Ok(Request::Status) => Response::Status(Box::new(self.status(now))),
                 Ok(Request::Reload) => match self.read_peers(now) {
                     Ok(()) => Response::Done,
@@ -364,9 +365,9 @@ impl Daemon {
                     self.begin_to_end(now);
                     Response::Done
                 }
-                Err(message) => Response::Refused { message },
+                Err(error) => Response::from(error),
             };
-            self.control.answer(now, caller, &answer.to_line(), false);
+            self.control.answer(now, caller, &control_line::write(&answer), false);
         }
     }
 

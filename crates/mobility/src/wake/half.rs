@@ -4,8 +4,9 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
+use super::WakeConfig;
 use super::attempt::Path;
-use super::{At, WakeConfig};
+use super::state::At;
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
 use crate::unreachable_poke::{self, Pacing};

@@ -1,10 +1,11 @@
 //! What the controller does that scripts of whole transfers do not show.
 
 use bytes::Bytes;
-use holdover_wire::{Flags, Segment, Seq};
+use holdover_flow::Flow;
+use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::*;
-use crate::SegmentFilter as _;
+use crate::{LinkEvent, SegmentFilter as _};
 
 /// A segment of the one connection that these tests have, between the host's port 1000 and the peer's port 80.
 pub(super) fn pass(wake: &mut Wake, now: Instant, direction: Direction, segment: Segment) {

@@ -18,9 +18,10 @@ use std::collections::{BTreeSet, VecDeque};
 use holdover_base::{Duration, Instant};
 use holdover_flow::FlowTable;
 
+use super::WakeControl;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::half::{Crowd, Outcome, Times};
-use super::{At, BOTH, Standing, State, WakeControl};
+use super::state::{At, BOTH, Standing, State};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
 /// What is being woken since the link came back.

@@ -163,7 +163,7 @@ impl FlowMonitor {
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         self.settle();
         let packet = &frame.packet;
-        let sends = place.direction == Transit::Out;
+        let sends = place.transit == Transit::Out;
         let is_source = NodeId::of(packet.src) == Some(place.node);
         if sends && is_source {
             if let Some(id) = self.identify(packet) {

@@ -65,7 +65,7 @@ impl Qlog {
                 self.ends.insert((owner.flow, node), end);
             }
         }
-        let (node, name) = match place.direction {
+        let (node, name) = match place.transit {
             Transit::Out => (sender, "tcp:packet_sent"),
             Transit::In => (receiver, "tcp:packet_received"),
         };
@@ -77,7 +77,7 @@ impl Qlog {
         data.insert("header".into(), header(segment));
         let raw = json!({ "length": frame.packet.wire_len(), "payload_length": segment.payload.len() });
         data.insert("raw".into(), raw);
-        if place.direction == Transit::Out {
+        if place.transit == Transit::Out {
             end.segment_size = end.segment_size.max(segment.payload.len() as u64);
             if let Some(reason) = frame.reason {
                 data.insert("trigger".into(), reason.name().into());

@@ -68,7 +68,7 @@ impl Xplot {
     ) -> Result<(), RecordError> {
         let Some(segment) = frame.packet.tcp() else { return Ok(()) };
         let flow = &config.flows[owner.flow.0 as usize];
-        let is_out = place.direction == Transit::Out;
+        let is_out = place.transit == Transit::Out;
         // What a host sends belongs to the graph of its own direction, what it receives acknowledges the same direction.
         let forward = if is_out { owner.forward } else { !owner.forward };
         if place.node != if forward { flow.from } else { flow.to } {

@@ -135,7 +135,7 @@ impl Series {
         if let Some(segment) = frame.observed_tcp()
             && place.node == flow.from
         {
-            match place.direction {
+            match place.transit {
                 Transit::Out if owner.forward => flow.sent(at, segment, frame.reason),
                 Transit::In if !owner.forward => flow.acked(at, segment),
                 _ => {}

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::{Compression, Stack};
 use crate::quantity::{Bytes, DataRate, Time};
-use crate::word::{OrNone, Short, Word, vocabulary};
+use crate::word::{OrNone, Short, Vocabulary, Word, vocabulary};
 
 /// What a router does for the connections of mobile hosts whose packets it forwards. A mechanism is on if its table is there, even
 /// if that is empty.
@@ -65,13 +65,11 @@ pub(crate) struct GatewayDaemon {
     pub(crate) burst_bytes: Option<Bytes>,
 }
 
-vocabulary!(Mode as "GatewayMode" {
-    Self::Buffer => "buffer",
-    Self::Observe => "observe",
-    Self::Freeze => "freeze",
-    Self::BufferFreeze => "buffer-freeze",
-    Self::MTcp => "m-tcp",
-});
+impl Vocabulary for Mode {
+    const TITLE: &'static str = "GatewayMode";
+    const VALUES: &'static [Self] = &Self::ALL;
+    const NAMES: &'static [&'static str] = &Self::NAMES;
+}
 
 /// What M-TCP's supervisor host does, in the path: it terminates no connection.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]

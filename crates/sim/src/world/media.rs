@@ -44,7 +44,7 @@ impl World {
                 }
                 continue;
             }
-            observer.packet(now, Place { node: to, medium, direction: Transit::In }, &delivery.frame);
+            observer.packet(now, Place { node: to, medium, transit: Transit::In }, &delivery.frame);
             if delivery.corrupted {
                 observer.dropped(now, Dropped::Corrupted(medium), &delivery.frame);
             } else {

@@ -9,7 +9,7 @@ fn out_and_in(log: &Log, medium: Medium) -> (u64, u64) {
     let count = |direction| {
         log.packets
             .iter()
-            .filter(|(place, _)| place.medium == medium && place.direction == direction)
+            .filter(|(place, _)| place.medium == medium && place.transit == direction)
             .map(|(_, count)| count)
             .sum::<u64>()
     };

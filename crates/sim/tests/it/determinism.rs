@@ -143,7 +143,7 @@ fn simultaneous_events_follow_the_order_of_the_description() {
         let arrivals: Vec<u32> = log
             .first_packets
             .iter()
-            .filter(|(_, place)| place.direction == holdover_sim::Transit::In)
+            .filter(|(_, place)| place.transit == holdover_sim::Transit::In)
             .map(|(_, place)| place.node.0)
             .collect();
         assert_eq!(arrivals[..2], [1, 0], "they arrive in the order of the link's directions");

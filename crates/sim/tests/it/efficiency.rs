@@ -54,7 +54,7 @@ impl Allowance {
 impl Observer for Allowance {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         let Some(segment) = frame.observed_tcp() else { return };
-        match (place.node, place.direction) {
+        match (place.node, place.transit) {
             (NodeId(0), Transit::Out) if !segment.payload.is_empty() => self.on_data(segment, frame.reason),
             (NodeId(0), Transit::In) => {
                 self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));

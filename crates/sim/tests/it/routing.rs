@@ -80,7 +80,7 @@ struct Errors(Vec<(Instant, NodeId, Unreachable)>);
 impl Observer for Errors {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         if let (Transit::In, NodeId(0 | 1), Payload::IcmpError(error)) =
-            (place.direction, place.node, &frame.packet.payload)
+            (place.transit, place.node, &frame.packet.payload)
         {
             assert_eq!(NodeId::of(frame.packet.dst), Some(place.node));
             self.0.push((at, place.node, error.kind));
@@ -105,7 +105,7 @@ fn routers_that_follow_links_send_by_the_backup_path_and_back_again() {
     let pause = report.longest_pause.unwrap();
     assert!((ms(150)..secs(1)).contains(&pause), "{pause}");
     let sent = |link, node| {
-        let place = Place { node, medium: Medium::Link(link), direction: Transit::Out };
+        let place = Place { node, medium: Medium::Link(link), transit: Transit::Out };
         log.packets.get(&place).copied().unwrap_or(0)
     };
     // Some 4 Mbit/s of 1500 bytes for some 5.5 s up, and ACKs down.

@@ -168,7 +168,7 @@ struct Timeouts(Vec<f64>);
 
 impl Observer for Timeouts {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        if place.node == NodeId(0) && place.direction == Transit::Out && frame.reason == Some(Reason::Timeout) {
+        if place.node == NodeId(0) && place.transit == Transit::Out && frame.reason == Some(Reason::Timeout) {
             self.0.push(at.as_secs_f64());
         }
     }

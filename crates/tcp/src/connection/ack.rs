@@ -1,18 +1,15 @@
-//! The sender's side of an arriving ACK: what it acknowledges, by number and by SACK, and what that says of the round trip.
-
-use core::cmp::Ordering;
+//! The sender's side of an arriving ACK: what it acknowledges, and what that says of the round trip.
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Segment, Seq, SeqRange, Unreachable};
+use holdover_wire::{Segment, Seq};
 
 use super::fields::Timed;
 use super::{Connection, Event};
-use crate::config::{Reduction, RetryLimit, WindowUpdate};
+use crate::config::{Reduction, WindowUpdate};
 use crate::congestion::AckSample;
-use crate::counters::{Disposition, Reason};
+use crate::counters::Disposition;
 use crate::recovery::RecoveryState;
 use crate::recovery::queue::Sent;
-use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
 /// No timestamp that is echoed is believed to be older: 2^31 us, in ms (Linux).
@@ -64,21 +61,6 @@ impl AckReport {
     pub(super) fn delivered(&self) -> u32 {
         self.acked - self.already_delivered + self.sacked + u32::from(self.departed)
     }
-}
-
-/// What an ICMP error did to a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IcmpEffect {
-    /// It quotes nothing that is outstanding, or says nothing that matters here.
-    Ignored,
-    /// It was noted as a condition that may pass (RFC 9293 section 3.9.2.2).
-    SoftError,
-    /// One doubling of the retransmission timeout was taken back (RFC 6069).
-    BackoffReverted,
-    /// Segments are sent smaller from now on (RFC 1191, RFC 8201).
-    SmallerSegments,
-    /// The attempt to connect was given up.
-    Aborted,
 }
 
 impl Connection {
@@ -305,66 +287,6 @@ impl Connection {
         self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
     }
 
-    /// SACK blocks (RFC 2018 section 5), DSACK first (RFC 2883 section 5).
-    fn take_sack_blocks(&mut self, now: Instant, segment: &Segment, report: &mut AckReport) {
-        let blocks = segment.options.sack.as_slice();
-        if self.is_dsack(segment.ack, blocks) {
-            report.dsack = true;
-            self.take_dsack(blocks[0], report.prior_una);
-        }
-        let min_rtt = self.rtt.min_rtt();
-        let high_seq = self.recovery.high_seq;
-        for &block in &blocks[usize::from(report.dsack)..] {
-            // A block that covers nothing outstanding is a lie or a straggler (RFC 2018 section 5: ignore it).
-            if block.is_empty() || block.start.ge(block.end) || block.end.gt(self.snd.nxt) || block.end.le(self.snd.una)
-            {
-                continue;
-            }
-            let highest = self.queue.highest_sacked();
-            let rack = &mut self.recovery.rack;
-            let model = &mut self.model;
-            self.queue.mark_sacked(block, |sent| {
-                report.sacked += 1;
-                if let Some(model) = model {
-                    model.rate_mut().on_delivered(sent);
-                }
-                rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
-                if sent.ever_retransmitted {
-                    return;
-                }
-                let rtt = now.saturating_since(sent.sent_at);
-                report.rtt_by_sack.get_or_insert(rtt);
-                report.rtt_by_latest_sack = Some(report.rtt_by_latest_sack.map_or(rtt, |least| least.min(rtt)));
-                report.original_acked |= sent.end().le(high_seq);
-                if highest.is_some_and(|highest| sent.seq.lt(highest)) {
-                    report.reordered_at = Some(report.reordered_at.map_or(sent.seq, |at| at.min(sent.seq)));
-                }
-            });
-        }
-    }
-
-    /// RFC 2883 section 5: the first block reports a duplicate if it is below the ACK, or inside the second block.
-    fn is_dsack(&self, ack: Seq, blocks: &[SeqRange]) -> bool {
-        match blocks {
-            [first, ..] if first.start.lt(ack) => true,
-            [first, second, ..] => second.covers(*first),
-            _ => false,
-        }
-    }
-
-    fn take_dsack(&mut self, range: SeqRange, prior_una: Seq) {
-        // RFC 8985 section 7.4: a DSACK of the whole probe says that it was not needed.
-        if let Some(episode) = self.recovery.episode.if_present()
-            && let Some(marker) = episode.undo_marker
-            && range.end.gt(marker)
-            && range.end.le(prior_una.max(self.queue.highest_sacked().unwrap_or(prior_una)))
-        {
-            episode.one_retransmission_was_unnecessary();
-        }
-        self.recovery.rack.dsack_seen = true;
-        self.recovery.loss_probe.take_if(|probe| probe.retransmitted && probe.high_seq == range.end);
-    }
-
     /// Everything that follows from an ACK while something was outstanding.
     fn after_outstanding_ack(&mut self, now: Instant, prior_highest_sacked: Option<Seq>, report: &mut AckReport) {
         if let (Some(at), Some(highest)) = (report.reordered_at, prior_highest_sacked)
@@ -520,122 +442,4 @@ impl Connection {
             self.arm_user_timeout(now);
         }
     }
-
-    /// Reordering was seen: a segment arrived `highest - at` behind (Linux `tcp_check_sack_reordering`).
-    pub(super) fn note_reordering(&mut self, at: Seq, highest: Seq) {
-        let segments = (highest - at).div_ceil(self.snd.mss);
-        if segments > self.recovery.reordering {
-            self.recovery.reordering = segments.min(self.config.recovery.max_reordering);
-        }
-        self.recovery.reordering_seen = self.recovery.reordering_seen.saturating_add(1);
-    }
-}
-
-/// ICMP errors.
-impl Connection {
-    /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
-    pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
-        // RFC 5927 section 4.1: only what is outstanding can have caused it.
-        if self.state == State::Closed || quoted.lt(self.snd.una) || quoted.ge(self.snd.nxt) {
-            return IcmpEffect::Ignored;
-        }
-        match kind {
-            // For mechanisms; TCP by itself knows no such message.
-            Unreachable::BadState => IcmpEffect::Ignored,
-            Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
-            Unreachable::Network | Unreachable::Host
-                if self.config.limits.unreachable_ends_connecting && self.is_connecting() =>
-            {
-                self.end(Some(ConnectionError::Unreachable));
-                IcmpEffect::Aborted
-            }
-            Unreachable::Network | Unreachable::Host | Unreachable::TimeExceeded { .. } => {
-                if kind != (Unreachable::TimeExceeded { code: 0 }) && self.revert_backoff(now, quoted) {
-                    return IcmpEffect::BackoffReverted;
-                }
-                self.events.insert(Event::SoftError);
-                IcmpEffect::SoftError
-            }
-            // RFC 1122 section 4.2.3.9: hard errors, but RFC 5461 shows why only a connection attempt should believe them.
-            Unreachable::Protocol | Unreachable::Port | Unreachable::AdministrativelyProhibited => {
-                if self.is_connecting() {
-                    self.end(Some(ConnectionError::Unreachable));
-                    return IcmpEffect::Aborted;
-                }
-                self.events.insert(Event::SoftError);
-                IcmpEffect::SoftError
-            }
-            Unreachable::Other { .. } | Unreachable::ParameterProblem { .. } => {
-                self.events.insert(Event::SoftError);
-                IcmpEffect::SoftError
-            }
-        }
-    }
-
-    /// Whether the application waits for the connection.
-    fn is_connecting(&self) -> bool {
-        matches!(self.state, State::SynSent | State::SynReceived) && !self.was_early()
-    }
-
-    /// RFC 6069 section 3: an unreachable that quotes SND.UNA while the timer is backed off shows that it was the path, not
-    /// congestion, that lost the retransmission.
-    fn revert_backoff(&mut self, now: Instant, quoted: Seq) -> bool {
-        let retried = self.recovery.retransmits > 0 && self.rtt.backoff() > 0;
-        let Some(front) = self.queue.front() else { return false };
-        if quoted != self.snd.una || !retried || !self.state.is_synchronized() {
-            return false;
-        }
-        let since_sent = now.saturating_since(front.sent_at);
-        let rto = self.rtt.revert_one_backoff(&self.config.rto);
-        // Where retransmissions are counted until R2, that one was no attempt at a path that was there.
-        if let RetryLimit::Retries(_) = self.config.limits.r2 {
-            self.recovery.retransmits = self.recovery.retransmits.saturating_sub(1).max(1);
-        }
-        match rto.cmp(&since_sent) {
-            // Step 5: what remains of the reverted timeout; if nothing does, it has run out.
-            Ordering::Greater => self.arm_retransmit(now, rto - since_sent),
-            _ => self.on_retransmit_timeout(now),
-        }
-        true
-    }
-
-    /// Path MTU discovery: what is larger than the path takes is cut up and sent again.
-    fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
-        let ip_header = if self.remote.ip.is_ipv6() { 40 } else { 20 };
-        let options = if self.timestamps.is_some() { 12 } else { 0 };
-        // An old router that does not say is taken for the least MTU (RFC 1191 section 5 suggests a table; RFC 4821's
-        // base of 1024 bytes serves as well).
-        let mtu = if mtu == 0 { 1024 } else { mtu };
-        let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
-        if self.shrink_syn(mss + options) {
-            return IcmpEffect::SmallerSegments;
-        }
-        if mss >= self.snd.mss {
-            return IcmpEffect::Ignored;
-        }
-        self.snd.mss = mss;
-        self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
-        if self.queue.lost() > 0 {
-            self.repair_without_congestion();
-            self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
-        }
-        IcmpEffect::SmallerSegments
-    }
-
-    /// What is lost was too big, not one too many: it is sent again without a reduction, and the duplicates that it causes are
-    /// no reason for one either (Linux `tcp_simple_retransmit`).
-    pub(super) fn repair_without_congestion(&mut self) {
-        if self.recovery.state == RecoveryState::Loss {
-            return;
-        }
-        self.recovery.state = RecoveryState::Loss;
-        self.recovery.high_seq = self.snd.nxt;
-        if let Some(episode) = self.recovery.episode.if_present() {
-            episode.frto = false;
-            episode.forget_undo();
-        }
-    }
-
-    /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
-    const LEAST_MSS: u32 = 500;
 }

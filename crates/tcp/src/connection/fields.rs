@@ -1,13 +1,14 @@
-//! The parts of a connection's state that belong together, without behaviour of their own.
+//! The parts of a connection's state that belong together, and what they are at first.
 
 use core::net::{IpAddr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, SeqRange};
 
+use crate::config::{AckPolicy, ReceiveConfig};
 use crate::counters::Reason;
 use crate::on_demand::Absent;
-use crate::right_sizing::RightSizing;
+use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
 
 /// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,36 @@ pub(crate) struct SendSpace {
     pub(crate) timed: Option<Box<Timed>>,
 }
 
+impl SendSpace {
+    /// Before the SYN.
+    pub(super) fn new(now: Instant, iss: Seq, mss: u32) -> Self {
+        Self {
+            iss,
+            una: iss,
+            nxt: iss,
+            wnd: 0,
+            wl1: Seq::default(),
+            wl2: Seq::default(),
+            max_wnd: 0,
+            sml: iss,
+            scale: 0,
+            scale_agreed: false,
+            mss,
+            urgent: None,
+            closing: false,
+            fin: None,
+            handshake_sent: false,
+            corked: false,
+            more_follows: false,
+            pushed: true,
+            probed_byte: false,
+            buffer_was_full: false,
+            last_data_at: now,
+            timed: None,
+        }
+    }
+}
+
 /// A segment whose round trip is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Timed {
@@ -115,6 +146,29 @@ pub(crate) struct ReceiveSpace {
     pub(crate) reader_gone: bool,
 }
 
+impl ReceiveSpace {
+    /// Before the peer's SYN.
+    pub(super) fn new(now: Instant, config: &ReceiveConfig, mss: u32) -> Self {
+        Self {
+            irs: Seq::default(),
+            nxt: Seq::default(),
+            wup: Seq::default(),
+            wnd: 0,
+            scale: 0,
+            share: ASSUMED_SHARE,
+            capacity: config.buffer_bytes,
+            limit: config.initial_window_bytes.min(config.buffer_bytes),
+            mss,
+            last_ack_sent: Seq::default(),
+            fin: None,
+            urgent: None,
+            dsack: None,
+            sizing: RightSizing::new(now, config.growth, 0),
+            reader_gone: false,
+        }
+    }
+}
+
 /// Timestamps (RFC 7323), when agreed.
 #[derive(Clone, Debug)]
 pub(crate) struct TimestampState {
@@ -141,6 +195,24 @@ pub(crate) struct AckState {
     pub(crate) interactive: bool,
     /// What arrived since the last ACK ended something that the peer wrote.
     pub(crate) pushed: bool,
+}
+
+impl AckState {
+    /// Before the handshake.
+    pub(super) fn new(now: Instant, policy: &AckPolicy) -> Self {
+        Self {
+            due: None,
+            requested: 0,
+            quick: match *policy {
+                AckPolicy::Adaptive { quick_acks, .. } => quick_acks,
+                _ => 0,
+            },
+            delay: Duration::ZERO,
+            last_data_at: now,
+            interactive: false,
+            pushed: false,
+        }
+    }
 }
 
 /// What has to be sent besides data and ACKs.

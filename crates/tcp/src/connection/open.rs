@@ -9,14 +9,13 @@ use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 use super::ecn::EcnState;
 use super::fields::{AckState, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
 use super::{Connection, Event, EventSet};
-use crate::config::{AckPolicy, Config};
+use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::counters::Counters;
 use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
 use crate::recovery::queue::{RetransmissionQueue, Sent};
-use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
 use crate::rtt::RttEstimator;
 use crate::send_buffer::SendBuffer;
 use crate::state::State;
@@ -63,55 +62,14 @@ impl Connection {
     pub(super) fn new(now: Instant, config: Arc<Config>, opening: Opening, state: State, passive: bool) -> Self {
         let Opening { local, remote, iss, timestamp_offset } = opening;
         let mss = u32::from(config.mss.min(default_mss(remote.ip())));
-        let receive = &config.receive;
-        let capacity = receive.buffer_bytes;
         Self {
             state,
             passive,
             local: local.into(),
             remote: remote.into(),
             error: None,
-            snd: SendSpace {
-                iss,
-                una: iss,
-                nxt: iss,
-                wnd: 0,
-                wl1: Seq::default(),
-                wl2: Seq::default(),
-                max_wnd: 0,
-                sml: iss,
-                scale: 0,
-                scale_agreed: false,
-                mss,
-                urgent: None,
-                closing: false,
-                fin: None,
-                handshake_sent: false,
-                corked: false,
-                more_follows: false,
-                pushed: true,
-                probed_byte: false,
-                buffer_was_full: false,
-                last_data_at: now,
-                timed: None,
-            },
-            rcv: ReceiveSpace {
-                irs: Seq::default(),
-                nxt: Seq::default(),
-                wup: Seq::default(),
-                wnd: 0,
-                scale: 0,
-                share: ASSUMED_SHARE,
-                capacity,
-                limit: receive.initial_window_bytes.min(capacity),
-                mss: mss.min(u32::from(config.mss)),
-                last_ack_sent: Seq::default(),
-                fin: None,
-                urgent: None,
-                dsack: None,
-                sizing: RightSizing::new(now, receive.growth, 0),
-                reader_gone: false,
-            },
+            snd: SendSpace::new(now, iss, mss),
+            rcv: ReceiveSpace::new(now, &config.receive, mss.min(u32::from(config.mss))),
             sack: config.sack,
             ecn: EcnState::default(),
             timestamps: config.timestamps.map(|_| TimestampState {
@@ -125,18 +83,7 @@ impl Connection {
             recovery: Recovery::new(&config.recovery),
             congestion: CongestionWindow::new(&config.congestion, mss, now),
             rtt: RttEstimator::new(&config.rto),
-            ack: AckState {
-                due: None,
-                requested: 0,
-                quick: match receive.ack {
-                    AckPolicy::Adaptive { quick_acks, .. } => quick_acks,
-                    _ => 0,
-                },
-                delay: Duration::ZERO,
-                last_data_at: now,
-                interactive: false,
-                pushed: false,
-            },
+            ack: AckState::new(now, &config.receive.ack),
             pending: Pending::default(),
             probing: None,
             fast_open: None,

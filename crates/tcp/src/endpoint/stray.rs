@@ -7,7 +7,8 @@ use std::sync::Arc;
 use holdover_base::Instant;
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
-use super::{Endpoint, MAX_REPLIES, hash, is_unicast};
+use super::connect::is_unicast;
+use super::{Endpoint, MAX_REPLIES, hash};
 use crate::connection::Connection;
 use crate::counters::Disposition;
 use crate::state::State;

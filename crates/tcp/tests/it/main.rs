@@ -41,5 +41,7 @@ mod storms;
 mod transfer;
 mod validation;
 mod verbs;
+mod verbs_receive;
+mod verbs_timers;
 mod witness;
 mod world;

@@ -58,7 +58,8 @@ fn main() -> ExitCode {
             }
         })
     };
-    let ours = ours::TESTS.iter().map(|(name, test)| with_namespace(format!("ours::{name}"), 1, Box::new(*test)));
+    let ours = ours::TESTS.iter().flat_map(|group| group.iter());
+    let ours = ours.map(|(name, test)| with_namespace(format!("ours::{name}"), 1, Box::new(*test)));
     let short = linux::EXPERIMENTS.iter().flat_map(|group| group.iter()).map(|experiment| (experiment, false));
     let long = linux::LONG_EXPERIMENTS.iter().map(|experiment| (experiment, true));
     let experiments = short.chain(long).flat_map(|(&(name, experiment), is_long)| {

@@ -1,0 +1,163 @@
+//! Attacks on the base exchange: floods, replays, and puzzles that are not the sender's.
+
+use holdover_base::{Duration, Rng};
+use holdover_hip::codec::{HipPacket, PacketType, Parameter};
+use holdover_hip::host::{Dropped, HostConfig, State};
+use holdover_hip::identity::Hit;
+use holdover_wire::Packet;
+
+use crate::base_exchange::{BOTH, states};
+use crate::support::{address, hit};
+use crate::world::{Network, World, quick};
+
+/// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it get in.
+#[test]
+fn an_i1_flood() {
+    let mut world = World::pair(29, Network::CLEAN, &HostConfig { max_r1_per_s: 2000, ..HostConfig::default() });
+    let mut rng = Rng::new(1);
+    let difficulty = |packet: &Packet| {
+        let received = HipPacket::parse(packet).unwrap();
+        received.packet.find(|it| if let Parameter::Puzzle(puzzle) = it { Some(puzzle.difficulty) } else { None })
+    };
+    let before = world.hosts[1].remembered().0;
+    let (mut first, mut last, mut overload) = (None, None, 0);
+    for count in 0..30_000_u64 {
+        // 10,000 in a second, from made-up hosts at made-up addresses.
+        let now = world.now + Duration::from_nanos(count * 100_000);
+        let sender = Hit((u128::from(rng.next_u64()) | 0x2001_0025 << 96).to_be_bytes().into());
+        let mut i1 = HipPacket::new(PacketType::I1, sender, world.hit(1));
+        i1.parameters = vec![Parameter::DhGroupList(vec![7, 8, 9, 4])];
+        let src = std::net::IpAddr::from((rng.next_u32() | 1 << 24).to_be_bytes());
+        let i1 = i1.emit(src, world.places[1][0]).unwrap();
+        match world.hosts[1].handle_packet(now, &i1) {
+            Ok(()) => {
+                let r1 = world.hosts[1].poll_transmit().unwrap();
+                assert!(world.hosts[1].poll_transmit().is_none(), "one R1 for an I1");
+                first = first.or(difficulty(&r1));
+                last = difficulty(&r1);
+            }
+            Err(error) => {
+                assert_eq!(error, Dropped::Overload);
+                overload += 1;
+            }
+        }
+    }
+    let (peers, kept) = world.hosts[1].remembered();
+    assert_eq!(peers, before, "no state for an I1");
+    assert!(kept <= 2 * 10, "{kept} signed R1s and key pairs: one for each difficulty and group");
+    assert_eq!(first, Some(10));
+    assert!(last >= Some(16), "100 times the threshold is 7 bits more: {last:?}");
+    assert!(overload > 20_000, "at most 2,000 R1s in a second: {overload}");
+
+    world.now += Duration::from_secs(3);
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(states(&world), BOTH);
+    world.now += Duration::from_secs(10);
+    let mut i1 = HipPacket::new(PacketType::I1, hit("2001:25::1"), world.hit(1));
+    i1.parameters = vec![Parameter::DhGroupList(vec![7])];
+    let i1 = i1.emit(address("203.0.113.9"), world.places[1][0]).unwrap();
+    world.hosts[1].handle_packet(world.now, &i1).unwrap();
+    assert_eq!(difficulty(&world.hosts[1].poll_transmit().unwrap()), Some(10), "the load is over");
+}
+
+/// Every packet of an exchange played back later, to both hosts: nothing changes, and at most one packet answers each.
+#[test]
+fn replays_change_nothing() {
+    let mut world = World::pair(30, Network::CLEAN, &quick());
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    let recorded: Vec<Packet> = world.packets.iter().map(|(_, packet)| packet.clone()).collect();
+    let spis = |world: &World| {
+        let peers = [world.hit(1), world.hit(0)];
+        [0, 1].map(|index| {
+            let (outbound, inbound) = world.hosts[index].security_associations(peers[index]).unwrap();
+            (outbound.spi(), inbound.spi())
+        })
+    };
+    let before = spis(&world);
+    for wait in [0, 30, 100, 300] {
+        world.run_for(Duration::from_secs(wait));
+        for packet in &recorded {
+            world.forget_history();
+            world.deliver(packet);
+            world.collect();
+            assert!(world.packets.len() <= 1, "{:?}", world.sent);
+            assert!(world.events.is_empty(), "{:?}", world.events);
+        }
+        world.run_for(Duration::from_secs(1));
+        assert_eq!((states(&world), spis(&world)), (BOTH, before), "after {wait} s");
+        assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
+    }
+    // After CLOSE an old I2 does not bring the association back.
+    let peer = world.hit(1);
+    world.hosts[0].close(world.now, peer).unwrap();
+    world.run_for(Duration::from_secs(5));
+    for packet in &recorded {
+        world.deliver(packet);
+    }
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(states(&world), (State::Unassociated, State::Closed));
+}
+
+/// An I2 within the lifetime of its puzzle, played back after the association it made is closed.
+#[test]
+fn an_i2_does_not_survive_its_association() {
+    let mut world = World::pair(31, Network::CLEAN, &quick());
+    world.connect(0);
+    world.run_for(Duration::from_millis(300));
+    let i2 = world.packets.iter().find(|(_, packet)| HipPacket::parse(packet).unwrap().packet.kind == PacketType::I2);
+    let i2 = i2.unwrap().1.clone();
+    let peer = world.hit(0);
+    world.hosts[1].close(world.now, peer).unwrap();
+    world.run_for(Duration::from_secs(2));
+    assert_eq!(world.state(1), State::Unassociated);
+    assert_eq!(world.hosts[1].handle_packet(world.now, &i2), Err(Dropped::Stale));
+    assert_eq!(world.state(1), State::Unassociated);
+}
+
+/// An older R1 than the last one, played back to an initiator that asks again.
+#[test]
+fn an_r1_of_an_earlier_generation_is_dropped() {
+    let mut world = World::pair(32, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(2), ..quick() });
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    let is_r1 = |packet: &Packet| HipPacket::parse(packet).unwrap().packet.kind == PacketType::R1;
+    let old = world.packets.iter().find(|(_, packet)| is_r1(packet)).unwrap().1.clone();
+    for _ in 0..2 {
+        let peer = world.hit(1);
+        world.hosts[0].close(world.now, peer).unwrap();
+        world.run_for(Duration::from_secs(20));
+        world.connect(0);
+        if world.sent.iter().filter(|(_, _, kind)| *kind == PacketType::R1).count() == 2 {
+            assert_eq!(world.hosts[0].handle_packet(world.now, &old), Err(Dropped::Stale));
+        }
+        world.run_for(Duration::from_secs(20));
+        assert_eq!(states(&world), BOTH);
+    }
+}
+
+/// A puzzle is good for its initiator at its address, at its difficulty and in its time alone.
+#[test]
+fn puzzles_of_others_and_expired_ones() {
+    let mut world = World::pair(33, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(10), ..quick() });
+    world.tamper = Some(Box::new(|packet| HipPacket::parse(packet).is_ok_and(|it| it.packet.kind != PacketType::I2)));
+    world.connect(0);
+    world.run_for(Duration::from_millis(200));
+    let i2 = &world.packets.iter().find(|(_, packet)| HipPacket::parse(packet).unwrap().packet.kind == PacketType::I2);
+    let i2 = i2.unwrap().1.clone();
+    let elsewhere = HipPacket::parse(&i2).unwrap().packet.emit(address("203.0.113.1"), i2.dst).unwrap();
+    assert_eq!(world.hosts[1].handle_packet(world.now, &elsewhere), Err(Dropped::StalePuzzle));
+    let mut easier = HipPacket::parse(&i2).unwrap().packet;
+    for parameter in &mut easier.parameters {
+        if let Parameter::Solution(solution) = parameter {
+            solution.difficulty = 0;
+        }
+    }
+    let easier = easier.emit(i2.src, i2.dst).unwrap();
+    assert_eq!(world.hosts[1].handle_packet(world.now, &easier), Err(Dropped::StalePuzzle));
+    let late = world.now + Duration::from_secs(21);
+    assert_eq!(world.hosts[1].handle_packet(late, &i2), Err(Dropped::StalePuzzle));
+    assert_eq!(world.hosts[1].handle_packet(world.now, &i2), Ok(()));
+    assert_eq!(world.state(1), State::R2Sent);
+}

@@ -1,0 +1,226 @@
+//! The controller's knowledge of the link, and what it does when the link fades, breaks and comes back.
+
+use holdover_base::{Duration, Instant};
+use holdover_flow::{FlowTable, LinkState, Stall};
+
+use super::attempt::Path;
+use super::state::{At, BOTH, Standing};
+use super::waking::Waking;
+use super::{LetGo, WakeControl};
+use crate::{Direction, LinkEvent, ack_stall, hold_back};
+
+/// After a stall that was in vain there is none for so long.
+pub(super) const STALL_PAUSE: Duration = Duration::from_secs(1);
+
+/// For so long after the link went down, packets may still come that had been on their way.
+const STRAGGLERS: Duration = Duration::from_secs(1);
+
+/// So many connections that were at rest when the link broke are woken, however long they had been: their peers may have said something
+/// in the meantime.
+const LEAST_AT_REST: usize = 32;
+
+/// So many are woken if they had data within [`RECENTLY`].
+const MOST_AT_REST: usize = 256;
+
+/// See [`MOST_AT_REST`].
+const RECENTLY: Duration = Duration::from_secs(60);
+
+/// What is known of the link.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Link {
+    /// When it went down, if it is.
+    pub(super) down_at: Option<Instant>,
+    pub(super) up_at: Option<Instant>,
+    /// When more became known of the path since then: nothing is held back, and echoes are refreshed, for a while from then on.
+    pub(super) proven_at: Option<Instant>,
+    /// When what is held is released.
+    pub(super) release_at: Option<Instant>,
+    pub(super) stall: Option<Stall>,
+    /// The last stall was in vain: the next warnings are not believed.
+    pub(super) no_stall_before: Instant,
+    /// How often it went down or was released.
+    pub(super) epoch: u32,
+    /// Packets came while it was said to be down: it was taken for up, and nobody has said so yet.
+    pub(super) is_inferred: bool,
+    /// Since when nothing has come in although something was sent, if that has been noticed.
+    pub(super) silent_since: Option<Instant>,
+}
+
+impl Link {
+    /// Whether the host was told that it is, even if the moment of grace is not over.
+    pub(super) fn is_up(&self) -> bool {
+        self.down_at.is_none() || self.release_at.is_some()
+    }
+}
+
+impl WakeControl {
+    /// What packets have to know of the link.
+    pub fn link_state(&self) -> LinkState {
+        let Link { down_at, release_at, stall, epoch, silent_since, .. } = self.link;
+        let up_at = self.link.proven_at.or(self.link.up_at);
+        let awaits_packets = self.waking.as_ref().is_some_and(Waking::awaits_packets);
+        let (is_releasing, listens) = (release_at.is_some(), silent_since.is_some());
+        LinkState { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..LinkState::default() }
+    }
+
+    /// The layers below say something about the link.
+    pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FlowTable) {
+        match event {
+            LinkEvent::Fading { lead } => self.warn(now, lead),
+            LinkEvent::Recovered => self.end_stall(now, path),
+            LinkEvent::Down => self.cut(now, path),
+            LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Reported, path),
+        }
+        path.set_link(self.link_state());
+    }
+
+    /// The link is up, but the next hop is still to be asked whether it is there: [`Self::handle_next_hop`] says so. Until then,
+    /// only what may be lost is sent.
+    pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FlowTable) {
+        self.connect(now, moved, Path::Unresolved, path);
+        path.set_link(self.link_state());
+    }
+
+    /// A packet has come in over the link.
+    pub fn note_incoming(&mut self, now: Instant, path: &mut impl FlowTable) {
+        self.wake_unheard(now, Path::Proven, path);
+        // A link that is said to be down and brings packets is up.
+        if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
+            self.connect(now, false, Path::Proven, path);
+            self.link.is_inferred = true;
+        }
+    }
+
+    /// Whether the link was told to be down and is taken for up all the same, because packets have come in over it.
+    pub fn contradicts_down(&self) -> bool {
+        self.link.is_inferred
+    }
+
+    fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
+        // Told once more, by another layer perhaps.
+        if self.link.is_up() {
+            // If nothing came in before, it was down by then.
+            self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
+        }
+    }
+
+    /// Cuts the connections that have heard nothing since, or all of them.
+    pub(super) fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FlowTable) {
+        self.end_waking(now, path);
+        let link = self.link;
+        let stalling = holdover_flow::Link::new(&self.link_state());
+        self.link = Link {
+            down_at: link.down_at.or(Some(now)),
+            release_at: None,
+            stall: None,
+            epoch: link.epoch.wrapping_add(1),
+            is_inferred: false,
+            silent_since: None,
+            ..link
+        };
+        self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
+        // From now on nothing changes but by what still comes in.
+        path.set_link(self.link_state());
+        let mut spoilt = Vec::new();
+        let mut at_rest = Vec::new();
+        let pokes = self.config.unreachable_poke.is_some();
+        let connections = &mut self.connections;
+        path.for_each_live(&mut |connection, flow| {
+            if silent_since.is_some_and(|since| flow.has_gone_on_after(since)) {
+                return;
+            }
+            let is_stalled = flow.is_stalling(now, &stalling);
+            let is_known = connections.contains_key(&connection);
+            let mut state = connections.remove(&connection).unwrap_or_default();
+            state.standing = Standing::of(now, flow);
+            for direction in BOTH {
+                state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
+            }
+            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
+            if !pokes {
+                // Nothing but a poke helps them.
+            } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
+                // It has asked for something that has arrived, and was not answered yet.
+                state.outgoing.wait();
+            } else if state.is_idle() {
+                at_rest.extend(received_at.or(sent.last_data_at()).map(|at| (at, connection, state.clone())));
+            }
+            let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
+            if is_known {
+                spoilt.push((connection, *flow));
+            }
+            if is_known || is_window_shrunk || !state.is_idle() {
+                connections.insert(connection, state);
+            }
+        });
+        // What comes for them in the meantime is lost too.
+        at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
+        let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
+        let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
+        let woken = woken.take_while(|&(place, (at, ..))| place < LEAST_AT_REST || is_recent(at));
+        for (_, (_, connection, state)) in woken {
+            let state = self.connections.entry(connection).or_insert(state);
+            state.outgoing.wait();
+            state.standing = Standing::AtRest;
+        }
+        for (connection, flow) in spoilt {
+            let Some(state) = self.connections.get_mut(&connection) else { continue };
+            for direction in BOTH {
+                let at = At { connection, direction };
+                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
+            }
+        }
+    }
+
+    /// A cut is near.
+    fn warn(&mut self, now: Instant, lead: Option<Duration>) {
+        let Some(config) = &self.config.ack_stall else { return };
+        let warning = ack_stall::before_cut(config, now, lead);
+        // A warning that is repeated is the same warning: ACKs are not stalled for ever. A better one is believed.
+        let is_news = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
+        if is_news && self.link.down_at.is_none() && self.link.no_stall_before <= now {
+            self.link.stall = Some(warning);
+        }
+    }
+
+    /// The link is there, or another one.
+    pub(super) fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FlowTable) {
+        if self.link.down_at.is_none() {
+            // Who is told of a new way without having been without one was cut off all the same.
+            if moved {
+                self.cut(now, path);
+            } else if self.link.is_inferred {
+                self.cut_unheard(now, path);
+            } else {
+                return;
+            }
+        }
+        self.link.is_inferred = false;
+        if self.link.release_at.is_some() {
+            self.known_path = self.known_path.max(known);
+        } else {
+            self.known_path = known;
+            (self.link.up_at, self.link.proven_at) = (Some(now), None);
+            self.link.release_at = Some(now + self.config.release.grace);
+        }
+        path.set_link(self.link_state());
+    }
+
+    /// The link is told to be up, and was taken for it before: what was said of it was too early, or not about all that is
+    /// behind it. Connections that have heard nothing of late may have been cut off in the meantime, when the last of them has.
+    fn cut_unheard(&mut self, now: Instant, path: &mut impl FlowTable) {
+        let silent_since = now - STRAGGLERS;
+        let mut broke_at = None;
+        path.for_each_live(&mut |_, flow| {
+            broke_at = broke_at.max(flow.heard_at().filter(|&at| at <= silent_since));
+        });
+        self.cut_those(broke_at.unwrap_or(now), Some(silent_since), path);
+    }
+
+    pub(super) fn end_stall(&mut self, now: Instant, path: &mut impl FlowTable) {
+        if self.link.stall.take().is_some() {
+            path.set_link(self.link_state());
+            self.let_go(now, LetGo { at_once: false, stalled: true }, path);
+        }
+    }
+}

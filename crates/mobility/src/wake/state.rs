@@ -1,0 +1,100 @@
+//! The controller's state of a connection, and names for its halves.
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Connection;
+use holdover_flow::Flow;
+use holdover_wire::Packet;
+
+use super::attempt::Attempt;
+use super::half::Half;
+use crate::{Direction, Injected};
+
+/// More data is on its way if some came within this time before the cut, as far as the host was told of it in time.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+/// A connection: one half for each direction of ACKs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) outgoing: Half,
+    pub(super) incoming: Half,
+    /// It is being woken.
+    pub(super) attempt: Option<Attempt>,
+    pub(super) standing: Standing,
+    /// Its entry among the deadlines.
+    pub(super) scheduled: Option<Instant>,
+}
+
+impl State {
+    /// The half whose ACKs go in `direction`.
+    pub(super) fn half(&mut self, direction: Direction) -> &mut Half {
+        match direction {
+            Direction::Outgoing => &mut self.outgoing,
+            Direction::Incoming => &mut self.incoming,
+        }
+    }
+
+    /// Whether there may be nothing to wake it for, so that a try without an answer says nothing of the path.
+    pub(super) fn may_be_done(&self) -> bool {
+        self.standing != Standing::UnderWay
+    }
+
+    /// Whether ACKs of a stall are being let go.
+    pub(super) fn has_train_under_way(&self) -> bool {
+        self.outgoing.train.is_under_way() || self.incoming.train.is_under_way()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.outgoing.is_idle() && self.incoming.is_idle() && self.attempt.is_none()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let next_try = self.attempt.and_then(|attempt| attempt.next_at());
+        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).chain(next_try).min()
+    }
+}
+
+/// What a connection was doing when the link broke. They are woken in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(super) enum Standing {
+    /// Data was on its way, or was sent while the link was down.
+    UnderWay,
+    /// There had been data a while before.
+    #[default]
+    Recent,
+    /// Nothing, for longer.
+    AtRest,
+}
+
+impl Standing {
+    /// When the link breaks at `now`.
+    pub(super) fn of(now: Instant, flow: &Flow) -> Self {
+        let is_under_way = Self::is_coming(now, flow) || flow.half(Direction::Incoming).has_outstanding();
+        if is_under_way { Self::UnderWay } else { Self::Recent }
+    }
+
+    /// Whether data of the peer's was on its way when the link broke.
+    pub(super) fn is_coming(cut_at: Instant, flow: &Flow) -> bool {
+        flow.half(Direction::Outgoing).last_data_at().is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
+    }
+}
+
+/// One half of a connection: whose ACKs go in `direction`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) connection: Connection,
+    pub(super) direction: Direction,
+}
+
+impl At {
+    /// The connection as the receiver of the data, which makes the ACKs, names it.
+    pub(super) fn receiver(self) -> Connection {
+        self.connection.of_sender_going(self.direction)
+    }
+
+    /// A packet that goes where the ACKs go.
+    pub(super) fn inject(self, packet: Packet) -> Injected {
+        Injected { direction: self.direction, packet }
+    }
+}
+
+pub(super) const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];

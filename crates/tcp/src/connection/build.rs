@@ -1,0 +1,125 @@
+//! Building segments: the ACK, the window and the options that each one carries.
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::{Flags, SackBlocks, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
+
+use super::Connection;
+
+impl Connection {
+    /// A segment with everything that each one carries: the ACK, the window and the options.
+    pub(super) fn build(&mut self, now: Instant, seq: Seq, mut flags: Flags, payload: Bytes) -> Segment {
+        let is_syn = flags.contains(Flags::SYN);
+        let ack = self.ack_point();
+        let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
+        let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
+        let urgent = match self.snd.urgent {
+            Some(end) if end.gt(seq) && !is_syn && !flags.contains(Flags::RST) => {
+                flags |= Flags::URG;
+                (end - seq).min(0xffff) as u16
+            }
+            _ => 0,
+        };
+        let acks = flags.contains(Flags::ACK);
+        if acks && !flags.contains(Flags::RST) {
+            self.note_ack_sent(ack);
+        }
+        Segment {
+            src_port: self.local.port,
+            dst_port: self.remote.port,
+            seq,
+            ack: if acks { ack } else { Seq::default() },
+            flags,
+            window,
+            urgent,
+            options,
+            payload,
+        }
+    }
+
+    /// RFC 7323 section 2.2: the window in a SYN is not scaled.
+    fn syn_window(&mut self) -> u16 {
+        let window = self.open_window();
+        self.steering.window_clamp.map_or(window, |clamp| clamp.min(window)) as u16
+    }
+
+    /// The window that a SYN can tell is open to the peer.
+    pub(super) fn open_window(&mut self) -> u32 {
+        let (window, _) = self.select_window(self.rcv.nxt);
+        let window = window.min(0xffff);
+        self.rcv.wup = self.rcv.nxt;
+        self.rcv.wnd = window;
+        window
+    }
+
+    fn announce_window(&mut self, ack: Seq) -> u16 {
+        let (window, field) = self.select_window(ack);
+        self.rcv.wup = ack;
+        self.rcv.wnd = window;
+        field
+    }
+
+    /// Bytes of data that fit into a segment besides the SACK blocks it has to carry and the room that the owner reserves.
+    pub(super) fn data_room(&self) -> u32 {
+        let room = self.snd.mss.saturating_sub(self.steering.option_room).max(1);
+        if !self.sack || (!self.received.has_gap() && self.rcv.dsack.is_none()) {
+            return room;
+        }
+        let options = TcpOptions { sack: self.sack_blocks(), ..TcpOptions::default() };
+        room.saturating_sub(options.wire_len() as u32).max(1)
+    }
+
+    fn options(&mut self, now: Instant, payload_len: usize) -> TcpOptions {
+        let timestamps = self.timestamps.as_ref().map(|ts| Timestamps {
+            val: self.timestamp_clock(now),
+            ecr: ts.recent.wrapping_add(self.steering.echo_shift),
+        });
+        let mut options = TcpOptions { timestamps, ..TcpOptions::default() };
+        if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
+            options.sack = self.sack_blocks();
+        }
+        if self.user_timeout_option_fits(payload_len) {
+            options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
+            self.pending.user_timeout_option = false;
+        }
+        options
+    }
+
+    /// Whether a User Timeout option is due and a segment with so much data has room for it: where SACK blocks need all there
+    /// is, it waits.
+    #[inline]
+    pub(super) fn user_timeout_option_fits(&self, payload_len: usize) -> bool {
+        if !self.pending.user_timeout_option {
+            return false;
+        }
+        let options = TcpOptions {
+            timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
+            sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
+            user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
+            ..TcpOptions::default()
+        };
+        let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
+        options.wire_len() <= Segment::MAX_OPTIONS_LEN && payload_len + options.wire_len() <= room
+    }
+
+    /// As many blocks as fit besides the timestamps (RFC 2018 section 3). Under a held ACK point, only what lies above
+    /// RCV.NXT is reported, as ever.
+    fn sack_blocks(&self) -> SackBlocks {
+        let most = if self.timestamps.is_some() { 3 } else { 4 };
+        let Some(duplicate) = self.rcv.dsack else { return self.received.sack_blocks(None, most) };
+        let mut sack: SackBlocks = [duplicate].into_iter().collect();
+        // RFC 2883 section 4.1.3: a duplicate above the ACK is followed by the block around it.
+        let around = self.received.block_with(duplicate);
+        let others = self.received.sack_blocks(None, most);
+        for block in around.into_iter().chain(others.iter().filter(|&block| Some(block) != around)) {
+            if sack.len() < most {
+                sack.push(block);
+            }
+        }
+        sack
+    }
+
+    pub(super) fn bare_reset(&self, seq: Seq) -> Segment {
+        Segment { src_port: self.local.port, dst_port: self.remote.port, seq, flags: Flags::RST, ..Segment::default() }
+    }
+}

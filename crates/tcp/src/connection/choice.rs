@@ -1,0 +1,265 @@
+//! What to send next, and why, or why nothing: one function decides.
+
+use holdover_base::Instant;
+use holdover_wire::Seq;
+
+use super::Connection;
+use crate::config::{LossDetection, ZeroWindow};
+use crate::counters::Reason;
+use crate::recovery::RecoveryState;
+use crate::state::State;
+
+/// What goes out next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Choice {
+    Reset,
+    /// A reset for a segment that is none of ours, at this sequence number.
+    ForeignReset(Seq),
+    /// Our SYN or SYN-ACK.
+    Handshake(Reason),
+    /// The record at this index of the retransmission queue again.
+    Retransmit(usize, Reason),
+    New(NewData),
+    WindowProbe,
+    KeepAlive,
+    Ack(Reason),
+}
+
+impl Choice {
+    pub(super) const fn reason(self) -> Reason {
+        match self {
+            Self::Reset | Self::ForeignReset(_) => Reason::Reset,
+            Self::Handshake(reason) | Self::Retransmit(_, reason) | Self::Ack(reason) => reason,
+            Self::New(new) => new.reason,
+            Self::WindowProbe => Reason::WindowProbe,
+            Self::KeepAlive => Reason::KeepAlive,
+        }
+    }
+}
+
+/// New data: so many bytes, and the FIN with them or alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NewData {
+    pub(super) len: u32,
+    pub(super) fin: bool,
+    pub(super) reason: Reason,
+}
+
+/// Why nothing goes out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Blocked {
+    NothingToSend,
+    CongestionWindow,
+    /// The peer's window is closed to the next byte.
+    PeerWindow,
+    /// The peer's window is open, but too little for a segment worth its header.
+    SillyWindow,
+    /// A small segment waits for the ACK of what is outstanding.
+    Nagle,
+    /// A small segment waits for what the application will write.
+    Held,
+    /// The previous burst has not left at the pacing rate yet.
+    Pacer,
+}
+
+impl Connection {
+    /// The one place that decides what to send next, or why nothing is.
+    pub(super) fn choose(&mut self, now: Instant) -> Result<Choice, Blocked> {
+        if self.pending.reset {
+            return Ok(Choice::Reset);
+        }
+        if let Some(seq) = self.pending.foreign_reset {
+            return Ok(Choice::ForeignReset(seq));
+        }
+        match self.state {
+            State::Closed => return Err(Blocked::NothingToSend),
+            State::SynSent if self.pending.handshake => return Ok(Choice::Handshake(Reason::Syn)),
+            State::SynSent => return Err(Blocked::NothingToSend),
+            State::SynReceived if self.pending.handshake => return Ok(Choice::Handshake(Reason::SynAck)),
+            State::SynReceived if !self.is_early() => {
+                return self.ack.due.map(Choice::Ack).ok_or(Blocked::NothingToSend);
+            }
+            _ => {}
+        }
+        if self.ack.requested > 0 {
+            return Ok(Choice::Ack(Reason::RequestedAck));
+        }
+        let blocked = match self.choose_data(now) {
+            Ok(choice) => return Ok(choice),
+            Err(blocked) => blocked,
+        };
+        if self.pending.window_probe {
+            return Ok(Choice::WindowProbe);
+        }
+        if self.pending.keep_alive {
+            return Ok(Choice::KeepAlive);
+        }
+        match self.ack.due {
+            Some(reason) => Ok(Choice::Ack(reason)),
+            None if self.user_timeout_option_fits(0) => Ok(Choice::Ack(Reason::Ack)),
+            None => Err(blocked),
+        }
+    }
+
+    /// Data, old or new, or why there is none.
+    fn choose_data(&mut self, now: Instant) -> Result<Choice, Blocked> {
+        let closed = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
+        if let Some(reason) = self.pending.head {
+            if !self.queue.is_empty() && !closed {
+                return Ok(Choice::Retransmit(0, reason));
+            }
+            self.pending.head = None;
+        }
+        if self.pending.loss_probe {
+            self.pending.loss_probe = false;
+            if !self.queue.is_empty() {
+                return Ok(self.choose_loss_probe());
+            }
+        }
+        let in_flight = self.in_flight_for_window();
+        let room = in_flight < self.congestion.cwnd();
+        if self.pending.new_data_first {
+            let blocked = match self.choose_new() {
+                Ok(_) if room && !self.pacer_is_open(now) => return Err(Blocked::Pacer),
+                Ok(new) if room => return Ok(Choice::New(new)),
+                Ok(_) => Blocked::CongestionWindow,
+                Err(blocked) => blocked,
+            };
+            // RFC 5682 section 3.1 step 2b: the answer to the new data decides, and nothing is sent again before it.
+            if self.snd.nxt.gt(self.recovery.high_seq) {
+                return Err(blocked);
+            }
+            // Without new data there is nothing to tell a spurious timeout by (Linux `tcp_xmit_recovery`).
+            self.pending.new_data_first = false;
+            if let Some(episode) = self.recovery.episode.if_present() {
+                episode.frto = false;
+            }
+        }
+        if let Some(index) = self.queue.next_lost() {
+            let sent = self.queue.get(index);
+            let inside = sent.seq.lt(self.snd.una + self.snd.wnd) || (index == 0 && !closed);
+            if !inside {
+                return Err(Blocked::PeerWindow);
+            }
+            if !room {
+                return Err(Blocked::CongestionWindow);
+            }
+            if !self.pacer_is_open(now) {
+                return Err(Blocked::Pacer);
+            }
+            let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
+            return Ok(Choice::Retransmit(index, reason));
+        }
+        let mut new = match self.choose_new() {
+            Ok(new) => new,
+            Err(blocked) if room => return self.choose_repair_ahead(now, blocked),
+            Err(blocked) => return Err(blocked),
+        };
+        if !room {
+            // Linux lets a lone FIN go in any case (`tcp_cwnd_test`).
+            let lone_fin = new.fin && new.len == 0;
+            if !lone_fin {
+                return Err(Blocked::CongestionWindow);
+            }
+        } else if self.recovery.state == RecoveryState::Disorder && self.queue.packets_out() >= self.congestion.cwnd() {
+            new.reason = Reason::LimitedTransmit;
+        }
+        if !self.pacer_is_open(now) {
+            return Err(Blocked::Pacer);
+        }
+        Ok(Choice::New(new))
+    }
+
+    /// What RFC 6675 sends again although it is not held lost: NextSeg rules 3 and 4 (section 4).
+    fn choose_repair_ahead(&mut self, now: Instant, blocked: Blocked) -> Result<Choice, Blocked> {
+        let is_on = self.config.recovery.repair_ahead && self.loss_detection() == LossDetection::Sack;
+        if !is_on || self.recovery.state != RecoveryState::Recovery {
+            return Err(blocked);
+        }
+        let hole = self.queue.first_hole();
+        let rescue = || self.queue.last_missing().filter(|_| !self.recovery.episode.rescued);
+        let index = hole.or_else(rescue).ok_or(blocked)?;
+        if self.queue.get(index).seq.ge(self.snd.una + self.snd.wnd) {
+            return Err(blocked);
+        }
+        if !self.pacer_is_open(now) {
+            return Err(Blocked::Pacer);
+        }
+        self.recovery.episode.to_mut().rescued |= hole.is_none();
+        Ok(Choice::Retransmit(index, Reason::LossRecovery))
+    }
+
+    /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first
+    /// duplicate ACKs make no room.
+    fn in_flight_for_window(&self) -> u32 {
+        if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
+            (self.queue.in_flight() + self.queue.sacked()).saturating_sub(self.syns_out())
+        } else if self.counts_pipe_by_acks() {
+            self.recovery.episode.pipe
+        } else {
+            self.queue.in_flight().saturating_sub(self.syns_out())
+        }
+    }
+
+    /// Whether recovery goes by [`crate::config::RecoveryConfig::pipe_by_acks`].
+    pub(super) fn counts_pipe_by_acks(&self) -> bool {
+        self.config.recovery.pipe_by_acks
+            && self.recovery.state == RecoveryState::Recovery
+            && self.loss_detection() == LossDetection::Sack
+    }
+
+    pub(super) fn can_send_new_data(&self) -> bool {
+        !self.unsent.is_empty() && self.window_edge().gt(self.snd.nxt)
+    }
+
+    /// New data by the peer's window, silly window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle (section 3.7.4).
+    fn choose_new(&self) -> Result<NewData, Blocked> {
+        let fin_due = self.snd.closing && self.snd.fin.is_none() && self.state.may_send();
+        let queued = self.unsent.len() as u32;
+        if (queued == 0 && !fin_due) || !self.may_send() {
+            return Err(Blocked::NothingToSend);
+        }
+        let usable = self.window_edge().saturating_since(self.snd.nxt);
+        if usable == 0 {
+            return Err(Blocked::PeerWindow);
+        }
+        let mss = self.data_room();
+        let len = queued.min(usable).min(mss);
+        let fin = fin_due && len == queued && len < usable;
+        let whole = len == mss;
+        let idle = self.is_idle();
+        let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
+        let new = NewData { len, fin, reason };
+        // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
+        let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
+        let is_held = (self.snd.corked || self.snd.more_follows) && !fin;
+        let small_may_go = (!held_up || idle || fin || self.snd.urgent.is_some()) && !is_held;
+        let all_queued = len == queued;
+        let half_window = len >= self.snd.max_wnd / 2;
+        if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
+        {
+            return Ok(new);
+        }
+        Err(match (is_held, all_queued) {
+            (true, _) => Blocked::Held,
+            (false, true) => Blocked::Nagle,
+            (false, false) => Blocked::SillyWindow,
+        })
+    }
+
+    fn has_small_outstanding(&self) -> bool {
+        self.snd.sml.gt(self.snd.una) && !self.snd.sml.gt(self.snd.nxt)
+    }
+
+    /// RFC 8985 section 7.3.
+    fn choose_loss_probe(&self) -> Choice {
+        let queued = self.unsent.len() as u32;
+        let usable = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
+        let len = queued.min(self.data_room());
+        if len > 0 && len <= usable && self.state.may_send() {
+            let fin = self.snd.closing && self.snd.fin.is_none() && len == queued && len < usable;
+            return Choice::New(NewData { len, fin, reason: Reason::LossProbe });
+        }
+        Choice::Retransmit(self.queue.packets_out() as usize - 1, Reason::LossProbe)
+    }
+}

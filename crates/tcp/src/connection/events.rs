@@ -1,0 +1,60 @@
+//! What a connection tells its application or owner.
+
+/// What an application or an owner should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The handshake is complete.
+    Connected,
+    /// Data can be read.
+    Readable,
+    /// There is room to write again.
+    Writable,
+    /// The peer has closed its side: after what can be read there is nothing more.
+    PeerClosed,
+    /// The peer has announced urgent data (RFC 9293 section 3.8.5).
+    Urgent,
+    /// So many retransmissions of one segment have failed that the path may be broken (R1, RFC 9293 section 3.8.3).
+    DeliveryTrouble,
+    /// An ICMP error that may pass was received (RFC 9293 section 3.9.2.2).
+    SoftError,
+    /// The peer's user timeout option has changed the user timeout (RFC 5482).
+    UserTimeoutChanged,
+    /// All data and our FIN are acknowledged.
+    AllAcknowledged,
+    /// The connection is over: in good order, or with the error of [`Connection::error`].
+    Closed,
+}
+
+impl Event {
+    const ALL: [Self; 10] = [
+        Self::Connected,
+        Self::UserTimeoutChanged,
+        Self::Urgent,
+        Self::Readable,
+        Self::Writable,
+        Self::PeerClosed,
+        Self::SoftError,
+        Self::DeliveryTrouble,
+        Self::AllAcknowledged,
+        Self::Closed,
+    ];
+}
+
+/// Events not yet polled: each at most once, whatever happened how often.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EventSet(u16);
+
+impl EventSet {
+    pub(super) fn insert(&mut self, event: Event) {
+        self.0 |= 1 << event as u16;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        if self.0 == 0 {
+            return None;
+        }
+        let event = Event::ALL.into_iter().find(|&event| self.0 & (1 << event as u16) != 0)?;
+        self.0 &= !(1 << event as u16);
+        Some(event)
+    }
+}

@@ -1,0 +1,135 @@
+//! ICMP errors: what each does to a connection, from a smaller segment size to giving up.
+
+use core::cmp::Ordering;
+
+use holdover_base::Instant;
+use holdover_wire::{Seq, Unreachable};
+
+use super::{Connection, Event};
+use crate::config::RetryLimit;
+use crate::counters::Reason;
+use crate::recovery::RecoveryState;
+use crate::state::{ConnectionError, State};
+
+/// What an ICMP error did to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpEffect {
+    /// It quotes nothing that is outstanding, or says nothing that matters here.
+    Ignored,
+    /// It was noted as a condition that may pass (RFC 9293 section 3.9.2.2).
+    SoftError,
+    /// One doubling of the retransmission timeout was taken back (RFC 6069).
+    BackoffReverted,
+    /// Segments are sent smaller from now on (RFC 1191, RFC 8201).
+    SmallerSegments,
+    /// The attempt to connect was given up.
+    Aborted,
+}
+
+impl Connection {
+    /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
+    const LEAST_MSS: u32 = 500;
+
+    /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
+    pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
+        // RFC 5927 section 4.1: only what is outstanding can have caused it.
+        if self.state == State::Closed || quoted.lt(self.snd.una) || quoted.ge(self.snd.nxt) {
+            return IcmpEffect::Ignored;
+        }
+        match kind {
+            // For mechanisms; TCP by itself knows no such message.
+            Unreachable::BadState => IcmpEffect::Ignored,
+            Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
+            Unreachable::Network | Unreachable::Host
+                if self.config.limits.unreachable_ends_connecting && self.is_connecting() =>
+            {
+                self.end(Some(ConnectionError::Unreachable));
+                IcmpEffect::Aborted
+            }
+            Unreachable::Network | Unreachable::Host | Unreachable::TimeExceeded { .. } => {
+                if kind != (Unreachable::TimeExceeded { code: 0 }) && self.revert_backoff(now, quoted) {
+                    return IcmpEffect::BackoffReverted;
+                }
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+            // RFC 1122 section 4.2.3.9: hard errors, but RFC 5461 shows why only a connection attempt should believe them.
+            Unreachable::Protocol | Unreachable::Port | Unreachable::AdministrativelyProhibited => {
+                if self.is_connecting() {
+                    self.end(Some(ConnectionError::Unreachable));
+                    return IcmpEffect::Aborted;
+                }
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+            Unreachable::Other { .. } | Unreachable::ParameterProblem { .. } => {
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+        }
+    }
+
+    /// Whether the application waits for the connection.
+    fn is_connecting(&self) -> bool {
+        matches!(self.state, State::SynSent | State::SynReceived) && !self.was_early()
+    }
+
+    /// RFC 6069 section 3: an unreachable that quotes SND.UNA while the timer is backed off shows that it was the path, not
+    /// congestion, that lost the retransmission.
+    fn revert_backoff(&mut self, now: Instant, quoted: Seq) -> bool {
+        let retried = self.recovery.retransmits > 0 && self.rtt.backoff() > 0;
+        let Some(front) = self.queue.front() else { return false };
+        if quoted != self.snd.una || !retried || !self.state.is_synchronized() {
+            return false;
+        }
+        let since_sent = now.saturating_since(front.sent_at);
+        let rto = self.rtt.revert_one_backoff(&self.config.rto);
+        // Where retransmissions are counted until R2, that one was no attempt at a path that was there.
+        if let RetryLimit::Retries(_) = self.config.limits.r2 {
+            self.recovery.retransmits = self.recovery.retransmits.saturating_sub(1).max(1);
+        }
+        match rto.cmp(&since_sent) {
+            // Step 5: what remains of the reverted timeout; if nothing does, it has run out.
+            Ordering::Greater => self.arm_retransmit(now, rto - since_sent),
+            _ => self.on_retransmit_timeout(now),
+        }
+        true
+    }
+
+    /// Path MTU discovery: what is larger than the path takes is cut up and sent again.
+    fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
+        let ip_header = if self.remote.ip.is_ipv6() { 40 } else { 20 };
+        let options = if self.timestamps.is_some() { 12 } else { 0 };
+        // An old router that does not say is taken for the least MTU (RFC 1191 section 5 suggests a table; RFC 4821's
+        // base of 1024 bytes serves as well).
+        let mtu = if mtu == 0 { 1024 } else { mtu };
+        let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
+        if self.shrink_syn(mss + options) {
+            return IcmpEffect::SmallerSegments;
+        }
+        if mss >= self.snd.mss {
+            return IcmpEffect::Ignored;
+        }
+        self.snd.mss = mss;
+        self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
+        if self.queue.lost() > 0 {
+            self.repair_without_congestion();
+            self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
+        }
+        IcmpEffect::SmallerSegments
+    }
+
+    /// What is lost was too big, not one too many: it is sent again without a reduction, and the duplicates that it causes are
+    /// no reason for one either (Linux `tcp_simple_retransmit`).
+    pub(super) fn repair_without_congestion(&mut self) {
+        if self.recovery.state == RecoveryState::Loss {
+            return;
+        }
+        self.recovery.state = RecoveryState::Loss;
+        self.recovery.high_seq = self.snd.nxt;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.frto = false;
+            episode.forget_undo();
+        }
+    }
+}
