@@ -18,6 +18,11 @@
 // Bytes of data in a segment over Ethernet.
 #define USUAL_SEGMENT 1460
 
+// How old the oldest of BBR's round trips may be (Linux: bbr_min_rtt_win_sec), and the same in ticks of the host's timestamp clock (Linux: 1
+// kHz). With a faster clock (tcp_usec_ts) an ACK may be cut in two that need not be.
+#define LONG_SILENCE (10000 * MS)
+#define LONG_SILENCE_TICKS 10000
+
 // The peer's clock may be slow by one part in so many.
 #define DRIFT_PART 5000
 
@@ -53,6 +58,26 @@ INLINE u64 since_up(const struct link *link, u64 now)
 INLINE int refreshes(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
 	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
+}
+
+// Whether an ACK that comes in is the first of something new after LONG_SILENCE, for data from before. The host's TCP has retransmitted in
+// vain since then. An ACK of segments that it sent once proves to it that nothing was lost (RFC 5682 section 2.1, step 3b), and an old
+// echo does, too (RFC 3522): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose minimum of
+// round trips has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to 10 s later
+// (docs/notes/linux-6.18.md). An ACK of one byte of the segment that it has retransmitted proves nothing.
+INLINE int ends_long_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
+			     const struct packet *packet, int kind, u64 was_advanced_at, int direction)
+{
+	u64 now = packet->now;
+
+	if (direction != INCOMING || kind != ADVANCING || !rules->hold_segments || link->is_down || link->expires_at <= now)
+		return 0;
+	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps || packet->sack_len)
+		return 0;
+	if (packet->flags & (SYN | FIN | RST))
+		return 0;
+	return refreshes(rules, half, link, now) ? !before(half->refresh_stale, packet->ecr)
+						 : !before(half->newest_stamp, packet->ecr + LONG_SILENCE_TICKS);
 }
 
 // What becomes of the ACKs of a flow now, as an `enum holding`.
@@ -253,6 +278,13 @@ INLINE void refresh_echo(const struct half *half, const struct packet *packet, s
 	verdict->ecr = half->refresh_value + (u32)ticks;
 }
 
+// Echoes the sender's newest timestamp, that of its last retransmission.
+INLINE void echo_newest(const struct half *half, struct verdict *verdict)
+{
+	verdict->refresh = 1;
+	verdict->ecr = half->newest_stamp;
+}
+
 // An ACK passes. `half` is the one that it acknowledges data of.
 INLINE void take_ack(struct flow *flow, struct half *half, const struct link *link, const volatile struct rules *rules,
 		     const struct packet *packet, struct verdict *verdict, int direction)
@@ -269,6 +301,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	int is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
 	FORGET(is_dropped, packet->seq);
 	u32 was_acked = half->acked;
+	u64 was_advanced_at = half->advanced_at;
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
 	int kind = is_past ? OTHER : note_ack(half, packet);
 
@@ -312,6 +345,13 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
+	int is_cut_in_two = holding != HOLD_ALL && ends_long_silence(rules, half, link, packet, kind, was_advanced_at, direction);
+
+	FORGET(is_cut_in_two, packet->seq);
+	if (is_cut_in_two) {
+		has_limit = 1;
+		limit = half->shown + 1;
+	}
 	FORGET(has_limit, packet->seq);
 	FORGET(limit, packet->seq);
 	FORGET(holding, packet->seq);
@@ -319,6 +359,11 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	FORGET(begins_stall, packet->seq);
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
+	else if (is_cut_in_two)
+		echo_newest(half, verdict);
+	// The rest follows soon, with an echo that proves as little.
+	if (is_cut_in_two)
+		half->last_ecr = verdict->ecr;
 	int was_recording = half->flags & HALF_RECORDING;
 
 	// A duplicate that is dropped shows nothing.
@@ -334,7 +379,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		shrink_window(half, packet, verdict);
 		verdict->shrink = verdict->window_changed;
 	}
-	if (holding != HOLD_LAST || !is_held(half)) {
+	if ((holding != HOLD_LAST && !is_cut_in_two) || !is_held(half)) {
 		half->flush_at = 0;
 	} else if (kind == ADVANCING) {
 		// A flush that is overdue has been missed.

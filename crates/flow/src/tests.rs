@@ -115,6 +115,48 @@ fn exactly_so_many_bytes_are_held_back() {
     assert_eq!(path.ack(1500, 400), Some((1500, 400)));
 }
 
+/// A host has retransmitted its oldest segment for `silence`, with TSvals in ms; then an ACK of everything comes, which echoes what `echo`
+/// makes of the oldest and the newest TSval. Returns its ACK number and echo, and the notice.
+fn after_silence(silence: Duration, echo: fn(u32, u32) -> u32) -> (u32, u32, Option<Notice>) {
+    let mut path = Path::new(LinkState::default(), 8);
+    let stamped = |mut packet: Packet, val: u32, ecr: u32| {
+        if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
+            segment.options.timestamps = Some(Timestamps { val, ecr });
+        }
+        packet
+    };
+    for number in 0..5 {
+        path.pass(stamped(packet(true, Flags::ACK, (1000 + number * 100, 1), 500, 100), 50_000, 1));
+    }
+    path.pass(stamped(packet(false, Flags::ACK, (1, 1100), 400, 0), 1, 50_000));
+    path.now += silence;
+    let newest = 50_000 + u32::try_from(silence.as_millis()).unwrap();
+    path.pass(stamped(packet(true, Flags::ACK, (1100, 1), 500, 100), newest, 1));
+    let mut ack = stamped(packet(false, Flags::ACK, (1, 1500), 400, 0), 2, echo(50_000, newest));
+    path.now += Duration::from_millis(1);
+    let link = Link::new(&path.link);
+    let environment = Environment { now: path.now, link: &link, rules: &path.rules };
+    let form = Form::of(ack.tcp().unwrap());
+    let key = Key::new(connection());
+    let (_, notice) = path.flow.pass_between(&key, environment, Direction::Incoming, &mut ack, form);
+    let segment = ack.tcp().unwrap();
+    // What is flushed later is an ACK of all, with an echo that proves as little.
+    let flushed = path.flow.half(Direction::Incoming).ack_up_to(Seq::new(1500), connection()).unwrap();
+    let flushed = flushed.tcp().unwrap();
+    assert_eq!(flushed.ack, Seq::new(1500));
+    assert_eq!(flushed.options.timestamps.unwrap().ecr, segment.options.timestamps.unwrap().ecr);
+    (segment.ack.value(), segment.options.timestamps.unwrap().ecr, notice)
+}
+
+#[test]
+fn the_first_ack_after_a_long_silence_is_cut_in_two() {
+    let long = Duration::from_secs(12);
+    assert_eq!(after_silence(long, |oldest, _| oldest), (1101, 62_000, Some(Notice::Held)));
+    // The echo of a retransmission proves that nothing else was sent again, and a short silence leaves BBR's minimum of round trips.
+    assert_ne!(after_silence(long, |_, newest| newest).0, 1101);
+    assert_ne!(after_silence(Duration::from_secs(9), |oldest, _| oldest).0, 1101);
+}
+
 #[test]
 fn an_ack_that_would_show_nothing_new_is_withheld() {
     let mut path = Path::new(holding(Holds::Bytes(150)), 0);
