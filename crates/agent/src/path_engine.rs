@@ -154,7 +154,7 @@ pub struct PathConnection {
     /// Bytes whose ACK is held now, of either direction.
     pub held_bytes: u64,
     /// Whether it is let alone.
-    pub is_left_alone: bool,
+    pub is_exempt: bool,
 }
 
 /// What has become of packets, since the engine was put in the path.

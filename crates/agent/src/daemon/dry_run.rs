@@ -136,7 +136,7 @@ impl PathEngine for DryEngine {
                 // The kernel knows the one of what it has sent, which for who only receives is that of long ago.
                 round_trip: None,
                 held_bytes: 0,
-                is_left_alone: self.left_alone.contains(&socket.connection),
+                is_exempt: self.left_alone.contains(&socket.connection),
             }
         });
         known.collect()

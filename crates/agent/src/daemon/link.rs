@@ -453,7 +453,7 @@ impl<E: PathEngine> Link<E> {
     /// The connections in the path, and whether they are left alone there.
     pub(super) fn in_path(&mut self, now: Instant) -> Vec<(Connection, bool)> {
         let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
-        known.into_iter().map(|known| (known.connection, known.is_left_alone)).collect()
+        known.into_iter().map(|known| (known.connection, known.is_exempt)).collect()
     }
 
     pub(super) fn connections(&mut self, now: Instant) -> Vec<ConnectionStatus> {
@@ -477,7 +477,7 @@ impl<E: PathEngine> Link<E> {
             rto_ms: None,
             backoff: None,
             user_timeout: None,
-            left_alone: known.is_left_alone,
+            left_alone: known.is_exempt,
             actions: done.actions,
             last_action: done.last,
             saved_s: done.saved_s,

@@ -26,7 +26,7 @@ pub struct ConnectionStatus {
     /// See `lowered`.
     pub withheld: u32,
     /// Whether a policy leaves it alone.
-    pub is_left_alone: bool,
+    pub is_exempt: bool,
 }
 
 impl ConnectionStatus {
@@ -42,7 +42,7 @@ impl ConnectionStatus {
             held: flow.half(Direction::Outgoing).held_bytes(),
             lowered: flow.lowered(),
             withheld: flow.withheld(),
-            is_left_alone: flow.is_left_alone(),
+            is_exempt: flow.is_exempt(),
         }
     }
 }

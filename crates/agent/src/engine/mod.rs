@@ -299,8 +299,8 @@ impl Engine {
     }
 
     /// Leaves a connection alone from now on, or not any more. It must have been seen.
-    pub fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
-        self.path.leave_alone(connection, is_left_alone);
+    pub fn leave_alone(&mut self, connection: Connection, is_exempt: bool) {
+        self.path.leave_alone(connection, is_exempt);
     }
 
     /// What is done for the connections of this one's IP version.

@@ -313,8 +313,8 @@ impl KernelPath {
     }
 
     /// Leaves a connection alone, or not any more.
-    pub(super) fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
-        self.run_order(OrderRecord::leave_alone(connection, is_left_alone));
+    pub(super) fn leave_alone(&mut self, connection: Connection, is_exempt: bool) {
+        self.run_order(OrderRecord::leave_alone(connection, is_exempt));
     }
 
     /// Packets of connections for which there was no room.
@@ -460,7 +460,7 @@ impl FlowTable for FamilyPath<'_> {
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
         self.path.for_each(|connection, flow| {
-            if Family::of_connection(connection) == self.family && !flow.is_over() && !flow.is_left_alone() {
+            if Family::of_connection(connection) == self.family && !flow.is_over() && !flow.is_exempt() {
                 look(connection, flow);
             }
         });

@@ -114,7 +114,7 @@ impl PathEngine for Engine {
                 idle: Some(now.saturating_since(status.seen_at)),
                 round_trip: status.round_trip,
                 held_bytes: status.held.into(),
-                is_left_alone: status.is_left_alone,
+                is_exempt: status.is_exempt,
             })
             .collect()
     }

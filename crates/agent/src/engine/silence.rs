@@ -11,7 +11,7 @@ impl Engine {
     pub fn survey(&mut self) -> Survey {
         let mut survey = Survey::default();
         self.path.for_each(|connection, flow| {
-            let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_left_alone();
+            let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_exempt();
             if is_of_no_use {
                 return;
             }

@@ -75,7 +75,7 @@ impl Stack {
     pub(super) fn wake_outstanding(&mut self, now: Instant, sockets: &[TcpSocket], path: &mut KernelPath) {
         let own = sockets.iter().filter(|socket| Family::of_connection(socket.connection) == self.family);
         let backed_off = own_timers::backed_off(now, own).filter(|(connection, _)| {
-            path.flow(*connection).is_some_and(|flow| !flow.is_over() && !flow.is_left_alone())
+            path.flow(*connection).is_some_and(|flow| !flow.is_over() && !flow.is_exempt())
         });
         let backed_off: BTreeMap<Connection, Instant> = backed_off.collect();
         self.control.wake_outstanding(now, backed_off.keys().copied(), &mut path.of(self.family));

@@ -40,7 +40,7 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
     engine.leave_alone(alone, true);
     assert_eq!(told_of(&mut engine), [false, true]);
     let known = engine.connections(clock::now());
-    let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_left_alone;
+    let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_exempt;
     assert_eq!([alone, other].map(is_alone), [true, false]);
     engine.leave_alone(alone, false);
     assert_eq!(told_of(&mut engine), [true, true]);

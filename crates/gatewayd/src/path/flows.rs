@@ -217,7 +217,7 @@ impl FlowTable for MobileFlows<'_> {
             found
         });
         for &connection in of_mobiles.get(&self.mobile).into_iter().flatten() {
-            if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_left_alone()) {
+            if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_exempt()) {
                 look(connection, &flow);
             }
         }

@@ -135,7 +135,7 @@ impl PathEngine for Fake {
             idle: None,
             round_trip: Some(Duration::from_millis(50)),
             held_bytes: 0,
-            is_left_alone: false,
+            is_exempt: false,
         }]
     }
 

@@ -40,7 +40,7 @@ impl Native {
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
-        if !flow.is_left_alone() {
+        if !flow.is_exempt() {
             flow.note_frame(direction, frame(connection));
         }
         let link = Link::new(link);
