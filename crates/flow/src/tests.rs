@@ -182,7 +182,11 @@ fn probes_of_a_shut_window_are_reported_and_withheld_while_the_mobile_host_is_ab
     assert_eq!(path.data(1200, 100), (Some((1, 500)), probe), "a retransmission into a shut window is a probe");
     path.link.down_at = None;
     let (passed, notice) = path.pass(packet(false, Flags::ACK, (1, 1200), 350, 0));
-    assert_eq!((passed, notice), (Some((1200, 350)), Some(Notice::Heard(Seq::new(1200)))), "an ACK of the host ends the limit");
+    assert_eq!(
+        (passed, notice),
+        (Some((1200, 350)), Some(Notice::Heard(Seq::new(1200)))),
+        "an ACK of the host ends the limit"
+    );
     assert_eq!(path.flow.half(Direction::Incoming).window_limit(), None);
     assert_eq!(path.data(1199, 0).1, None);
 }

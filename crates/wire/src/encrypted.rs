@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_esp_without_the_plaintext() {
+    fn it_is_emitted_as_esp_without_the_plaintext() {
         let encrypted = Payload::Encrypted(Encrypted::new(plaintext(), CIPHERTEXT, EncryptionKey::new(1)));
         for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let packet = Packet::new(src.parse().unwrap(), dst.parse().unwrap(), encrypted.clone());

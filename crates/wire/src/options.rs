@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_duplicates_the_last_counts() {
+    fn the_last_duplicate_counts() {
         assert_eq!(parse(&[2, 4, 0, 1, 2, 4, 0, 2]).mss, Some(2));
         assert_eq!(parse(&[253, 4, 0, 1, 253, 4, 0, 1]).experimental.unwrap().len(), 2);
     }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_after_the_end_of_the_list() {
+    fn options_after_the_end_of_the_list_are_ignored() {
         assert_eq!(parse(&[1, 0, 2, 4, 5, 0xb4, 0, 0]), TcpOptions::default());
     }
 

@@ -325,7 +325,7 @@ fn options_that_are_taken_away_become_padding_and_new_ones_follow() {
 }
 
 #[test]
-fn another_packet_is_written_from_its_value() {
+fn a_packet_with_other_addresses_is_emitted_from_its_value() {
     let came = Packet::parse_to_forward(multipath_syn(), Checksums::Verify).unwrap();
     let mut reply = Packet { src: came.dst, dst: came.src, ..came.clone() };
     let own = Packet { received: None, ..reply.clone() };
