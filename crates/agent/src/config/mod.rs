@@ -345,21 +345,21 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_and_what_would_do() {
+    fn an_error_has_its_place_and_the_expected_value() {
         for (text, place, says) in [
             ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
             ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
-            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: 5 is not what is expected here: a "),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: expected a time"),
             (
                 "[wake]\nhold_back = \"four\"",
                 "agent.toml:2:13",
-                "hold_back: the text \"four\" is not what is expected here: a whole number",
+                "hold_back: expected a whole number, found \"four\"",
             ),
-            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: 1 is not what is expected here: true or false"),
+            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: expected true or false, found 1"),
             (
                 "[links]\ninclude = \"wlan0\"",
                 "agent.toml:2:11",
-                "include: the text \"wlan0\" is not what is expected here: a list in brackets",
+                "include: expected a list in brackets",
             ),
             ("[metrics]\nlisten = \"localhost\"", "agent.toml:2:10", "an address and a port"),
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time from 0s to 10s, with its unit"),
@@ -367,12 +367,12 @@ mod tests {
             (
                 "[wake]\nwarning_lead = \"0s\"",
                 "agent.toml:2:16",
-                "warning_lead: the text \"0s\" is not what is expected",
+                "warning_lead: expected a time",
             ),
             (
                 "[signals.gateway]\nafter = \"0s\"",
                 "agent.toml:2:9",
-                "after: the text \"0s\" is not what is expected here: a time from 250ms to 3600s",
+                "after: expected a time from 250ms to 3600s",
             ),
             ("[signals.gateway]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
             ("[signals.gateway]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::resolution_socket::{Heard, ResolutionSocket};
+use holdover_host::resolution_socket::{ArpFilter, ResolutionSocket};
 
 /// Asks on any interface of a network namespace, and hears the replies.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl NeighbourProbe {
         let interface = match self.interfaces.entry(index) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry
-                .insert(Interface { socket: ResolutionSocket::open(index, Heard::Replies)?, known: BTreeMap::new() }),
+                .insert(Interface { socket: ResolutionSocket::open(index, ArpFilter::Replies)?, known: BTreeMap::new() }),
         };
         if !interface.known.contains_key(&next_hop)
             && let Some(mac) = self.neighbours.mac(index, next_hop)?

@@ -24,7 +24,7 @@ use holdover_mobility::Connection;
 use self::search::{Asked, Search};
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::resolution_socket::{Heard, ResolutionSocket};
+use holdover_host::resolution_socket::{ArpFilter, ResolutionSocket};
 
 /// The next hops of the connections of one interface.
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl NextHops {
             }
         }
         let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
-        let socket = ResolutionSocket::open(index, Heard::All)?;
+        let socket = ResolutionSocket::open(index, ArpFilter::All)?;
         self.own = Some(socket.mac()?);
         self.active = Some(Active { socket, neighbours, index, search, former });
         Ok(true)
