@@ -78,8 +78,8 @@ impl Receiver {
 
     /// A window update, if one is due: the peer may wait for it.
     pub fn poll_update(&mut self) -> Option<Message> {
-        let was_shut =
-            self.advertised == self.expected || self.limit().saturating_since(self.advertised) >= self.window.div_ceil(2);
+        let was_shut = self.advertised == self.expected
+            || self.limit().saturating_since(self.advertised) >= self.window.div_ceil(2);
         (self.limit().gt(self.advertised) && was_shut).then(|| self.ack())
     }
 

@@ -19,7 +19,7 @@ use crate::pacing::burst_segments;
 use crate::recovery::RecoveryState;
 use aggregation::Aggregation;
 use filter::MaxFilter;
-use policer::{Policer, PolicerAck, PolicerNews};
+use policer::{Policer, PolicerAck, PolicerEvent};
 
 const BW_SHIFT: u32 = 24;
 pub(super) const UNIT: u64 = 256;
@@ -301,11 +301,11 @@ impl Bbr {
         }
     }
 
-    fn heed(&mut self, news: PolicerNews, now: Instant) {
+    fn heed(&mut self, news: PolicerEvent, now: Instant) {
         match news {
-            PolicerNews::None => {}
-            PolicerNews::Found => self.pacing_gain = UNIT,
-            PolicerNews::Over => self.enter_probe_bandwidth(now),
+            PolicerEvent::None => {}
+            PolicerEvent::Found => self.pacing_gain = UNIT,
+            PolicerEvent::Over => self.enter_probe_bandwidth(now),
         }
     }
 
