@@ -1,5 +1,5 @@
-//! The forwarding table of a bridge: the mobile-facing interface is a bridge, and mobile hosts are behind its ports. When a port goes down,
-//! the kernel deletes its entries, and so tells of all mobile hosts behind it at once.
+//! The forwarding table of a bridge that is the mobile-facing interface: mobile hosts are behind its ports. When a port
+//! goes down, the kernel deletes its entries, which reports all mobile hosts behind it at once.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -20,7 +20,7 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// Listens in the network namespace of the calling thread. An interface that is no bridge has no entries.
+    /// Subscribes in the network namespace of the calling thread. An interface that is no bridge has no entries.
     pub(super) fn open(index: u32) -> io::Result<Self> {
         Ok(Self { monitor: Monitor::open(&[Group::Neighbour])?, index })
     }
@@ -29,7 +29,7 @@ impl Bridge {
         self.monitor.as_fd()
     }
 
-    /// What was told since the last time. Notifications that were lost are left to the other sources.
+    /// The reports since the last call. Lost notifications are left to the other sources.
     pub(super) fn handle_ready(&mut self, told: &mut Vec<Told>) {
         loop {
             match self.monitor.receive() {
@@ -47,7 +47,7 @@ impl Bridge {
     }
 }
 
-/// What a message says about a host behind the bridge of this index.
+/// The report of a message about a host behind the bridge of this index.
 fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<Told> {
     let (entry, presence) = match message {
         RouteNetlinkMessage::NewNeighbour(entry) => (entry, Presence::Present),
@@ -58,7 +58,7 @@ fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<Told> {
     Some(Told::Frame { mac, source: Source::Bridge, presence })
 }
 
-/// The Ethernet address that the bridge has learned; `None` for entries that it has not learned, and of others.
+/// The Ethernet address of an entry that the bridge has learned; `None` for other entries.
 fn learned(entry: &NeighbourMessage, bridge: u32) -> Option<[u8; 6]> {
     let is_learned = entry.header.family == AddressFamily::Bridge
         && !matches!(entry.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
