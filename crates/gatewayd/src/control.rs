@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_match_the_guide() {
+    fn lines_are_what_the_guide_says() {
         let line = br#"{"request":"mobile","address":"10.0.1.7","presence":"away"}"#;
         let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: MobileState::Away };
         assert_eq!(Request::parse(line), Ok(expected));
