@@ -26,7 +26,7 @@ use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
 use crate::path::is_bpf_fs;
-use crate::presence::{HookAnswer, SecretError, Sources, Told};
+use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
 
 /// What the daemon is started with.
@@ -231,8 +231,8 @@ impl Daemon {
     /// Sources of reports are readable.
     fn hear_sources(&mut self, now: Instant) {
         let engine = &self.engine;
-        let told = self.sources.handle_ready(now, &|address| engine.serves(address));
-        self.tell_engine(now, told);
+        let reports = self.sources.handle_ready(now, &|address| engine.serves(address));
+        self.pass_reports(now, reports);
         for (caller, mobile, presence) in self.sources.requests(now) {
             let answer = match self.command(now, mobile, presence) {
                 Ok(()) => HookAnswer::Noted,
@@ -243,10 +243,10 @@ impl Daemon {
     }
 
     /// Without room for another mobile host a report is logged and ignored.
-    fn tell_engine(&mut self, now: Instant, told: Vec<Told>) {
+    fn pass_reports(&mut self, now: Instant, reports: Vec<SourceReport>) {
         let mut by_mac = ByMac::default();
-        for one in told {
-            let noted = self.engine.handle_told(now, one, &mut by_mac);
+        for one in reports {
+            let noted = self.engine.handle_source_report(now, one, &mut by_mac);
             if let Err(error) = &noted {
                 tracing::debug!(error = with_causes(error), ?one, "ignored a report");
             }
@@ -300,7 +300,7 @@ impl PollLoop for Daemon {
             }
         }
         let due = self.sources.handle_timeout(now);
-        self.tell_engine(now, due);
+        self.pass_reports(now, due);
         self.engine.advance(now)?;
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {

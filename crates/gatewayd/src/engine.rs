@@ -29,7 +29,7 @@ use crate::handoff::Handoff;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
-use crate::presence::{SecretError, Told};
+use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
@@ -339,23 +339,28 @@ impl Engine {
 
     /// Handles information of an outside source. Ignores addresses that are no mobile hosts'. Returns whether it was
     /// used.
-    pub(crate) fn handle_told(&mut self, now: Instant, told: Told, by_mac: &mut ByMac) -> Result<bool, PathError> {
-        match told {
-            Told::Mobile { mobile, source, presence } if self.serves(mobile) => {
+    pub(crate) fn handle_source_report(
+        &mut self,
+        now: Instant,
+        report: SourceReport,
+        by_mac: &mut ByMac,
+    ) -> Result<bool, PathError> {
+        match report {
+            SourceReport::Mobile { mobile, source, presence } if self.serves(mobile) => {
                 self.report(now, mobile, source, presence)
             }
-            Told::Frame { mac, source, presence } => {
+            SourceReport::Frame { mac, source, presence } => {
                 for &mobile in by_mac.of(mac, || self.path.all()) {
                     self.diverter.handle_report(now, mobile, source, presence);
                 }
                 Ok(true)
             }
-            Told::OtherHost { mobile } if self.serves(mobile) => {
+            SourceReport::OtherHost { mobile } if self.serves(mobile) => {
                 tracing::info!(%mobile, "the address belongs to another host: dropped its buffered packets");
                 self.diverter.discard(now, mobile);
                 Ok(true)
             }
-            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(false),
+            SourceReport::Mobile { .. } | SourceReport::OtherHost { .. } => Ok(false),
         }
     }
 

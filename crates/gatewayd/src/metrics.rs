@@ -1,4 +1,4 @@
-//! What Prometheus is told, in OpenMetrics' text format.
+//! Metrics for Prometheus, in OpenMetrics' text format.
 
 use std::sync::atomic::AtomicU64;
 

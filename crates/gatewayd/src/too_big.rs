@@ -38,11 +38,11 @@ impl TooBig {
         let Some(socket) = &self.sockets[family] else { return };
         // As much as a router quotes; the kernel fills in the header and, with IPv6, the checksum.
         let quoted = Bytes::copy_from_slice(packet);
-        let told = IcmpError::quoting(Unreachable::PacketTooBig { mtu }, &quoted)
+        let message = IcmpError::quoting(Unreachable::PacketTooBig { mtu }, &quoted)
             .ok()
             .and_then(|icmp| Packet::new(destination, source, icmp).emit().ok());
-        let Some(error) = told.as_deref().and_then(|bytes| bytes.get(HEADERS[family]..)) else { return };
-        if let Err(error) = socket.send_to(error, &SocketAddr::new(source, 0).into()) {
+        let Some(message) = message.as_deref().and_then(|bytes| bytes.get(HEADERS[family]..)) else { return };
+        if let Err(error) = socket.send_to(message, &SocketAddr::new(source, 0).into()) {
             tracing::debug!(%error, %source, "cannot send an ICMP error");
         }
     }

@@ -104,10 +104,10 @@ impl Waker {
     pub(crate) fn handle_notices(&mut self, now: Instant, path: &mut KernelPath) {
         while let Some(notice) = path.next_flow_notice() {
             match notice.report() {
-                Some(Report::Notice(connection, direction, told)) => {
+                Some(Report::Notice(connection, direction, event)) => {
                     let at = notice.at().min(now);
                     self.with(connection.remote.ip(), path, |control, flows| {
-                        control.handle_notice(at, connection, direction, told, flows);
+                        control.handle_notice(at, connection, direction, event, flows);
                     });
                 }
                 Some(Report::Arrived(connection)) => {

@@ -38,7 +38,7 @@ pub(super) struct Link<E> {
     record: LinkRecord,
     /// The last failure of the engine, and its time.
     trouble: Option<(Instant, String)>,
-    done: BTreeMap<Connection, Done>,
+    done: BTreeMap<Connection, ActionRecord>,
 }
 
 /// The engine of an interface.
@@ -60,7 +60,7 @@ pub(super) struct Question {
 
 /// The actions on a connection.
 #[derive(Clone, Default, Debug)]
-struct Done {
+struct ActionRecord {
     actions: u64,
     /// The last action, or its outcome.
     last: Option<String>,
@@ -343,7 +343,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// The record of a connection.
-    fn done(&mut self, now: Instant, connection: Connection) -> &mut Done {
+    fn done(&mut self, now: Instant, connection: Connection) -> &mut ActionRecord {
         if self.done.len() >= MOST_REMEMBERED && !self.done.contains_key(&connection) {
             self.forget_what_is_over(now);
         }

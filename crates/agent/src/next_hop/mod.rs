@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
-use self::search::{Asked, Search};
+use self::search::{Search, Target};
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
 use holdover_host::resolution_socket::{ArpFilter, ResolutionSocket};
@@ -85,7 +85,7 @@ impl NextHops {
                 others_known = true;
             } else {
                 former.insert(route.hop, mac);
-                unresolved.push(Asked { local: route.local, hop: route.hop });
+                unresolved.push(Target { local: route.local, hop: route.hop });
             }
         }
         let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
@@ -150,7 +150,7 @@ impl Active {
     }
 
     /// A request that cannot be sent now is sent next time.
-    fn ask(&mut self, Asked { local, hop }: Asked, to_all: bool, by_the_kernel: bool) {
+    fn ask(&mut self, Target { local, hop }: Target, to_all: bool, by_the_kernel: bool) {
         if by_the_kernel {
             let _ = self.neighbours.resolve(self.index, hop);
         }

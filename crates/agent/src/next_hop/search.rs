@@ -9,7 +9,7 @@ use holdover_host::neighbour_frames::Mac;
 
 /// A next hop, and the own address that the request comes from, which the next hop learns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Target {
     pub(crate) local: IpAddr,
     pub(crate) hop: IpAddr,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Search {
     since: Instant,
     next_at: Instant,
     rounds: u32,
-    answers: BTreeMap<Asked, Option<Mac>>,
+    answers: BTreeMap<Target, Option<Mac>>,
     answered_at: Option<Instant>,
     is_reported: bool,
 }
@@ -51,7 +51,7 @@ const TO_ALL_EVERY: u32 = 3;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Round {
     /// Next hops without an answer.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asked: Vec<Target>,
     /// Whether requests are broadcast, and not only sent to the former address.
     pub(crate) to_all: bool,
     /// Whether the kernel is made to resolve as well.
@@ -61,8 +61,8 @@ pub(crate) struct Round {
 impl Search {
     /// Begins; `others_known` if the kernel knows the addresses of other next hops. `None` without any next hop to
     /// resolve.
-    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Asked>, others_known: bool) -> Option<Self> {
-        let answers: BTreeMap<Asked, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
+    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Target>, others_known: bool) -> Option<Self> {
+        let answers: BTreeMap<Target, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
         let answered_at = others_known.then_some(now);
         let search = Self { since: now, next_at: now, rounds: 0, answers, answered_at, is_reported: false };
         (!search.answers.is_empty()).then_some(search)
@@ -131,8 +131,8 @@ mod tests {
 
     const MAC: Mac = [2, 0, 0, 0, 0, 2];
 
-    fn asked(hop: &str) -> Asked {
-        Asked { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
+    fn asked(hop: &str) -> Target {
+        Target { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
     }
 
     #[test]

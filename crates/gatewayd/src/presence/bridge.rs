@@ -11,7 +11,7 @@ use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::Told;
+use super::SourceReport;
 
 /// Follows the forwarding table of one bridge.
 pub(super) struct Bridge {
@@ -30,13 +30,13 @@ impl Bridge {
     }
 
     /// The reports since the last call. Lost notifications are left to the other sources.
-    pub(super) fn handle_ready(&mut self, told: &mut Vec<Told>) {
+    pub(super) fn handle_ready(&mut self, reports: &mut Vec<SourceReport>) {
         loop {
             match self.monitor.receive() {
                 Ok(Some(Notification::Messages(messages))) => {
                     for message in &messages {
                         if let NetlinkPayload::InnerMessage(message) = &message.payload {
-                            told.extend(read(message, self.index));
+                            reports.extend(read(message, self.index));
                         }
                     }
                 }
@@ -48,14 +48,14 @@ impl Bridge {
 }
 
 /// The report of a message about a host behind the bridge of this index.
-fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<Told> {
+fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<SourceReport> {
     let (entry, presence) = match message {
         RouteNetlinkMessage::NewNeighbour(entry) => (entry, Presence::Present),
         RouteNetlinkMessage::DelNeighbour(entry) => (entry, Presence::Away),
         _ => return None,
     };
     let mac = learned(entry, bridge)?;
-    Some(Told::Frame { mac, source: Source::Bridge, presence })
+    Some(SourceReport::Frame { mac, source: Source::Bridge, presence })
 }
 
 /// The Ethernet address of an entry that the bridge has learned; `None` for other entries.
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn only_learned_entries_of_the_bridge_count() {
         let learned = entry(NeighbourState::Reachable, AddressFamily::Bridge, 4);
-        let expected = |presence| Some(Told::Frame { mac: [2, 0, 0, 0, 0, 7], source: Source::Bridge, presence });
+        let expected =
+            |presence| Some(SourceReport::Frame { mac: [2, 0, 0, 0, 0, 7], source: Source::Bridge, presence });
         let new = RouteNetlinkMessage::NewNeighbour(learned.clone());
         assert_eq!(read(&new, 4), expected(Presence::Present));
         assert_eq!(read(&RouteNetlinkMessage::DelNeighbour(learned), 4), expected(Presence::Away));

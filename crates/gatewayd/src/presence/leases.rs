@@ -16,7 +16,7 @@ use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::clock;
 
-use super::Told;
+use super::SourceReport;
 use crate::config::LeaseFormat;
 
 /// Follows the file of leases.
@@ -61,7 +61,7 @@ impl LeaseWatch {
         self.look_at
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, told: &mut Vec<Told>) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, reports: &mut Vec<SourceReport>) {
         if now < self.look_at {
             return;
         }
@@ -73,7 +73,7 @@ impl LeaseWatch {
                     self.look_at = now + SETTLES_WITHIN;
                 }
                 let changes = self.table.update(clock::utc().0.as_nanos() / 1_000_000_000, leases);
-                told.extend(changes.into_iter().flat_map(|(mobile, change)| change.told(mobile)));
+                reports.extend(changes.into_iter().flat_map(|(mobile, change)| change.reports(mobile)));
             }
             Err(error) if !self.was_missing => {
                 self.was_missing = true;
@@ -134,12 +134,12 @@ enum Change {
 }
 
 impl Change {
-    fn told(self, mobile: IpAddr) -> Vec<Told> {
-        let report = |presence| Told::Mobile { mobile, source: Source::Lease, presence };
+    fn reports(self, mobile: IpAddr) -> Vec<SourceReport> {
+        let report = |presence| SourceReport::Mobile { mobile, source: Source::Lease, presence };
         match self {
             Self::Renewed => vec![report(Presence::Present)],
             Self::Ended => vec![report(Presence::Away)],
-            Self::OtherHost => vec![Told::OtherHost { mobile }, report(Presence::Present)],
+            Self::OtherHost => vec![SourceReport::OtherHost { mobile }, report(Presence::Present)],
         }
     }
 }
@@ -307,9 +307,9 @@ mod tests {
         let mut watch = LeaseWatch::new(now, &file, LeaseFormat::Dnsmasq);
         let mut look = |wait: Duration| {
             now += wait;
-            let mut told = Vec::new();
-            watch.handle_timeout(now, &mut told);
-            told
+            let mut reports = Vec::new();
+            watch.handle_timeout(now, &mut reports);
+            reports
         };
         let before = text(4_000_000_000);
         fs::write(&file, &before).unwrap();
@@ -327,7 +327,9 @@ mod tests {
         assert_eq!(look(LOOK_EVERY), []);
         let renewed = look(SETTLES_WITHIN);
         assert_eq!(renewed.len(), 20);
-        assert!(renewed.iter().all(|told| matches!(told, Told::Mobile { presence: Presence::Present, .. })));
+        assert!(
+            renewed.iter().all(|reports| matches!(reports, SourceReport::Mobile { presence: Presence::Present, .. }))
+        );
         // A removed lease is reported.
         fs::write(&file, &after[..after.len() / 20]).unwrap();
         assert_eq!(look(LOOK_EVERY), []);

@@ -62,7 +62,7 @@ impl fmt::Display for MobileState {
 
 /// A report of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum SourceReport {
     /// About a mobile host, by its address.
     Mobile { mobile: IpAddr, source: Source, presence: Presence },
     /// About the mobile hosts with an Ethernet address.
@@ -137,22 +137,22 @@ impl Sources {
     }
 
     /// Reads pending reports. `may` tells whether an address is a mobile host's.
-    pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<Told> {
-        let mut told = Vec::new();
+    pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<SourceReport> {
+        let mut reports = Vec::new();
         if let Some(bridge) = &mut self.bridge {
-            let before = told.len();
-            bridge.handle_ready(&mut told);
-            self.counters.bridge += (told.len() - before) as u64;
+            let before = reports.len();
+            bridge.handle_ready(&mut reports);
+            self.counters.bridge += (reports.len() - before) as u64;
         }
         if let Some(registration) = &mut self.registration {
-            registration.handle_ready(now, may, &mut told);
+            registration.handle_ready(now, may, &mut reports);
         }
-        told
+        reports
     }
 
     /// The engine has used a report, or had no room for the mobile host.
-    pub(crate) fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
-        self.going.handle_noted(now, told, is_noted);
+    pub(crate) fn handle_noted(&mut self, now: Instant, report: &SourceReport, is_noted: bool) {
+        self.going.handle_noted(now, report, is_noted);
     }
 
     /// Requests of the webhook, each to be answered by [`Self::answer`].
@@ -172,17 +172,17 @@ impl Sources {
     }
 
     /// Handles deadlines.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Told> {
-        let mut told = Vec::new();
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<SourceReport> {
+        let mut reports = Vec::new();
         if let Some(leases) = &mut self.leases {
-            leases.handle_timeout(now, &mut told);
-            self.counters.leases += told.len() as u64;
+            leases.handle_timeout(now, &mut reports);
+            self.counters.leases += reports.len() as u64;
         }
-        told.extend(self.going.gone(now));
+        reports.extend(self.going.gone(now));
         if let Some(webhook) = &mut self.webhook {
             webhook.hang_up(now);
         }
-        told
+        reports
     }
 
     /// When to call [`Self::handle_timeout`].
@@ -200,8 +200,8 @@ struct Going(BTreeMap<IpAddr, Instant>);
 
 impl Going {
     /// A mobile host that has announced its departure is absent from then on, unless it reports otherwise before.
-    fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
-        let &Told::Mobile { mobile, source: Source::Registration, presence } = told else { return };
+    fn handle_noted(&mut self, now: Instant, report: &SourceReport, is_noted: bool) {
+        let &SourceReport::Mobile { mobile, source: Source::Registration, presence } = report else { return };
         self.0.remove(&mobile);
         if let Presence::Fading { lead: Some(lead) } = presence
             && is_noted
@@ -211,9 +211,9 @@ impl Going {
     }
 
     /// Those whose time has come.
-    fn gone(&mut self, now: Instant) -> impl Iterator<Item = Told> + '_ {
+    fn gone(&mut self, now: Instant) -> impl Iterator<Item = SourceReport> + '_ {
         let gone = self.0.extract_if(.., move |_, at| *at <= now);
-        gone.map(|(mobile, _)| Told::Mobile { mobile, source: Source::Registration, presence: Presence::Away })
+        gone.map(|(mobile, _)| SourceReport::Mobile { mobile, source: Source::Registration, presence: Presence::Away })
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn only_known_hosts_are_remembered_as_leaving() {
         let now = Instant::from_secs(1);
-        let told = |last: u16, presence| Told::Mobile {
+        let report = |last: u16, presence| SourceReport::Mobile {
             mobile: std::net::Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, last]).into(),
             source: Source::Registration,
             presence,
@@ -234,12 +234,12 @@ mod tests {
         let fading = Presence::Fading { lead: Some(Duration::from_secs(1)) };
         let mut going = Going::default();
         for last in 0..1000 {
-            going.handle_noted(now, &told(last, fading), last < 3);
+            going.handle_noted(now, &report(last, fading), last < 3);
         }
         assert_eq!(going.0.len(), 3);
-        going.handle_noted(now, &told(0, Presence::Present), true);
+        going.handle_noted(now, &report(0, Presence::Present), true);
         assert_eq!(going.gone(now).count(), 0);
-        let gone: Vec<Told> = going.gone(now + Duration::from_secs(1)).collect();
-        assert_eq!(gone, [1, 2].map(|last| told(last, Presence::Away)));
+        let gone: Vec<SourceReport> = going.gone(now + Duration::from_secs(1)).collect();
+        assert_eq!(gone, [1, 2].map(|last| report(last, Presence::Away)));
     }
 }

@@ -10,7 +10,7 @@ use holdover_gateway::divert::Source;
 use holdover_mobility::registration::{Key, KeyError, LENGTH, Registrar};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{ReportCounters, Told};
+use super::{ReportCounters, SourceReport};
 use crate::config::RegistrationTable;
 use crate::network::Network;
 
@@ -107,7 +107,7 @@ impl Registration {
         counters.forged += own.forged;
     }
 
-    pub(super) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool, told: &mut Vec<Told>) {
+    pub(super) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool, reports: &mut Vec<SourceReport>) {
         let mut buffer = [0; LENGTH + 1];
         for _ in 0..BATCH {
             let (len, from) = match self.socket.recv_from(&mut buffer) {
@@ -129,7 +129,7 @@ impl Registration {
             }
             if let Some(report) = report {
                 tracing::info!(mobile = %report.address, presence = %report.presence, "registered");
-                told.push(Told::Mobile {
+                reports.push(SourceReport::Mobile {
                     mobile: report.address,
                     source: Source::Registration,
                     presence: report.presence,

@@ -41,7 +41,7 @@ fn the_third_and_later_duplicates_wait_and_are_dropped_when_the_hole_is_filled()
 }
 
 #[test]
-fn a_hole_that_stays_is_told_after_the_delay() {
+fn an_unfilled_hole_is_reported_after_the_delay() {
     let mut script = with_hole();
     for _ in 0..4 {
         duplicate(&mut script);
@@ -57,7 +57,7 @@ fn a_hole_that_stays_is_told_after_the_delay() {
 
 /// No hole, other numbers, other windows, data, or a FIN: none of these waits.
 #[test]
-fn what_is_no_duplicate_passes() {
+fn other_acks_pass() {
     let config = DelayedDupacksConfig::default();
     let mut script = Script::new(Mechanisms { delayed_dupacks: Some(config), ..Mechanisms::default() });
     script.peer(from_peer(900, 100));
@@ -83,7 +83,7 @@ fn a_window_is_not_taken_back() {
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn the_number_of_held_duplicates_is_bounded() {
     let mut script = with_hole();
     for _ in 0..MOST_HELD + 20 {
         duplicate(&mut script);

@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_byte_is_the_right_one_whatever_is_said_of_the_link(
+    fn every_byte_is_right_whatever_is_reported_about_the_link(
         mechanisms in crate::exact::mechanisms(),
         plan in plan(),
         profile in proptest::sample::select(Profile::ALL.to_vec()),

@@ -35,7 +35,7 @@ fn sent_after(script: &mut Script, outage_ms: u64, up: LinkEvent) -> Vec<Segment
 }
 
 #[test]
-fn so_many_identical_acks_are_sent_at_once() {
+fn the_configured_number_of_identical_acks_is_sent_at_once() {
     for copies in [1, 3, 4] {
         let mut script = flowing(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() });
         let sent = sent_after(&mut script, 5_000, UP);
@@ -85,7 +85,7 @@ fn the_window_can_be_smaller_after_a_move() {
 }
 
 #[test]
-fn what_was_reset_is_not_announced() {
+fn reset_connections_are_not_announced() {
     let mut script = flowing(ReconnectAcksConfig::default());
     script.peer(change(from_peer(1001, 0), |segment| segment.flags = Flags::RST));
     assert!(sent_after(&mut script, 5_000, UP).is_empty());
@@ -96,7 +96,7 @@ fn what_was_reset_is_not_announced() {
 
 /// A connection that both have closed is not announced; one that is half closed is, for its peer may wait.
 #[test]
-fn what_is_closed_is_not_announced() {
+fn closed_connections_are_not_announced() {
     for (acked, copies) in [(2, 0), (1, 3)] {
         let mut script = flowing(ReconnectAcksConfig::default());
         script.peer(flags(from_peer(1001, 0), Flags::FIN)).host(flags(from_host(1002, 400), Flags::FIN));

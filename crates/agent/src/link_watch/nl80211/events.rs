@@ -18,7 +18,7 @@ pub struct WifiEvents {
 
 /// The events read from a socket.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct EventBatch {
     /// In order.
     pub news: Vec<WifiEvent>,
     /// Events were lost; associations must be queried.
@@ -77,8 +77,8 @@ impl WifiEvents {
     ///
     /// # Errors
     /// The socket fails.
-    pub fn handle_ready(&mut self) -> io::Result<Heard> {
-        let mut heard = Heard::default();
+    pub fn handle_ready(&mut self) -> io::Result<EventBatch> {
+        let mut heard = EventBatch::default();
         loop {
             match self.socket.recv_from_full() {
                 Ok((datagram, from)) if from.port_number() == 0 => {
