@@ -35,16 +35,17 @@ use crate::cache::Cache;
 use crate::supervisor::is_probe;
 use crate::timer::LocalTimer;
 
-/// What the base station does. See the [module](self).
+/// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferFreezeConfig {
     /// Whether it keeps copies.
     pub buffers: bool,
     /// Whether it freezes the fixed host.
     pub freezes: bool,
-    /// The least time without an ACK that counts as a disconnection, although the round trip over the wireless link is shorter.
+    /// The shortest time without an ACK that counts as a disconnection, even if the round trip over the wireless link
+    /// is shorter.
     pub least_timeout: Duration,
-    /// The most bytes of copies for each connection, with their headers. What comes beyond is forwarded without a copy.
+    /// The most bytes of copies for each connection, with headers. The rest is forwarded without a copy.
     pub buffer_bytes: usize,
 }
 
@@ -62,13 +63,13 @@ pub struct BufferFreeze {
     config: BufferFreezeConfig,
     connections: Table<State>,
     agenda: Agenda,
-    /// Hosts that are known to be away.
+    /// Hosts that are known to be absent.
     away: BTreeSet<IpAddr>,
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
 }
 
-/// What is known of a connection over which the fixed host sends.
+/// The state of a connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
     /// The highest ACK of the mobile host (*mss_hack*).
@@ -78,7 +79,7 @@ struct State {
     cache: Cache,
     /// The newest ACK, withheld.
     held: Option<Packet>,
-    /// What the mobile host has said last.
+    /// The mobile host's last segment.
     last_sent: LastSent,
     timer: LocalTimer,
     due: Option<Instant>,
@@ -96,7 +97,7 @@ impl BufferFreeze {
     /// The name in scenario files.
     pub const NAME: &'static str = "buffer_freeze";
 
-    /// A base station that has seen nothing yet.
+    /// A base station without state.
     pub fn new(config: BufferFreezeConfig) -> Self {
         Self {
             config,
@@ -108,7 +109,7 @@ impl BufferFreeze {
         }
     }
 
-    /// Data or an ACK of the fixed host.
+    /// Handles data or an ACK of the fixed host.
     fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let Self { config, connections, agenda, ready, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
@@ -133,7 +134,7 @@ impl BufferFreeze {
         Verdict::Pass
     }
 
-    /// Data or an ACK of the mobile host.
+    /// Handles data or an ACK of the mobile host.
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let Self { config, connections, agenda, ready, actions, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
@@ -167,7 +168,7 @@ impl BufferFreeze {
             state.held = Some(packet.clone());
         }
         match released {
-            // In the order in which they came.
+            // In the order of arrival.
             Some(released) => {
                 ready.push_back(Injected { direction: Direction::Incoming, packet: released });
                 if !is_withheld {
@@ -180,7 +181,7 @@ impl BufferFreeze {
         }
     }
 
-    /// The mobile host is within reach again, here or elsewhere.
+    /// The mobile host is reachable again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
         let Self { config, connections, agenda, away, ready, actions } = self;
         let was_away = away.remove(&mobile) || !is_here;
@@ -193,7 +194,7 @@ impl BufferFreeze {
                 let again = state.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
                 ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.mode = Mode::Normal;
-                // What was forwarded is lost, and waits at the fixed host.
+                // The forwarded data is lost, and the fixed host has to retransmit it.
                 state.sent = state.acked;
                 actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
             }
@@ -201,7 +202,7 @@ impl BufferFreeze {
                 let due = state.freezes_at(now, config);
                 agenda.set(connection, &mut state.due, due);
             } else {
-                // From now on it is another base station that sees its ACKs.
+                // From now on another base station sees its ACKs.
                 let held = state.held.take();
                 ready.extend(held.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.forget(agenda, connection);
@@ -211,7 +212,7 @@ impl BufferFreeze {
 }
 
 impl State {
-    /// A segment that carries something is forwarded.
+    /// Copies a segment with data that is forwarded.
     fn keep(&mut self, now: Instant, config: &BufferFreezeConfig, packet: &Packet, segment: &Segment) {
         let end = segment.seq + segment.seq_len();
         if self.acked.is_some_and(|acked| end.le(acked)) {
@@ -245,7 +246,7 @@ impl State {
         has_copies
     }
 
-    /// When the fixed host is frozen if no ACK comes before.
+    /// When the fixed host is frozen unless an ACK arrives before.
     fn freezes_at(&self, now: Instant, config: &BufferFreezeConfig) -> Option<Instant> {
         let timeout = self.timer.timeout(config.least_timeout).filter(|_| config.freezes && self.is_outstanding());
         timeout.map(|timeout| now + timeout)
@@ -255,7 +256,7 @@ impl State {
         self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
     }
 
-    /// The ACK that is withheld, or the last one again, with a window of zero.
+    /// The withheld ACK, or the last one again, with a zero window.
     fn shut(&mut self, connection: Connection) -> Option<Packet> {
         let again = || self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
         let mut packet = self.held.take().or_else(again)?;
@@ -292,7 +293,7 @@ impl SegmentFilter for BufferFreeze {
         }
     }
 
-    /// No ACK has come for longer than a round trip over the wireless link takes.
+    /// No ACK has arrived for longer than a round trip over the wireless link.
     fn handle_timeout(&mut self, now: Instant) {
         let Self { connections, agenda, ready, actions, .. } = self;
         while let Some(connection) = agenda.take_due(now) {

@@ -27,8 +27,8 @@ pub(super) struct Webhook {
 }
 
 const CALLERS: Bounds = Bounds {
-    mark: scrape::END_OF_REQUEST,
-    question_bytes: 4096,
+    delimiter: scrape::END_OF_REQUEST,
+    request_bytes: 4096,
     callers: 8,
     time: Duration::from_secs(2),
     backlog_bytes: 0,
