@@ -77,7 +77,7 @@ impl Setup {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Event {
+enum WorldEvent {
     AtSupervisor(usize, Direction, Packet),
     AtFixed(Packet),
     AtMobile(usize, Packet),
@@ -119,7 +119,7 @@ pub(crate) struct Roaming {
     now: Instant,
     rng: Rng,
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
-    events: BTreeMap<u64, Event>,
+    events: BTreeMap<u64, WorldEvent>,
     serial: u64,
     chains: Vec<Chain>,
     addresses: Vec<IpAddr>,
@@ -212,22 +212,22 @@ impl Roaming {
         world.is_rough = true;
         for at in world.setup.moves.clone() {
             let arrives = at.at_ms + at.gap_ms;
-            world.plan(at_ms(at.at_ms), Event::Leaves(at.to));
-            world.plan(at_ms(arrives), Event::Arrives(at.to));
-            world.plan(at_ms(arrives + at.route_lag_ms), Event::Route(at.to));
+            world.plan(at_ms(at.at_ms), WorldEvent::Leaves(at.to));
+            world.plan(at_ms(arrives), WorldEvent::Arrives(at.to));
+            world.plan(at_ms(arrives + at.route_lag_ms), WorldEvent::Route(at.to));
         }
         world
     }
 
-    fn plan(&mut self, at: Instant, what: Event) {
+    fn plan(&mut self, at: Instant, what: WorldEvent) {
         self.serial += 1;
         self.queue.push(Reverse((at, self.serial)));
         self.events.insert(self.serial, what);
     }
 
     /// What crosses the network, with its mishaps.
-    fn send(&mut self, delay: Duration, what: Event) {
-        let is_control = matches!(what, Event::Control(..));
+    fn send(&mut self, delay: Duration, what: WorldEvent) {
+        let is_control = matches!(what, WorldEvent::Control(..));
         let (loss, jitter) = if is_control {
             (self.setup.control_loss, self.setup.control_jitter_ms)
         } else {
@@ -247,10 +247,10 @@ impl Roaming {
     }
 
     /// How long a packet waits for the radio and takes on it; `None` if it finds the queue full. What is not for the radio does not wait.
-    fn cross_radio(&mut self, what: &What) -> Option<Duration> {
+    fn cross_radio(&mut self, what: &WorldEvent) -> Option<Duration> {
         let (way, packet) = match what {
-            Event::AtMobile(_, packet) => (0, packet),
-            Event::AtSupervisor(_, Direction::Incoming, packet) => (1, packet),
+            WorldEvent::AtMobile(_, packet) => (0, packet),
+            WorldEvent::AtSupervisor(_, Direction::Incoming, packet) => (1, packet),
             _ => return Some(Duration::ZERO),
         };
         let begins = self.radio_busy[way].max(self.now);
@@ -300,23 +300,25 @@ impl Roaming {
         true
     }
 
-    fn happen(&mut self, what: Event) {
+    fn happen(&mut self, what: WorldEvent) {
         match what {
-            Event::AtSupervisor(cell, Direction::Incoming, _) if self.cell != Some(cell) => {}
-            Event::AtSupervisor(index, direction, mut packet) => {
+            WorldEvent::AtSupervisor(cell, Direction::Incoming, _) if self.cell != Some(cell) => {}
+            WorldEvent::AtSupervisor(index, direction, mut packet) => {
                 if self.chains[index].handle_packet(self.now, direction, &mut packet) == Verdict::Pass {
                     self.depart(index, direction, packet);
                 }
                 self.collect(index);
             }
-            Event::AtFixed(packet) => self.fixed.handle_packet(self.now, &packet),
-            Event::AtMobile(cell, packet) if self.cell == Some(cell) => self.mobile.handle_packet(self.now, &packet),
-            Event::AtMobile(..) => {}
-            Event::Control(index, message) => {
+            WorldEvent::AtFixed(packet) => self.fixed.handle_packet(self.now, &packet),
+            WorldEvent::AtMobile(cell, packet) if self.cell == Some(cell) => {
+                self.mobile.handle_packet(self.now, &packet)
+            }
+            WorldEvent::AtMobile(..) => {}
+            WorldEvent::Control(index, message) => {
                 assert!(self.chains[index].handle_control(self.now, &message), "a message that cannot be read");
                 self.collect(index);
             }
-            Event::Leaves(to) => {
+            WorldEvent::Leaves(to) => {
                 let from = self.cell.take();
                 if self.setup.is_told
                     && let Some(from) = from
@@ -325,15 +327,15 @@ impl Roaming {
                     self.tell(from, presence);
                 }
             }
-            Event::Arrives(at) => {
+            WorldEvent::Arrives(at) => {
                 (self.cell, self.last) = (Some(at), at);
                 if self.setup.is_told {
                     self.tell(at, Presence::Present);
                 }
             }
             // A later move may have come before.
-            Event::Route(to) if self.last == to => self.route = to,
-            Event::Route(_) => {}
+            WorldEvent::Route(to) if self.last == to => self.route = to,
+            WorldEvent::Route(_) => {}
         }
     }
 
@@ -345,8 +347,8 @@ impl Roaming {
 
     fn depart(&mut self, index: usize, direction: Direction, packet: Packet) {
         match direction {
-            Direction::Outgoing => self.send(ms(5), Event::AtMobile(index, packet)),
-            Direction::Incoming => self.send(ms(20), Event::AtFixed(packet)),
+            Direction::Outgoing => self.send(ms(5), WorldEvent::AtMobile(index, packet)),
+            Direction::Incoming => self.send(ms(20), WorldEvent::AtFixed(packet)),
         }
     }
 
@@ -357,7 +359,7 @@ impl Roaming {
         while let Some(ControlMessage { peer, payload }) = self.chains[index].poll_control() {
             self.outcome.longest_control = self.outcome.longest_control.max(payload.len());
             let to = self.addresses.iter().position(|address| *address == peer).expect("a supervisor host");
-            self.send(ms(10), Event::Control(to, ControlMessage { peer: self.addresses[index], payload }));
+            self.send(ms(10), WorldEvent::Control(to, ControlMessage { peer: self.addresses[index], payload }));
         }
         while let Some(action) = self.chains[index].poll_action() {
             self.outcome.actions.push((action.at, index, action.what));
@@ -372,12 +374,12 @@ impl Roaming {
             while let Some(out) = self.fixed.poll_transmit(self.now) {
                 self.note_first(0, &out.packet);
                 let route = self.route;
-                self.send(ms(20), Event::AtSupervisor(route, Direction::Outgoing, out.packet));
+                self.send(ms(20), WorldEvent::AtSupervisor(route, Direction::Outgoing, out.packet));
             }
             while let Some(out) = self.mobile.poll_transmit(self.now) {
                 self.note_first(1, &out.packet);
                 if let Some(cell) = self.cell {
-                    self.send(ms(5), Event::AtSupervisor(cell, Direction::Incoming, out.packet));
+                    self.send(ms(5), WorldEvent::AtSupervisor(cell, Direction::Incoming, out.packet));
                 }
             }
             while let Some((id, event)) = self.fixed.poll_event() {
