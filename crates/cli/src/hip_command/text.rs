@@ -24,7 +24,7 @@ pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     columns(["peer", "HIT", "LSI", "via", "addresses"], rows.into_iter())
 }
 
-/// How it all is.
+/// The status as text.
 pub(super) fn status(status: &Status) -> String {
     let lsi = status.lsi.map(|lsi| format!(", in IPv4 {lsi}")).unwrap_or_default();
     let mut text = format!("{}{lsi}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
@@ -61,7 +61,7 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// What goes to each peer and comes from it now, in bits per second.
+/// The current rates to and from each peer, in bits per second.
 pub(super) fn top(status: &Status, rates: impl Fn(&PeerStatus) -> [f64; 2]) -> String {
     let rows = status.peers.iter().map(|peer| {
         let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
