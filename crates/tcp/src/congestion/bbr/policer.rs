@@ -1,19 +1,19 @@
-//! Policers: where a token bucket drops what exceeds its rate, the highest delivery rate is that of its bursts, and sending at it
-//! loses a large share for as long as the path is used. BBR therefore measures the rate over long intervals that lose much, and
-//! uses it for a while if two in a row agree.
+//! Policers: a token bucket drops what exceeds its rate, so the highest delivery rate is that of its bursts, and
+//! sending at this rate causes permanent heavy loss. BBR therefore measures the rate over long intervals with heavy
+//! loss, and uses it for a while if two consecutive intervals agree.
 
 use holdover_base::{Duration, Instant};
 
 use super::{BW_SHIFT, bandwidth, bytes_per_second};
 
-/// An interval lasts at least so many rounds, and is given up after four times as many.
+/// An interval lasts at least this many rounds, and is abandoned after four times as many.
 const INTERVAL_ROUNDS: u32 = 4;
-/// Losses of this share of 256 of what was delivered are a policer's: 20 %.
+/// A loss ratio of at least 50/256 (20 %) of the delivered segments indicates a policer.
 const LOSS_SHARE: u64 = 50;
 /// Two rates agree if they differ by an eighth at most, or by 4 kbit/s.
 const AGREE_SHARE: u64 = 8;
 const AGREE_BYTES_PER_SECOND: u64 = 4_000 / 8;
-/// A policer's rate is used for so many rounds.
+/// A policer's rate is used for this many rounds.
 const USE_ROUNDS: u32 = 48;
 
 /// The measurement, and the rate that is used if there is one.
@@ -29,12 +29,12 @@ pub(super) struct Policer {
     lost_before: u64,
 }
 
-/// What an ACK says of it.
+/// Input from an ACK.
 pub(super) struct PolicerAck {
     pub(super) now: Instant,
     pub(super) delivered: u64,
     pub(super) lost: u64,
-    /// This ACK, or a timeout, has shown a loss.
+    /// This ACK, or a timeout, has detected a loss.
     pub(super) has_losses: bool,
     pub(super) is_app_limited: bool,
     pub(super) is_round_start: bool,
@@ -42,13 +42,13 @@ pub(super) struct PolicerAck {
     pub(super) mss: u32,
 }
 
-/// What follows from an ACK.
+/// Result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PolicerEvent {
     None,
-    /// A policer was found: its rate is used from now on.
+    /// A policer was detected: its rate is used from now on.
     Found,
-    /// Its rate was used for long enough: bandwidth is probed for anew.
+    /// Its rate was used long enough: bandwidth probing restarts.
     Over,
 }
 
