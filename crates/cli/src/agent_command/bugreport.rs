@@ -22,10 +22,10 @@ use crate::doctor_command;
 /// Arguments of `holdover agent bugreport`.
 #[derive(Args, Debug)]
 pub(super) struct BugreportArgs {
-    /// The directory to make; without it one in the working directory, named after the time.
+    /// The directory to create; default: one in the working directory, named after the time.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Leave addresses of hosts as they are. Without it, each one is replaced by a name that is the same in all files.
+    /// Keep addresses of hosts. By default each one is replaced by a name that is the same in all files.
     #[arg(long)]
     with_addresses: bool,
     /// The configuration; /etc/holdover/agent.toml if there is one.
