@@ -1,4 +1,4 @@
-//! A journal of runs: one line for each, written as it ends, so that what was interrupted can be continued.
+//! A journal of runs: one line per finished run, so that an interrupted sweep can continue.
 //!
 //! The first line says what the runs have in common; a journal is continued only by runs of the same. A process that is killed, or a
 //! machine that fails, can leave the last line unfinished: it is removed, and its run is made again.

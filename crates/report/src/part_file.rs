@@ -1,4 +1,4 @@
-//! A file that has its name only when it is whole.
+//! A file that gets its name only when complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,4 +1,4 @@
-//! Listens to a run and writes down what happens.
+//! Observes a run and records its events.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What happened, in plain words.
+//! Descriptions of events.
 
 use std::collections::BTreeMap;
 

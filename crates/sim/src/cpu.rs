@@ -1,4 +1,4 @@
-//! The processor of a router: one server, and a line before it.
+//! The processor of a router: one server with a queue.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! When routers heed that a link has gone down or come back.
+//! When routers react to a link that goes down or comes back.
 
 use holdover_base::Instant;
 

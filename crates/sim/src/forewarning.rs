@@ -1,4 +1,4 @@
-//! A host with links is warned before it loses the one that it uses.
+//! Warnings to a host before it loses its current link.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::Capacity;

@@ -1,4 +1,4 @@
-//! What a link is made of below IP.
+//! Links below IP.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::MacAddress;

@@ -1,4 +1,4 @@
-//! What this kernel and this user allow, and what would change what they do not.
+//! Checks of the requirements on kernel and user, with fixes.
 //!
 //! Each [`Check`] tries the thing itself where that can be done without a trace (a namespace, a socket option), and looks at files where
 //! it cannot.

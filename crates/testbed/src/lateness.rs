@@ -1,4 +1,4 @@
-//! How late a machine wakes its threads: what a test of milliseconds may be excused by, and nothing else.
+//! Scheduling latency of the machine: the only allowance for tests with bounds of milliseconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What there is, for the messages about variants, labels, values and metrics that there are not.
+//! Known names, for error messages about unknown variants, labels, values and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 

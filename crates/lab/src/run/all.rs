@@ -1,4 +1,4 @@
-//! Everything that a run of a scenario makes: its variants in the simulator, on kernels, or both.
+//! All runs of a scenario: its variants in the simulator, on kernels, or both.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 

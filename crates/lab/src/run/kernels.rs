@@ -1,4 +1,4 @@
-//! Runs variants on real kernels, several at a time, each as often as it is asked for.
+//! Runs variants on real kernels concurrently, each the requested number of times.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Runs the variants, several at a time, and tells how far they are.
+//! Runs the variants concurrently, and reports progress.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! What a sweep consists of, checked before anything runs.
+//! The contents of a sweep, checked before anything runs.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;

@@ -1,4 +1,4 @@
-//! Flows have their turn, and learn whether their way is whole.
+//! Serves flows, and tells them whether their path is up.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Links and cells have their turn: what they deliver, and what they report.
+//! Serves links and cells: deliveries and reports.
 
 use holdover_base::Instant;
 use holdover_filter::Presence;

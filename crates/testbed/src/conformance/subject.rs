@@ -1,4 +1,4 @@
-//! Who is tried: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time; set up alike, with the
+//! The subject of an experiment: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time; set up alike, with the
 //! same scripted peer.
 
 use core::fmt;

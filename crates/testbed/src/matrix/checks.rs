@@ -1,5 +1,5 @@
-//! What a run has to show besides that it ended: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
-//! and counters of the kernel that accuse nobody.
+//! Checks of a completed run: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
+//! and kernel counters without errors.
 
 use holdover_base::Duration;
 use holdover_tcp::{Connection, Disposition, Endpoint};
