@@ -1,7 +1,7 @@
 //! **BUFFER-FREEZE** ("PROBE and BUFFER-FREEZE", section III.B): a base station keeps copies of what it forwards to a mobile host and
 //! withholds the newest ACK. When ACKs stop coming it sends that one with a window of zero, so that the fixed host goes into persist
 //! mode with its congestion window and its timers as they are. Then it answers the zero-window probes for the mobile host
-//! (*persist reply*), and sends the copies when the handoff is over. Neither end knows of it.
+//! (*persist reply*), and sends the copies when the handoff is over. Neither end takes part.
 //!
 //! Each half is a mechanism too: *buffer* (copies alone), which leaves the fixed host to its timeouts, and *freeze* (no copies), which
 //! leaves it to find out what was lost.
@@ -11,10 +11,10 @@
 //! - **No ACK is withheld when the timer expires** (nothing was outstanding when the last one came, or it was a duplicate): the last
 //!   ACK is repeated with a window of zero. RFC 9293 section 3.10.7.4 takes it (`SND.WL2 =< SEG.ACK`); M-TCP's authors saw
 //!   senders that do not.
-//! - **Who reopens the window**: the mobile host, by the ACKs of what is sent to it again. If nothing was kept, the base station
-//!   repeats the last ACK with its window, as nobody else would.
-//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even if nobody says that the
-//!   handoff is over. If it acknowledges nothing new, what was forwarded is lost, and the copies are sent.
+//! - **Who reopens the window**: the mobile host, by its ACKs of the resent copies. Without copies, the base station repeats the
+//!   last ACK with its window.
+//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even without a
+//!   report that the handoff is over. If it acknowledges nothing new, the forwarded data is lost, and the copies are sent.
 //! - **Data that come while frozen** were under way; they are kept and forwarded, as the paper says of all data: an answer to them
 //!   shows a false alarm.
 //! - **ACKs are withheld** only to be able to freeze, so not by *buffer* alone.

@@ -1,9 +1,9 @@
 //! **Explicit bad state notification** (Bakshi, Krishna, Vaidya and Pradhan, "Improving performance of TCP over wireless networks", ICDCS
 //! 1997): the base station repeats what its wireless link loses, which takes so long in a bad state that the fixed host's retransmission
 //! timer expires meanwhile. So the base station notifies the fixed host of each failed attempt, and the fixed host starts its timer anew,
-//! with the same timeout and the same windows. The data arrive late, once, and nobody takes the bad state for congestion.
+//! with the same timeout and the same windows. The data arrive late, once, and the bad state does not pass for congestion.
 //!
-//! Three have a part in it:
+//! Three parts cooperate:
 //!
 //! - the **link** repeats its losses (`arq` of a link in a scenario, `holdover_link::Arq`), and reports each failed attempt
 //!   ([`SegmentFilter::handle_failed_attempt`]);

@@ -14,18 +14,18 @@
 //! # Choices
 //!
 //! - **The first segments** are acknowledged whole ([`MTcpConfig::held_after_bytes`]).
-//! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and what is outstanding is sent again. In the paper nothing is;
-//!   but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, nobody would ever send again.
+//! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and outstanding data is sent again. The
+//!   paper resends nothing; but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, neither
+//!   side would ever send again.
 //! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
-//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; what bounds it
-//!   is the mobile host's window, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
-//!   window begins with four segments: the whole window at once would stand in the link's queue behind what is there already, and most
-//!   of it would be there twice.
+//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; the
+//!   mobile host's window bounds it, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
+//!   window begins with four segments: the whole window at once would queue at the link behind earlier copies of most of it.
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
 //!   ([`MTcpConfig::pulls_back`]). Others may have nothing to send then, and would wait for the ACK of what they have sent already.
-//! - **From the mobile host to the fixed one**, the mobile host sees acknowledged what the fixed host has acknowledged, whole.
+//! - **From the mobile host to the fixed one**, the mobile host gets exactly the fixed host's acknowledgments.
 //! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one asks for the connections
-//!   ([`crate::handoff`]), and what was buffered is left behind. See `handoff.rs` for what becomes of connections that nobody has.
+//!   ([`crate::handoff`]), and buffered data stays at the old one. See `handoff.rs` for connections that no host knows.
 //! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: what leaves for a mobile host counts as shorter by
 //!   what compression saves, here in the bandwidth module, and on the links to the mobile host in a simulation.
 

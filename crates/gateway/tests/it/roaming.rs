@@ -38,12 +38,12 @@ pub(crate) struct Setup {
     pub(crate) control_jitter_ms: u64,
     /// When the mobile host goes, for how long it is nowhere, and where it comes to.
     pub(crate) moves: Vec<Move>,
-    /// Whether supervisor hosts hear of it from their link layer.
+    /// Whether supervisor hosts get link-layer events.
     pub(crate) is_told: bool,
     pub(crate) is_upload: bool,
     pub(crate) is_ipv6: bool,
     pub(crate) bytes: usize,
-    /// The supervisor host that knows nobody, and that nobody knows, if there is one.
+    /// A supervisor host that has no peers and is nobody's peer, if any.
     pub(crate) outsider: Option<usize>,
 }
 
@@ -87,7 +87,7 @@ enum WorldEvent {
     Route(usize),
 }
 
-/// What became of it.
+/// Result of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// What the receiver has read.
@@ -261,8 +261,8 @@ impl Roaming {
         Some(self.radio_busy[way].saturating_since(self.now))
     }
 
-    /// Runs until the transfer is over and both ends know it, or until `limit`. After each step, no end was told that the far end has more
-    /// than it has.
+    /// Runs until the transfer is over at both ends, or until `limit`. Checks after each step that no end has got ACKs
+    /// for more than the far end has.
     pub(crate) fn run(mut self, limit: Instant) -> Outcome {
         let mut steps = 0_u64;
         while !self.is_over() && !self.outcome.failed && self.step(limit) {
@@ -433,7 +433,7 @@ impl Roaming {
         }
     }
 
-    /// The one who closes second has heard that its end was taken.
+    /// The second FIN is acknowledged.
     fn is_over(&self) -> bool {
         let ends = [(&self.fixed, self.fixed_id), (&self.mobile, self.mobile_id)];
         let is_closed = |(endpoint, id): (&Endpoint, Option<ConnectionId>)| {
