@@ -10,7 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_identity_is_made_once", an_identity_is_made_once),
     ("invitations_go_both_ways", invitations_go_both_ways),
     ("wrong_words_are_refused", wrong_words_are_refused),
-    ("without_a_daemon_it_is_said_how_to_start_one", without_a_daemon_it_is_said_how_to_start_one),
+    ("without_a_daemon_the_error_says_how_to_start_one", without_a_daemon_the_error_says_how_to_start_one),
 ];
 
 /// Exit status, standard output and standard error.
@@ -107,7 +107,7 @@ fn wrong_words_are_refused() {
     assert!(code == 1 && err.contains("peers.toml") && err.contains("line 2"), "{err}");
 }
 
-fn without_a_daemon_it_is_said_how_to_start_one() {
+fn without_a_daemon_the_error_says_how_to_start_one() {
     let place = Place::new("words-daemon");
     for words in ["status --socket s", "down --socket s", "top --count 1 --socket s"] {
         let (code, _, err) = run(&place, words);
