@@ -286,7 +286,7 @@ fn live(
         agents.start(&mut world, host)?;
     }
     let namespaces = external.into_iter().filter_map(|node| Some((node, world.namespace(node)?.clone())));
-    // Whoever has started this thread waits for it.
+    // The starting thread waits for this message.
     let _ = ready.send(namespaces.collect());
     drop(ready);
     let outcome = world.run(&mut observer, |_| !is_over.load(Ordering::Relaxed))?;

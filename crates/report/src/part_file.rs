@@ -68,7 +68,7 @@ impl Write for PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if self.out.take().is_some() {
-            // Nobody is left to be told.
+            // An error cannot be reported in drop.
             let _ = fs::remove_file(&self.part);
         }
     }

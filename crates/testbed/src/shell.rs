@@ -391,7 +391,7 @@ impl<'a> Shell<'a> {
 }
 
 impl Waker {
-    /// One that wakes whoever polls it.
+    /// An event descriptor that wakes its poller.
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(fd)))

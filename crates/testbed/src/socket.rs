@@ -64,7 +64,7 @@ pub struct KernelStream {
 /// A kernel socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Nobody came or answered in time.
+    /// No connection or answer in time.
     #[error("{call} did not succeed within {timeout}")]
     TimedOut {
         /// What was waited for.

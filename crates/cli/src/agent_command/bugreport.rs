@@ -61,7 +61,8 @@ struct Report {
     files: Vec<&'static str>,
 }
 
-/// Collects everything. What cannot be had is told in its file; it is no reason to fail.
+/// Collects all files. An item that cannot be read has the error in its file; the command does not
+/// fail.
 pub(super) fn run(args: &BugreportArgs) -> ExitCode {
     let directory = args.out.clone().unwrap_or_else(|| {
         let (_, short) = utc(SystemTime::now());

@@ -51,7 +51,7 @@ pub struct Runs<'a> {
 /// What came of it: variants in the order of the scenario, the kernel's after the simulator's.
 #[derive(Default)]
 pub struct Done {
-    /// What is told of each.
+    /// The summary of each variant.
     pub variants: Vec<VariantSummary>,
     /// Their worlds.
     pub worlds: Vec<WorldConfig>,

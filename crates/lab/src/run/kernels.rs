@@ -133,7 +133,7 @@ pub(super) struct Plan<'a> {
     pub(super) jobs: usize,
 }
 
-/// Runs everything. Of each variant: what is told of it, and the record of the repetition that stands for it.
+/// Runs all variants. Returns for each its summary, and the record of its representative repetition.
 pub(super) fn all(
     plan: &Plan<'_>,
     stop: &AtomicBool,
@@ -205,7 +205,7 @@ fn directory_of(variant: &str, repetition: usize) -> String {
     if repetition == 0 { variant.to_owned() } else { format!("{variant}/repetition-{}", repetition + 1) }
 }
 
-/// What is told of a variant, and the record of the repetition that stands for it: the median by the time that its flows took.
+/// The summary of a variant, and the record of its representative repetition: the median by the duration of its flows.
 fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>) -> (VariantSummary, Record) {
     let variant = plan.names[plan.kernels.variants[index]];
     let directory = &plan.directories[index];

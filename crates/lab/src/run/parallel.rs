@@ -58,7 +58,7 @@ pub(crate) fn in_order<T: Send, R>(
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {
             scope.spawn(|| {
-                // Whoever waits learns of a panic as well.
+                // Waiting threads learn of a panic as well.
                 let _stop = StopAtEnd(&queue, std::thread::panicking);
                 while let Some(index) = queue.take() {
                     queue.put(index, work(index));
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_in_order_whoever_is_first() {
+    fn results_are_in_order() {
         for jobs in [1, 2, 7] {
             assert_eq!(in_parallel(20, jobs, |index| index * index, || {}), (0..20).map(|n| n * n).collect::<Vec<_>>());
             let all = in_order(5000, jobs, |index| index * 2, |made| made.collect::<Vec<_>>());

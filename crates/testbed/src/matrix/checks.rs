@@ -114,7 +114,7 @@ fn check_info(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
         | option(combination.window_scaling_agreed(), WINDOW_SCALE);
     require(info.tcpi_options & (SACK | TIMESTAMPS | WINDOW_SCALE) == expected, "other options than were agreed");
     require(info.tcpi_options & ECN == 0, "ECN was agreed");
-    // IPv6 has no checksum of its header: a bit that flips in the traffic class looks like somebody's use of ECN.
+    // IPv6 has no checksum of its header: a flipped bit in the traffic class looks like ECN.
     let may_look_so = combination.path == Path::Corruption && combination.family == Family::V6;
     require(may_look_so || info.tcpi_options & ECN_SEEN == 0, "ECN was seen");
     require(kernel.congestion == combination.congestion.name(), "another congestion control");
