@@ -300,7 +300,7 @@ fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     world.deliver(stolen.clone());
     world.send(1, 4);
     world.run_for(SECOND);
-    assert_eq!(world.numbers(0).last(), Some(&4), "a replay is no news");
+    assert_eq!(world.numbers(0).last(), Some(&4), "a replay is dropped");
     // The copy overtakes the original, which is a replay then.
     world.send(0, 5);
     stolen = world.sent.last().unwrap().clone();
