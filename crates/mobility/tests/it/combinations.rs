@@ -131,7 +131,7 @@ fn a_world_with_excluded_combinations_is_refused() {
     assert!(error.to_string().contains("\"freeze\" cannot be combined with \"wake\""), "{error}");
 }
 
-/// Whoever speaks first after a move: what is released, a window update, or the host's TCP.
+/// For any first segment after a move: a released one, a window update, or one of the host's TCP.
 #[test]
 fn every_segment_in_a_new_cell_has_the_small_window() {
     let new_cell_window = Some(NewCellWindowConfig { initial_bytes: 2_000, growth_percent: 0 });

@@ -34,7 +34,7 @@ fn the_third_and_later_duplicates_wait_and_are_dropped_when_the_hole_is_filled()
     assert_eq!(script.actions(), [(30, "dropped duplicates")]);
     script.at(1000);
     assert_eq!((script.sent().len(), script.next_deadline_ms()), (0, None));
-    // A second hole begins anew.
+    // A second hole restarts the delay.
     script.peer(from_peer(1700, 100));
     let passed: Vec<bool> = (0..3).map(|_| script.passes(from_host(1600, 500)).is_some()).collect();
     assert_eq!(passed, [true, true, false]);
@@ -70,7 +70,7 @@ fn other_acks_pass() {
     assert!(script.passes(on_port(from_host(1000, 500), 7)).is_some());
 }
 
-/// What waits is told with the newest window.
+/// A delayed ACK carries the newest window.
 #[test]
 fn a_window_is_not_taken_back() {
     let mut script = with_hole();

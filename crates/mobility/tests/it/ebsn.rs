@@ -91,7 +91,7 @@ fn implausible_notifications_are_ignored() {
     assert!(ends.server.tcp().deadline(Timer::Retransmit) > deadline);
 }
 
-/// Nobody stops the timer for ever.
+/// Notifications cannot stop the timer for ever.
 #[test]
 fn notifications_are_honoured_for_a_limited_time() {
     let mut ends = cut_off(2);

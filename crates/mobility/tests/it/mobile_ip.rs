@@ -126,7 +126,7 @@ fn bindings_expire_at_both_ends() {
     let mut node = node(Lifetime(10));
     node.register_at(at(0), NEAR);
     node.handle_lost(NEAR);
-    assert_eq!(node.poll_timeout(), Some(at(10_000)), "nothing is asked where nobody hears it");
+    assert_eq!(node.poll_timeout(), Some(at(10_000)), "no request without a link");
     node.handle_timeout(at(10_000));
     assert_eq!(events(&mut node), [MobileEvent::Expired { agent: NEAR }]);
     assert_eq!(node.agent(), None);

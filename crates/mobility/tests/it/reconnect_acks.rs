@@ -46,7 +46,7 @@ fn the_configured_number_of_identical_acks_is_sent_at_once() {
     }
 }
 
-/// The newest that the host's TCP has said: its number, its window, and where its own data have got to.
+/// The newest ACK of the host's TCP: its number, its window, and its SND.NXT.
 #[test]
 fn the_newest_ack_is_repeated_without_data_and_without_sack_blocks() {
     let mut script = flowing(ReconnectAcksConfig::default());
@@ -62,7 +62,7 @@ fn the_newest_ack_is_repeated_without_data_and_without_sack_blocks() {
     assert_eq!(sent[0].flags, Flags::ACK);
 }
 
-/// Nobody waits on a connection that was idle before the cut; how long the cut is does not count.
+/// A connection that was idle before the cut gets no ACKs; the length of the cut does not count.
 #[test]
 fn idle_connections_are_left_alone() {
     for (silence, copies) in [(600_000, 3), (600_001, 0)] {

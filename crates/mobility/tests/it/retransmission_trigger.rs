@@ -279,7 +279,7 @@ fn request_with(ends: &mut Ends, number: u16, (seq_ahead, ack_ahead): (i32, i32)
     Packet::new(remote.ip(), local.ip(), segment)
 }
 
-/// Somebody who guesses at the connection cannot make it start over.
+/// An off-path attacker cannot restart the connection.
 #[test]
 fn the_option_counts_with_numbers_that_can_be_the_peers() {
     for (seq_ahead, ack_ahead, expected) in
@@ -337,8 +337,8 @@ fn a_request_is_repeated_until_the_peer_says_something_new() {
         heard.extend(requests(&mut ends));
     }
     assert_eq!(heard.len(), 3, "and not for ever");
-    assert!(heard.iter().all(|number| *number == heard[0]), "it is one and the same");
-    // With an answer it is said once.
+    assert!(heard.iter().all(|number| *number == heard[0]), "all have the same number");
+    // After an answer it is sent only once.
     let mut ends = cut_off(default(), ms(5_000));
     ends.client.hears(ends.now, asymmetric());
     let out = ends.client.sends(ends.now);

@@ -137,7 +137,7 @@ fn a_peer_may_ignore_it() {
     assert!(!ends.client.tcp().user_timeout_config().changeable);
 }
 
-/// Whoever has more patience already asks only its peer for it.
+/// A host with a longer timeout of its own only asks its peer for it.
 #[test]
 fn a_timeout_that_is_longer_stays() {
     let retries = RetryLimit::Retries;
