@@ -13,9 +13,9 @@ pub(crate) struct Following {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// As routers know it.
+    /// The state known to routers.
     up: bool,
-    /// When they will know otherwise.
+    /// When that changes.
     changes_at: Option<Instant>,
 }
 

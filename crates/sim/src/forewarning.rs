@@ -7,7 +7,7 @@ use crate::config::WorldConfig;
 use crate::network::capacity_of;
 use crate::observer::LinkId;
 
-/// What a host knows of the outages to come.
+/// A host's knowledge of coming outages.
 #[derive(Clone, Debug)]
 pub(crate) struct Forewarning {
     lead: Duration,

@@ -49,7 +49,7 @@ impl Lateness {
         Duration::from_nanos(self.worst_nanos.load(Ordering::Relaxed))
     }
 
-    /// Whether the machine was so late that a failed measurement says nothing.
+    /// Whether the machine was so late that a failed measurement is inconclusive.
     pub fn is_excuse(&self) -> bool {
         self.worst() >= Self::EXCUSE
     }

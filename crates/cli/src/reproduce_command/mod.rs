@@ -180,7 +180,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     let bars = Bars::default();
     let watch = |title: &str, progress: Option<Progress>| bars.show(title, progress);
     let running = Running { jobs, stop: &stop, watch: &watch };
-    let mut told = Vec::new();
+    let mut papers = Vec::new();
     let mut text = String::new();
     for work in &works {
         if args.open {
@@ -188,7 +188,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         } else if args.fit {
             text.push_str(&settings::search(work, directory.path(), args, &running)?);
         } else {
-            told.push(one_paper(work, &directory, args, &running)?);
+            papers.push(one_paper(work, &directory, args, &running)?);
         }
     }
     directory.write_manifest(&Manifest {
@@ -198,10 +198,10 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
-    if told.is_empty() {
+    if papers.is_empty() {
         return Ok(text);
     }
-    tell(&told, &directory, began.1.elapsed().as_secs_f64(), args.json)
+    render(&papers, &directory, began.1.elapsed().as_secs_f64(), args.json)
 }
 
 /// The latest directory of a reproduction below `parent`.
@@ -243,16 +243,16 @@ struct PaperSummary {
     text: String,
 }
 
-fn tell(told: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
+fn render(papers: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
     if json {
-        let all = serde_json::json!({ "papers": told, "directory": directory.path(), "took_s": took_s });
+        let all = serde_json::json!({ "papers": papers, "directory": directory.path(), "took_s": took_s });
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all)?));
     }
     let mut text: String =
-        told.iter().map(|told| format!("{}  It took {:.0} s.\n\n", told.text, told.took_s)).collect();
+        papers.iter().map(|paper| format!("{}  It took {:.0} s.\n\n", paper.text, paper.took_s)).collect();
     text.push_str("What was published, why claims fail, and pictures are on these pages:\n");
-    for told in told {
-        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", told.paper)).display()));
+    for paper in papers {
+        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", paper.paper)).display()));
     }
     Ok(text)
 }

@@ -29,7 +29,7 @@ pub struct KernelOptions {
     pub simulated: Vec<String>,
 }
 
-/// Why kernels cannot be used, or why a run on them failed.
+/// Errors of runs on kernels.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// A host that is to be simulated is not in the scenario.
@@ -89,12 +89,12 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Why the other variants are not run on kernels, a sentence each.
+    /// The reasons why other variants do not run on kernels.
     pub fn refused(&self) -> &[String] {
         &self.refused
     }
 
-    /// How many runs there are on kernels: each variant as often as it is asked for.
+    /// The number of runs on kernels, with repetitions.
     pub(super) fn runs(&self) -> usize {
         self.variants.len() * self.options.repeat.max(1) as usize
     }
@@ -104,7 +104,7 @@ impl Kernels {
         &self.variants
     }
 
-    /// What the variants are called that are run on kernels.
+    /// The names of the variants that run on kernels.
     pub(super) fn names(&self, names: &[&str]) -> Vec<String> {
         self.variants.iter().map(|&variant| format!("{} (kernel)", names[variant])).collect()
     }

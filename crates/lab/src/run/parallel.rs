@@ -70,7 +70,7 @@ pub(crate) fn in_order<T: Send, R>(
     })
 }
 
-/// What several threads make and one takes in order.
+/// A queue of results from several threads, consumed in order by one.
 struct Queue<T> {
     count: usize,
     state: Mutex<QueueState<T>>,
@@ -93,7 +93,7 @@ impl<T> Default for QueueState<T> {
 }
 
 impl<T> Queue<T> {
-    /// How far those who make may be ahead of the one who takes.
+    /// How far producers may be ahead of the consumer.
     const AHEAD: usize = 1000;
 
     fn state(&self) -> MutexGuard<'_, QueueState<T>> {
@@ -137,7 +137,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Stops a queue when it goes, if the condition holds then.
+/// Stops a queue on drop, if the condition holds.
 struct StopAtEnd<'a, T, F: Fn() -> bool>(&'a Queue<T>, F);
 
 impl<T, F: Fn() -> bool> Drop for StopAtEnd<'_, T, F> {
