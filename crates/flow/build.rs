@@ -1,4 +1,4 @@
-//! Compiles the flow path (`c/`) for this machine, and writes its structures, flags and counters in Rust.
+//! Compiles the flow path (`c/`) for this machine, and generates Rust for its structures, flags and counters.
 
 #[path = "build/layout.rs"]
 mod layout;
@@ -6,7 +6,7 @@ mod layout;
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-/// Where the structures are that Rust has to know.
+/// The headers with structures for Rust.
 const DESCRIBED: [&str; 2] = ["c/state.h", "c/packet.h"];
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
 fn compile(out: &Path) {
     let mut build = cc::Build::new();
     build.file("c/native.c").include("c").include(out).opt_level(2).std("gnu11").warnings(true).extra_warnings(true);
-    // No C library: the flow path is a function of its arguments.
+    // No C library: the flow path depends on nothing but its arguments.
     build.flag("-ffreestanding").flag("-nostdinc").flag("-fno-strict-aliasing");
     if let Err(error) = build.try_compile("holdover_flow") {
         fail(&format!(

@@ -97,7 +97,7 @@ def _main() -> int:
         scenario = _holdover.Scenario.parse(name, text, files, None)
         tell(warnings=_holdover.run(scenario, **arguments, progress=lambda share: tell(share=share)))
     except (KeyboardInterrupt, BrokenPipeError):
-        # Nobody is left who wants it.
+        # No caller waits for it.
         return 130
     except (HoldoverError, *_RAISED.values()) as error:
         # The caller interrupts this process once it has read the error.

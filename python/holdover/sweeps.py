@@ -261,7 +261,7 @@ def _main(arguments: list[str] | None = None) -> int:
     def progress(done: int, expected: int) -> None:
         nonlocal last
         if os.getppid() != parent:
-            # Nobody is left who wants it, and the journal has to be free for who goes on with it.
+            # No caller waits for it, and a continued sweep needs the journal.
             raise KeyboardInterrupt
         if sys.stderr.isatty() and time.monotonic() - last > 0.5:
             last = time.monotonic()

@@ -1,7 +1,8 @@
-//! What the agent uses of the kernel and of the process's rights, tried one by one: what is there, and what is lost without it.
+//! The features of the kernel and the privileges of the process that the agent uses, each probed separately: whether it
+//! is available, and what is lost without it.
 //!
-//! Each is tried for itself, with the agent's own programs and sockets. Programs are attached to the loopback interface of a network
-//! namespace that goes with the thread that tries it; no packet and no connection of the host is touched.
+//! The probes use the agent's own programs and sockets. Programs are attached to the loopback interface of a network
+//! namespace that ends with the probing thread; no packet and no connection of the host is touched.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -19,7 +20,7 @@ use holdover_host::neighbours::Neighbours;
 const CAPABILITIES: [(&str, u32, &str); 4] = [
     ("CAP_BPF", 39, "no program is loaded"),
     ("CAP_PERFMON", 38, "the kernel refuses the programs"),
-    ("CAP_NET_ADMIN", 12, "no program is loaded or attached, and no neighbour asked"),
+    ("CAP_NET_ADMIN", 12, "no program is loaded or attached, and no neighbour probed"),
     ("CAP_NET_RAW", 13, "no packet is sent: nothing is woken"),
 ];
 
@@ -31,22 +32,21 @@ const AS_ROOT: &str = "run as root, or as the service in dist, outside of a user
 const LOST_WITHOUT_PROGRAMS: &str = "nothing is held back, and no sender woken";
 const LOST_WITHOUT_TCX: &str =
     "programs are attached as filters, which a killed agent leaves behind, without effect, until the next one starts";
-const LOST_WITHOUT_NEIGHBOURS: &str =
-    "a router that falls silent is not noticed, and none is asked when a link is back";
+const LOST_WITHOUT_NEIGHBOURS: &str = "a silent router is not noticed, and none is probed at link-up";
 const LOST_WITHOUT_TIMEOUTS: &str = "no connection has a user timeout by rules";
 
-/// Tries everything. It takes as long as the kernel takes to verify all programs, some seconds at most.
+/// Probes every feature. It takes as long as the kernel needs to verify all programs, some seconds at most.
 pub fn examine() -> Vec<Feature> {
     let mut features = capabilities();
     features.extend(in_scratch_namespace().unwrap_or_else(|error| {
-        let found = format!("cannot be tried, for there is no network namespace to try it in: {error}");
+        let found = format!("cannot be probed without a network namespace: {error}");
         vec![missing("programs", true, LOST_WITHOUT_PROGRAMS, found, AS_ROOT)]
     }));
     let wifi = "only with Wi-Fi: CONFIG_CFG80211 (modprobe cfg80211)";
     let btf = std::fs::metadata("/sys/kernel/btf/vmlinux");
     let (new, open) = UserTimeouts::probe();
     features.extend([
-        of("nl80211", false, "a fading Wi-Fi signal is not foretold", wifi, Station::open()),
+        of("nl80211", false, "a fading Wi-Fi signal is not predicted", wifi, Station::open()),
         of("BTF", false, LOST_WITHOUT_TIMEOUTS, "a kernel with CONFIG_DEBUG_INFO_BTF", btf),
         of("cgroup v2", false, LOST_WITHOUT_TIMEOUTS, "mount -t cgroup2 none /sys/fs/cgroup", find_cgroup2_mount()),
         of("sockops", false, LOST_WITHOUT_TIMEOUTS, "Linux 6.1 or later with CONFIG_CGROUP_BPF, and root", new),
@@ -69,7 +69,7 @@ fn of<T, E: std::error::Error>(
     Feature { name, fine, needed, found, without, fix }
 }
 
-/// One line of what may have the verifier's whole log in it: its beginning, and its end, where the reason is.
+/// One line of a text that may contain the verifier's whole log: its beginning, and its end, with the reason.
 fn brief(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     if words.len() <= 2 * MOST_WORDS {
@@ -91,23 +91,23 @@ fn capabilities() -> Vec<Feature> {
     let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
     let feature = |(name, number, without): (&'static str, u32, &'static str)| {
         if effective & 1 << number != 0 {
-            let found = "this process has it".to_owned();
+            let found = "held by this process".to_owned();
             Feature { name, fine: true, needed: true, found, without, fix: String::new() }
         } else {
-            missing(name, true, without, "this process does not have it".to_owned(), AS_ROOT)
+            missing(name, true, without, "not held by this process".to_owned(), AS_ROOT)
         }
     };
     CAPABILITIES.map(feature).into()
 }
 
-/// What leaves traces is tried on a thread that has a network namespace of its own, which goes with it.
+/// Probes with side effects run on a thread with a network namespace of its own, which ends with it.
 fn in_scratch_namespace() -> Result<Vec<Feature>, io::Error> {
     let tried = thread::spawn(|| {
         // SAFETY: a thread's network namespace is its own; no memory and no descriptor is shared otherwise afterwards.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
         Ok(try_inside())
     });
-    tried.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tries it broke")))
+    tried.join().unwrap_or_else(|_| Err(io::Error::other("the probing thread panicked")))
 }
 
 /// On the loopback interface of the calling thread's network namespace.
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_is_listed_once_and_what_is_missing_has_its_price() {
+    fn every_feature_is_listed_once_with_its_loss() {
         let features = examine();
         for feature in &features {
             assert_eq!(features.iter().filter(|other| other.name == feature.name).count(), 1, "{feature:?}");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_decides() {
+    fn only_needed_features_decide() {
         let lost = |needed| missing("thing", needed, "all of it", "not there".to_owned(), "make it");
         assert!(
             holdover_host::feature::can_work(&[lost(false)])

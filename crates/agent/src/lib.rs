@@ -1,7 +1,7 @@
-//! The agent on the mobile host: it learns what the link does, and keeps the host's TCP connections fast across its outages, with
-//! an unmodified kernel and unmodified peers.
+//! The agent on the mobile host: it tracks the state of links, and keeps the host's TCP connections fast across
+//! outages, with an unmodified kernel and unmodified peers.
 
-// This crate is an I/O floor: clocks, sockets, threads and files are what it is for.
+// This crate does I/O: clocks, sockets, threads and files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod config;

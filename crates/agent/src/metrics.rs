@@ -1,4 +1,4 @@
-//! What Prometheus is told: `GET /metrics` in OpenMetrics' text format.
+//! Metrics for Prometheus: `GET /metrics` in OpenMetrics' text format.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ type Seconds<L> = Family<L, Counter<f64, AtomicU64>>;
 type Level<L> = Family<L, Gauge>;
 type Fractions<L> = Family<L, Gauge<f64, AtomicU64>>;
 
-/// How long connections took to go on: a histogram that was filled elsewhere.
+/// Times until connections resumed: a histogram that was filled elsewhere.
 #[derive(Debug)]
 struct ResumeTimes(Vec<(OutcomeLabel, Resumes)>);
 
@@ -58,7 +58,7 @@ impl Collector for ResumeTimes {
     }
 }
 
-/// The text for a status.
+/// The metrics of a status.
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover");
     let (up, attached) = (Level::<LinkLabel>::default(), Level::<LinkLabel>::default());
@@ -121,12 +121,12 @@ pub fn encode_status(status: &Status) -> String {
     let timeouts = counter(status.user_timeouts.set + status.user_timeouts.set_open);
     registry.register("user_timeouts_set", "User timeouts that connections were given", timeouts);
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);
     text
 }
 
-/// Each packet that passed has one fate; those made are besides.
+/// Each packet that passed has one fate; injected packets are counted separately.
 fn fates(counters: &Counters) -> [(&'static str, u64); 11] {
     let Counters {
         packets,

@@ -1,12 +1,12 @@
-//! What became of the connections that outages had interrupted: only what the path showed is counted.
+//! Outcomes of the connections that outages had interrupted, as observed on the path.
 //!
-//! A connection counts once for each outage, when its [`WakeOutcome`] is known. Connections with nothing outstanding at the cut do
-//! not count.
+//! A connection counts once for each outage, when its [`WakeOutcome`] is known. Connections with nothing outstanding at
+//! the cut do not count.
 //!
-//! How much time a wake has *saved* is known only where it is known what would have happened without it. That is so for data that this
-//! host had sent and that was not acknowledged: the kernel tells when its own retransmission timer would have run out
-//! (`sock_diag(7)`), as it stood when the link came up. The retransmission would have been acknowledged a round trip later. The peer's
-//! timers are known to nobody here, so that nothing is claimed for what the peer had to send again.
+//! The time *saved* by a wake is known only where the course without it is known: for data of this host that was not
+//! acknowledged, the kernel reports the expiry of its own retransmission timer (`sock_diag(7)`), as of link-up. The
+//! retransmission would have been acknowledged a round trip later. The peer's timers are unknown here, so nothing is
+//! claimed for the peer's retransmissions.
 
 use std::fmt;
 
@@ -18,51 +18,51 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outcomes {
-    /// Connections that went on within two round trips of the try that the path let through.
+    /// Connections that resumed within two round trips of the attempt that got through.
     pub at_once: Resumes,
-    /// Connections that were woken and went on later than that.
+    /// Connections that were woken and resumed later than that.
     pub later: Resumes,
-    /// Connections that were woken and did not go on before they were given up.
+    /// Connections that were woken and did not resume before they were given up.
     pub never: u64,
-    /// Connections that went on before anything was sent to wake them.
+    /// Connections that resumed before anything was sent to wake them.
     pub by_itself: Resumes,
-    /// The time saved over all connections of which that is known, in seconds. Where a wake has cost time it counts as negative.
-    /// Missing if it is known of none.
+    /// The total time saved, over all connections for which it is known, in seconds; negative where a wake has cost
+    /// time. Missing if it is known for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_s: Option<f64>,
 }
 
-/// How long connections took to go on, from the link's return to the first progress.
+/// Times from link-up to the first progress of connections.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resumes {
-    /// How many.
+    /// The number of connections.
     pub count: u64,
-    /// In all, in seconds.
+    /// The sum, in seconds.
     pub sum_s: f64,
-    /// How many took no longer than each of [`BOUNDS_S`] and longer than the one before; the last: longer than all of them.
+    /// The number of times up to each of [`BOUNDS_S`] and above the one before; the last: above all of them.
     pub buckets: [u64; BOUNDS_S.len() + 1],
 }
 
 /// The upper bounds of the buckets of [`Resumes`], in seconds: from a round trip in a local network to Linux's tenth retransmission.
 pub const BOUNDS_S: [f64; 12] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0];
 
-/// An outcome as it is told.
+/// An outcome in reports.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OutcomeLine {
     /// `at_once`, `later`, `never` or `by_itself`.
     pub kind: String,
-    /// From the link's return to the first progress, in seconds; missing if there was none.
+    /// From link-up to the first progress, in seconds; missing if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_s: Option<f64>,
-    /// How often it was tried to wake the connection.
+    /// The number of attempts to wake the connection.
     pub tries: u32,
-    /// For how long it was watched, in seconds from the link's return.
+    /// How long it was watched, in seconds since link-up.
     pub watched_s: f64,
 }
 
 impl Outcomes {
-    /// Counts an outcome, and the time that it has saved if that is known.
+    /// Counts an outcome, and the time saved if known.
     pub(crate) fn count(&mut self, outcome: &WakeOutcome, saved_s: Option<f64>) {
         let resumes = match outcome.kind {
             Resumed::AtOnce => &mut self.at_once,
@@ -92,8 +92,8 @@ impl Resumes {
     }
 }
 
-/// How much sooner a connection went on than by this host's own timer, in seconds; `None` where that is not known. `alternative_at`: when
-/// the peer's answer to what that timer would have sent again would have come.
+/// How much sooner a connection resumed than by this host's own timer, in seconds; `None` if unknown. `alternative_at`:
+/// when the peer's answer to the timer's retransmission would have arrived.
 pub(crate) fn saved_s(outcome: &WakeOutcome, alternative_at: Option<Instant>) -> Option<f64> {
     let (Resumed::AtOnce | Resumed::Later, Some(_)) = (outcome.kind, outcome.woken_at) else { return None };
     let (alternative_at, resumed_at) = (alternative_at?, outcome.resumed_at?);
@@ -102,7 +102,7 @@ pub(crate) fn saved_s(outcome: &WakeOutcome, alternative_at: Option<Instant>) ->
 }
 
 impl OutcomeLine {
-    /// The outcome at `now`, when it became known; `None` for what does not count.
+    /// The outcome at `now`, when it became known; `None` if it does not count.
     pub(crate) fn of(outcome: &WakeOutcome, now: Instant) -> Option<Self> {
         (outcome.kind != Resumed::NothingOutstanding).then(|| Self {
             kind: outcome.kind.name().to_owned(),

@@ -1,12 +1,12 @@
-//! How often work may be done that takes the longer the more sockets and processes there are.
+//! Pacing of work whose cost grows with the number of sockets and processes.
 
 use holdover_base::Duration;
 
-/// How many times as long as such work has taken nothing of the kind is done again: the one thread of the agent has the packets of all
-/// connections to look after, and is away from them for no more than a twentieth of its time.
+/// The rest after such work, as a multiple of its duration: the one thread of the agent handles the packets of all
+/// connections, and spends no more than a twentieth of its time elsewhere.
 const REST: u64 = 20;
 
-/// How long to rest after work that took so long; at least so long in any case.
+/// How long to rest after work of this duration; at least `at_least`.
 pub(crate) const fn rest(took: Duration, at_least: Duration) -> Duration {
     let rest = Duration::from_nanos(took.as_nanos().saturating_mul(REST));
     if rest.as_nanos() > at_least.as_nanos() { rest } else { at_least }

@@ -1,4 +1,4 @@
-//! What the daemon asks of whatever stands in the path of packets of one interface.
+//! The interface between the daemon and the engines in the path of packets.
 //!
 //! The order of calls: [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
 //! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_action`] and [`PathEngine::poll_outcome`] until `None`, then
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 use crate::link_watch::silence::{Survey, Traffic};
 use crate::link_watch::{Families, LinkChange};
 
-/// Something that stands in the path of an interface's packets, and acts for the connections that cross it. When it is dropped it
-/// stands there no more, and nothing that it has held is left.
+/// An engine in the path of an interface's packets, which acts for the connections over it. On drop it leaves the path
+/// and releases everything held.
 pub trait PathEngine {
-    /// Its descriptor, which is readable when it has something to do; `None` if it has deadlines only.
+    /// Its descriptor, readable when it has work; `None` if it has deadlines only.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Something has become of the link.
+    /// Handles a change of the link.
     fn handle_link(&mut self, now: Instant, change: LinkChange);
 
-    /// The descriptor is readable.
+    /// Handles its readable descriptor.
     fn handle_ready(&mut self, now: Instant);
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     fn handle_timeout(&mut self, now: Instant);
 
     /// The next deadline.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// The next thing that it has done.
+    /// The next action.
     fn poll_action(&mut self) -> Option<Action>;
 
     /// The next outcome of waking a connection.
@@ -40,124 +40,126 @@ pub trait PathEngine {
         None
     }
 
-    /// When a connection would have gone on by this host's own retransmission timer, as that stood when the link came up last: its
-    /// expiry and a round trip. `None` if no such timer ran, or it is not known.
+    /// When a connection would have resumed by this host's own retransmission timer, as of the last link-up: its expiry
+    /// plus a round trip. `None` if no such timer ran, or it is unknown.
     fn alternative_at(&self, _connection: Connection) -> Option<Instant> {
         None
     }
 
-    /// What it could not do since this was asked last, because the kernel did not let it: packets then pass as they are.
+    /// The last refusal of the kernel since the last call: packets then pass unchanged.
     fn poll_trouble(&mut self) -> Option<String> {
         None
     }
 
-    /// The IP versions of which packets have come in over a link that it was told is down for them, so that it takes it for up.
+    /// The IP versions for which packets have arrived over a link that was reported down, so that the engine regards it
+    /// as up.
     fn contradicts_down(&self) -> Families {
         Families::NONE
     }
 
-    /// The connections that it knows.
+    /// Its connections.
     fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
 
-    /// What it has counted.
+    /// Its counters.
     fn counters(&self) -> Counters;
 
-    /// What has passed, as far as it says whether the link is silent.
+    /// The traffic counters for silence detection.
     fn traffic(&self) -> Traffic {
         Traffic::default()
     }
 
-    /// What the connections say about a silence of the link.
+    /// The state of the connections, for silence detection.
     fn survey(&mut self) -> Survey {
         Survey::default()
     }
 
-    /// Nothing has come in since then: the first packet that does is to wake what waits.
+    /// Nothing has arrived since `since`: the next packet wakes the waiting connections.
     fn handle_silence(&mut self, _now: Instant, _since: Instant) {}
 
-    /// Something has come in after a silence, or would: what waits is woken.
+    /// A packet has arrived after a silence, or would: wakes the waiting connections.
     fn end_silence(&mut self, _now: Instant) {}
 
-    /// Whether nothing has come in since [`PathEngine::handle_silence`].
+    /// Whether nothing has arrived since [`PathEngine::handle_silence`].
     fn is_silent(&self) -> bool {
         false
     }
 
-    /// Sends the peer of a connection what it answers at once, and what changes nothing (a keep-alive probe, RFC 9293 section 3.8.4).
+    /// Sends the peer of a connection a segment that it answers at once, and that changes nothing (a keep-alive probe,
+    /// RFC 9293 section 3.8.4).
     fn ask_peer(&mut self, _now: Instant, _connection: Connection) {}
 
-    /// A connection is to be let alone, or not any more.
+    /// Exempts a connection, or ends the exemption.
     fn leave_alone(&mut self, connection: Connection, alone: bool);
 }
 
-/// Puts engines in the path.
+/// Creates engines.
 pub trait Attach {
-    /// What stands in the path then.
+    /// The engine.
     type Engine: PathEngine;
-    /// Why it could not be put there.
+    /// The reason of a failure.
     type Error: std::error::Error;
 
-    /// Whether engines can be put in the path of any interface at all. Called once, before anything else.
+    /// Whether engines can be attached to any interface at all. Called once, first.
     ///
     /// # Errors
-    /// Something is missing that this process will not get.
+    /// Something is permanently missing.
     fn check(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// When it makes sense to try again after an error.
+    /// When to retry after an error.
     fn retry(&self, _error: &Self::Error) -> Retry {
         Retry::Later
     }
 
-    /// Puts one in the path of an interface.
+    /// Attaches an engine to an interface.
     ///
     /// # Errors
-    /// The kernel does not let it, or there is no such interface.
+    /// The kernel refuses, or the interface does not exist.
     fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Self::Engine, Self::Error>;
 
-    /// Puts one in the path of an interface that was gone and is there again under the same name; it has kept what it knows. Not
-    /// needed where nothing is in the path in truth.
+    /// Attaches an engine, with its state, to the new interface of the same name. Not needed for engines that are not
+    /// really in the path.
     ///
     /// # Errors
-    /// As [`Attach::attach`], or it is not such an interface as before.
+    /// As [`Attach::attach`], or the interface has another type than before.
     fn attach_again(&mut self, engine: &mut Self::Engine) -> Result<(), Self::Error> {
         let _ = engine;
         Ok(())
     }
 }
 
-/// When to try again to put an engine in the path.
+/// When to retry attaching an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// Often: another agent has the interface, and may end at any time.
+    /// Often: another agent manages the interface, and may end at any time.
     Soon,
     /// From time to time.
     Later,
-    /// Not before there is another interface of that name: with this one it cannot come right.
+    /// Not before the interface is replaced: this one cannot work.
     Never,
 }
 
-/// A connection as the path has it.
+/// A connection in the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathConnection {
     /// Its addresses and ports.
     pub connection: Connection,
-    /// Bytes of data that went out.
+    /// Bytes of data sent.
     pub bytes_sent: u64,
-    /// Bytes of data that came in.
+    /// Bytes of data received.
     pub bytes_received: u64,
     /// Since when no packet has passed, if one ever has.
     pub idle: Option<Duration>,
-    /// The round trip, queues included, if it is known.
+    /// The round trip, queues included, if known.
     pub round_trip: Option<Duration>,
-    /// Bytes whose ACK is held now, of either direction.
+    /// Bytes whose ACK is held now, in both directions.
     pub held_bytes: u64,
-    /// Whether it is let alone.
-    pub is_left_alone: bool,
+    /// Whether it is exempt.
+    pub is_exempt: bool,
 }
 
-/// What has become of packets, since the engine was put in the path.
+/// Packet counters since the engine was attached.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -165,28 +167,28 @@ pub struct Counters {
     pub packets: u64,
     /// Of these, rewritten.
     pub rewritten: u64,
-    /// Of these, kept from going on: ACKs that say less than the next one.
+    /// Of these, withheld: ACKs superseded by later ones.
     pub held: u64,
-    /// Packets that were made and sent.
+    /// Packets injected.
     pub injected: u64,
-    /// Packets that were made and that the kernel did not send.
+    /// Packets injected that the kernel did not send.
     pub unsent: u64,
-    /// Let alone: fragments of IP packets.
+    /// Passed unchanged: IP fragments.
     pub fragments: u64,
-    /// Let alone: more VLAN tags than are looked through.
+    /// Passed unchanged: too many VLAN tags.
     pub vlan: u64,
-    /// Let alone: IPv6 with extension headers that are not looked through.
+    /// Passed unchanged: IPv6 with unsupported extension headers.
     pub extension_headers: u64,
-    /// Let alone: what makes no sense, or is not TCP.
+    /// Passed unchanged: malformed, or not TCP.
     pub other: u64,
-    /// Connections that were forgotten because there were too many.
+    /// Connections evicted because the table was full.
     pub evicted: u64,
-    /// Packets of connections for which there was no room.
+    /// Packets of connections without room in the table.
     pub map_full: u64,
 }
 
 impl Counters {
-    /// The counters of two engines.
+    /// The sum of the counters of two engines.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {

@@ -1,25 +1,25 @@
-//! How long each connection is to wait for a peer that does not answer: rules in order; the first matching rule applies.
+//! How long each connection waits for a peer that does not answer: rules in order; the first matching rule applies.
 //!
-//! Wishes are opposite: an ssh session is to live through an afternoon in a tunnel, a database client is to notice within seconds
-//! that its server is gone. So a rule says which connections it is for (ports, addresses, process, user, cgroup) and one of three
-//! things: **hold** them for so long without their peer, let them **fail fast**, or **leave them alone**. What no rule is for is
-//! left alone.
+//! Needs are opposite: an ssh session is to survive an afternoon in a tunnel, a database client is to notice within seconds
+//! that its server is gone. So a rule has conditions (ports, addresses, process, user, cgroup) and one of three actions:
+//! **hold** the connections for a time without their peer, let them **fail fast**, or **leave them alone**. Connections
+//! without a matching rule are left alone.
 //!
 //! # What the kernel does by itself
 //!
-//! Linux gives up data that is not acknowledged by `tcp_retries2` (15): at the first retransmission later than 924.6 s after the
-//! first one, which is 924 to 1045 s, because retransmissions are up to two minutes apart. A window that stays shut is probed, and
-//! after 15 probes in a row without an answer, which takes 924 s on a fast path and up to 1920 s on a slow one, it gives up as well;
-//! while probes are answered it never does. A connection with keep-alive is given up two hours and eleven minutes after the peer was
-//! last heard of.
+//! Linux gives up unacknowledged data by `tcp_retries2` (15): at the first retransmission later than 924.6 s after the
+//! first one, which is 924 to 1045 s, because retransmissions are up to two minutes apart. A shut window is probed, and
+//! given up after 15 consecutive probes without an answer, which takes 924 s on a fast path and up to 1920 s on a slow one;
+//! while probes are answered, never. A connection with keep-alive is given up two hours and eleven minutes after the peer's
+//! last packet.
 //!
-//! `TCP_USER_TIMEOUT` takes the place of all of these limits at once: of that for data, of the number of keep-alive probes, and it
-//! ends a connection whose window stays shut for so long *although* the peer answers. It does not lift the limit of 15 probes
-//! without an answer: a connection that was cut off while the peer's window was shut is not held for longer than the kernel does.
+//! `TCP_USER_TIMEOUT` replaces all of these limits: the one for data, the number of keep-alive probes, and it ends a
+//! connection whose window stays shut for that time *although* the peer answers. It does not lift the limit of 15 probes
+//! without an answer: a connection that was cut off while the peer's window was shut is not held longer than by the kernel.
 //!
-//! **Hold is never below what the kernel would do**: a time that is shorter than the longest of the above
-//! ([`longest_patience`]) is raised to it, keep-alive is looked at socket by socket, and while a shut window is answered the time
-//! does not run. **Fail fast** is as short as it says, also for a window that stays shut.
+//! **Hold is never below the kernel's own limits**: a time shorter than the longest of the above ([`longest_patience`]) is
+//! raised to it, keep-alive is checked for each socket, and while probes of a shut window are answered the time does not
+//! run. **Fail fast** is as short as written, also for a window that stays shut.
 
 mod owners;
 pub(crate) mod pattern;
@@ -50,11 +50,11 @@ pub struct Policy {
     rules: Vec<Rule>,
     /// How many of them are the user's.
     configured: usize,
-    /// Users who could not be looked up, and in which rules.
+    /// Users who could not be looked up, and their rules.
     problems: Vec<String>,
 }
 
-/// What a policy is made with.
+/// Options of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicyOptions {
     /// After the user's rules come those of [`FlowRule::built_in`].
@@ -63,7 +63,7 @@ pub struct PolicyOptions {
     pub at_least: Duration,
 }
 
-/// Who has a connection.
+/// The owner of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
     /// The number of the user whose socket it is.
@@ -74,32 +74,32 @@ pub struct Owner {
     pub processes: Vec<Process>,
 }
 
-/// What is to be done for a connection.
+/// The verdict on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// The rule that says so, for [`Policy::rule_name`]; `None` if none is for this connection.
+    /// The matching rule, for [`Policy::rule_name`]; `None` if no rule matches.
     pub rule: Option<usize>,
-    /// What it says.
+    /// Its action.
     pub action: Action,
 }
 
-/// What a rule says.
+/// The action of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Nothing is touched.
+    /// Nothing is changed.
     LeaveAlone,
     /// The connection gets a user timeout.
     UserTimeout(TimeoutWish),
 }
 
-/// A user timeout and what belongs to it.
+/// A user timeout and its options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimeoutWish {
-    /// So long the peer's silence is borne.
+    /// How long the peer may be silent.
     pub timeout: Duration,
-    /// Whether it is there to be short.
+    /// Whether it is a fail_fast rule.
     pub fails_fast: bool,
-    /// The timeout that is advertised to the peer in the option of RFC 5482. `None`: the option is neither sent nor heeded.
+    /// The timeout advertised to the peer in the option of RFC 5482. `None`: the option is neither sent nor honoured.
     pub advertise: Option<UserTimeout>,
     /// How far the peer's option may lengthen the timeout (U_LIMIT of RFC 5482 section 3.1); `timeout` at least.
     pub accept: Duration,
@@ -107,23 +107,23 @@ pub struct TimeoutWish {
     pub replace: bool,
 }
 
-/// A rule cannot be used.
+/// An invalid rule.
 #[derive(Debug, thiserror::Error)]
 #[error("flow rule {number}: {problem}")]
 pub struct PolicyError {
-    /// Which one, from 1.
+    /// Its number, from 1.
     pub number: usize,
-    /// What is wrong.
+    /// The problem.
     pub problem: RuleProblem,
 }
 
-/// What is wrong with a rule.
+/// A problem of a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleProblem {
-    /// It says nothing, or two things.
-    #[error("one of hold, fail_fast and leave_alone is needed, and only one")]
+    /// No action, or more than one.
+    #[error("expected exactly one of hold, fail_fast and leave_alone")]
     NotOneAction,
-    /// A time that the kernel cannot count.
+    /// A time that the kernel cannot represent.
     #[error("{field} = \"{time}\" is not between 1 s and 24 days (576 h)")]
     Time {
         /// The field.
@@ -131,18 +131,18 @@ pub enum RuleProblem {
         /// Its value.
         time: Duration,
     },
-    /// Something that means nothing without something else.
-    #[error("{field} is of no use without {needs}")]
+    /// A field without effect.
+    #[error("{field} has no effect without {needs}")]
     Useless {
         /// The field.
         field: &'static str,
-        /// What it needs.
+        /// The missing field.
         needs: &'static str,
     },
 }
 
-/// The longest that a kernel bears silence by itself where keep-alive is not in use: `tcp_retries2` probes of a zero window and the
-/// wait after the last, each as long as an RTO can be (`tcp_rto_max_ms`, 120 s). Data is given up sooner.
+/// The longest silence that a kernel tolerates by itself without keep-alive: `tcp_retries2` probes of a zero window and
+/// the wait after the last, each as long as an RTO can be (`tcp_rto_max_ms`, 120 s). Data is given up sooner.
 pub const fn longest_patience(tcp_retries2: u32, rto_max: Duration) -> Duration {
     Duration::from_millis(rto_max.as_millis().saturating_mul(tcp_retries2 as u64 + 1))
 }
@@ -154,15 +154,14 @@ pub fn is_within_host(connection: Connection) -> bool {
 }
 
 impl Policy {
-    /// The policy that consists of these rules, in their order. `uid_of` looks up users
-    /// ([`uid_of`](crate::sockets::owner::uid_of)).
+    /// The policy of these rules, in their order. `uid_of` looks up users ([`uid_of`](crate::sockets::owner::uid_of)).
     ///
-    /// A user who cannot be looked up is left out of the rule, and [`Self::problems`] says so. A rule that is left without any user
-    /// applies to no connection; the other rules apply as they would without it.
+    /// An unknown user is left out of the rule, and [`Self::problems`] reports it. A rule left without any user matches
+    /// no connection; the other rules are not affected.
     ///
     /// # Errors
     ///
-    /// The first rule that cannot be used.
+    /// The first invalid rule.
     pub fn new(
         rules: &[FlowRule],
         options: PolicyOptions,
@@ -184,18 +183,18 @@ impl Policy {
         Ok(Self { rules, configured, problems })
     }
 
-    /// What keeps rules from applying to all the users they name: `flow rule 2: there is no user "berta"`. They may be there later.
+    /// Unknown users in rules: `flow rule 2: there is no user "berta"`. They may exist later.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 
-    /// What is to be done for a connection of which everything is known.
+    /// The verdict on a connection whose owner is known.
     pub fn decide(&self, connection: Connection, owner: &Owner) -> Decision {
         let fits = |rule: &&(usize, &Rule)| rule.1.fits_place(connection) && rule.1.fits_owner(owner);
         Decision::of(self.rules.iter().enumerate().find(|rule| fits(&rule)))
     }
 
-    /// What is to be done for a connection of which the addresses are known; `None` if that depends on whose it is.
+    /// The verdict on a connection by its addresses; `None` if it depends on the owner.
     pub fn decide_by_place(&self, connection: Connection) -> Option<Decision> {
         let first = self.rules.iter().enumerate().find(|(_, rule)| rule.fits_place(connection));
         match first {
@@ -204,12 +203,12 @@ impl Policy {
         }
     }
 
-    /// Whether any rule asks for processes, which takes a look at all of them.
+    /// Whether any rule depends on processes, which takes a look at all of them.
     pub(crate) fn needs_processes(&self) -> bool {
         self.rules.iter().any(Rule::needs_processes)
     }
 
-    /// What the user calls a rule.
+    /// A rule's name for the user.
     pub fn rule_name(&self, rule: usize) -> String {
         if rule < self.configured {
             return format!("flow rule {}", rule + 1);
@@ -220,16 +219,16 @@ impl Policy {
         }
     }
 
-    /// What the rules that are built in say, in order, in words.
+    /// The built-in rules, in order, as text.
     pub fn built_in_rules(&self) -> impl Iterator<Item = String> {
         self.rules.iter().skip(self.configured).map(|rule| rule.name().to_owned())
     }
 
-    /// Whether each rule says one thing, and nothing that is of no use. Users are not looked up.
+    /// Checks that each rule has one action, and no field without effect. Users are not looked up.
     ///
     /// # Errors
     ///
-    /// The first rule that cannot be used.
+    /// The first invalid rule.
     pub fn check(rules: &[FlowRule]) -> Result<(), PolicyError> {
         let options = PolicyOptions { built_in: false, at_least: Duration::ZERO };
         Self::new(rules, options, &mut |_| Ok(0)).map(drop)
@@ -250,7 +249,7 @@ impl Decision {
     }
 }
 
-/// An address as rules compare it: IPv4 within IPv6, as `::ffff:192.0.2.1`.
+/// An address in the form used for comparison: IPv4 within IPv6, as `::ffff:192.0.2.1`.
 pub(crate) fn mapped(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),

@@ -1,11 +1,11 @@
-//! The TCP sockets of this host, and whose they are.
+//! The TCP sockets of this host, and their owners.
 //!
-//! [`SocketDiag`] asks the kernel (`sock_diag(7)`) for all connections of a network namespace, or for one: addresses, the window
-//! scales that were agreed on before anybody looked, RTO and backoff, owner's user and cgroup. [`owner`] finds the processes that
-//! hold a socket, [`Cgroups`] the name of a cgroup.
+//! [`SocketDiag`] asks the kernel (`sock_diag(7)`) for all connections of a network namespace, or for one: addresses,
+//! negotiated window scales, RTO and backoff, the owner's user and cgroup. [`owner`] finds the processes that hold a
+//! socket, [`Cgroups`] the name of a cgroup.
 //!
-//! Everything is a question that is answered at once; nothing here waits. Sockets of any process are seen without privileges;
-//! their processes only by root or who may look into `/proc/PID/fd`.
+//! Every query is answered at once; nothing here waits. Sockets of any process can be listed without privileges; their
+//! processes only by root, or with access to `/proc/PID/fd`.
 
 mod cgroup;
 mod diag;
@@ -21,45 +21,46 @@ use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_SOCK_DIA
 
 pub use cgroup::{CgroupError, Cgroups, find_cgroup2_mount};
 
-/// A TCP connection as its socket in the kernel has it.
+/// A TCP connection, from its socket in the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpSocket {
-    /// Its addresses and ports. An IPv6 socket that talks IPv4 (`::ffff:192.0.2.1`) has the IPv4 addresses that are on the wire.
+    /// Its addresses and ports. An IPv6 socket with IPv4-mapped addresses (`::ffff:192.0.2.1`) has the IPv4 addresses
+    /// of the wire.
     pub connection: Connection,
-    /// What tells sockets apart, also when the same addresses and ports are used again (`SO_COOKIE`).
+    /// Identifies the socket, also among successive ones with the same addresses and ports (`SO_COOKIE`).
     pub cookie: u64,
-    /// The number of the file in `socket:[4711]`; 0 if no process has it open any more.
+    /// The inode in `socket:[4711]`; 0 if no process has it open any more.
     pub inode: u32,
-    /// The user who made it.
+    /// The user who created it.
     pub uid: u32,
-    /// Its cgroup (v2), as [`Cgroups`] knows it; `None` before Linux 5.8.
+    /// Its cgroup (v2) as in [`Cgroups`]; `None` before Linux 5.8.
     pub cgroup: Option<u64>,
     /// The interface it is bound to, by index.
     pub bound_to: Option<u32>,
     /// The timer that is armed.
     pub timer: Option<ArmedTimer>,
-    /// Bytes that have arrived and that the application has not read.
+    /// Bytes received that the application has not read.
     pub recv_queue: u32,
     /// Bytes that the application has written and the peer has not acknowledged.
     pub send_queue: u32,
     /// The congestion control, by the kernel's name.
     pub congestion: String,
-    /// Everything else: state, RTO, backoff, window scales, RTT, counts of bytes.
+    /// State, RTO, backoff, window scales, RTT, byte counts and more.
     pub info: TcpInfo,
 }
 
 /// The one timer of a socket that `ss -o` shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArmedTimer {
-    /// What it is for.
+    /// Its kind.
     pub kind: TimerKind,
     /// When it fires, from now; the kernel counts it in jiffies.
     pub expires_in: Duration,
-    /// How often in a row it has fired already.
+    /// How many times in a row it has fired.
     pub tries: u8,
 }
 
-/// What the timer of a socket is for.
+/// The kind of a socket's timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TimerKind {
     /// Retransmission, or a loss probe.
@@ -70,11 +71,11 @@ pub enum TimerKind {
     TimeWait,
     /// Probing a zero window.
     ZeroWindowProbe,
-    /// A number that this crate does not know.
+    /// An unknown number.
     Other(u8),
 }
 
-/// Asks the kernel for the TCP sockets of one network namespace: the one that the thread which opens it is in.
+/// Queries the TCP sockets of one network namespace: that of the thread which opens it.
 #[derive(Debug)]
 pub struct SocketDiag {
     socket: Socket,
@@ -82,7 +83,7 @@ pub struct SocketDiag {
     buffer: Vec<u8>,
 }
 
-/// The kernel did not tell about its sockets.
+/// A query of sockets failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketDiagError {
     /// The netlink socket failed.
@@ -91,18 +92,16 @@ pub enum SocketDiagError {
     /// The request was refused: a kernel without `CONFIG_INET_DIAG`, or a module that it may not load.
     #[error("the kernel does not list its TCP sockets: is the module tcp_diag there (CONFIG_INET_TCP_DIAG)?")]
     Refused(#[source] io::Error),
-    /// A socket was not ended: a kernel without `CONFIG_INET_DIAG_DESTROY`, or a process without `CAP_NET_ADMIN`.
-    #[error(
-        "the kernel does not end connections for this process: CONFIG_INET_DIAG_DESTROY and CAP_NET_ADMIN are needed"
-    )]
+    /// A socket was not destroyed: a kernel without `CONFIG_INET_DIAG_DESTROY`, or a process without `CAP_NET_ADMIN`.
+    #[error("cannot end connections: needs CONFIG_INET_DIAG_DESTROY and CAP_NET_ADMIN")]
     NotEnded(#[source] io::Error),
-    /// An answer was not understood.
-    #[error("sock_diag's answer was not understood: {0}")]
+    /// An invalid answer.
+    #[error("invalid sock_diag answer: {0}")]
     Answer(&'static str),
 }
 
 impl SocketDiag {
-    /// Opens it in the calling thread's network namespace, where it stays wherever it is used.
+    /// Opens it in the calling thread's network namespace; it may be used from any thread.
     ///
     /// # Errors
     ///
@@ -114,8 +113,8 @@ impl SocketDiag {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(diag::BUFFER_LEN) })
     }
 
-    /// Has the kernel load what answers (`inet_diag` and `tcp_diag`, modules on most distributions). Otherwise the first question does,
-    /// which then takes as long as modprobe.
+    /// Makes the kernel load the modules that answer (`inet_diag` and `tcp_diag`, on most distributions). Otherwise the
+    /// first query waits for modprobe.
     ///
     /// # Errors
     ///
@@ -125,7 +124,7 @@ impl SocketDiag {
         self.find(Connection { local: nowhere, remote: nowhere }).map(drop)
     }
 
-    /// All connections that have a socket of their own: no listeners, none in TIME-WAIT, none that a listener has not completed.
+    /// All connections with a full socket: no listeners, no TIME-WAIT, no incomplete handshakes of a listener.
     ///
     /// # Errors
     ///
@@ -149,7 +148,8 @@ impl SocketDiag {
         Ok(found)
     }
 
-    /// Ends a connection of this host: its program gets `ECONNABORTED`, and its peer a reset if that can be reached. Whether it was there.
+    /// Destroys a connection of this host: its program gets `ECONNABORTED`, and its peer a reset if reachable. Returns
+    /// whether it existed.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl SocketDiag {
         self.end(socket.connection, socket.cookie)
     }
 
-    /// Whether the kernel ends connections for this process. Tries it with one that cannot be.
+    /// Whether the kernel destroys connections for this process. Tries it with an impossible one.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl SocketDiag {
         match answer {
             Ok(()) => Ok(true),
             Err(SocketDiagError::Refused(error)) => match error.raw_os_error() {
-                // It has ended by itself, or its addresses and ports are another's now.
+                // It has ended by itself, or its addresses and ports are reused.
                 Some(libc::ENOENT | libc::ESTALE) => Ok(false),
                 _ => Err(SocketDiagError::NotEnded(error)),
             },
@@ -181,7 +181,7 @@ impl SocketDiag {
         }
     }
 
-    /// Sends one request and hands out its answers.
+    /// Sends one request and passes on its answers.
     fn request(&mut self, body: &diag::Request, take: &mut dyn FnMut(TcpSocket)) -> Result<(), SocketDiagError> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = body.to_bytes(self.sequence);
@@ -192,15 +192,15 @@ impl SocketDiag {
             for message in diag::messages(&self.buffer) {
                 let message = message?;
                 if message.sequence != self.sequence {
-                    // What is left of a request that failed half-way.
+                    // Skips the rest of a request that failed half-way.
                     continue;
                 }
                 match message.body {
                     diag::Body::Socket(socket) => take(*socket),
                     diag::Body::Other => {}
-                    // There is no such socket, which matters to who wants to end it.
+                    // The socket does not exist, which matters when it is to be destroyed.
                     diag::Body::Error(libc::ENOENT) if !body.is_destroy() => return Ok(()),
-                    // Without a number it is an acknowledgement.
+                    // Without an error number it is an acknowledgement.
                     diag::Body::Error(0) | diag::Body::Done => return Ok(()),
                     diag::Body::Error(errno) => {
                         return Err(SocketDiagError::Refused(io::Error::from_raw_os_error(errno)));
@@ -215,13 +215,12 @@ impl SocketDiag {
 }
 
 impl TcpSocket {
-    /// By how many bits the windows are shifted that this host sends in segments other than SYNs (what the peer reads), or `None`
-    /// if scaling was not agreed on.
+    /// The shift of the windows that this host sends in segments other than SYNs, or `None` without window scaling.
     pub fn local_window_scale(&self) -> Option<u8> {
         self.agreed_on_scaling().then_some(self.info.tcpi_rcv_wscale)
     }
 
-    /// By how many bits the windows are shifted that the peer sends, or `None` if scaling was not agreed on.
+    /// The shift of the windows that the peer sends, or `None` without window scaling.
     pub fn remote_window_scale(&self) -> Option<u8> {
         self.agreed_on_scaling().then_some(self.info.tcpi_snd_wscale)
     }
@@ -337,7 +336,7 @@ mod tests {
         assert!(diag.connections().unwrap().iter().all(|socket| socket.connection.local != local));
         let nobody = Connection { local, remote: "127.0.0.1:1".parse().unwrap() };
         assert_eq!(diag.find(nobody).unwrap(), None);
-        // The socket goes on after an answer that there is nothing.
+        // The socket still works after an empty answer.
         assert_eq!(diag.find(nobody).unwrap(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What the agent says of itself: links, connections, and what was done for them. This is what `holdover agent status --json` prints.
+//! The status of the agent: links, connections, and actions. `holdover agent status --json` prints it.
 
 use std::net::SocketAddr;
 
@@ -8,42 +8,42 @@ use crate::link_watch::{Family, LinkState, Source};
 use crate::outcomes::{OutcomeLine, Outcomes};
 use crate::path_engine::Counters;
 
-/// The agent, at a moment.
+/// The status of the agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The program's version.
     pub version: String,
-    /// For how long it has run, in seconds.
+    /// Its uptime, in seconds.
     pub running_s: f64,
-    /// Whether it only says what it would do.
+    /// Whether this is a dry run.
     pub dry_run: bool,
-    /// The links that it looks after, by name.
+    /// The managed links, by name.
     pub links: Vec<LinkStatus>,
-    /// The connections that cross them; the busiest, if there are too many.
+    /// The connections over them; only the busiest if there are too many.
     pub connections: Vec<ConnectionStatus>,
-    /// How many connections there are, these included.
+    /// The number of connections, these included.
     pub connections_in_all: u64,
-    /// What has become of packets, on all links.
+    /// Packet counters of all links.
     pub counters: Counters,
-    /// What the rules of `[[flow]]` have done.
+    /// The effects of the rules of `[[flow]]`.
     #[serde(default)]
     pub user_timeouts: UserTimeoutStatus,
 }
 
-/// What the rules of `[[flow]]` have done.
+/// The effects of the rules of `[[flow]]`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UserTimeoutStatus {
     /// Whether they are in force.
     pub in_force: bool,
-    /// Why they are not, or not wholly.
+    /// Why they are not, or not completely.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
     /// Timeouts set on new connections.
     pub set: u64,
-    /// Timeouts set on connections that were open already.
+    /// Timeouts set on connections that already existed.
     pub set_open: u64,
-    /// Connections left as they are because their application has set a timeout.
+    /// Connections whose application has set a timeout, which was kept.
     pub applications_own: u64,
     /// Segments with the option of RFC 5482 sent.
     pub options_sent: u64,
@@ -56,49 +56,49 @@ pub struct UserTimeoutStatus {
 pub struct LinkStatus {
     /// The interface.
     pub interface: String,
-    /// How it is.
+    /// Its state.
     pub state: LinkState,
-    /// For how long, in seconds.
+    /// The duration of that state, in seconds.
     pub state_s: f64,
-    /// The IP versions that are cut off while the link is not, if the two have failed apart.
+    /// The IP versions that are down while the link is not, if the two have failed independently.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_down: Vec<Family>,
-    /// Who says that it is down.
+    /// The sources that report it down.
     pub objections: Vec<Source>,
-    /// Why the agent is not in the path of its packets; missing if it is.
+    /// Why the agent is not attached; missing if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// What the kernel has refused to the agent last, while it was in the path; missing if it never did.
+    /// The kernel's last refusal while attached; missing if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// When the timetable's next cut is, in seconds from now; missing without a timetable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cut_s: Option<f64>,
-    /// What has happened to it since the agent looks after it.
+    /// Its history since the agent manages it.
     pub record: LinkRecord,
-    /// What has become of its packets.
+    /// Its packet counters.
     pub counters: Counters,
 }
 
-/// What has happened to a link.
+/// The history of a link.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct LinkRecord {
-    /// How often it was down.
+    /// The number of outages.
     pub outages: u64,
-    /// How often one IP version was cut off while the other was not.
+    /// The number of outages of one IP version while the other was up.
     #[serde(default)]
     pub family_outages: u64,
-    /// For how long it was down in all, in seconds.
+    /// The total time down, in seconds.
     pub down_s: f64,
-    /// How long the last outage was, in seconds.
+    /// The length of the last outage, in seconds.
     pub last_outage_s: f64,
-    /// How often a cut was foretold.
+    /// The number of predicted cuts.
     pub warnings: u64,
-    /// Of these, how often it did not come.
+    /// Of these, those without a cut.
     pub false_warnings: u64,
-    /// How often the address changed.
+    /// The number of address changes.
     pub moves: u64,
-    /// What became of the connections that its outages had interrupted.
+    /// The outcomes of connections that its outages had interrupted.
     #[serde(default)]
     pub outcomes: Outcomes,
 }
@@ -106,18 +106,18 @@ pub struct LinkRecord {
 /// A connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// The interface that it crosses.
+    /// The interface.
     pub interface: String,
     /// This host's end.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
-    /// The program whose it is, where that is known.
+    /// The program, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    /// Bytes of data that went out.
+    /// Bytes of data sent.
     pub bytes_sent: u64,
-    /// Bytes of data that came in.
+    /// Bytes of data received.
     pub bytes_received: u64,
     /// For how long no packet has passed, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,20 +130,20 @@ pub struct ConnectionStatus {
     /// The kernel's retransmission timeout, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rto_ms: Option<f64>,
-    /// How often the kernel has doubled it.
+    /// The number of times that the kernel has doubled it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<u32>,
-    /// The user timeout that it was given, and by which rule.
+    /// Its user timeout, and the rule for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_timeout: Option<GivenUserTimeout>,
-    /// Whether it is let alone.
+    /// Whether it is exempt.
     pub left_alone: bool,
-    /// How many things were done for it.
+    /// The number of actions on it.
     pub actions: u64,
-    /// The last of them, or what came of it.
+    /// The last action, or its outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_action: Option<String>,
-    /// How much sooner it went on after outages than by this host's own timer, in seconds; missing where that is not known. See
+    /// How much sooner it resumed after outages than by this host's own timer, in seconds; missing if unknown. See
     /// [`crate::outcomes`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_s: Option<f64>,
@@ -153,20 +153,20 @@ pub struct ConnectionStatus {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GivenUserTimeout {
-    /// How long it is, in seconds; missing where the kernel's own patience holds.
+    /// Its length, in seconds; missing if the kernel's own limits apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
-    /// The rule that has decided, as its user calls it; missing where none did.
+    /// The rule's name for the user; missing if none matched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Whether the application has set one itself, which was left as it is.
+    /// Whether the application has set one itself, which was kept.
     pub is_applications: bool,
 }
 
-/// Something that was done, or would have been; or what became of a connection.
+/// An action, real or of a dry run; or an outcome.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ActionLine {
-    /// When, by the calendar: seconds since 1970.
+    /// Calendar time: seconds since 1970.
     pub time: f64,
     /// The interface.
     pub interface: String,
@@ -174,14 +174,14 @@ pub struct ActionLine {
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
-    /// Which mechanism.
+    /// The mechanism.
     pub mechanism: String,
-    /// What it did.
+    /// The action.
     pub what: String,
-    /// What became of the connection; missing where something was done.
+    /// The outcome; missing for an action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OutcomeLine>,
-    /// How much sooner the connection went on than by this host's own timer, in seconds; missing where that is not known.
+    /// How much sooner the connection resumed than by this host's own timer, in seconds; missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_s: Option<f64>,
 }

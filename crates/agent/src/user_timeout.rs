@@ -1,22 +1,22 @@
-//! User timeouts by policy, in the kernel: for connections as they are made, and for those that are open already.
+//! User timeouts by policy, in the kernel: for new connections, and for those that are already open.
 //!
-//! Two eBPF programs do it (`bpf/user_timeout.bpf.c`), without the applications' knowledge. One is attached to a cgroup (v2), and is
-//! called when a connection of a process in it has been established; it also writes the option of RFC 5482 and reads the peer's. The
-//! other one goes through all TCP sockets of the network namespace: at the start, when the policy has changed, after user space has
-//! found out whose a connection is, and every few minutes, so that what applications change meanwhile is not missed.
+//! Two eBPF programs set them (`bpf/user_timeout.bpf.c`), transparently for applications. One is attached to a cgroup (v2),
+//! and runs when a connection of a process in it is established; it also writes the option of RFC 5482 and reads the
+//! peer's. The other one iterates over all TCP sockets of the network namespace: at the start, when the policy has changed,
+//! after user space has found a connection's owner, and every few minutes, to catch changes by applications.
 //!
-//! Only connections of the network namespace in which [`UserTimeouts::attach`] was called are touched, whichever processes have
-//! them; containers have their own.
+//! Only connections of the network namespace in which [`UserTimeouts::attach`] was called are handled, whichever processes
+//! own them; containers have their own.
 //!
-//! **What stays when it ends.** Programs and links go with the process, even if it is killed: no connection that is made afterwards
-//! is touched. Sockets keep the timeout that they have been given, which is the point of it: a connection that is held through an
-//! outage shall not die because the agent is updated meanwhile. [`UserTimeouts::restore`] gives all of them back what they had
-//! before. Timeouts of an agent that was killed are known by their value (they end in 617 ms), and taken over.
+//! **After its end.** Programs and links end with the process, even if it is killed: later connections are not handled.
+//! Sockets keep their timeout on purpose: a connection that is held through an outage must not die because the agent is
+//! updated meanwhile. [`UserTimeouts::restore`] restores all of them. Timeouts of a killed agent are recognized by their
+//! value (they end in 617 ms), and taken over.
 //!
-//! What the timeouts mean, and what the kernel does by itself, is said in [`policy`](crate::policy). The order of calls:
+//! [`policy`](crate::policy) describes the timeouts, and the kernel's own limits. The order of calls:
 //! [`attach`](UserTimeouts::attach), then [`handle_ready`](UserTimeouts::handle_ready) when the descriptor is readable and
-//! [`handle_timeout`](UserTimeouts::handle_timeout) at [`poll_timeout`](UserTimeouts::poll_timeout), from a thread in the same network
-//! namespace.
+//! [`handle_timeout`](UserTimeouts::handle_timeout) at [`poll_timeout`](UserTimeouts::poll_timeout), from a thread in the
+//! same network namespace.
 
 mod error;
 mod kernel;
@@ -40,7 +40,7 @@ use holdover_host::clock;
 
 pub use self::error::UserTimeoutError;
 
-/// The policy at work. See the module's documentation.
+/// The policy in force. See the module's documentation.
 #[derive(Debug)]
 pub struct UserTimeouts {
     program: Program,
@@ -50,49 +50,50 @@ pub struct UserTimeouts {
     pass_interval: Duration,
     next_pass: Instant,
     asked: Questions,
-    /// What somebody wants left alone, whatever the policy says.
+    /// Exempt connections, whatever the policy.
     left_alone: BTreeSet<u64>,
     given: BTreeMap<u64, Given>,
 }
 
-/// How to attach.
+/// Options for attaching.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserTimeoutOptions {
-    /// The cgroup whose processes' new connections are looked after, with those in it. `None` for all: the root of the hierarchy.
+    /// The cgroup whose processes' new connections are handled, descendants included. `None` for all: the root of the
+    /// hierarchy.
     pub cgroup: Option<PathBuf>,
-    /// From one pass through all open connections to the next.
+    /// The interval between passes through all open connections.
     pub pass_interval: Duration,
 }
 
-/// What a connection has been given.
+/// The user timeout of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Given {
     /// The rule, for [`Policy::rule_name`].
     pub rule: Option<usize>,
-    /// The timeout that was set, `None` for none.
+    /// The timeout that was set; `None` for none.
     pub timeout: Option<Duration>,
-    /// The application has set one itself, which was left as it is.
+    /// The application has set one itself, which was kept.
     pub is_applications: bool,
-    /// What the option says that the peer is sent (RFC 5482).
+    /// The value of the option sent to the peer (RFC 5482).
     pub advertised: Option<UserTimeout>,
-    /// What the peer's option asked for.
+    /// The timeout requested by the peer's option.
     pub peer_asked: Option<Duration>,
 }
 
-/// What has been done since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UserTimeoutCounters {
     /// Timeouts set on new connections.
     pub set: u64,
-    /// Timeouts set on connections that were open already.
+    /// Timeouts set on connections that already existed.
     pub set_open: u64,
-    /// Connections left as they are because their application has set a timeout.
+    /// Connections whose application has set a timeout, which was kept.
     pub applications_own: u64,
-    /// Timeouts that the kernel did not take.
+    /// Timeouts refused by the kernel.
     pub refused: u64,
-    /// Connections of which user space was told because their owner matters.
+    /// Connections referred to user space because the rule depends on their owner.
     pub asked: u64,
-    /// Those for which there was no room; the next pass comes upon them.
+    /// Those without room in the queue; the next pass finds them.
     pub not_asked: u64,
     /// Segments with the option of RFC 5482 sent.
     pub options_sent: u64,
@@ -100,30 +101,30 @@ pub struct UserTimeoutCounters {
     pub options_received: u64,
 }
 
-/// What is not known yet.
+/// Open queries about owners.
 #[derive(Debug)]
 struct Questions {
-    /// Sockets whose owner matters, by cookie.
+    /// Sockets whose owner is needed, by cookie.
     by_cookie: BTreeMap<u64, Question>,
-    /// Before this nothing is answered.
+    /// No query is answered before this time.
     not_before: Instant,
 }
 
-/// A socket whose owner matters.
+/// A socket whose owner is needed.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     due: Instant,
-    /// From this try to the next.
+    /// The wait until the next attempt.
     wait: Duration,
 }
 
-/// From a question to its answer: connections come in groups, and to look for their owners takes a look at all processes.
+/// The delay of answers: connections come in groups, and finding their owners takes a look at all processes.
 const ANSWER_AFTER: Duration = Duration::from_millis(50);
 
 /// A connection that no process has accepted yet has no owner.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
-/// What has failed for reasons of the system's fails again if it is tried at once.
+/// The wait after a failure of the system.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl Default for UserTimeoutOptions {
@@ -133,8 +134,8 @@ impl Default for UserTimeoutOptions {
     }
 }
 
-/// How long this network namespace's kernel bears silence by itself ([`longest_patience`]), from `tcp_retries2` and
-/// `tcp_rto_max_ms` (120 s before Linux 6.15).
+/// The longest silence that this network namespace's kernel tolerates by itself ([`longest_patience`]), from
+/// `tcp_retries2` and `tcp_rto_max_ms` (120 s before Linux 6.15).
 ///
 /// # Errors
 ///
@@ -150,12 +151,12 @@ pub fn kernel_patience() -> Result<Duration, UserTimeoutError> {
 }
 
 impl UserTimeouts {
-    /// Whether the kernel takes the program for new connections, and the one for those that are open. Nothing is attached.
+    /// Whether the kernel accepts the program for new connections, and the one for open ones. Attaches nothing.
     pub fn probe() -> (Result<(), UserTimeoutError>, Result<(), UserTimeoutError>) {
         (Program::probe_new(), Program::probe_open())
     }
 
-    /// Loads the programs, attaches them, and gives the connections that are open what they are to have.
+    /// Loads and attaches the programs, and sets the timeouts of open connections.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl UserTimeouts {
         Ok(this)
     }
 
-    /// Puts another policy in force, for new connections and for those that are open.
+    /// Applies another policy, to new and open connections.
     ///
     /// # Errors
     ///
@@ -201,18 +202,18 @@ impl UserTimeouts {
         &self.policy
     }
 
-    /// The descriptor is readable: connections whose owner matters.
+    /// Handles its readable descriptor: connections whose owner is needed.
     pub fn handle_ready(&mut self, now: Instant) {
         while let Some(cookie) = self.program.next_question() {
             self.asked.note(now, cookie);
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline.
     ///
     /// # Errors
     ///
-    /// See [`UserTimeoutError`]; it is tried again later.
+    /// See [`UserTimeoutError`]; it is retried later.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), UserTimeoutError> {
         self.handle_ready(now);
         let is_answering = self.asked.due().is_some_and(|at| at <= now);
@@ -238,7 +239,7 @@ impl UserTimeouts {
         self.asked.due().into_iter().chain([self.next_pass]).min()
     }
 
-    /// Leaves a connection alone from now on, and gives it back what it had, or no longer does.
+    /// Exempts a connection and restores its former timeout, or ends the exemption.
     ///
     /// # Errors
     ///
@@ -255,13 +256,13 @@ impl UserTimeouts {
         self.pass_with(now, BTreeMap::from([(socket.cookie, wish)]))
     }
 
-    /// What connections have been given, as of the last pass, by the cookies of their sockets ([`TcpSocket::cookie`]). New ones
-    /// appear with the next pass.
+    /// The timeouts of connections, as of the last pass, by the cookies of their sockets ([`TcpSocket::cookie`]). New
+    /// connections appear with the next pass.
     pub const fn given(&self) -> &BTreeMap<u64, Given> {
         &self.given
     }
 
-    /// Goes through all open connections now.
+    /// Passes through all open connections now.
     ///
     /// # Errors
     ///
@@ -270,7 +271,7 @@ impl UserTimeouts {
         self.pass_with(now, BTreeMap::new())
     }
 
-    /// What has been done since the start.
+    /// Counters since the start.
     ///
     /// # Errors
     ///
@@ -290,8 +291,8 @@ impl UserTimeouts {
         })
     }
 
-    /// What the kernel's copy of the rules says of a connection: the rule, and whether that depends on whose the connection is. It
-    /// is what [`Policy::decide_by_place`] says, which a test holds it to.
+    /// The verdict of the kernel's copy of the rules on a connection: the rule, and whether it depends on the owner. A
+    /// test compares it with [`Policy::decide_by_place`].
     ///
     /// # Errors
     ///
@@ -300,7 +301,7 @@ impl UserTimeouts {
         self.program.decide(connection)
     }
 
-    /// Detaches, and gives every connection back the timeout that it had before.
+    /// Detaches, and restores the former timeout of every connection.
     ///
     /// # Errors
     ///
@@ -316,14 +317,14 @@ impl UserTimeouts {
         let records = self.program.pass(kernel::PASS_APPLY);
         self.program.drop_decisions(wishes.keys());
         self.given = records?.iter().map(|record| (record.cookie, Given::of(record))).collect();
-        // The cookies of connections that have ended.
+        // The cookies of closed connections.
         self.left_alone.retain(|cookie| self.given.contains_key(cookie));
         self.next_pass = now + self.pass_interval;
         self.handle_ready(now);
         Ok(())
     }
 
-    /// Answers the questions that are due, as far as that is possible.
+    /// Answers due queries, as far as possible.
     fn answer(&mut self, now: Instant) -> Result<BTreeMap<u64, KernelWish>, UserTimeoutError> {
         let open = self.diag.connections()?;
         let open: BTreeMap<u64, &TcpSocket> = open.iter().map(|socket| (socket.cookie, socket)).collect();
@@ -351,14 +352,14 @@ impl UserTimeouts {
     }
 }
 
-/// What the kernel's copy of the rules says.
+/// The verdict of the kernel's copy of the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelVerdict {
-    /// No rule is for the connection.
+    /// No rule matches.
     NoRule,
-    /// This one.
+    /// This rule matches.
     Rule(usize),
-    /// This one, if the connection's owner fits.
+    /// This rule matches if the connection's owner does.
     DependsOnOwner(usize),
 }
 
@@ -367,12 +368,12 @@ impl Questions {
         self.by_cookie.entry(cookie).or_insert(Question { due: now + ANSWER_AFTER, wait: FIRST_WAIT });
     }
 
-    /// When the next ones are to be answered.
+    /// When the next queries are due.
     fn due(&self) -> Option<Instant> {
         self.by_cookie.values().map(|question| question.due).min().map(|due| due.max(self.not_before))
     }
 
-    /// Answers, from `now` on, have taken so long.
+    /// Delays further answers after work of this duration.
     fn rest(&mut self, now: Instant, took: Duration) {
         self.not_before = now + took + pace::rest(took, ANSWER_AFTER);
     }
@@ -392,7 +393,7 @@ impl Given {
     }
 }
 
-/// Readable when connections have been made whose owner matters.
+/// Readable when there are connections whose owner is needed.
 impl AsFd for UserTimeouts {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
@@ -413,7 +414,7 @@ mod tests {
         asked.rest(now, Duration::from_millis(100));
         asked.note(now, 2);
         assert_eq!(asked.due(), Some(now + Duration::from_millis(2_100)));
-        // Those that take no time are answered in groups all the same.
+        // Answers that take no time are still given in groups.
         asked.rest(now, Duration::ZERO);
         assert_eq!(asked.due(), Some(now + ANSWER_AFTER));
     }

@@ -1,4 +1,4 @@
-//! The ground floor of Holdover: virtual time, units and seeded randomness.
+//! Virtual time, units and seeded randomness.
 //!
 //! Nothing here (or in any crate up to the simulator) reads a clock or a global random source. `now` and randomness are
 //! arguments, so that a run is a pure function of its inputs and can be repeated to the byte.

@@ -17,7 +17,7 @@ impl Rng {
     /// An independent stream for the part of the world called `label`. Giving each part its own keeps the others' numbers
     /// unchanged when one part draws more.
     pub fn split(seed: u64, label: &str) -> Self {
-        // FNV-1a: stable for ever, and good enough to tell labels apart before the seeding mixes its bits.
+        // FNV-1a: stable, and good enough to tell labels apart before the seeding mixes its bits.
         let hash = label
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
@@ -45,7 +45,7 @@ impl Rng {
         self.next_f64() < p
     }
 
-    /// Uniform in `0..bound`; 0 when `bound` is 0. By multiplication, whose bias is below `bound / 2^64`.
+    /// Uniform in `0..bound`; 0 when `bound` is 0. By multiplication, with a bias below `bound / 2^64`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }

@@ -74,7 +74,7 @@ impl Instant {
 }
 
 impl Duration {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
     /// The longest span; stands for "never" where a deadline may be absent.
     pub const MAX: Self = Self(u64::MAX);
@@ -99,7 +99,7 @@ impl Duration {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// A span of seconds from a number as people write it; negative and NaN become zero.
+    /// A span from a number of seconds; negative and NaN become zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1e9).round() as u64)
     }

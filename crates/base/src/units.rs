@@ -1,4 +1,4 @@
-//! Amounts of data and bit rates, written and read as netem and people write them.
+//! Amounts of data and bit rates, in netem's notation.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -6,13 +6,13 @@ use core::str::FromStr;
 
 use crate::Duration;
 
-/// A text that is not an amount in a known unit.
+/// A text that is no amount in a known unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The text does not begin with a number of at least zero.
     #[error("\"{text}\" is not a number of at least zero with a unit; accepted units: {accepted}")]
     Number {
-        /// What was read.
+        /// The text.
         text: Box<str>,
         /// The units that would be accepted.
         accepted: &'static str,
@@ -20,7 +20,7 @@ pub enum UnitError {
     /// The number is followed by no unit, or by an unknown one.
     #[error("\"{text}\" has no known unit; accepted: {accepted}")]
     Unit {
-        /// What was read.
+        /// The text.
         text: Box<str>,
         /// The units that would be accepted.
         accepted: &'static str,
@@ -28,7 +28,7 @@ pub enum UnitError {
     /// The amount does not fit.
     #[error("\"{text}\" is too large")]
     OutOfRange {
-        /// What was read.
+        /// The text.
         text: Box<str>,
     },
 }
@@ -130,8 +130,8 @@ impl BitRate {
         Self(mbps.saturating_mul(1_000_000))
     }
 
-    /// How long `amount` takes to be put on a line of this rate, rounded up to a nanosecond.
-    /// A rate of zero never finishes: [`Duration::MAX`].
+    /// The serialization time of `amount` at this rate, rounded up to a nanosecond. At a rate of zero:
+    /// [`Duration::MAX`].
     pub fn transmission_time(self, amount: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;

@@ -12,7 +12,7 @@ pub(crate) use holdover_host::log::with_causes;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use serde::Serialize;
 
-/// The exit status after an interruption, as shells have it: 128 and the number of SIGINT.
+/// The exit status after an interruption, as in shells: 128 + SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Becomes true at the first Ctrl-C or SIGTERM; the second one ends the process.
@@ -56,7 +56,7 @@ pub(crate) fn print_error(error: &dyn Display) {
     }
 }
 
-/// Shows what is wrong with a scenario, and where; in colour for people who want it.
+/// Prints a scenario's error with its position, in colour on terminals that allow it.
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
     if errors_are_json() {
         let report = error.report(Style::Plain);
@@ -99,14 +99,14 @@ pub(crate) fn spaced(time: Duration) -> String {
     if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
 }
 
-/// Columns that are said in `COLUMNS`, or that the terminal has; `None` if the output is no terminal.
+/// The columns of `COLUMNS` or of the terminal; `None` if the output is no terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let has = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
     said.or_else(has).filter(|&columns| columns > 0)
 }
 
-/// At Ctrl-C or SIGTERM, says `kept` and ends the process. To be called after the last namespace was entered: it starts a thread.
+/// At Ctrl-C or SIGTERM, prints `kept` and exits. Starts a thread: call after entering the last namespace.
 pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
     const EVERY: std::time::Duration = std::time::Duration::from_millis(50);
     let stop = stop_on_signals()?;
@@ -143,12 +143,12 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
     }
 }
 
-/// Prints to a pipe that may be closed early, as by `head`.
+/// Prints to a pipe that may close early, as with `head`.
 pub(crate) fn print(text: &str) -> ExitCode {
     print_from(text.as_bytes())
 }
 
-/// Prints what is in a file.
+/// Prints a file's content.
 pub(crate) fn print_file(path: &std::path::Path) -> ExitCode {
     match std::fs::File::open(path) {
         Ok(file) => print_from(file),

@@ -15,7 +15,7 @@ use crate::command_support::{print, print_json};
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Fail unless this use can work.
+    /// Fail unless this machine meets the requirements of this use.
     #[arg(long = "for", value_name = "USE", value_enum)]
     needed: Vec<Use>,
     /// Print JSON instead of text.
@@ -23,13 +23,14 @@ pub(crate) struct DoctorArgs {
     json: bool,
 }
 
-/// What this machine can be used for.
+/// A use of this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 enum Use {
     /// `holdover demo`, on this machine's kernel or in the simulator.
     Demo,
-    /// What needs this machine's kernel in namespaces: `run --real`, `shell`, `conformance`, `kernel-matrix`.
+    /// Commands on this machine's kernel in namespaces: `run --real`, `shell`, `conformance`,
+    /// `kernel-matrix`.
     Kernel,
     /// `holdover agent` on this machine's own interfaces.
     Agent,
@@ -44,7 +45,7 @@ enum Use {
 #[serde(rename_all = "kebab-case")]
 enum Verdict {
     Works,
-    /// In another way than the best.
+    /// In a fallback mode.
     Fallback,
     Cannot,
 }
@@ -57,7 +58,7 @@ struct Answer {
     text: String,
 }
 
-/// What works here, and what was looked at.
+/// Usable commands, and the checks made.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
     /// For each use, whether it can work.
@@ -79,19 +80,19 @@ struct Line {
     needed_for: &'static str,
     fine: bool,
     found: String,
-    /// What is lost without it, where that is not all.
+    /// What does not work without it, unless nothing does.
     without: Option<&'static str>,
     fix: Option<String>,
 }
 
-/// Looks, and prints one line for each thing and for each use. Fails if a use that was asked for cannot work.
+/// Checks, and prints one line for each check and for each use. Fails if the requested use cannot work.
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     let diagnosis = diagnose();
     let printed = if args.json { print_json(&diagnosis) } else { print(&diagnosis.text()) };
     if args.needed.iter().all(|needed| diagnosis.can(*needed)) { printed } else { ExitCode::FAILURE }
 }
 
-/// Looks. Afterwards the process may be root of a namespace of its own.
+/// Runs the checks. Afterwards the process may be root of a namespace of its own.
 pub(crate) fn diagnose() -> Diagnosis {
     let agent = holdover_agent::features::examine();
     let gateway = holdover_gatewayd::features::examine(&gateway_config());
@@ -225,7 +226,7 @@ fn lines(needed: &'static str, used: &'static str, features: &[Feature]) -> impl
     })
 }
 
-/// The gateway's configuration, or what holds without one that can be read.
+/// The gateway's configuration, or the default if it cannot be read.
 fn gateway_config() -> GatewayConfig {
     GatewayConfig::read_default().unwrap_or_default()
 }

@@ -22,7 +22,7 @@ pub(crate) struct CompletionsArgs {
 /// Arguments of `holdover man`.
 #[derive(Args, Debug)]
 pub(crate) struct ManArgs {
-    /// The directory, which is made if it is not there; pages in it are replaced.
+    /// The directory, created if needed; existing pages are replaced.
     directory: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> ExitCode {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a page for the program and for each command, and names nothing.
+/// Writes a page for the program and for each command; prints nothing.
 pub(crate) fn man(args: &ManArgs) -> ExitCode {
     // The pages have a section of their own for examples.
     let mut command = CommandLine::command().disable_help_subcommand(true);

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-/// Keeps TCP alive and fast on hosts whose link comes and goes.
+/// Keeps TCP alive and fast on hosts with intermittent links.
 #[derive(Parser, Debug)]
 #[command(version, about, arg_required_else_help = true)]
 struct CommandLine {
@@ -39,27 +39,28 @@ struct CommandLine {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// See what an outage does to TCP, and what the agent does about it, in under a minute.
+    /// Show the effect of an outage on TCP, without and with the agent, in under a minute.
     Demo(demo_command::DemoArgs),
-    /// Keep this host's connections fast while its links come and go: the daemon, and what is asked of it.
+    /// Keep this host's connections fast over intermittent links: the daemon, and commands to it.
     Agent(agent_command::AgentArgs),
-    /// Say what this kernel and this user allow, and what to do about what they do not.
+    /// Check the requirements on kernel and user, and suggest fixes.
     Doctor(doctor_command::DoctorArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
-    /// Find out how this machine's kernel behaves around outages, and hold the profiles that copy it against that.
+    /// Measure how this machine's kernel behaves around outages, and compare the profiles that model it.
     Conformance(conformance::ConformanceArgs),
-    /// Tell where each connection of a capture or of a run lost its time.
+    /// Show where each connection of a capture or of a run lost its time.
     Explain(explain_command::ExplainArgs),
-    /// On a router: keep packets for mobile hosts while they are away. The daemon, and what is asked of it.
+    /// On a router: buffer packets for absent mobile hosts. The daemon, and commands to it.
     Gateway(gateway_command::GatewayArgs),
-    /// Talk to peers by who they are, wherever they are: identities, peers, and the daemon whose connections survive a new address.
+    /// Keep connections across address changes (HIP): identities, peers, and the daemon.
     Hip(hip_command::HipArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
-    /// Run packetdrill scripts against Holdover's TCP in virtual time, and say where it differs.
+    /// Run packetdrill scripts against Holdover's TCP in virtual time, and report differences.
     Packetdrill(packetdrill_command::PacketdrillArgs),
-    /// Run the experiments of papers anew, beside what was published, and judge their claims.
+    /// Repeat the experiments of papers, compare with the published results, and judge their
+    /// claims.
     Reproduce(reproduce_command::ReproduceArgs),
     /// Check scenario files, print their schema, list and copy the built-in ones.
     Scenario(scenario_command::ScenarioArgs),
@@ -67,7 +68,8 @@ enum Command {
     Run(run_command::RunArgs),
     /// Run a command on a host of a scenario: its links and their outages are those of the scenario.
     Shell(shell_command::ShellArgs),
-    /// Run a scenario over every combination of its axes' values, as often as its means need it, and compare its variants.
+    /// Run a scenario over every combination of its axes' values, as often as its confidence intervals require, and
+    /// compare its variants.
     Sweep(sweep_command::SweepArgs),
     /// Print a script that completes commands and options in a shell.
     Completions(generate_command::CompletionsArgs),

@@ -27,13 +27,13 @@ pub(crate) struct PacketdrillArgs {
     /// The addresses to run with, several separated by commas: ipv4, ipv6, ipv4-mapped-ipv6. A script that names its own runs with those.
     #[arg(long, value_name = "VERSIONS", value_delimiter = ',', default_value = "ipv4", value_parser = ip_version)]
     ip_version: Vec<IpVersion>,
-    /// What a name in scripts stands for, as packetdrill's --define.
+    /// Define a name in scripts, as packetdrill's --define.
     #[arg(short = 'D', long, value_name = "NAME=VALUE", value_parser = define)]
     define: Vec<(String, String)>,
-    /// How far off the time of an event may be, in microseconds, where the script does not say.
+    /// The tolerance of event times, in microseconds, unless the script sets it.
     #[arg(long, value_name = "USECS")]
     tolerance_usecs: Option<u64>,
-    /// Also print settings of scripts that were passed over.
+    /// Also print the settings of scripts that were ignored.
     #[arg(long)]
     notes: bool,
     /// Print JSON: every script with its verdict, differences and reason.
@@ -41,10 +41,10 @@ pub(crate) struct PacketdrillArgs {
     json: bool,
 }
 
-/// What came of a script under one IP version.
+/// The result of a script under one IP version.
 #[derive(Serialize)]
 struct Outcome {
-    /// The directory, as the table sums it up.
+    /// The directory, the group in the table.
     directory: String,
     file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ struct Outcome {
     error: Option<FileError>,
 }
 
-/// A script that could not be run because it is none.
+/// A script that could not be parsed.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum FileError {
@@ -135,7 +135,7 @@ fn run_all(args: &PacketdrillArgs, files: &[PathBuf]) -> Vec<Outcome> {
     outcomes
 }
 
-/// A script under each IP version; once if it names its own, or is none.
+/// A script under each IP version; once if it names its own, or cannot be parsed.
 fn run_file(args: &PacketdrillArgs, file: &Path, outcomes: &mut Vec<Outcome>) {
     let directory = file.parent().map_or_else(PathBuf::new, Path::to_owned);
     let outcome = |report, error| Outcome {

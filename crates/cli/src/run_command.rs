@@ -29,10 +29,10 @@ pub(crate) struct RunArgs {
     /// Change a field, as link.radio.delay="50 ms" (repeatable).
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// What everything random is drawn from, in place of the scenario's seed.
+    /// The seed of all random draws, in place of the scenario's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
-    /// Where results go: a new or empty directory. Without it, a new one below results/.
+    /// The directory for the results, new or empty; default: a new one below results/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Replace the results of an earlier run in DIR.
@@ -47,13 +47,13 @@ pub(crate) struct RunArgs {
     /// Draw no plots.
     #[arg(long)]
     no_plots: bool,
-    /// Write formats of other programs as well: qlog, xplot (tcptrace's), flowmon (ns-3's flow monitor).
+    /// Also write formats of other programs: qlog, xplot (tcptrace's), flowmon (ns-3's flow monitor).
     #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
     export: Vec<ExportFormat>,
     /// Show no progress, and print nothing but errors (and the JSON, if asked for).
     #[arg(long)]
     quiet: bool,
-    /// How many variants are run at the same time; as many as there are cores if not given.
+    /// The number of variants that run concurrently; default: the number of cores.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ pub(crate) enum CommandError {
 }
 
 impl CommandError {
-    /// 2 for what somebody has to write differently, 1 for what failed.
+    /// 2 for invalid input, 1 for a failure.
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Scenario(_)
@@ -179,7 +179,7 @@ fn name_of(scenario: &str) -> String {
     Path::new(scenario).file_stem().map_or_else(|| scenario.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// What a person or a program wants to see.
+/// Prints the summary, for people or programs.
 fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     let report = results.path().join("report.html");
     if args.json {

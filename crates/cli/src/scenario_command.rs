@@ -22,11 +22,11 @@ pub(crate) struct ScenarioArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Say what is in a scenario, or what is wrong with it and where.
+    /// Check and summarize a scenario, or print its first error with its position.
     ///
-    /// The whole file is checked, its variants, the values of its sweep and the traces that it names included; nothing is
-    /// run. Warnings name flows that stop with a link although another way leads to their end. The exit code is 0 if it can be
-    /// run, and 2 if not.
+    /// The whole file is checked, including its variants, the values of its sweep and its traces; nothing is run.
+    /// Warnings name flows that stop with a link although another path exists. The exit code is 0 if it can be run, and
+    /// 2 if not.
     Check(CheckArgs),
     /// Print the JSON schema of scenario files, for editors and other programs.
     ///
@@ -37,12 +37,12 @@ enum Command {
     List(ListArgs),
     /// Print a built-in scenario.
     Show(ShowArgs),
-    /// Copy a built-in scenario and the traces that it names, to begin an own one with.
+    /// Copy a built-in scenario and its traces, as a template.
     Copy(CopyArgs),
-    /// Make a link's trace of a capture: the rate, round trip, losses and outages that its largest transfer met.
+    /// Make a link's trace from a capture: rate, round trip, losses and outages of its largest transfer.
     ///
-    /// The table has one row for each interval and for each end of an outage; a link replays it with trace = "FILE". The rate is
-    /// what the path could do only where a queue stood in front of it, and a lower bound elsewhere.
+    /// The table has one row for each interval and for each end of an outage; a link replays it with trace = "FILE".
+    /// The rate is the path's capacity only where the path had a queue, and a lower bound elsewhere.
     Trace(trace::TraceArgs),
 }
 
@@ -54,7 +54,7 @@ struct CheckArgs {
     /// Change a field first, as for `holdover run`: link.radio.delay="50 ms"
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Print JSON: what is in it, or the error with file, line, column and field.
+    /// Print JSON: the summary, or the error with file, line, column and field.
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +78,7 @@ struct CopyArgs {
     /// The name of a built-in scenario.
     #[arg(value_name = "NAME", value_parser = builtin)]
     builtin: &'static Builtin,
-    /// Where to. Files that are there already are left alone.
+    /// The directory. Existing files are not overwritten.
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
@@ -93,7 +93,7 @@ struct Checked {
     error: Option<ScenarioError>,
 }
 
-/// What is in a scenario.
+/// A summary of a scenario.
 #[derive(Serialize)]
 struct Contents {
     file: String,

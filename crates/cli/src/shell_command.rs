@@ -35,28 +35,28 @@ pub(crate) struct ShellArgs {
     /// Run a server on another host for as long as the command runs, by sh -c (repeatable).
     #[arg(long, value_name = "HOST=COMMAND", value_parser = parse_server)]
     serve: Vec<Server>,
-    /// The variant whose links and mechanisms are used; the first one if not given.
+    /// The variant with the links and mechanisms to use; default: the first one.
     #[arg(long, value_name = "NAME")]
     variant: Option<String>,
     /// Change a field, as link.radio.delay="50 ms" (repeatable).
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// What everything random is drawn from, in place of the scenario's seed.
+    /// The seed of all random draws, in place of the scenario's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
-    /// Put the agent on the command's host: it hears of the link from the scenario.
+    /// Run the agent on the command's host; the scenario reports link changes to it.
     #[arg(long)]
     agent: bool,
-    /// Run the scenario's own flows beside the command.
+    /// Also run the scenario's own flows.
     #[arg(long)]
     flows: bool,
-    /// Tell on standard error when links go down and come back.
+    /// Print on standard error when links go down and come back.
     #[arg(long)]
     events: bool,
     /// Write captures and events to this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The command and its arguments; without one, the shell that $SHELL names.
+    /// The command and its arguments; default: $SHELL.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -119,7 +119,7 @@ impl From<KernelError> for ShellError {
 /// Longer than any command runs.
 const LONG: holdover_base::Duration = holdover_base::Duration::from_secs(100 * 365 * 86_400);
 
-/// Runs the command; the exit status is its own.
+/// Runs the command and returns its exit status.
 pub(crate) fn run(args: &ShellArgs) -> ExitCode {
     match try_run(args) {
         Ok(code) => ExitCode::from(code),
@@ -191,7 +191,7 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
     })
 }
 
-/// The world of the variant, without its flows unless they are wanted, and without end.
+/// The world of the variant, with its flows only if asked for, and without a time limit.
 fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
     let scenario = open_scenario(&args.scenario, &args.set, args.seed)?;
     let variants = scenario.variants();
@@ -210,7 +210,7 @@ fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
     Ok(config)
 }
 
-/// The agent is in the world's description where it cannot be on the host itself; what the scenario gives the host gives way.
+/// Describes the agent in the world where it cannot run on the host itself; it replaces the host's mechanisms.
 fn with_agent(mut config: WorldConfig, host: NodeId) -> WorldConfig {
     let (path, why_not_better) = AgentPath::best();
     if let Some(why) = why_not_better {
@@ -230,7 +230,7 @@ fn host_named(config: &WorldConfig, name: &str) -> Result<NodeId, ShellError> {
     })
 }
 
-/// The first one that moves, or whose link comes and goes, or that is described.
+/// The first host that moves, else the first with link outages, else the first described.
 fn default_host(config: &WorldConfig) -> NodeId {
     let hosts = hosts(config);
     let comes_and_goes = |node: &&NodeId| {
@@ -259,7 +259,7 @@ fn recorder_options() -> RecorderOptions {
     RecorderOptions { captures: Some(CaptureOptions::default()), ..RecorderOptions::default() }
 }
 
-/// Ctrl-C is the command's affair; SIGTERM ends both.
+/// Leaves Ctrl-C to the command; SIGTERM ends both.
 fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
@@ -270,7 +270,7 @@ fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Runs the world until the command is over.
+/// Runs the world until the command ends.
 fn live(
     config: WorldConfig,
     agent: Option<NodeId>,
@@ -286,7 +286,7 @@ fn live(
         agents.start(&mut world, host)?;
     }
     let namespaces = external.into_iter().filter_map(|node| Some((node, world.namespace(node)?.clone())));
-    // Whoever has started this thread waits for it.
+    // The starting thread waits for this message.
     let _ = ready.send(namespaces.collect());
     drop(ready);
     let outcome = world.run(&mut observer, |_| !is_over.load(Ordering::Relaxed))?;
@@ -342,13 +342,13 @@ fn command(
     }
 }
 
-/// What ends a command that has not ended by itself.
+/// Ends a command that is still running.
 struct Ends<'a, 'scope> {
     stop: &'a AtomicBool,
     world: &'a std::thread::ScopedJoinHandle<'scope, Result<RealOutcome, ShellError>>,
 }
 
-/// Programs that end with this value.
+/// Programs that are killed when this value is dropped.
 struct Running(Vec<Child>);
 
 impl Drop for Running {
@@ -361,7 +361,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until something listens in the namespace, for a while: some servers do not listen.
+/// Waits for a listening socket in the namespace, with a timeout: some servers do not listen.
 fn wait_for_listener(namespace: &Namespace, mut server: Option<&mut Child>) {
     const PATIENCE: Duration = Duration::from_secs(3);
     const PAUSE: Duration = Duration::from_millis(10);
@@ -375,7 +375,7 @@ fn wait_for_listener(namespace: &Namespace, mut server: Option<&mut Child>) {
     }
 }
 
-/// Whether a socket of the calling thread's namespace listens, or takes datagrams.
+/// Whether a socket of the calling thread's namespace listens, or receives datagrams.
 fn is_listened_to() -> bool {
     // The state is the fourth column: 0A is LISTEN, and 07 a UDP socket that is not connected.
     let any = |file: &str, state: &str| {
@@ -404,10 +404,10 @@ fn names(config: &WorldConfig) -> String {
     text
 }
 
-/// Records, and tells of links.
+/// Records events, and prints link changes.
 struct Watcher {
     recorder: Option<Recorder>,
-    /// The description, if links are to be told of.
+    /// The description, if link changes are printed.
     names: Option<WorldConfig>,
 }
 

@@ -29,23 +29,23 @@ use crate::command_support::{
 pub(crate) struct SweepArgs {
     /// A scenario file, or the name of a built-in scenario.
     scenario: String,
-    /// How many runs are made at a time; as many as there are cores if not said. The results do not depend on it.
+    /// The number of concurrent runs; default: the number of cores. The results do not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
     /// Change a field of the scenario first: link.radio.delay="50 ms", sweep.replicate.min=10 (repeatable).
     #[arg(long = "set", value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// What the seeds of all runs are drawn from, instead of the scenario's seed.
+    /// The seed that the seeds of all runs are derived from, instead of the scenario's.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
-    /// The directory for the results; a new one below results/ if not said. If a part of the same sweep is in it already, only
-    /// the rest is run.
+    /// The directory for the results; default: a new one below results/. If it has a part of the same sweep, only the
+    /// rest is run.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with an interrupted sweep: the one in --out, or the latest of this scenario below results/.
+    /// Continue an interrupted sweep: the one in --out, or the latest of this scenario below results/.
     #[arg(long)]
     resume: bool,
-    /// Have the workers of the Dask cluster with this scheduler make the runs, by the Python module holdover.
+    /// Run on the workers of the Dask cluster with this scheduler, by the Python module holdover.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "jobs")]
     dask: Option<String>,
     /// Print JSON instead of a table.
@@ -56,7 +56,7 @@ pub(crate) struct SweepArgs {
 /// Where directories of results are made.
 const RESULTS: &str = "results";
 
-/// For what somebody has to write differently, as clap has it.
+/// The exit code for invalid input, as clap's.
 const TO_BE_WRITTEN_DIFFERENTLY: u8 = 2;
 
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ impl CommandError {
     }
 }
 
-/// Runs the sweep, writes its results and prints what they say.
+/// Runs the sweep, writes and prints its results.
 pub(crate) fn run(args: &SweepArgs) -> ExitCode {
     match sweep(args) {
         Ok(Printed::Text(text)) => print(&text),
@@ -224,7 +224,7 @@ fn bar(progress: Progress) -> ProgressBar {
     bar
 }
 
-/// It shows nothing where standard error is no terminal.
+/// Hidden unless standard error is a terminal.
 fn progress_bar(template: &str, len: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(len).with_style(style);
@@ -235,14 +235,14 @@ fn progress_bar(template: &str, len: u64) -> ProgressBar {
 /// More rows than a terminal shows.
 const MAX_ROWS: usize = 60;
 
-/// What a person wants to see first: the deciding mean of each variant at each point, and how it compares.
+/// The summary for people: the deciding mean of each variant at each point, and its comparison.
 struct Table<'a> {
     plan: &'a Plan,
     rows: Vec<Vec<String>>,
-    /// Runs in which a flow did not come to its end, of all cells.
+    /// Runs in which a flow did not complete, over all cells.
     incomplete: usize,
     runs: usize,
-    /// A comparison is of some runs only, those in pairs.
+    /// A comparison covers only the runs in pairs.
     has_unpaired: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Dividing a connection's time among what it was spent on.
+//! Divides a connection's time among causes.
 //!
 //! The time of a connection is cut where its sender falls silent: between two departures of data that are further apart than
 //! the path's round trip explains. Each silence has one cause at a time, judged by what the sender knew: was anything

@@ -1,4 +1,4 @@
-//! What is remembered of one direction of a connection: a bounded amount, however long the capture.
+//! The state kept for one direction of a connection, bounded for captures of any length.
 //!
 //! Three lists tell the story: *silences* of the sender, with what it waited for; *unanswered* stretches, in which it sent and
 //! nothing came back; and *bins*, short spans of time with what was acknowledged, lost, and outstanding. When a list grows too

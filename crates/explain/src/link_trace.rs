@@ -1,4 +1,4 @@
-//! What the link on a capture's path did, as a table that a simulated link can replay.
+//! A trace of the link on a capture's path, as a table that a simulated link can replay.
 //!
 //! A [`LinkEstimator`] takes the packets between the two hosts that exchanged most data and tells for each interval:
 //!

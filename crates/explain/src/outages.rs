@@ -1,4 +1,4 @@
-//! Finding outages in what was seen.
+//! Finds outages in a capture.
 //!
 //! Where the sender's packets are seen, an outage is a stretch in which it sent again and again and nothing came back. Where they
 //! are not seen, at the receiver, it is a silence that ends as only a sender that had been waiting for its timer ends it. Neither

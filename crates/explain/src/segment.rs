@@ -1,4 +1,4 @@
-//! What is read of each packet.
+//! The fields read from each packet.
 
 use core::net::SocketAddr;
 

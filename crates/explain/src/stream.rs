@@ -1,4 +1,4 @@
-//! One direction of a connection, packet by packet: what its sender did, and what it knew.
+//! One direction of a connection, packet by packet: the sender's actions, and its state.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Flags;

@@ -1,4 +1,4 @@
-//! Which connection a mechanism has to look at next, and when.
+//! Deadlines of a mechanism's connections.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use holdover_base::Instant;
 
 use crate::Connection;
 
-/// The deadlines of a mechanism's connections. Each connection keeps its own beside, so that it can be moved.
+/// Deadlines by connection. Each connection also stores its own deadline, so that it can be moved.
 #[derive(Clone, Debug, Default)]
 pub struct Agenda(BTreeSet<(Instant, Connection)>);
 
 impl Agenda {
-    /// The deadline of `connection` is `due` from now on; `kept` is where the connection keeps it.
+    /// Sets the deadline of `connection` to `due`; `kept` is the copy in the connection.
     pub fn set(&mut self, connection: Connection, kept: &mut Option<Instant>, due: Option<Instant>) {
         if *kept == due {
             return;
@@ -25,12 +25,12 @@ impl Agenda {
         *kept = due;
     }
 
-    /// The first deadline.
+    /// The earliest deadline.
     pub fn next(&self) -> Option<Instant> {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first connection whose deadline is at or before `now`.
+    /// Removes the first connection whose deadline is at or before `now`, and returns it.
     pub fn take_due(&mut self, now: Instant) -> Option<Connection> {
         self.0.first().filter(|(at, _)| *at <= now)?;
         self.0.pop_first().map(|(_, connection)| connection)

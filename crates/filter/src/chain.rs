@@ -1,4 +1,4 @@
-//! Several mechanisms in the path of packets.
+//! A chain of mechanisms in the packet path.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -21,12 +21,12 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// No mechanism.
+    /// An empty chain.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a filter: nearer to the link than those before.
+    /// Appends a filter, closer to the link than those before.
     pub fn push(&mut self, filter: Box<dyn SegmentFilter>) {
         self.filters.push(filter);
     }
@@ -36,12 +36,12 @@ impl Chain {
         self.endpoint.push(mechanism);
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A packet passes all mechanisms, or ends at one of them.
+    /// Passes a packet through the chain, until a mechanism drops or keeps it.
     pub fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let verdict = match direction {
             Direction::Outgoing => self.pass(now, direction, packet, 0..self.len()),
@@ -51,7 +51,7 @@ impl Chain {
         verdict
     }
 
-    /// All hear of the link before any of them sends.
+    /// Reports the link event to all mechanisms before any of them sends.
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         for index in 0..self.len() {
             self.mechanism(index).handle_link(now, event);
@@ -59,7 +59,7 @@ impl Chain {
         self.collect(now);
     }
 
-    /// The same of the way to one peer, which has these addresses.
+    /// Reports an event of the path to the peer with these addresses.
     pub fn handle_peer(&mut self, now: Instant, peer: &[IpAddr], event: LinkEvent) {
         for index in 0..self.len() {
             self.mechanism(index).handle_peer(now, peer, event);
@@ -67,7 +67,7 @@ impl Chain {
         self.collect(now);
     }
 
-    /// The same of where a mobile host is, which has this address.
+    /// Reports the presence of the mobile host with this address.
     pub fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
         for index in 0..self.len() {
             self.mechanism(index).handle_mobile(now, mobile, presence);
@@ -75,7 +75,7 @@ impl Chain {
         self.collect(now);
     }
 
-    /// The same of an attempt of the link to transmit `packet`, which has failed.
+    /// Reports that the link failed to transmit `packet`.
     pub fn handle_failed_attempt(&mut self, now: Instant, packet: &Packet) {
         for index in 0..self.len() {
             self.mechanism(index).handle_failed_attempt(now, packet);
@@ -83,14 +83,14 @@ impl Chain {
         self.collect(now);
     }
 
-    /// A control message for this node has come from another one: the first mechanism that can read it takes it. Returns whether one does.
+    /// Hands a control message for this node to the first mechanism that can parse it. Returns whether one does.
     pub fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
         let is_taken = (0..self.len()).any(|index| self.mechanism(index).handle_control(now, message));
         self.collect(now);
         is_taken
     }
 
-    /// Every deadline at or before `now`.
+    /// Handles every deadline at or before `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         for index in 0..self.len() {
             let mechanism = self.mechanism(index);
@@ -101,34 +101,34 @@ impl Chain {
         self.collect(now);
     }
 
-    /// Endpoint mechanisms steer the host's TCP. See [`EndpointMechanism::steer`] for when.
+    /// Lets endpoint mechanisms steer the host's TCP. See [`EndpointMechanism::steer`] for when.
     pub fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
         for mechanism in &mut self.endpoint {
             mechanism.steer(now, endpoint);
         }
     }
 
-    /// The next packet that comes out of the chain without having gone in.
+    /// The next packet that a mechanism injects.
     pub fn poll_transmit(&mut self) -> Option<Injected> {
         self.ready.pop_front()
     }
 
-    /// Whether [`Self::poll_transmit`] has something.
+    /// Whether [`Self::poll_transmit`] has a packet.
     pub fn has_transmit(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The next control message that one of them sends to another node.
+    /// The next control message for another node.
     pub fn poll_control(&mut self) -> Option<ControlMessage> {
         (0..self.len()).find_map(|index| self.mechanism(index).poll_control())
     }
 
-    /// The next packet that one of them had kept and gave up.
+    /// The next packet that a mechanism had kept and now drops.
     pub fn poll_dropped(&mut self) -> Option<Packet> {
         (0..self.len()).find_map(|index| self.mechanism(index).poll_dropped())
     }
 
-    /// The next thing that one of them has done.
+    /// The next action of a mechanism.
     pub fn poll_action(&mut self) -> Option<Action> {
         (0..self.len()).find_map(|index| self.mechanism(index).poll_action())
     }
@@ -171,7 +171,7 @@ impl Chain {
         Verdict::Pass
     }
 
-    /// What a mechanism injects passes those that are still before it, and may have them inject more.
+    /// Passes injected packets through the rest of the chain, which may inject more.
     fn collect(&mut self, now: Instant) {
         let mut index = 0;
         while index < self.len() {
@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers what comes in with a packet of its own, and injects one on a link event if it is to.
+    /// Answers each incoming packet, and optionally injects one on a link event.
     #[derive(Debug, Default)]
     struct Echo {
         begins: bool,
@@ -228,9 +228,9 @@ mod tests {
         }
     }
 
-    /// A packet that the lower one hands in is answered by the upper one on the same occasion.
+    /// The upper mechanism answers a packet of the lower one within the same call.
     #[test]
-    fn what_an_injected_packet_sets_off_does_not_wait_for_the_next_call() {
+    fn an_injected_packet_is_answered_within_the_same_call() {
         let mut chain = Chain::new();
         chain.push(Box::new(Echo::default()));
         chain.push(Box::new(Echo { begins: true, ..Echo::default() }));

@@ -1,4 +1,4 @@
-//! Which connection a packet belongs to, and what a mechanism remembers of each.
+//! Connections, and per-connection state of mechanisms.
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -9,17 +9,17 @@ use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
 use crate::Direction;
 
-/// A connection, named by its addresses and ports as the node sees it that has the filter.
+/// A connection, named by addresses and ports as seen from the node of the filter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Connection {
-    /// The end on the near side of the link: this host's own, or in the network the fixed host's.
+    /// The end on the near side of the link: this host's own; in the network, the fixed host's.
     pub local: SocketAddr,
-    /// The end beyond the link: the peer's, or in the network the mobile host's.
+    /// The end beyond the link: the peer's; in the network, the mobile host's.
     pub remote: SocketAddr,
 }
 
 impl Connection {
-    /// The connection that a packet belongs to; `None` if it carries no TCP segment in the clear.
+    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear.
     pub fn of(direction: Direction, packet: &Packet) -> Option<Self> {
         let segment = packet.tcp()?;
         let src = SocketAddr::new(packet.src, segment.src_port);
@@ -30,22 +30,22 @@ impl Connection {
         })
     }
 
-    /// The connection between a fixed and a mobile host, as a box of the network names it.
+    /// The connection between a fixed and a mobile host, as a node in the network names it.
     pub const fn between(fixed: SocketAddr, mobile: SocketAddr) -> Self {
         Self { local: fixed, remote: mobile }
     }
 
-    /// The fixed host's end, as a box of the network sees it: the near side of the link.
+    /// The fixed host's end, as seen from a node in the network: the near side of the link.
     pub const fn fixed(&self) -> SocketAddr {
         self.local
     }
 
-    /// The mobile host's end, as a box of the network sees it: beyond the link.
+    /// The mobile host's end, as seen from a node in the network: beyond the link.
     pub const fn mobile(&self) -> SocketAddr {
         self.remote
     }
 
-    /// The connection as the sender of packets in `direction` names it: its own end first.
+    /// The connection from the view of the sender of packets in `direction`: its own end first.
     pub const fn of_sender_going(self, direction: Direction) -> Self {
         match direction {
             Direction::Outgoing => self,
@@ -61,7 +61,7 @@ impl fmt::Display for Connection {
     }
 }
 
-/// The segment in a packet, to rewrite.
+/// The TCP segment of a packet, mutable.
 pub fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
     match &mut packet.payload {
         Payload::Tcp(segment) => Some(segment),
@@ -69,50 +69,51 @@ pub fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
     }
 }
 
-/// What a mechanism remembers of each connection that the host has taken part in, in the order of their addresses. A host that is
-/// only spoken to is no part of a connection: of such strangers few are remembered, and not for long.
+/// Per-connection state of a mechanism, for connections in which the host takes part, ordered by address. Packets of a
+/// remote end (a stranger) that the host has never answered make no connection: few strangers are remembered, and not
+/// for long.
 ///
-/// Its size is bounded: when it is full, the connection that has been idle for longest is forgotten, and is from then on like
-/// one that began before the mechanism did.
+/// The table is bounded: when it is full, the connection that has been idle for longest is evicted, and from then on is
+/// handled like one that began before the mechanism did.
 #[derive(Clone, Debug)]
 pub struct Table<T> {
     entries: BTreeMap<Connection, Entry<T>>,
-    /// Connections by when they were last seen, to within [`GRAIN`].
+    /// Open connections by the time of their last packet, to within [`GRAIN`].
     live: BTreeSet<(Instant, Connection)>,
-    /// The same of what is over, and of strangers.
+    /// Closed connections and strangers, in the same order.
     passing: BTreeSet<(Instant, Connection)>,
     limit: usize,
 }
 
-/// The memory of the connection that a segment belongs to.
+/// The state of the connection that a segment belongs to.
 pub struct Noted<'a, T> {
-    /// What the mechanism remembers.
+    /// The mechanism's state.
     pub value: &'a mut T,
-    /// Nobody waits for anything on it any more: it was reset, or both have closed it and know it of each other.
+    /// The connection was reset, or both FINs were sent and acknowledged.
     pub is_over: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
     seen_at: Instant,
-    course: Course,
+    progress: Progress,
     value: T,
-    /// The peer has asked for a new connection with the same addresses, which the host has not granted.
+    /// A SYN of the peer for a new connection with the same addresses, which the host has not answered yet.
     asked: Option<Box<(Seq, T)>>,
 }
 
-/// How far a connection is.
+/// How far a connection has progressed.
 #[derive(Clone, Copy, Default, Debug)]
-struct Course {
-    /// The host has sent something.
+struct Progress {
+    /// The host has sent a segment.
     takes_part: bool,
-    /// It has sent something beyond the handshake.
+    /// The host has sent a segment after the handshake.
     is_synchronized: bool,
     host_isn: Option<Seq>,
     peer_isn: Option<Seq>,
     /// The host's last ACK.
     host_ack: Option<Seq>,
-    /// What acknowledges the FIN of each, and whether that was said.
+    /// The number that acknowledges the FIN of each end, and whether that ACK was sent.
     host_fin: Option<Seq>,
     peer_fin: Option<Seq>,
     host_fin_acked: bool,
@@ -120,16 +121,16 @@ struct Course {
     is_reset: bool,
 }
 
-/// What is over is remembered for so long, for what is retransmitted; and so is a stranger.
+/// How long closed connections are remembered, for retransmissions; strangers too.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// How exactly the order by age is kept.
+/// The granularity of the order by age.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// How many connections are remembered at once.
+/// The most connections that are remembered.
 pub const LIMIT: usize = 65_536;
 
-/// How many strangers and ended connections.
+/// The most strangers and closed connections that are remembered.
 const MOST_PASSING: usize = 4_096;
 
 impl<T> Default for Table<T> {
@@ -139,8 +140,9 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Default> Table<T> {
-    /// The memory of the connection that `segment` belongs to, made if need be. A connection may use the addresses of one before
-    /// it: the host's own SYN makes the memory anew, and so does a SYN of the peer once the host grants it by a SYN-ACK.
+    /// The state of the connection that `segment` belongs to, created if need be. A connection may reuse the addresses
+    /// of an earlier one: the host's own SYN resets the state, and so does a SYN of the peer once the host answers it
+    /// by a SYN-ACK.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -155,48 +157,48 @@ impl<T: Default> Table<T> {
         }
         let Self { entries, live, passing, .. } = self;
         let entry = entries.entry(connection).or_insert_with(|| Entry::new(now));
-        let was_passing = entry.course.is_passing();
-        let is_asked = entry.shake_hands(direction, segment);
+        let was_passing = entry.progress.is_passing();
+        let is_asked = entry.handle_syn(direction, segment);
         if !is_asked {
-            entry.course.note(direction, segment);
+            entry.progress.note(direction, segment);
         }
-        let is_passing = entry.course.is_passing();
+        let is_passing = entry.progress.is_passing();
         if is_passing != was_passing || now.saturating_since(entry.seen_at) >= GRAIN {
             (if was_passing { &mut *passing } else { &mut *live }).remove(&(entry.seen_at, connection));
             (if is_passing { passing } else { live }).insert((now, connection));
             entry.seen_at = now;
         }
-        let is_over = entry.course.is_over();
+        let is_over = entry.progress.is_over();
         match &mut entry.asked {
             Some(asked) if is_asked => Noted { value: &mut asked.1, is_over: false },
             _ => Noted { value: &mut entry.value, is_over },
         }
     }
 
-    /// The memory of a connection that has been noted.
+    /// The state of a known connection.
     pub fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
         self.entries.get_mut(&connection).map(|entry| &mut entry.value)
     }
 
-    /// The same, to look at.
+    /// As [`Self::get_mut`], read-only.
     pub fn get(&self, connection: Connection) -> Option<&T> {
         self.entries.get(&connection).map(|entry| &entry.value)
     }
 
-    /// Those that the host takes part in, and that are not over, to look at.
+    /// Open connections in which the host takes part, read-only.
     pub fn live(&self) -> impl Iterator<Item = (Connection, &T)> {
-        let live = self.entries.iter().filter(|(_, entry)| !entry.course.is_passing());
+        let live = self.entries.iter().filter(|(_, entry)| !entry.progress.is_passing());
         live.map(|(connection, entry)| (*connection, &entry.value))
     }
 
-    /// All of them, over or not.
+    /// All connections, open or closed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
         self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
     }
 
-    /// Those that the host takes part in, and that are not over.
+    /// Open connections in which the host takes part.
     pub fn live_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
-        let live = self.entries.iter_mut().filter(|(_, entry)| !entry.course.is_passing());
+        let live = self.entries.iter_mut().filter(|(_, entry)| !entry.progress.is_passing());
         live.map(|(connection, entry)| (*connection, &mut entry.value))
     }
 
@@ -209,7 +211,7 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// For one more: forgets what is over, and if that is not enough, what has been idle for longest.
+    /// Makes room for one more: evicts closed connections and strangers first, then the connection idle for longest.
     fn make_room(&mut self) {
         while self.passing.len() >= MOST_PASSING || self.entries.len() >= self.limit {
             let Some((_, connection)) = self.passing.pop_first().or_else(|| self.live.pop_first()) else { return };
@@ -220,38 +222,38 @@ impl<T: Default> Table<T> {
 
 impl<T: Default> Entry<T> {
     fn new(now: Instant) -> Self {
-        Self { seen_at: now, course: Course::default(), value: T::default(), asked: None }
+        Self { seen_at: now, progress: Progress::default(), value: T::default(), asked: None }
     }
 
-    /// Whether `segment` begins another connection, or asks for one; returns true if it only asks.
-    fn shake_hands(&mut self, direction: Direction, segment: &Segment) -> bool {
+    /// Handles a SYN, which may begin another connection or ask for one; returns true if it only asks.
+    fn handle_syn(&mut self, direction: Direction, segment: &Segment) -> bool {
         if !segment.flags.contains(Flags::SYN) {
             return false;
         }
-        let course = &self.course;
+        let progress = &self.progress;
         let is_ack = segment.flags.contains(Flags::ACK);
         match (direction, is_ack) {
             (Direction::Outgoing, false) => {
-                if course.host_isn != Some(segment.seq) || course.is_over() {
+                if progress.host_isn != Some(segment.seq) || progress.is_over() {
                     *self = Self::new(self.seen_at);
                 }
             }
             (Direction::Outgoing, true) => match self.asked.take() {
                 Some(asked) if asked.0 + 1 == segment.ack => {
-                    let course = Course { peer_isn: Some(asked.0), ..Course::default() };
-                    *self = Self { seen_at: self.seen_at, course, value: asked.1, asked: None };
+                    let progress = Progress { peer_isn: Some(asked.0), ..Progress::default() };
+                    *self = Self { seen_at: self.seen_at, progress, value: asked.1, asked: None };
                 }
                 asked => {
                     self.asked = asked;
-                    if course.host_isn.is_some_and(|isn| isn != segment.seq) {
+                    if progress.host_isn.is_some_and(|isn| isn != segment.seq) {
                         *self = Self::new(self.seen_at);
                     }
                 }
             },
             (Direction::Incoming, false) => {
-                let is_known = course.peer_isn == Some(segment.seq) && !course.is_over();
-                let is_first = course.peer_isn.is_none() && !course.is_synchronized && !course.is_over();
-                if !course.takes_part {
+                let is_known = progress.peer_isn == Some(segment.seq) && !progress.is_over();
+                let is_first = progress.peer_isn.is_none() && !progress.is_synchronized && !progress.is_over();
+                if !progress.takes_part {
                     if !is_known {
                         *self = Self::new(self.seen_at);
                     }
@@ -268,7 +270,7 @@ impl<T: Default> Entry<T> {
     }
 }
 
-impl Course {
+impl Progress {
     fn is_over(&self) -> bool {
         self.is_reset || self.host_fin_acked && self.peer_fin_acked
     }
@@ -277,9 +279,9 @@ impl Course {
         !self.takes_part || self.is_over()
     }
 
-    /// Whether the host may take a RST with this number: today's TCPs want the very next (RFC 5961 section 3.2), older ones any in
-    /// their window, which was small. Who only guesses does not hit it.
-    fn may_take(&self, seq: Seq) -> bool {
+    /// Whether the host may accept a RST with this number: current TCPs require RCV.NXT exactly (RFC 5961 section 3.2),
+    /// older ones any number in their window, which was small. A blind guess does not hit it.
+    fn may_accept(&self, seq: Seq) -> bool {
         self.host_ack.is_none_or(|ack| seq.ge(ack) && seq.saturating_since(ack) <= u32::from(u16::MAX))
     }
 
@@ -292,7 +294,7 @@ impl Course {
         match direction {
             Direction::Outgoing if is_reset => self.is_reset = self.takes_part,
             Direction::Outgoing => {
-                // Whoever goes on has not taken the reset that came.
+                // A host that keeps sending has not accepted the reset.
                 (self.takes_part, self.is_reset) = (true, false);
                 self.is_synchronized |= !is_syn;
                 self.host_isn = if is_syn { Some(segment.seq) } else { self.host_isn };
@@ -301,7 +303,7 @@ impl Course {
                 self.peer_fin_acked |= has(self.peer_fin);
             }
             Direction::Incoming => {
-                self.is_reset |= is_reset && self.may_take(segment.seq);
+                self.is_reset |= is_reset && self.may_accept(segment.seq);
                 if is_syn && !self.is_synchronized {
                     self.peer_isn = Some(segment.seq);
                 }
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_leave_room_for_those_that_the_host_speaks_with() {
+    fn strangers_do_not_evict_connections_of_the_host() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
         for number in 1..200_000 {
@@ -350,14 +352,14 @@ mod tests {
         assert_eq!(table.entries.len(), 1 + MOST_PASSING);
         assert_eq!((table.live.len(), table.passing.len()), (1, MOST_PASSING));
         assert_eq!(count(&mut table, 3, Outgoing, 0, &segment(2, 1, Flags::ACK)), 2);
-        // Who asks, and is answered at once, is none.
+        // The host answers this peer at once: no stranger.
         count(&mut table, 3, Incoming, 7, &segment(1, 0, Flags::SYN));
         assert_eq!(count(&mut table, 3, Outgoing, 7, &segment(9, 2, Flags::SYN | Flags::ACK)), 2);
         assert_eq!(table.live.len(), 2);
     }
 
     #[test]
-    fn the_one_that_was_idle_for_longest_makes_room() {
+    fn the_connection_idle_for_longest_is_evicted() {
         let mut table = Table::<u32> { limit: 3, ..Table::default() };
         for number in 0..3 {
             count(&mut table, u64::from(number), Outgoing, number, &segment(1, 1, Flags::ACK));
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_goes_as_time_does() {
+    fn closed_connections_are_evicted_after_the_linger_time() {
         let ack = Flags::ACK;
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 1, ack));
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_half_closed_is_kept() {
+    fn a_half_closed_connection_is_kept() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Incoming, 0, &segment(1, 1, Flags::ACK | Flags::FIN));
         count(&mut table, 1, Outgoing, 0, &segment(1, 2, Flags::ACK));
@@ -392,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_that_the_host_does_not_take_ends_nothing() {
+    fn a_reset_that_the_host_refuses_ends_nothing() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
         assert!(
@@ -403,9 +405,9 @@ mod tests {
         assert!(!table.observe(at(1), Outgoing, connection(0), &segment(1, 1, Flags::ACK)).is_over);
     }
 
-    /// The peer has vanished without a word, and the addresses are used again.
+    /// The peer has vanished without FIN or RST, and the addresses are used again.
     #[test]
-    fn the_hosts_own_syn_begins_anew_and_a_repetition_of_it_does_not() {
+    fn a_new_syn_of_the_host_resets_the_state_and_a_retransmitted_one_does_not() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
         assert_eq!(count(&mut table, 2, Outgoing, 0, &segment(500, 0, Flags::SYN)), 1);
@@ -413,24 +415,24 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_of_the_peer_begins_anew_when_the_host_grants_it() {
+    fn a_syn_of_the_peer_resets_the_state_when_the_host_answers_it() {
         let mut table = Table::<u32>::default();
         for _ in 0..5 {
             count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
         }
-        // One that was made up changes nothing.
+        // A forged SYN changes nothing.
         assert_eq!(count(&mut table, 2, Incoming, 0, &segment(66, 0, Flags::SYN)), 1);
         assert_eq!(count(&mut table, 2, Outgoing, 0, &segment(1, 1, Flags::ACK)), 6);
         assert_eq!(count(&mut table, 3, Incoming, 0, &segment(500, 0, Flags::SYN)), 1);
         assert_eq!(count(&mut table, 4, Incoming, 0, &segment(500, 0, Flags::SYN)), 2);
-        // What the SYN said is part of the new connection.
+        // The state since the SYN becomes that of the new connection.
         assert_eq!(count(&mut table, 4, Outgoing, 0, &segment(900, 501, Flags::SYN | Flags::ACK)), 3);
         assert_eq!(count(&mut table, 5, Outgoing, 0, &segment(900, 501, Flags::SYN | Flags::ACK)), 4);
         assert_eq!(count(&mut table, 5, Incoming, 0, &segment(500, 0, Flags::SYN)), 5);
     }
 
     #[test]
-    fn both_may_open_at_once() {
+    fn a_simultaneous_open_keeps_the_state() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 0, Flags::SYN));
         assert_eq!(count(&mut table, 1, Incoming, 0, &segment(500, 0, Flags::SYN)), 2);

@@ -1,49 +1,49 @@
-//! What a host's TCP has said last on a connection, so that it can be said again.
+//! The header fields of the host's last segment on a connection, to repeat its ACK.
 
 use bytes::Bytes;
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::Connection;
 
-/// The newest outgoing segment's numbers, as the host's TCP made them.
+/// The newest outgoing segment's header fields, as the host's TCP sent them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LastSent(pub Option<SentNumbers>);
 
-/// A segment, as far as it can be said again.
+/// The header fields of a segment that are needed to repeat its ACK.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SentNumbers {
-    /// SND.NXT, as far as it has been seen.
+    /// SND.NXT, as far as seen.
     pub nxt: Seq,
     /// The ACK number.
     pub ack: Seq,
     /// The window field.
     pub window: u16,
-    /// The timestamps, if it had any.
+    /// The timestamps, if present.
     pub timestamps: Option<Timestamps>,
     /// The hop limit of its packet.
     pub ttl: u8,
-    /// The traffic class of its packet, without what the network has said of congestion.
+    /// The traffic class of its packet, without the ECN bits.
     pub traffic_class: u8,
 }
 
 impl LastSent {
-    /// The host's TCP sends `packet`, in which `segment` is.
+    /// Notes `packet`, sent by the host's TCP, and its segment.
     pub fn note(&mut self, packet: &Packet, segment: &Segment) {
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
             return;
         }
         let end = segment.seq + segment.seq_len();
         let nxt = self.0.as_ref().map_or(end, |last| last.nxt.max(end));
-        // The window of a SYN-ACK is not scaled, and that of whatever repeats it is (RFC 7323 section 2.2).
+        // The window of a SYN-ACK is not scaled, but that of the ACK that repeats it is (RFC 7323 section 2.2).
         let shift = segment.options.window_scale.filter(|_| segment.flags.contains(Flags::SYN)).unwrap_or(0).min(14);
-        // A retransmission carries the newest ACK too, so the last one to be sent says it all.
+        // A retransmission carries the newest ACK too, so the last segment sent is enough.
         self.0 = Some(SentNumbers {
             nxt,
             ack: segment.ack,
             window: segment.window >> shift,
             timestamps: segment.options.timestamps,
             ttl: packet.ttl,
-            // What the network has said of congestion is not to be said again (RFC 3168).
+            // A repetition does not carry congestion marks (RFC 3168).
             traffic_class: packet.traffic_class & 0xfc,
         });
     }
@@ -53,15 +53,15 @@ impl LastSent {
         self.0.as_ref()
     }
 
-    /// A segment like the last has come, and ends at `end`.
-    pub fn go_on(&mut self, end: Seq, segment: &Segment) {
+    /// Notes a predicted segment: only its timestamps, ACK and window differ from the last one; it ends at `end`.
+    pub fn note_predicted(&mut self, end: Seq, segment: &Segment) {
         if let Some(last) = &mut self.0 {
             (last.nxt, last.ack, last.window) = (last.nxt.max(end), segment.ack, segment.window);
             last.timestamps = segment.options.timestamps;
         }
     }
 
-    /// What has been acknowledged.
+    /// The newest ACK number.
     pub fn ack(&self) -> Option<Seq> {
         self.0.as_ref().map(|last| last.ack)
     }
@@ -71,7 +71,7 @@ impl LastSent {
         self.0.as_ref().map(|last| last.window)
     }
 
-    /// A pure ACK that says the same again, without SACK blocks; `None` before there was anything to repeat.
+    /// A pure ACK with the same fields, without SACK blocks; `None` before the first segment.
     pub fn repeat(&self, connection: Connection) -> Option<Packet> {
         let last = self.0.as_ref()?;
         let segment = Segment {

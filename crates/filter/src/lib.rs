@@ -1,21 +1,22 @@
-//! The floor on which mechanisms stand: what is in the path of packets, on a host or in a box of the network.
+//! The traits of mechanisms: filters in the packet path, on a host or on a node in the network.
 //!
-//! A [`SegmentFilter`] sees every packet and may rewrite, drop or add some. A [`Chain`] lines several up. Both stand beside a
-//! link that comes and goes, and [`Direction`] is named after that link:
+//! A [`SegmentFilter`] sees every packet and may rewrite, drop or inject some. A [`Chain`] runs several in order. Both
+//! stand beside a link that comes and goes; [`Direction`] is relative to that link:
 //!
 //! ```text
 //!   mobile host      its TCP ── outgoing ──▶ [chain] ── outgoing ──▶ link ─ ─ ▶ the network
 //!   network          fixed host ── outgoing ──▶ [chain] ── outgoing ──▶ link ─ ─ ▶ mobile host
 //! ```
 //!
-//! So one filter serves both: what a mobile host does about packets that cross the link, a router at the other end of the same
-//! link can do too. [`Connection`] names the end on the near side of the link first: the host's own, or the fixed host's.
+//! One filter serves both: what a mobile host does with packets over the link, a router at the other end of the same
+//! link can do too. A [`Connection`] names the end on the near side of the link first: the host's own, or the fixed
+//! host's.
 //!
-//! What happens to a link is a [`LinkEvent`], of the link as a whole or of the way to one peer. In the network, where many mobile
-//! hosts come and go, it is the [`Presence`] of one of them. An [`EndpointMechanism`] is a filter that also steers the connections
-//! of the host's own TCP; only a host has those.
+//! A [`LinkEvent`] reports a change of the link as a whole, or of the path to one peer. In the network, with many
+//! mobile hosts, [`Presence`] reports where one of them is. An [`EndpointMechanism`] is a filter that also steers the
+//! connections of the host's own TCP; only hosts have those.
 //!
-//! Mechanisms of different nodes speak to each other by [`ControlMessage`]s.
+//! Mechanisms of different nodes exchange [`ControlMessage`]s.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The cross-layer vocabulary.
+//! Link events.
 
 use core::fmt;
 
 use holdover_base::Duration;
 
-/// Everything that mechanisms learn about the link, from any source: the simulator's radio, netlink, signal strength,
-/// a readdressing that is complete, a test.
+/// A change of the link, from any source: the simulator's radio, netlink, signal strength, a completed address change,
+/// a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
     /// A disconnection is predicted.
@@ -13,15 +13,15 @@ pub enum LinkEvent {
         /// How long from now, if that is known.
         lead: Option<Duration>,
     },
-    /// The prediction was wrong: still connected.
+    /// The prediction was wrong: the link is still up.
     Recovered,
-    /// The host is cut off.
+    /// The link is down.
     Down,
-    /// Connectivity is back, or is by another way than before.
+    /// The link is up again, or the path has changed.
     Up {
-        /// Whether the peer has learnt of it too, at the same time.
+        /// Whether the peer learns of it at the same time.
         symmetric: bool,
-        /// Whether the attachment is another one than before.
+        /// Whether the host has another attachment than before.
         moved: bool,
     },
 }

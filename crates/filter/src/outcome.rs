@@ -1,18 +1,18 @@
-//! What became of a connection after an outage, as the packets in the path showed it.
+//! Outcomes of waking connections after an outage, as seen from the packets in the path.
 //!
-//! A mechanism that wakes senders reports an outcome for each connection that the outage had interrupted, once it is known: when the
-//! connection carries data again, or when the mechanism gives it up. An action alone ([`Action`](crate::Action)) proves nothing: a packet
-//! that was sent may be lost like any other.
+//! A mechanism that wakes senders reports one outcome for each connection that the outage interrupted, once it is
+//! known: when the connection carries data again, or when the mechanism gives up. An action ([`Action`](crate::Action))
+//! alone proves nothing: its packet may be lost like any other.
 
 use holdover_base::{Duration, Instant};
 
 use crate::Connection;
 
-/// What became of one connection after one outage.
+/// The outcome of one connection after one outage.
 ///
-/// A connection *resumes* when the path shows progress after the link came up: data that was not seen before, or an ACK that advances
-/// (RFC 9293 section 3.10.7.4, `SND.UNA < SEG.ACK`). Duplicate ACKs, window updates and retransmissions of what the receiver
-/// already has are no progress.
+/// A connection *resumes* when the path shows progress after the link came up: new data, or an ACK that advances (RFC
+/// 9293 section 3.10.7.4, `SND.UNA < SEG.ACK`). Duplicate ACKs, window updates and retransmissions of received data are
+/// no progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WakeOutcome {
     /// The connection.
@@ -25,29 +25,29 @@ pub struct WakeOutcome {
     pub woken_at: Option<Instant>,
     /// The first progress after `up_at`; `None` if none was seen.
     pub resumed_at: Option<Instant>,
-    /// How often it was tried to wake it.
+    /// The number of attempts to wake it.
     pub tries: u32,
-    /// How it went on.
+    /// How it resumed.
     pub kind: Resumed,
 }
 
-/// How a connection went on after an outage.
+/// How a connection resumed after an outage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Resumed {
-    /// It flowed before anything was sent to wake it.
+    /// By itself, before anything was sent to wake it.
     ByItself,
-    /// Within two round trips of the try that the path let through.
+    /// Within two round trips of the attempt that got through.
     AtOnce,
     /// Later than that: a retransmission timer may have been the cause.
     Later,
-    /// It was given up without progress: the time for it was over, the link was cut again, or the connection was closed.
+    /// Not at all: the time limit passed, the link went down again, or the connection was closed.
     Never,
-    /// Neither end was waiting for anything. Such connections do not count as woken.
+    /// No data was outstanding in either direction. Such connections do not count as woken.
     NothingOutstanding,
 }
 
 impl Resumed {
-    /// All of them, in the order in which reports name them.
+    /// All variants, in the order in which reports name them.
     pub const ALL: [Self; 5] = [Self::AtOnce, Self::Later, Self::Never, Self::ByItself, Self::NothingOutstanding];
 
     /// The name in metrics and JSON.
@@ -63,7 +63,7 @@ impl Resumed {
 }
 
 impl WakeOutcome {
-    /// From the link's return to the first progress; `None` if there was none.
+    /// From link-up to the first progress; `None` if there was none.
     pub fn resume_time(&self) -> Option<Duration> {
         self.resumed_at.map(|at| at.saturating_since(self.up_at))
     }

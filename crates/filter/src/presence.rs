@@ -1,25 +1,26 @@
-//! What a box in the network hears of a mobile host.
+//! Presence of a mobile host, as known in the network.
 
 use core::fmt;
 
 use holdover_base::Duration;
 
-/// Where a mobile host is, as seen from one node of the network: told by its link layer, by a registration, or by another node.
+/// Where a mobile host is, as seen from one node of the network: reported by its link layer, by a registration, or by
+/// another node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// Packets for it get through from here, maybe again: it is attached, or has registered.
+    /// Packets to it get through from here: it is attached, or has registered.
     Present,
-    /// As [`Self::Present`], and it has registered with another care-of address than before: packets for it take another way
-    /// from here on. Told by registrations only.
+    /// As [`Self::Present`], and it has registered another care-of address than before: packets to it now take another
+    /// path. Reported by registrations only.
     Rebound,
-    /// It is about to go.
+    /// It is predicted to leave.
     Fading {
         /// How long from now, if that is known.
         lead: Option<Duration>,
     },
-    /// Packets for it get lost: it is out of range, or its link is down.
+    /// Packets to it are lost: it is out of range, or its link is down.
     Away,
-    /// It is attached elsewhere. Packets for it that leave this node find it there.
+    /// It is attached elsewhere. Packets to it from this node find it there.
     Moved,
 }
 

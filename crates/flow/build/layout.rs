@@ -1,14 +1,14 @@
-//! Reads structures, constants and enumerations from a C header, and writes them in Rust.
+//! Parses structures, constants and enumerations of a C header, and generates Rust.
 //!
-//! It knows the C of `c/state.h` and `c/packet.h`, and refuses the rest: members of `u8` to `u64` and of structures before them, with
-//! sizes that are numbers or constants; `#define NAME NUMBER`; enumerations without values.
+//! It supports the C of `c/state.h` and `c/packet.h` and refuses the rest: members of `u8` to `u64` and of structures
+//! before them, with sizes that are numbers or constants; `#define NAME NUMBER`; enumerations without values.
 
 use std::fmt::Write as _;
 
-/// Structures that do not begin with zeros: `src/flow.rs` and `src/entry.rs` have their defaults.
+/// Structures whose default is not all zeros: `src/flow.rs` and `src/entry.rs` define it.
 const NOT_ZERO: [&str; 4] = ["half", "flow", "side", "entry"];
 
-/// What the headers describe.
+/// The declarations of the headers.
 #[derive(Default)]
 pub(crate) struct Layout {
     constants: Vec<Constant>,
@@ -38,14 +38,14 @@ struct Member {
 
 enum Place {
     Outside,
-    /// In a function, or in what is not for Rust.
+    /// In a function, or in a part that is not for Rust.
     Skipped,
     Structure,
     Enumeration,
 }
 
 impl Layout {
-    /// Reads headers.
+    /// Parses headers.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut layout = Self::default();
         let (mut place, mut comment) = (Place::Outside, String::new());
@@ -97,7 +97,7 @@ impl Layout {
     }
 
     fn member(&mut self, code: &str, doc: &str) -> Result<(), String> {
-        let wrong = || format!("a member that the generator does not know: {code}");
+        let wrong = || format!("unsupported member: {code}");
         let declaration = code.strip_suffix(';').ok_or_else(wrong)?;
         let (kind, names) = match declaration.strip_prefix("struct ") {
             Some(rest) => rest.split_once(' ').ok_or_else(wrong)?,
@@ -121,14 +121,14 @@ impl Layout {
     }
 
     fn name(&mut self, code: &str, doc: String) -> Result<(), String> {
-        let wrong = || format!("a value that the generator does not know: {code}");
+        let wrong = || format!("unsupported value: {code}");
         let name = code.strip_suffix(',').ok_or_else(wrong)?;
         let enumeration = self.enumerations.last_mut().ok_or_else(wrong)?;
         enumeration.members.push(Member { name: name.to_owned(), kind: String::new(), len: None, doc });
         Ok(())
     }
 
-    /// The same in Rust.
+    /// The declarations in Rust.
     pub(crate) fn to_rust(&self) -> String {
         let mut out = String::new();
         let lengths: Vec<&str> =
@@ -155,7 +155,7 @@ impl Layout {
         out + "];\n"
     }
 
-    /// Sizes and offsets as the C compiler has them.
+    /// Sizes and offsets, as a table in C.
     pub(crate) fn to_c_table(&self) -> String {
         let mut out = String::from("const u32 flow_layout[] = {\n");
         for Structure { name, members, .. } in &self.structures {
@@ -214,7 +214,7 @@ fn camel_case(name: &str) -> String {
     words.collect()
 }
 
-/// A comment as documentation, or the name in C without one.
+/// A C comment as documentation, or the name in C without one.
 fn sentence(doc: &str, name: &str) -> String {
     let doc = doc.trim().trim_end_matches([',', ';', ':', '.']);
     let (first, rest) = doc.split_at(doc.chars().next().map_or(0, char::len_utf8));

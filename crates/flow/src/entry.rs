@@ -1,5 +1,5 @@
-//! Entries of flow tables with room for many connections: what every packet touches, 128 bytes each. A connection has *details*, a [`Flow`],
-//! only while it needs them (`c/entry.h`).
+//! Entries of flow tables for many connections: the 128 bytes that every packet needs. A connection has *details*, a
+//! [`Flow`], only while it needs them (`c/entry.h`).
 
 use holdover_base::Instant;
 use holdover_filter::Direction;
@@ -9,12 +9,12 @@ use crate::layout::{ENTRY_DETAILED, Entry, Flow, Link, Rules, Side, UNKNOWN_SHIF
 use crate::segment::{self, Form};
 use crate::{ffi, key};
 
-/// What was done to a packet of a connection without details.
+/// What became of a packet of a connection without details.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Followed {
-    /// It passed, and was noted.
+    /// The packet passed and was noted.
     Noted,
-    /// The same, and the connection is to have details from now on: it is bulk.
+    /// The same, and the connection needs details from now on: it is bulk.
     Bulk,
 }
 
@@ -24,7 +24,7 @@ impl Entry {
         Self { outgoing: Side::default(), incoming: Side::default(), ..ffi::zeroed_entry() }
     }
 
-    /// A packet passes, as it is.
+    /// Notes a packet, which passes unchanged.
     pub fn follow(
         &mut self,
         now: Instant,
@@ -38,19 +38,19 @@ impl Entry {
         if ffi::follow(self, rules, &read, key::to_raw(direction)) { Followed::Bulk } else { Followed::Noted }
     }
 
-    /// Whether packets over a link need details of their flows: while something happens to it, or is ordered.
+    /// Whether packets over a link need details of their flows: while the link changes, or orders apply to it.
     pub fn lacks_details(link: &Link) -> bool {
         ffi::needs_details(link)
     }
 
-    /// The flow as far as the entry has it: without where segments begin, which ACKs were shown when, SACK blocks, and rates.
+    /// The flow as far as the entry has it: without segment boundaries, times of ACKs shown, SACK blocks and rates.
     pub fn expand(&self) -> Flow {
         let mut flow = Flow::new();
         ffi::expand(&mut flow, self);
         flow
     }
 
-    /// The entry that stands for a flow; `None` if that holds something, or is under orders.
+    /// The entry for a flow; `None` if the flow holds ACKs or has orders.
     pub fn of(flow: &Flow) -> Option<Self> {
         ffi::is_at_rest(flow).then(|| {
             let mut entry = Self::new();
@@ -59,7 +59,7 @@ impl Entry {
         })
     }
 
-    /// Whether the connection has details, which are newer.
+    /// Whether the connection has details, which are newer than the entry.
     pub const fn is_detailed(&self) -> bool {
         self.flags & ENTRY_DETAILED != 0
     }
@@ -72,7 +72,7 @@ impl Default for Entry {
 }
 
 impl Default for Side {
-    /// Before the first packet: the window's shift is not known.
+    /// Before the first packet: the window's shift is unknown.
     fn default() -> Self {
         Self { window_shift: UNKNOWN_SHIFT as u8, ..ffi::zeroed_entry().outgoing }
     }

@@ -1,6 +1,6 @@
-//! Calls of the C functions (`c/native.c`), and records as bytes: all that is unsafe in this crate.
+//! Bindings to the C functions (`c/native.c`), and records as bytes: all unsafe code of this crate.
 //!
-//! The C functions read and write what their arguments point to, and nothing else; none keeps a pointer.
+//! The C functions access only what their arguments point to, and keep no pointer.
 
 #![allow(unsafe_code)]
 
@@ -59,7 +59,7 @@ mod c {
     }
 }
 
-/// A segment passes. Returns the verdict, or `None` if header prediction took the segment, which passes as it is.
+/// Handles a segment. Returns the verdict, or `None` if header prediction took the segment, which passes unchanged.
 pub(crate) fn handle_segment(
     flow: &mut Flow,
     place: &mut Place,
@@ -83,13 +83,13 @@ pub(crate) fn handle_order(flow: &mut Flow, place: &mut Place, order: &Order) {
     unsafe { c::flow_handle_order(flow, place, order) }
 }
 
-/// Frees a prediction if it is that flow's.
+/// Frees a prediction if it belongs to the flow.
 pub(crate) fn free_prediction(prediction: &mut Prediction, key: &Key) {
     // SAFETY: as above.
     unsafe { c::flow_free_prediction(prediction, key) }
 }
 
-/// The number of a flow's line for packets in a direction.
+/// The index of a flow's prediction for packets in a direction.
 pub(crate) fn prediction_number(key: &Key, direction: u8) -> u32 {
     // SAFETY: as above.
     unsafe { c::flow_prediction_number(key, direction.into()) }
@@ -101,19 +101,19 @@ pub(crate) fn is_active(prediction: &Prediction, key: &Key) -> bool {
     unsafe { c::flow_is_active(prediction, key) != 0 }
 }
 
-/// Whether a packet of the host begins another flow of the same name.
+/// Whether a packet of the host begins another connection with the same addresses.
 pub(crate) fn begins_anew(flow: &Flow, packet: &Packet) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_begins_anew(flow, packet) != 0 }
 }
 
-/// Whether a flow is remembered from this packet of the host on.
+/// Whether this packet of the host creates a flow.
 pub(crate) fn begins_flow(packet: &Packet) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_begins_flow(packet) != 0 }
 }
 
-/// Whether nothing happens to the link, nor is about to.
+/// Whether the link is up, without a change pending.
 pub(crate) fn is_calm(link: &Link) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_is_calm(link) != 0 }
@@ -125,7 +125,7 @@ pub(crate) fn is_stalling(link: &Link, flow: &Flow, now: u64) -> bool {
     unsafe { c::flow_is_stalling(link, flow, now) != 0 }
 }
 
-/// What becomes of the ACKs of a flow at `now`, in ns.
+/// What happens to the ACKs of a flow at `now`, in ns.
 pub(crate) fn holding(link: &Link, rules: &Rules, flow: &Flow, now: u64) -> Holding {
     // SAFETY: as above.
     let holding = unsafe { c::flow_holding(link, rules, flow, now) };
@@ -136,7 +136,7 @@ pub(crate) fn holding(link: &Link, rules: &Rules, flow: &Flow, now: u64) -> Hold
     }
 }
 
-/// What lowering the ACK of a packet changes.
+/// The changes to a packet whose ACK is lowered to `ack`.
 pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
     let mut verdict = Verdict::default();
     // SAFETY: as above.
@@ -144,19 +144,19 @@ pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
     verdict
 }
 
-/// A segment of an entry without details passes. Returns whether the flow is to have details from now on.
+/// Notes a segment of an entry without details. Returns whether the flow needs details from now on.
 pub(crate) fn follow(entry: &mut Entry, rules: &Rules, packet: &Packet, direction: u8) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_follow(entry, rules, packet, direction.into()) != 0 }
 }
 
-/// Fills a flow that is all zeros.
+/// Fills a zeroed flow from an entry.
 pub(crate) fn expand(flow: &mut Flow, entry: &Entry) {
     // SAFETY: as above.
     unsafe { c::flow_expand(flow, entry, 0) }
 }
 
-/// Fills an entry.
+/// Fills an entry from a flow.
 pub(crate) fn compact(entry: &mut Entry, flow: &Flow) {
     // SAFETY: as above.
     unsafe { c::flow_compact(entry, flow) }
@@ -174,8 +174,8 @@ pub(crate) fn is_at_rest(flow: &Flow) -> bool {
     unsafe { c::flow_is_at_rest(flow) != 0 }
 }
 
-/// A segment passes in a shell between two hosts. Returns the verdict, or `None` if its receiver would refuse the segment, which passes as
-/// it is.
+/// Handles a segment between two hosts. Returns the verdict, or `None` if its receiver would refuse the segment, which
+/// passes unchanged.
 pub(crate) fn pass_between(
     flow: &mut Flow,
     key: &Key,
@@ -190,40 +190,40 @@ pub(crate) fn pass_between(
     (is_refused == 0).then_some(verdict)
 }
 
-/// Whether a packet begins another flow of the same name.
+/// Whether a packet of either host begins another connection with the same addresses.
 pub(crate) fn begins_between(flow: &Flow, packet: &Packet) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_begins_between(flow, packet) != 0 }
 }
 
-/// Whether both ends have agreed on their numbers, and neither has ended.
+/// Whether the handshake is complete and neither end has closed.
 pub(crate) fn is_under_way(flow: &Flow) -> bool {
     // SAFETY: as above.
     unsafe { c::flow_is_under_way(flow) != 0 }
 }
 
-/// An entry that is all zeros.
+/// A zeroed entry.
 pub(crate) fn zeroed_entry() -> Entry {
     // SAFETY: integers, of which any bytes are a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// A flow that is all zeros.
+/// A zeroed flow.
 pub(crate) fn zeroed_flow() -> Flow {
     // SAFETY: integers, of which any bytes are a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// A notice from bytes of the kernel; `None` if they are too few.
+/// Parses a notice of the kernel; `None` if there are too few bytes.
 pub(crate) fn notice_from_bytes(bytes: &[u8]) -> Option<Notice> {
     if bytes.len() < size_of::<Notice>() {
         return None;
     }
-    // SAFETY: there are as many bytes, and any bytes are a notice: integers without padding. It need not be aligned.
+    // SAFETY: there are enough bytes, and any bytes are a notice: integers without padding. It need not be aligned.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Notice>()) })
 }
 
-/// An order as the kernel reads it.
+/// An order as bytes for the kernel.
 pub(crate) fn order_to_bytes(order: &Order) -> [u8; size_of::<Order>()] {
     // SAFETY: integers without padding: all bytes are written.
     unsafe { std::mem::transmute_copy(order) }

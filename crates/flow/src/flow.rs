@@ -1,4 +1,4 @@
-//! What is remembered of a connection, and what becomes of its packets.
+//! Flows: the state of a connection, and the verdict on its packets.
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
@@ -14,14 +14,14 @@ use crate::prediction::Place;
 use crate::segment::{self, Form};
 use crate::{ffi, key};
 
-/// Where a packet passes, and when.
+/// The link, rules and time for a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Environment<'a> {
     /// The time.
     pub now: Instant,
-    /// The link as it is.
+    /// The state of the link.
     pub link: &'a Link,
-    /// What does not change.
+    /// The fixed parameters.
     pub rules: &'a Rules,
 }
 
@@ -31,7 +31,7 @@ impl Flow {
         Self { outgoing: Half::default(), incoming: Half::default(), ..ffi::zeroed_flow() }
     }
 
-    /// A packet of the flow passes, and may be rewritten.
+    /// Handles a packet of the flow, which may be rewritten.
     pub fn handle_packet(
         &mut self,
         place: &mut Place,
@@ -57,7 +57,7 @@ impl Flow {
         (Verdict::Pass, notice)
     }
 
-    /// As [`Self::handle_packet`], in a shell that stands between two hosts, without header prediction.
+    /// As [`Self::handle_packet`], on a node between two hosts, without header prediction.
     pub fn pass_between(
         &mut self,
         key: &Key,
@@ -91,22 +91,23 @@ impl Flow {
         ffi::begins_anew(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
-    /// Whether a packet of either end begins another connection with the same addresses, in a shell that stands between them.
+    /// Whether a packet of either end begins another connection with the same addresses, on a node between them.
     pub fn is_ended_between(&self, packet: &Packet, segment: &Segment) -> bool {
         ffi::begins_between(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
-    /// Whether both ends have agreed on their numbers, and neither has ended: then a SYN is a stranger's (RFC 5961 section 4).
+    /// Whether the handshake is complete and neither end has closed: then a SYN is not of this connection (RFC 5961
+    /// section 4).
     pub fn is_under_way(&self) -> bool {
         ffi::is_under_way(self)
     }
 
-    /// Whether a flow is remembered from this packet of the host on.
+    /// Whether this packet of the host creates a flow.
     pub fn begins_with(packet: &Packet, segment: &Segment) -> bool {
         ffi::begins_flow(&segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
-    /// Notes the Ethernet header of the last packet in `direction`.
+    /// Stores the Ethernet header of the last packet in `direction`.
     pub fn note_frame(&mut self, direction: Direction, frame: [u8; FRAME_LEN]) {
         match direction {
             Direction::Outgoing => self.frame_out = frame,
@@ -114,7 +115,7 @@ impl Flow {
         }
     }
 
-    /// The Ethernet header of the last packet in `direction`; all zero where there was none.
+    /// The Ethernet header of the last packet in `direction`; all zeros if there was none.
     pub const fn frame(&self, direction: Direction) -> [u8; FRAME_LEN] {
         match direction {
             Direction::Outgoing => self.frame_out,
@@ -135,46 +136,47 @@ impl Flow {
         (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.smoothed + self.beyond))
     }
 
-    /// The last round trip from the shell to the peer; zero before the first sample.
+    /// The last round trip from here to the peer; zero before the first sample.
     pub const fn latest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.latest)
     }
 
-    /// The shortest round trip that was measured; `None` before the first sample.
+    /// The shortest round trip measured; `None` before the first sample.
     pub fn least_round_trip(&self) -> Option<Duration> {
         (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.least + self.beyond))
     }
 
-    /// The shortest round trip from the shell to the host, where the shell stands between both hosts; `None` at the host, or before the
+    /// The shortest round trip from here to the host, on a node between both hosts; `None` at the host, or before the
     /// first sample.
     pub fn round_trip_beyond(&self) -> Option<Duration> {
         (self.beyond != 0).then_some(Duration::from_nanos(self.beyond))
     }
 
-    /// When data went in either direction the last time.
+    /// The time of the last data in either direction.
     pub fn active_at(&self) -> Option<Instant> {
         self.outgoing.last_data_at().max(self.incoming.last_data_at())
     }
 
-    /// When a packet of the peer came in last.
+    /// The time of the last packet from the peer.
     pub fn heard_at(&self) -> Option<Instant> {
         time(self.heard_at)
     }
 
-    /// Whether data, or ACKs of data, have come in after `then`. That the peer was heard says less: it may have answered a probe.
+    /// Whether data, or ACKs of data, have arrived after `then`. Any packet of the peer proves less: it may answer a
+    /// probe.
     pub fn has_gone_on_after(&self, then: Instant) -> bool {
         let went_on = |direction| self.half(direction).progress_at(direction).is_some_and(|at| at > then);
         went_on(Direction::Outgoing) || went_on(Direction::Incoming)
     }
 
-    /// Whether the peer has not acknowledged all data that the host has sent.
+    /// Whether the host has data outstanding.
     pub fn awaits_ack(&self) -> bool {
         self.incoming.awaits_ack()
     }
 
-    /// A segment that the peer answers at once, whatever state the connection is in, and that changes nothing there: it has no data, and
-    /// the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before the peer has acknowledged
-    /// anything.
+    /// A segment that the peer answers at once, in any state of the connection, and that changes nothing there: without
+    /// data, with the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before
+    /// the peer's first ACK.
     pub fn keep_alive(&self, connection: Connection) -> Option<Packet> {
         let acked = self.incoming.acked()?;
         let mut packet = self.outgoing.ack_up_to(self.outgoing.shown(), connection)?;
@@ -182,7 +184,7 @@ impl Flow {
         Some(packet)
     }
 
-    /// The newest TSval that has come from the sender of what goes in the other direction, predicted or not.
+    /// The newest TSval from the sender of data in the other direction, predicted segments included.
     pub fn newest_stamp(&self, direction: Direction) -> Option<u32> {
         let seen = self.half(direction).newest_stamp()?;
         let other = self.half(direction.opposite());
@@ -191,58 +193,58 @@ impl Flow {
         Some(last.map_or(seen, |last| Seq::new(last).max(Seq::new(seen)).value()))
     }
 
-    /// Whether the ACKs of the flow are stalled, because a cut is near.
+    /// Whether the ACKs of the flow are stalled before a foreseen cut.
     pub fn is_stalling(&self, now: Instant, link: &Link) -> bool {
         ffi::is_stalling(link, self, now.as_nanos())
     }
 
-    /// Whether no ACK of the flow passes now.
+    /// Whether every ACK of the flow is withheld now.
     pub fn withholds_all(&self, Environment { now, link, rules }: Environment<'_>) -> bool {
         ffi::holding(link, rules, self, now.as_nanos()) == Holding::HoldAll
     }
 
-    /// Whether nobody waits for anything on it any more: it was reset, or both ends have closed it and know it of each other.
+    /// Whether the connection is closed: it was reset, or both FINs were sent and acknowledged.
     pub const fn is_over(&self) -> bool {
         let closed = (STAGE_HOST_FIN_ACKED | STAGE_PEER_FIN_ACKED) as u16;
         self.stage & STAGE_RESET as u16 != 0 || self.stage & closed == closed
     }
 
-    /// Whether nothing has come from the peer yet.
+    /// Whether the peer has not sent anything yet.
     pub const fn is_unanswered(&self) -> bool {
         self.heard_at == 0
     }
 
-    /// Whether a policy leaves it alone.
-    pub const fn is_left_alone(&self) -> bool {
+    /// Whether a policy exempts the flow.
+    pub const fn is_exempt(&self) -> bool {
         self.stage & STAGE_LEFT_ALONE as u16 != 0
     }
 
-    /// When its last packet passed.
+    /// The time of its last packet.
     pub const fn seen_at(&self) -> Instant {
         Instant::from_nanos(self.seen_at)
     }
 
-    /// When its first packet passed.
+    /// The time of its first packet.
     pub const fn began_at(&self) -> Instant {
         Instant::from_nanos(self.began_at)
     }
 
-    /// Bytes of data that came in, retransmissions included.
+    /// Bytes of data received, retransmissions included.
     pub const fn bytes_in(&self) -> u64 {
         self.bytes_in
     }
 
-    /// Bytes of data that went out, retransmissions included.
+    /// Bytes of data sent, retransmissions included.
     pub const fn bytes_out(&self) -> u64 {
         self.bytes_out
     }
 
-    /// ACKs that were withheld.
+    /// The number of ACKs withheld.
     pub const fn withheld(&self) -> u32 {
         self.withheld
     }
 
-    /// ACKs that were lowered.
+    /// The number of ACKs lowered.
     pub const fn lowered(&self) -> u32 {
         self.lowered
     }
@@ -255,13 +257,13 @@ impl Default for Flow {
 }
 
 impl Default for Half {
-    /// Before the first packet: the window's shift is not known.
+    /// Before the first packet: the window's shift is unknown.
     fn default() -> Self {
         Self { window_shift: UNKNOWN_SHIFT as u8, ..ffi::zeroed_flow().outgoing }
     }
 }
 
-/// 0 is never.
+/// 0 means never.
 pub(crate) fn time(nanos: u64) -> Option<Instant> {
     (nanos != 0).then_some(Instant::from_nanos(nanos))
 }

@@ -1,4 +1,5 @@
-//! One direction of a flow's data, and its ACKs. The *receiver* of the data makes ACKs; its *sender* is shown some of them.
+//! One direction of a flow's data, and its ACKs. The *receiver* of the data sends ACKs; its *sender* is shown some of
+//! them.
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Direction, LastSent, SentNumbers, tcp_mut};
@@ -17,12 +18,12 @@ impl Half {
         self.flags & flag != 0
     }
 
-    /// The highest that the receiver has acknowledged.
+    /// The highest ACK of the receiver.
     pub fn acked(&self) -> Option<Seq> {
         self.has(HALF_ACKED).then_some(Seq::new(self.acked))
     }
 
-    /// The highest ACK that the sender has been shown.
+    /// The highest ACK shown to the sender.
     pub const fn shown(&self) -> Seq {
         Seq::new(self.shown)
     }
@@ -37,25 +38,25 @@ impl Half {
         self.acked().map_or(0, |acked| acked.saturating_since(self.shown()))
     }
 
-    /// The ACKs that the sender was shown since `since`, after the last one before, oldest first; `None` if they are more than
-    /// are remembered.
+    /// The ACKs shown to the sender from `since` on, preceded by the last one before, oldest first; `None` if there
+    /// were more than the ring holds.
     pub fn shown_since(&self, since: Instant) -> Option<Vec<Seq>> {
         let len = usize::from(self.shown_len).min(MOST_SHOWN);
         let first = (self.shown_next as usize).wrapping_sub(len);
-        // A ring.
+        // A ring buffer.
         let acks = (0..len).map(|index| self.shown_lately[first.wrapping_add(index) % MOST_SHOWN]);
         let before = acks.clone().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
         let is_forgotten = before == 0 && len == MOST_SHOWN;
         (!is_forgotten).then(|| acks.skip(before.saturating_sub(1)).map(|shown| Seq::new(shown.ack)).collect())
     }
 
-    /// Where the last byte of data ended that has passed.
+    /// The end of the data that has passed.
     fn end(&self) -> Option<Seq> {
         let len = usize::from(self.runs_len).min(MOST_RUNS);
         self.runs[..len].last().map(|run| Seq::new(run.end))
     }
 
-    /// Whether data has passed that the sender was not shown an ACK of.
+    /// Whether data has passed whose ACK the sender was not shown.
     pub fn has_outstanding(&self) -> bool {
         self.end().is_some_and(|end| end.gt(self.shown()))
     }
@@ -65,23 +66,23 @@ impl Half {
         self.end().zip(self.acked()).is_some_and(|(end, acked)| end.gt(acked))
     }
 
-    /// Whether the receiver has acknowledged all data that has passed, but for one segment whose ACK it may delay.
+    /// Whether the receiver has acknowledged all data that has passed, except one segment whose ACK it may delay.
     pub fn is_all_acknowledged(&self) -> bool {
         let (Some(acked), Some(end)) = (self.acked(), self.end()) else { return true };
         end.saturating_since(acked) <= self.longest_segment
     }
 
-    /// Bytes acknowledged since the first ACK that was seen.
+    /// Bytes acknowledged since the first ACK seen.
     pub const fn bytes_acked(&self) -> u64 {
         self.bytes_acked
     }
 
-    /// When data passed last.
+    /// The time of the last data.
     pub fn last_data_at(&self) -> Option<Instant> {
         time(self.last_data_at)
     }
 
-    /// When data, or for data that goes out their ACKs, came last.
+    /// The time of the last progress: data, or ACKs of outgoing data.
     pub fn progress_at(&self, direction: Direction) -> Option<Instant> {
         match direction {
             Direction::Outgoing => self.last_data_at(),
@@ -89,37 +90,37 @@ impl Half {
         }
     }
 
-    /// Whether data, or for data that goes out their ACKs, have come since `at`.
+    /// Whether there was progress since `at`: data, or ACKs of outgoing data.
     pub fn flows_since(&self, at: Option<Instant>, direction: Direction) -> bool {
         at.is_some_and(|at| self.progress_at(direction).is_some_and(|last| last >= at))
     }
 
-    /// Whether the receiver lacks something, as its last ACK said by SACK.
+    /// Whether the receiver's last ACK had SACK blocks: there is a hole.
     pub const fn has_hole(&self) -> bool {
         self.sack_len > 0
     }
 
-    /// Whether the sender's FIN has passed.
+    /// Whether a FIN of the sender has passed.
     pub const fn is_ending(&self) -> bool {
         self.has(HALF_ENDING)
     }
 
-    /// Whether a RST of the sender has passed, and nothing of the receiver since.
+    /// Whether a RST of the sender has passed, and nothing of the receiver after it.
     pub const fn is_reset(&self) -> bool {
         self.has(HALF_RESET)
     }
 
-    /// Whether the sender was shown a smaller window than the receiver's.
+    /// Whether the sender was shown a smaller window than the receiver offered.
     pub const fn is_window_shrunk(&self) -> bool {
         self.has(HALF_SHRUNK)
     }
 
-    /// The largest window that the sender is shown by order, in bytes; `None` for any.
+    /// The window limit by order, in bytes; `None` without a limit.
     pub fn window_limit(&self) -> Option<u32> {
         self.has(HALF_LIMITED).then_some(self.most_window)
     }
 
-    /// Whether ACKs of a stall are being recorded.
+    /// Whether the ACKs of a stall are recorded.
     pub const fn is_recording(&self) -> bool {
         self.has(HALF_RECORDING)
     }
@@ -129,33 +130,33 @@ impl Half {
         self.has(HALF_CLOCKED)
     }
 
-    /// When held ACKs are to be flushed.
+    /// The time at which held ACKs are to be flushed.
     pub fn flush_at(&self) -> Option<Instant> {
         time(self.flush_at)
     }
 
-    /// What the sender had been shown before a flush that no data has followed: the link may have been down already.
+    /// The ACK shown before a flush that no data has followed: the link may already have been down.
     pub fn flushed_from(&self) -> Option<Seq> {
         self.has(HALF_FLUSHED).then_some(Seq::new(self.flushed_from))
     }
 
-    /// Whether the receiver's window shift is not known.
+    /// Whether the receiver's window shift is unknown.
     pub const fn lacks_window_shift(&self) -> bool {
         self.window_shift as u32 == UNKNOWN_SHIFT
     }
 
-    /// The first and the newest TSval of the sender, each with the time at which it passed.
+    /// The first and the newest TSval of the sender, each with its time.
     pub fn stamps(&self) -> Option<[(Instant, u32); 2]> {
         let first = (time(self.first_stamp_at)?, self.first_stamp);
         Some([first, (Instant::from_nanos(self.newest_stamp_at), self.newest_stamp)])
     }
 
-    /// The newest TSval of the sender among the segments that were looked at.
+    /// The newest TSval of the sender among segments that were not predicted.
     pub fn newest_stamp(&self) -> Option<u32> {
         self.stamps().map(|[_, (_, newest)]| newest)
     }
 
-    /// The receiver's last ACK, once more, with its SACK blocks. `receiver` is the connection as the receiver names it.
+    /// The receiver's last ACK, repeated, with its SACK blocks. `receiver` is the connection from the receiver's view.
     pub fn last_ack(&self, receiver: Connection) -> Option<Packet> {
         let mut packet = self.last().repeat(receiver)?;
         if let Some(segment) = tcp_mut(&mut packet) {
@@ -164,8 +165,8 @@ impl Half {
         Some(packet)
     }
 
-    /// A pure ACK of the receiver up to `ack`, or up to what it has acknowledged if that is less: whatever is asked for, nothing
-    /// is acknowledged that did not arrive. It has no SACK blocks. `receiver` is the connection as the receiver names it.
+    /// A pure ACK of the receiver up to `ack`, at most up to what it has acknowledged: no ACK for data that did not
+    /// arrive. It has no SACK blocks. `receiver` is the connection from the receiver's view.
     pub fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
         let ack = ack.min(self.acked()?);
         let mut packet = self.last().repeat(receiver)?;

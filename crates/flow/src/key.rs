@@ -1,4 +1,4 @@
-//! Names of flows.
+//! Keys of flows.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use holdover_filter::{Connection, Direction};
 use crate::layout::{INCOMING, Key, OUTGOING};
 
 impl Key {
-    /// The name of a connection.
+    /// The key of a connection.
     pub fn new(connection: Connection) -> Self {
         let Connection { local, remote } = connection;
         let octets = |address: SocketAddr| match address.ip() {
@@ -22,7 +22,7 @@ impl Key {
         }
     }
 
-    /// The connection of this name.
+    /// The connection of this key.
     pub fn connection(&self) -> Connection {
         let address = |octets: [u8; 16], port| {
             let v6 = Ipv6Addr::from(octets);

@@ -1,12 +1,14 @@
-//! The **flow path**: what happens to every TCP packet on a link that comes and goes. It remembers of each flow what was acknowledged and
-//! what of that its sender was shown, and decides whether an ACK passes, is lowered or is withheld.
+//! The **flow path**: the handling of every TCP packet on a link that comes and goes. For each flow it tracks what was
+//! acknowledged and how much of that its sender was shown, and decides whether an ACK passes, is lowered or is
+//! withheld.
 //!
-//! It has one source, in C (`c/flow.h`), which is compiled twice: by clang for the kernel, where eBPF programs are the shell around it
-//! (`crates/agent/bpf`), and by this crate for processes, where [`Flow::handle_packet`] is. The structures, flags and counters that both
-//! share are written in C only; `build.rs` makes Rust of them.
+//! It has one source, in C (`c/flow.h`), which is compiled twice: by clang for the kernel, where eBPF programs are the
+//! shell around it (`crates/agent/bpf`), and by this crate for processes, where the shell is [`Flow::handle_packet`]. The
+//! structures, flags and counters that both share are declared in C only; `build.rs` generates Rust from them.
 //!
-//! The flow path is a function of its arguments. It allocates nothing, sends nothing and has no timer. Everything else is a *controller*
-//! over it (`wake` in `mobility`): it hears [`Notice`]s, looks at flows in a [`FlowTable`], and changes them by [`Order`]s.
+//! The flow path is a function of its arguments. It allocates nothing, sends nothing and has no timer. Everything else is
+//! in a *controller* (`wake` in `mobility`): it handles [`Notice`]s, reads flows from a [`FlowTable`], and changes them by
+//! [`Order`]s.
 //!
 //! ```text
 //!   packet  -->  Flow::handle_packet  -->  Verdict (pass, maybe rewritten; drop)

@@ -1,65 +1,66 @@
-//! What the flow path knows of the link.
+//! The state of a link, as the controller sets it.
 
 use holdover_base::{Duration, Instant};
 
 use crate::ffi;
 use crate::layout::{HOLDS_BYTES, HOLDS_NEWEST, HOLDS_NOTHING, HOLDS_SEGMENTS, Link};
 
-/// What a controller says of the link.
+/// The state of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkState {
-    /// When it went down, if it is; until held ACKs have been released.
+    /// The time of link-down; set until held ACKs have been released.
     pub down_at: Option<Instant>,
-    /// When it came up the last time.
+    /// The time of the last link-up.
     pub up_at: Option<Instant>,
-    /// It is up, and held ACKs are not released yet.
+    /// The link is up, and held ACKs are not released yet.
     pub is_releasing: bool,
     /// Incoming packets are reported: they prove that the path carries packets.
     pub awaits_packets: bool,
-    /// A cut is foreseen.
+    /// A cut is predicted.
     pub stall: Option<Stall>,
-    /// How often it went down or was released: what was being timed before is no round trip.
+    /// The number of changes (down, or released): a round trip timed across one is discarded.
     pub epoch: u32,
-    /// Nothing has come in for a while: the next incoming packet is reported ([`Report::Incoming`](crate::Report::Incoming)).
+    /// Nothing has arrived for a while: the next incoming packet is reported
+    /// ([`Report::Incoming`](crate::Report::Incoming)).
     pub listens: bool,
-    /// From then on every packet passes as it is: the controller should have renewed this.
+    /// From this time on every packet passes unchanged: the controller has failed to renew the state.
     pub expires_at: Instant,
-    /// What is held back of the ACKs that come in.
+    /// How much of incoming ACKs is held back.
     pub holds: Holds,
-    /// Senders are shown no larger window of hosts beyond the link, in bytes; 0 shuts it. `None` for any.
+    /// The largest window shown to senders, for hosts beyond the link, in bytes; 0 shuts it. `None` for no limit.
     pub most_window: Option<u32>,
-    /// Duplicate ACKs (RFC 5681 section 2) that come in are withheld.
+    /// Incoming duplicate ACKs (RFC 5681 section 2) are withheld.
     pub drops_duplicates: bool,
 }
 
-/// How much of the ACKs that come in over the link is held back while it is up, after
+/// How much of the incoming ACKs is held back while the link is up, after
 /// [`HoldBack::after_bytes`](crate::HoldBack::after_bytes).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Holds {
-    /// As many segments as [`Rules`](crate::Rules) say.
+    /// The number of segments in [`Rules`](crate::Rules).
     #[default]
     Segments,
     /// Nothing.
     Nothing,
-    /// Exactly so many bytes (M-TCP section 4.1 has one).
+    /// Exactly this many bytes (M-TCP section 4.1 holds back one).
     Bytes(u32),
     /// The newest ACK, while data are outstanding (BUFFER-FREEZE section III.B).
     Newest,
 }
 
-/// No ACK passes, because a cut is foreseen.
+/// No ACK passes, because a cut is predicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stall {
-    /// When the link is to break.
+    /// The predicted time of the cut.
     pub cut_at: Instant,
-    /// When the stall ends at the latest.
+    /// The latest end of the stall.
     pub until: Instant,
-    /// It begins so long before the cut; `None` for a round trip of each flow, queues and a margin included.
+    /// How long before the cut the stall begins; `None` for a round trip of each flow, queues and a margin included.
     pub lead: Option<Duration>,
 }
 
 impl Default for LinkState {
-    /// A link that is up, and was never down.
+    /// A link that is up and was never down.
     fn default() -> Self {
         Self {
             down_at: None,
@@ -93,7 +94,7 @@ impl Link {
             up_at: nanos(link.up_at),
             stall_cut_at: nanos(stall.map(|stall| stall.cut_at)),
             stall_until: nanos(stall.map(|stall| stall.until)),
-            // A lead of nothing is one of 1 ns.
+            // A lead of 0 is stored as 1 ns.
             stall_lead: stall.and_then(|stall| stall.lead).map_or(0, |lead| lead.as_nanos().max(1)),
             expires_at: link.expires_at.as_nanos(),
             epoch: link.epoch,
@@ -112,17 +113,17 @@ impl Link {
         }
     }
 
-    /// Whether the link is said to be down.
+    /// Whether the link is down.
     pub const fn is_down(&self) -> bool {
         self.is_down != 0
     }
 
-    /// When the link went down, if it is said to be down.
+    /// The time of link-down, if the link is down.
     pub const fn down_at(&self) -> Option<Instant> {
         if self.is_down() { Some(Instant::from_nanos(self.down_at)) } else { None }
     }
 
-    /// Whether nothing happens to the link, nor is about to: only then are packets predicted.
+    /// Whether the link is up, without a change pending: only then are packets predicted.
     pub fn is_calm(&self) -> bool {
         ffi::is_calm(self)
     }

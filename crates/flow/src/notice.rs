@@ -1,4 +1,4 @@
-//! What a controller hears of the flow path.
+//! Notices to the controller.
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Direction};
@@ -10,42 +10,43 @@ use crate::layout::{
 };
 use crate::{ffi, key};
 
-/// Something that a controller has to do.
+/// An event that the controller has to handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// An ACK is held where none was: it is to be flushed if nothing newer comes.
+    /// An ACK is held, the first one: it is to be flushed if no newer one arrives.
     Held,
-    /// An ACK up to here was withheld because a cut is near.
+    /// An ACK up to this number was withheld because a cut is predicted.
     Stalled(Seq),
-    /// An ACK up to here waits behind those that are being clocked out.
+    /// An ACK up to this number waits behind those that are being clocked out.
     Queued(Seq),
-    /// The sender was shown an ACK as it is: those of a stall are obsolete.
+    /// The sender was shown an unchanged ACK: those of a stall are obsolete.
     Opened,
-    /// The sender asks for a window that is shut by order (RFC 9293 section 3.8.6.1): the receiver has acknowledged up to here. Nothing has
-    /// answered yet; while the link is down the probe is withheld.
+    /// The sender probes a window that is shut by order (RFC 9293 section 3.8.6.1): the receiver has acknowledged up to
+    /// here. Nothing has answered yet; while the link is down the probe is withheld.
     Probed(Seq),
-    /// The receiver has sent an ACK up to here, which ends [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard).
+    /// The receiver has sent an ACK up to this number, which ends
+    /// [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard).
     Heard(Seq),
 }
 
-/// What a notice of the programs in the kernel reports.
+/// What the kernel programs report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Something about a half.
     Notice(Connection, Direction, Notice),
-    /// A packet of this connection has come in over a link that is down, or after a silence.
+    /// A packet of this connection has arrived over a link that is down, or after silence.
     Incoming(Connection),
-    /// A packet of this connection has come in while these are reported
+    /// A packet of this connection has arrived while arrivals are reported
     /// ([`LinkState::awaits_packets`](crate::LinkState::awaits_packets)).
     Arrived(Connection),
 }
 
-/// A notice as the programs in the kernel write it.
+/// A notice in the format of the kernel programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoticeRecord(layout::Notice);
 
 impl Notice {
-    /// `None` if `kind` is none of these.
+    /// `None` if `kind` is unknown.
     pub(crate) fn of(kind: u8, ack: u32) -> Option<Self> {
         let ack = Seq::new(ack);
         match u32::from(kind) {
@@ -61,17 +62,17 @@ impl Notice {
 }
 
 impl NoticeRecord {
-    /// Reads one; `None` if there are too few bytes.
+    /// Parses a notice; `None` if there are too few bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         ffi::notice_from_bytes(bytes).map(Self)
     }
 
-    /// When the packet passed that it is about.
+    /// The time of the packet that caused it.
     pub fn at(&self) -> Instant {
         Instant::from_nanos(self.0.at)
     }
 
-    /// What it reports; `None` if that is not known.
+    /// The report; `None` if its kind is unknown.
     pub fn report(&self) -> Option<Report> {
         let connection = self.0.key.connection();
         match u32::from(self.0.kind) {

@@ -1,4 +1,4 @@
-//! What a controller changes in a flow.
+//! Orders: changes of a flow by the controller.
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Direction};
@@ -14,9 +14,9 @@ use crate::{ffi, key};
 /// A change of a half.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The sender was shown an ACK up to here, and with it the receiver's window.
+    /// The sender was shown an ACK up to this number, and with it the receiver's window.
     Show(Seq),
-    /// The same, because held ACKs were to be flushed: nothing is held before so many bytes have been acknowledged.
+    /// The same, by a flush of held ACKs: nothing is held until this many bytes have been acknowledged.
     Flush {
         /// The ACK.
         ack: Seq,
@@ -25,34 +25,34 @@ pub enum Order {
     },
     /// The sender was shown the receiver's window.
     Reopened,
-    /// ACKs of a stall are recorded, or not any more.
+    /// Starts or stops recording the ACKs of a stall.
     Record(bool),
-    /// Recorded ACKs are clocked out, or not any more.
+    /// Starts or stops clocking out recorded ACKs.
     Clock(bool),
-    /// Echoes of timestamps that are not newer than `stale` are replaced by `value`, which counts on from now.
+    /// Replaces echoes of timestamps up to `stale` by `value`, which keeps counting from now.
     Refresh {
-        /// The newest TSval from before the outage.
+        /// The newest TSval before the outage.
         stale: u32,
-        /// What the sender's clock said a round trip ago.
+        /// The sender's clock a round trip ago.
         value: u32,
-        /// How fast it is.
+        /// The rate of that clock.
         ticks_per_sec: u64,
     },
-    /// The receiver's window shift, if it is not known.
+    /// The receiver's window shift, if it was unknown.
     WindowShift(u8),
-    /// How large a window of the receiver's the sender is shown.
+    /// Limits the receiver's window as shown to the sender.
     LimitWindow(WindowLimit),
 }
 
-/// The largest window that a sender is shown, in bytes; 0 shuts it. A window that becomes smaller may end before data that are under way,
-/// which RFC 9293 section 3.8.6 discourages: that is what closes it at once.
+/// A limit of the window shown to a sender, in bytes; 0 shuts it. The right edge may move left of data in flight, which
+/// RFC 9293 section 3.8.6 discourages: this is what closes the window at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WindowLimit {
-    /// Any.
+    /// No limit.
     None,
-    /// No more than this.
+    /// A permanent limit.
     Always(u32),
-    /// No more than this until the next ACK of the receiver, which passes as it is.
+    /// A limit until the next ACK of the receiver, which passes unchanged.
     UntilHeard(u32),
 }
 
@@ -85,10 +85,10 @@ impl OrderRecord {
         Self(layout::Order { direction, a, b, c, now: now.as_nanos(), ..order })
     }
 
-    /// Leaves a flow alone, or not any more.
-    pub fn leave_alone(connection: Connection, is_left_alone: bool) -> Self {
+    /// Exempts a flow, or ends the exemption.
+    pub fn leave_alone(connection: Connection, is_exempt: bool) -> Self {
         let Self(order) = Self::of(ORDER_LEAVE_ALONE, Key::new(connection));
-        Self(layout::Order { a: is_left_alone.into(), ..order })
+        Self(layout::Order { a: is_exempt.into(), ..order })
     }
 
     /// Folds predicted packets into the flow.
@@ -96,18 +96,18 @@ impl OrderRecord {
         Self::of(ORDER_FOLD, key)
     }
 
-    /// The same for one direction, and frees its prediction, which has that number.
+    /// Folds one direction, and frees its prediction, which has this index.
     pub fn free_prediction(key: Key, number: u32) -> Self {
         let Self(order) = Self::of(ORDER_FREE, key);
         Self(layout::Order { direction: (number & 1) as u8, ..order })
     }
 
-    /// Keeps the entry of a flow only, without its details, if nothing is held.
+    /// Drops the details of a flow and keeps its entry, if nothing is held.
     pub fn compact(connection: Connection) -> Self {
         Self::of(ORDER_COMPACT, Key::new(connection))
     }
 
-    /// As the programs in the kernel read it.
+    /// The order as bytes for the kernel programs.
     pub fn to_bytes(self) -> impl AsRef<[u8]> {
         ffi::order_to_bytes(&self.0)
     }

@@ -1,11 +1,11 @@
-//! Header prediction: lines in which packets are noted that only continue the one before (`c/header_prediction.h`).
+//! Header prediction: cache lines that note packets which only continue the one before (`c/header_prediction.h`).
 
 use holdover_filter::Direction;
 
 use crate::layout::{Key, PREDICT_FREE, PREDICT_KIND, PREDICTION_PLACES_BITS, Prediction};
 use crate::{ffi, key};
 
-/// Predictions of the kernel's table: two for each place.
+/// The number of predictions in the kernel's table: two for each place.
 pub const PREDICTIONS: u32 = 2 << PREDICTION_PLACES_BITS;
 
 /// The predictions of one flow, outgoing packets first.
@@ -14,7 +14,7 @@ pub const PREDICTIONS: u32 = 2 << PREDICTION_PLACES_BITS;
 pub struct Place([Prediction; 2]);
 
 impl Place {
-    /// Frees the prediction for packets in `direction`, if it is that flow's.
+    /// Frees the prediction for packets in `direction`, if it belongs to the flow.
     pub fn free(&mut self, key: &Key, direction: Direction) {
         ffi::free_prediction(&mut self.0[usize::from(key::to_raw(direction))], key);
     }
@@ -26,8 +26,8 @@ impl Place {
 }
 
 impl Prediction {
-    /// The number of a flow's prediction for packets in `direction`, in the kernel's table. Those of both directions are neighbours,
-    /// outgoing packets first.
+    /// The index of a flow's prediction for packets in `direction`, in the kernel's table. The two directions are
+    /// neighbours, outgoing packets first.
     pub fn number(key: &Key, direction: Direction) -> u32 {
         ffi::prediction_number(key, key::to_raw(direction))
     }
@@ -37,12 +37,12 @@ impl Prediction {
         ffi::is_active(self, key)
     }
 
-    /// Whether no flow has it.
+    /// Whether no flow has claimed it.
     pub const fn is_free(&self) -> bool {
         self.state & PREDICT_KIND == PREDICT_FREE
     }
 
-    /// The flow that has it.
+    /// The flow that has claimed it.
     pub const fn key(&self) -> Key {
         self.key
     }

@@ -1,19 +1,19 @@
-//! What does not change while a flow path runs.
+//! The fixed parameters of a flow path.
 
 use holdover_base::Duration;
 
 use crate::layout::Rules;
 
-/// How much is held back while the link is up, and when nothing is.
+/// How much is held back while the link is up, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HoldBack {
-    /// How many whole segments.
+    /// The number of whole segments.
     pub segments: u8,
-    /// Nothing is held before so many bytes have been acknowledged.
+    /// Nothing is held before this many bytes have been acknowledged.
     pub after_bytes: u64,
-    /// Nothing is held for so long after link-up.
+    /// Nothing is held for this long after link-up.
     pub pause: Duration,
-    /// What is held is flushed if no newer ACK comes for so long.
+    /// Held ACKs are flushed if no newer ACK arrives for this long.
     pub flush: Duration,
 }
 
@@ -31,20 +31,20 @@ impl Rules {
         }
     }
 
-    /// The same for programs on an interface whose frames have `frame_len` bytes before the IP header: 14 or 0. Packets of the agent
-    /// have one of these marks if they go out, or are for the host itself.
+    /// The parameters for programs on an interface whose frames have `frame_len` bytes before the IP header: 14 or 0.
+    /// The agent's own packets carry one of these marks: outgoing, or to the host itself.
     #[must_use]
     pub fn on_interface(self, frame_len: u32, mark_out: u32, mark_in: u32) -> Self {
         Self { frame_len, mark_out, mark_in, ..self }
     }
 
-    /// The same for tests: the time of a packet is what its `tstamp` says.
+    /// For tests: the time of a packet is its `tstamp`.
     #[must_use]
     pub fn with_test_clock(self) -> Self {
         Self { test_clock: 1, ..self }
     }
 
-    /// The same where flows have details from so many acknowledged bytes on ([`Entry`](crate::Entry)).
+    /// Flows get details from this many acknowledged bytes on ([`Entry`](crate::Entry)).
     #[must_use]
     pub fn with_details_after(self, bytes: u32) -> Self {
         Self { detail_after: bytes, ..self }
@@ -56,7 +56,7 @@ impl Rules {
     }
 }
 
-/// Few enough to be added to any time.
+/// Bounded, so that it can be added to any time without overflow.
 fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().min(i64::MAX as u64)
 }

@@ -5,17 +5,17 @@ use holdover_wire::{Flags, Packet, SackBlocks, Segment, TcpOptions};
 
 use crate::layout::{self, Block, UNKNOWN_SHIFT, Verdict};
 
-/// How a segment came.
+/// The form in which a segment arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Form {
-    /// Bytes of each segment, if it stands for several.
+    /// Bytes of each segment, if the packet stands for several (GSO).
     pub segment_size: Option<u32>,
-    /// There are no IP options, and those of TCP are two no-operations and timestamps (RFC 7323 appendix A).
+    /// The packet has no IP options, and its TCP options are two no-operations and timestamps (RFC 7323 appendix A).
     pub has_usual_options: bool,
 }
 
 impl Form {
-    /// That of a segment that is on its own, as it is written here.
+    /// The form of a single segment, as emitted here.
     pub fn of(segment: &Segment) -> Self {
         let TcpOptions { timestamps, .. } = segment.options;
         let has_usual_options =
@@ -27,7 +27,7 @@ impl Form {
 /// The largest shift of windows (RFC 7323 section 2.3).
 const MOST_SHIFT: u8 = 14;
 
-/// What the flow path reads of a packet.
+/// The fields of a packet that the flow path reads.
 pub(crate) fn read(now: Instant, packet: &Packet, segment: &Segment, form: Form) -> layout::Packet {
     let options = &segment.options;
     let stamps = options.timestamps;
@@ -49,7 +49,7 @@ pub(crate) fn read(now: Instant, packet: &Packet, segment: &Segment, form: Form)
         len: segment.payload.len() as u32,
         segment_size: form.segment_size.unwrap_or(0),
         window: segment.window,
-        // The lowest 8: the programs do not look at the others.
+        // The lowest 8 bits: the programs ignore the others.
         flags: segment.flags.bits() as u8,
         ttl: packet.ttl,
         traffic_class: packet.traffic_class,
@@ -64,7 +64,7 @@ pub(crate) fn read(now: Instant, packet: &Packet, segment: &Segment, form: Form)
 }
 
 impl Verdict {
-    /// Carries out what is to be changed in a segment that passes.
+    /// Applies the verdict's changes to a segment that passes.
     pub(crate) fn rewrite(&self, segment: &mut Segment) {
         if let Some(stamps) = segment.options.timestamps.as_mut().filter(|_| self.refresh != 0) {
             stamps.ecr = self.ecr;

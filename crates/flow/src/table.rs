@@ -1,4 +1,4 @@
-//! Where flows are remembered.
+//! Flow tables.
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Direction};
@@ -7,17 +7,17 @@ use crate::layout::Flow;
 use crate::link::LinkState;
 use crate::order::Order;
 
-/// The flows of a link, in this process or in the kernel, as a controller sees them.
+/// The flows of a link, in this process or in the kernel, as the controller sees them.
 pub trait FlowTable {
-    /// A flow as it is now.
+    /// A copy of a flow.
     fn snapshot(&self, connection: Connection) -> Option<Flow>;
 
-    /// Looks at each flow that the host takes part in and that is not over.
+    /// Calls `look` for each flow in which the host takes part and that is not closed.
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow));
 
-    /// Changes the half whose ACKs go in `direction`.
+    /// Applies an order to the half whose ACKs go in `direction`.
     fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order);
 
-    /// Says what the link does from now on.
+    /// Sets the state of the link.
     fn set_link(&mut self, link: LinkState);
 }

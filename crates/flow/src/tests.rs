@@ -1,4 +1,4 @@
-//! Orders, rule by rule, between a fixed host that sends and a mobile host that receives; and entries against flows.
+//! Orders, rule by rule, from a fixed host that sends to a mobile host that receives; and entries against flows.
 
 use bytes::Bytes;
 use core::net::{IpAddr, Ipv4Addr};
@@ -16,7 +16,7 @@ use crate::{
 const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
 
-/// One connection, with what it has been told of the link.
+/// One connection, and the state of its link.
 struct Path {
     flow: Flow,
     rules: Rules,
@@ -63,7 +63,7 @@ impl Path {
         path
     }
 
-    /// What becomes of a packet: the ACK number and window that go on, or `None` if it is withheld.
+    /// Passes a packet: returns ACK number and window of the result, or `None` if it is withheld.
     fn pass(&mut self, mut packet: Packet) -> (Option<(u32, u16)>, Option<Notice>) {
         self.now += Duration::from_millis(1);
         let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
@@ -100,13 +100,13 @@ fn holding(holds: Holds) -> LinkState {
 }
 
 #[test]
-fn exactly_so_many_bytes_are_held_back() {
+fn exactly_the_ordered_bytes_are_held_back() {
     for bytes in [0, 1, 150] {
         let mut path = Path::new(holding(Holds::Bytes(bytes)), 0);
         path.send(10);
         for acked in [1300, 1400, 1900, 2000] {
             let (ack, window) = path.ack(acked, 400).unwrap();
-            assert_eq!(u32::from(window) + ack, acked + 400, "the right edge stays");
+            assert_eq!(u32::from(window) + ack, acked + 400, "the right edge does not move");
             assert_eq!(acked - ack, bytes, "of {acked}");
         }
     }
@@ -163,7 +163,7 @@ fn an_ack_that_would_show_nothing_new_is_withheld() {
     path.send(10);
     assert_eq!(path.ack(1100, 400), None);
     assert_eq!(path.ack(1300, 400), Some((1150, 550)));
-    assert_eq!(path.ack(1300, 400), Some((1300, 400)), "loss recovery counts on duplicates");
+    assert_eq!(path.ack(1300, 400), Some((1300, 400)), "loss recovery needs duplicate ACKs");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn the_newest_ack_is_held_back_while_data_are_outstanding() {
     path.send(4);
     assert_eq!(path.ack(1100, 400), None);
     assert_eq!(path.ack(1300, 300), Some((1100, 500)));
-    assert_eq!(path.ack(1400, 400), Some((1400, 400)), "all has come");
+    assert_eq!(path.ack(1400, 400), Some((1400, 400)), "nothing is outstanding");
 }
 
 #[test]
@@ -192,14 +192,14 @@ fn a_window_is_limited_by_flow_or_by_link_and_the_smaller_counts() {
         path.send(2);
         path.order(Direction::Incoming, Order::LimitWindow(of_flow));
         assert_eq!(path.ack(1100, 30_000), Some((1100, expected)), "{of_flow:?} {of_link:?}");
-        // A RST says nothing by its window, and what goes to the mobile host is not the fixed host's to see.
+        // A RST is exempt, and so is the direction to the mobile host, whose window is not shown to the fixed host.
         let reset = packet(false, Flags::RST, (1, 0), 7, 0);
         assert_eq!(path.pass(reset).0, Some((0, 7)));
     }
 }
 
 #[test]
-fn a_link_that_expires_orders_nothing() {
+fn an_expired_link_state_has_no_effect() {
     let orders = LinkState { most_window: Some(0), drops_duplicates: true, ..holding(Holds::Bytes(1)) };
     let mut path = Path::new(LinkState { expires_at: Instant::ZERO, ..orders }, 0);
     path.send(5);
@@ -209,22 +209,26 @@ fn a_link_that_expires_orders_nothing() {
 }
 
 #[test]
-fn probes_of_a_shut_window_are_noticed_and_withheld_while_the_mobile_host_is_absent() {
+fn probes_of_a_shut_window_are_reported_and_withheld_while_the_mobile_host_is_absent() {
     let mut path = Path::new(holding(Holds::Nothing), 0);
     path.send(2);
     path.ack(1200, 400);
     let probe = Some(Notice::Probed(Seq::new(1200)));
-    assert_eq!(path.data(1199, 0), (Some((1, 500)), None), "nothing is shut");
+    assert_eq!(path.data(1199, 0), (Some((1, 500)), None), "the window is open");
     path.order(Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
     assert_eq!(path.data(1199, 0), (Some((1, 500)), probe), "as Linux probes");
     path.link.down_at = Some(path.now);
     assert_eq!(path.data(1199, 0), (None, probe));
     assert_eq!(path.data(1200, 1), (None, probe), "as 4.4BSD probes");
-    assert_eq!(path.data(1200, 100), (Some((1, 500)), None), "data that were under way");
-    assert_eq!(path.data(1200, 100), (Some((1, 500)), probe), "what is sent again into a shut window asks for it");
+    assert_eq!(path.data(1200, 100), (Some((1, 500)), None), "data in flight");
+    assert_eq!(path.data(1200, 100), (Some((1, 500)), probe), "a retransmission into a shut window is a probe");
     path.link.down_at = None;
     let (passed, notice) = path.pass(packet(false, Flags::ACK, (1, 1200), 350, 0));
-    assert_eq!((passed, notice), (Some((1200, 350)), Some(Notice::Heard(Seq::new(1200)))), "the host ends it itself");
+    assert_eq!(
+        (passed, notice),
+        (Some((1200, 350)), Some(Notice::Heard(Seq::new(1200)))),
+        "an ACK of the host ends the limit"
+    );
     assert_eq!(path.flow.half(Direction::Incoming).window_limit(), None);
     assert_eq!(path.data(1199, 0).1, None);
 }
@@ -239,7 +243,7 @@ fn duplicate_acks_are_kept_or_dropped() {
         assert_eq!(path.ack(1200, 450), Some((1200, 450)), "a window update");
         assert_eq!(path.ack(1300, 450), Some((1300, 450)));
         assert_eq!(path.ack(1500, 450), Some((1500, 450)));
-        assert_eq!(path.ack(1500, 450), Some((1500, 450)), "nothing is outstanding: a keep-alive is answered so");
+        assert_eq!(path.ack(1500, 450), Some((1500, 450)), "nothing is outstanding: the answer to a keep-alive");
     }
 }
 
@@ -297,7 +301,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    /// As long as nothing is held, an entry knows the same as a flow, but for what it forgets by design.
+    /// While nothing is held, an entry knows the same as a flow, except for what it drops by design.
     #[test]
     fn an_entry_follows_a_connection_as_a_flow_does(
         shapes in prop::collection::vec(shape(), 1..60),

@@ -26,16 +26,16 @@ use holdover_wire::Packet;
 use crate::fifo::{Entry, Fifo};
 use crate::warning_sign::{Shown, WarningSign};
 
-/// What the gateway does. See the [module](self).
+/// The parameters of the gateway. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockingBufferConfig {
-    /// By what the gateway knows that a host foresees its disconnection.
+    /// The sign of a predicted disconnection.
     pub sign: WarningSign,
-    /// How many packets are released at once; `None` for all of them.
+    /// The number of packets released at once; `None` for all of them.
     pub burst_packets: Option<u32>,
     /// The most bytes in the FIFO of a host.
     pub buffer_bytes: usize,
-    /// How long a packet is kept at most.
+    /// The longest time that a packet is kept.
     pub longest: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct BlockingBuffer {
     actions: VecDeque<Action>,
 }
 
-/// What waits for one mobile host.
+/// The packets of one mobile host.
 #[derive(Clone, Default, Debug)]
 struct Mobile {
     blocked: bool,
@@ -78,7 +78,7 @@ impl BlockingBuffer {
     /// The name in scenario files.
     pub const NAME: &'static str = "blocking_buffer";
 
-    /// A gateway that has seen nothing yet.
+    /// A gateway without state.
     pub fn new(config: BlockingBufferConfig) -> Self {
         Self {
             config,
@@ -89,7 +89,7 @@ impl BlockingBuffer {
         }
     }
 
-    /// Bytes that wait for `mobile`, with their headers.
+    /// Buffered bytes for `mobile`, with headers.
     pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
         self.mobiles.get(&mobile).map_or(0, |mobile| mobile.packets.bytes() as usize)
     }
@@ -145,7 +145,7 @@ impl BlockingBuffer {
     }
 }
 
-/// As many as the burst limit allows go on.
+/// Releases as many as the burst limit allows.
 fn release(config: &BlockingBufferConfig, fifo: &mut Fifo<Packet>, ready: &mut VecDeque<Injected>) {
     let most = config.burst_packets.map_or(usize::MAX, |most| most as usize);
     for Entry { item: mut packet, .. } in core::iter::from_fn(|| fifo.pop()).take(most) {
@@ -155,7 +155,7 @@ fn release(config: &BlockingBufferConfig, fifo: &mut Fifo<Packet>, ready: &mut V
 }
 
 impl Mobile {
-    /// When its oldest packet has been kept for too long.
+    /// When its oldest packet expires.
     fn expires_at(&self, longest: Duration) -> Option<Instant> {
         self.packets.front().map(|head| head.came_at + longest)
     }
@@ -189,7 +189,7 @@ impl SegmentFilter for BlockingBuffer {
         for mobile in self.mobiles.values_mut() {
             while mobile.expires_at(longest).is_some_and(|at| at <= now) {
                 self.dropped.extend(mobile.packets.pop().map(|head| head.item));
-                // The sign that would unblock it may be lost: what comes now goes on.
+                // The sign that would unblock it may be lost: new packets pass.
                 mobile.blocked = false;
             }
         }

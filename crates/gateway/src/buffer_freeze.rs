@@ -1,7 +1,7 @@
 //! **BUFFER-FREEZE** ("PROBE and BUFFER-FREEZE", section III.B): a base station keeps copies of what it forwards to a mobile host and
 //! withholds the newest ACK. When ACKs stop coming it sends that one with a window of zero, so that the fixed host goes into persist
 //! mode with its congestion window and its timers as they are. Then it answers the zero-window probes for the mobile host
-//! (*persist reply*), and sends the copies when the handoff is over. Neither end knows of it.
+//! (*persist reply*), and sends the copies when the handoff is over. Neither end takes part.
 //!
 //! Each half is a mechanism too: *buffer* (copies alone), which leaves the fixed host to its timeouts, and *freeze* (no copies), which
 //! leaves it to find out what was lost.
@@ -11,10 +11,10 @@
 //! - **No ACK is withheld when the timer expires** (nothing was outstanding when the last one came, or it was a duplicate): the last
 //!   ACK is repeated with a window of zero. RFC 9293 section 3.10.7.4 takes it (`SND.WL2 =< SEG.ACK`); M-TCP's authors saw
 //!   senders that do not.
-//! - **Who reopens the window**: the mobile host, by the ACKs of what is sent to it again. If nothing was kept, the base station
-//!   repeats the last ACK with its window, as nobody else would.
-//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even if nobody says that the
-//!   handoff is over. If it acknowledges nothing new, what was forwarded is lost, and the copies are sent.
+//! - **Who reopens the window**: the mobile host, by its ACKs of the resent copies. Without copies, the base station repeats the
+//!   last ACK with its window.
+//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even without a
+//!   report that the handoff is over. If it acknowledges nothing new, the forwarded data is lost, and the copies are sent.
 //! - **Data that come while frozen** were under way; they are kept and forwarded, as the paper says of all data: an answer to them
 //!   shows a false alarm.
 //! - **ACKs are withheld** only to be able to freeze, so not by *buffer* alone.
@@ -35,16 +35,17 @@ use crate::cache::Cache;
 use crate::supervisor::is_probe;
 use crate::timer::LocalTimer;
 
-/// What the base station does. See the [module](self).
+/// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferFreezeConfig {
     /// Whether it keeps copies.
     pub buffers: bool,
     /// Whether it freezes the fixed host.
     pub freezes: bool,
-    /// The least time without an ACK that counts as a disconnection, although the round trip over the wireless link is shorter.
+    /// The shortest time without an ACK that counts as a disconnection, even if the round trip over the wireless link
+    /// is shorter.
     pub least_timeout: Duration,
-    /// The most bytes of copies for each connection, with their headers. What comes beyond is forwarded without a copy.
+    /// The most bytes of copies for each connection, with headers. The rest is forwarded without a copy.
     pub buffer_bytes: usize,
 }
 
@@ -72,13 +73,13 @@ pub struct BufferFreeze {
     config: BufferFreezeConfig,
     connections: Table<State>,
     agenda: Agenda,
-    /// Hosts that are known to be away.
+    /// Hosts that are known to be absent.
     away: BTreeSet<IpAddr>,
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
 }
 
-/// What is known of a connection over which the fixed host sends.
+/// The state of a connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
     /// The highest ACK of the mobile host (*mss_hack*).
@@ -88,7 +89,7 @@ struct State {
     cache: Cache,
     /// The newest ACK, withheld.
     held: Option<Packet>,
-    /// What the mobile host has said last.
+    /// The mobile host's last segment.
     last_sent: LastSent,
     timer: LocalTimer,
     due: Option<Instant>,
@@ -106,7 +107,7 @@ impl BufferFreeze {
     /// The name in scenario files.
     pub const NAME: &'static str = "buffer_freeze";
 
-    /// A base station that has seen nothing yet.
+    /// A base station without state.
     pub fn new(config: BufferFreezeConfig) -> Self {
         Self {
             config,
@@ -118,7 +119,7 @@ impl BufferFreeze {
         }
     }
 
-    /// Data or an ACK of the fixed host.
+    /// Handles data or an ACK of the fixed host.
     fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let Self { config, connections, agenda, ready, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
@@ -143,7 +144,7 @@ impl BufferFreeze {
         Verdict::Pass
     }
 
-    /// Data or an ACK of the mobile host.
+    /// Handles data or an ACK of the mobile host.
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let Self { config, connections, agenda, ready, actions, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
@@ -177,7 +178,7 @@ impl BufferFreeze {
             state.held = Some(packet.clone());
         }
         match released {
-            // In the order in which they came.
+            // In the order of arrival.
             Some(released) => {
                 ready.push_back(Injected { direction: Direction::Incoming, packet: released });
                 if !is_withheld {
@@ -190,7 +191,7 @@ impl BufferFreeze {
         }
     }
 
-    /// The mobile host is within reach again, here or elsewhere.
+    /// The mobile host is reachable again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
         let Self { config, connections, agenda, away, ready, actions } = self;
         let was_away = away.remove(&mobile) || !is_here;
@@ -203,7 +204,7 @@ impl BufferFreeze {
                 let again = state.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
                 ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.mode = Mode::Normal;
-                // What was forwarded is lost, and waits at the fixed host.
+                // The forwarded data is lost, and the fixed host has to retransmit it.
                 state.sent = state.acked;
                 actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
             }
@@ -211,7 +212,7 @@ impl BufferFreeze {
                 let due = state.freezes_at(now, config);
                 agenda.set(connection, &mut state.due, due);
             } else {
-                // From now on it is another base station that sees its ACKs.
+                // From now on another base station sees its ACKs.
                 let held = state.held.take();
                 ready.extend(held.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.forget(agenda, connection);
@@ -221,7 +222,7 @@ impl BufferFreeze {
 }
 
 impl State {
-    /// A segment that carries something is forwarded.
+    /// Copies a segment with data that is forwarded.
     fn keep(&mut self, now: Instant, config: &BufferFreezeConfig, packet: &Packet, segment: &Segment) {
         let end = segment.seq + segment.seq_len();
         if self.acked.is_some_and(|acked| end.le(acked)) {
@@ -255,7 +256,7 @@ impl State {
         has_copies
     }
 
-    /// When the fixed host is frozen if no ACK comes before.
+    /// When the fixed host is frozen unless an ACK arrives before.
     fn freezes_at(&self, now: Instant, config: &BufferFreezeConfig) -> Option<Instant> {
         let timeout = self.timer.timeout(config.least_timeout).filter(|_| config.freezes && self.is_outstanding());
         timeout.map(|timeout| now + timeout)
@@ -265,7 +266,7 @@ impl State {
         self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
     }
 
-    /// The ACK that is withheld, or the last one again, with a window of zero.
+    /// The withheld ACK, or the last one again, with a zero window.
     fn shut(&mut self, connection: Connection) -> Option<Packet> {
         let again = || self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
         let mut packet = self.held.take().or_else(again)?;
@@ -302,7 +303,7 @@ impl SegmentFilter for BufferFreeze {
         }
     }
 
-    /// No ACK has come for longer than a round trip over the wireless link takes.
+    /// No ACK has arrived for longer than a round trip over the wireless link.
     fn handle_timeout(&mut self, now: Instant) {
         let Self { connections, agenda, ready, actions, .. } = self;
         while let Some(connection) = agenda.take_due(now) {

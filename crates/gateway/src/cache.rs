@@ -1,12 +1,12 @@
-//! Copies of what was forwarded to a mobile host, and not acknowledged by it yet.
+//! Copies of segments that were forwarded to a mobile host and are not acknowledged by it yet.
 
 use std::collections::VecDeque;
 
 use holdover_base::Instant;
 use holdover_wire::{Packet, Seq};
 
-/// Segments of one connection in the order of their sequence numbers, none of which lies within another. Its size is bounded by
-/// the caller, which asks for [`Self::bytes`].
+/// Segments of one connection in the order of their sequence numbers, none within another. The caller bounds its size
+/// by [`Self::bytes`].
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Cache {
     segments: VecDeque<Cached>,
@@ -20,18 +20,18 @@ pub(crate) struct Cached {
     /// The sequence number after it.
     pub(crate) end: Seq,
     pub(crate) packet: Packet,
-    /// When it was forwarded for the last time.
+    /// The time of its last transmission.
     pub(crate) sent_at: Instant,
-    /// How often it was sent from here again.
+    /// The number of retransmissions from here.
     pub(crate) resent: u32,
     /// Whether the fixed host has sent it more than once.
     pub(crate) repeated: bool,
-    /// Whether it is to be sent from here.
+    /// Whether it is due for retransmission from here.
     pub(crate) is_due: bool,
 }
 
 impl Cache {
-    /// Takes a copy. One with the same number takes the place of the older, which may be shorter, or have older timestamps.
+    /// Inserts a copy. It replaces one with the same number, which may be shorter, or have older timestamps.
     pub(crate) fn insert(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
@@ -39,7 +39,7 @@ impl Cache {
         let before = at.checked_sub(1).filter(|&before| self.segments[before].end.ge(end));
         let longer = || self.segments.get(at).is_some_and(|next| next.seq == seq && next.end.gt(end)).then_some(at);
         if let Some(around) = before.or_else(longer) {
-            // Within another: a part of what is here, sent again in smaller pieces.
+            // Within another: a part of a cached segment, resent in smaller pieces.
             self.segments[around].repeated = true;
             return;
         }
@@ -55,7 +55,7 @@ impl Cache {
             .insert(at, Cached { seq, end, packet: packet.clone(), sent_at: now, resent, repeated, is_due: false });
     }
 
-    /// Forgets what lies below `ack`. Returns the last of what was forgotten, with which a round trip may be measured.
+    /// Removes segments below `ack`. Returns the last one removed, which may give a round-trip sample.
     pub(crate) fn acknowledge(&mut self, ack: Seq) -> Option<Cached> {
         let mut last = None;
         while let Some(first) = self.segments.front().filter(|first| first.end.le(ack)) {
@@ -89,7 +89,7 @@ impl Cache {
         Some(first)
     }
 
-    /// Forgets what was forwarded for the last time at `until` or before.
+    /// Removes segments whose last transmission was at `until` or before.
     pub(crate) fn forget_sent_until(&mut self, until: Instant) {
         self.segments.retain(|cached| cached.sent_at > until);
         self.bytes = self.segments.iter().map(|cached| cached.packet.wire_len()).sum();

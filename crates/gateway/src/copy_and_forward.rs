@@ -25,14 +25,14 @@ use holdover_wire::{Flags, Packet, Seq};
 use crate::cache::Cache;
 use crate::warning_sign::{Shown, WarningSign};
 
-/// What the gateway does. See the [module](self).
+/// The parameters of the gateway. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CopyAndForwardConfig {
-    /// By what the gateway knows that a host foresees its disconnection.
+    /// The sign of a predicted disconnection.
     pub sign: WarningSign,
     /// The most bytes of copies for each connection, with their headers.
     pub buffer_bytes: usize,
-    /// How long a copy is kept at most.
+    /// The longest time that a copy is kept.
     pub longest: Duration,
 }
 
@@ -61,10 +61,10 @@ pub struct CopyAndForward {
     actions: VecDeque<Action>,
 }
 
-/// What is known of a connection over which the fixed host sends.
+/// The state of a connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
-    /// Whether the mobile host foresees its disconnection.
+    /// Whether the mobile host predicts its disconnection.
     warned: bool,
     /// The highest ACK of the mobile host.
     acked: Option<Seq>,
@@ -76,7 +76,7 @@ impl CopyAndForward {
     /// The name in scenario files.
     pub const NAME: &'static str = "copy_and_forward";
 
-    /// A gateway that has seen nothing yet.
+    /// A gateway without state.
     pub fn new(config: CopyAndForwardConfig) -> Self {
         Self {
             config,
@@ -126,7 +126,7 @@ impl CopyAndForward {
         }
     }
 
-    /// The mobile host is in another cell: what went to the old one is sent there again.
+    /// The mobile host is in another cell: resends the packets of the old one.
     fn handle_rebound(&mut self, now: Instant, mobile: IpAddr) {
         let Self { config, connections, ready, actions, .. } = self;
         for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
@@ -146,7 +146,7 @@ impl CopyAndForward {
 }
 
 impl State {
-    /// When the oldest copy has been kept for too long.
+    /// When the oldest copy expires.
     fn reschedule(&mut self, agenda: &mut Agenda, connection: Connection, longest: Duration) {
         let oldest = self.cache.iter_mut().map(|cached| cached.sent_at).min();
         agenda.set(connection, &mut self.due, oldest.map(|at| at + longest));
@@ -164,7 +164,7 @@ impl SegmentFilter for CopyAndForward {
         match (Connection::of(direction, packet), direction) {
             (Some(connection), Direction::Outgoing) => self.handle_from_fixed(now, connection, packet),
             (Some(connection), Direction::Incoming) => self.handle_from_mobile(now, connection, packet),
-            // What is no TCP neither brings a sign nor takes one along.
+            // Packets other than TCP show no sign and get none.
             (None, Direction::Outgoing) => self.config.sign.mark(packet, false),
             (None, Direction::Incoming) => drop(self.config.sign.take(packet)),
         }
@@ -179,7 +179,7 @@ impl SegmentFilter for CopyAndForward {
         }
     }
 
-    /// Copies that are too old go. The warning stands: the host may still be away.
+    /// Removes old copies. The warning stands: the host may still be absent.
     fn handle_timeout(&mut self, now: Instant) {
         let Self { config, connections, agenda, .. } = self;
         while let Some(connection) = agenda.take_due(now) {

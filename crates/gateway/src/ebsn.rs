@@ -1,9 +1,9 @@
 //! **Explicit bad state notification** (Bakshi, Krishna, Vaidya and Pradhan, "Improving performance of TCP over wireless networks", ICDCS
 //! 1997): the base station repeats what its wireless link loses, which takes so long in a bad state that the fixed host's retransmission
 //! timer expires meanwhile. So the base station notifies the fixed host of each failed attempt, and the fixed host starts its timer anew,
-//! with the same timeout and the same windows. The data arrive late, once, and nobody takes the bad state for congestion.
+//! with the same timeout and the same windows. The data arrive late, once, and the bad state does not pass for congestion.
 //!
-//! Three have a part in it:
+//! Three parts cooperate:
 //!
 //! - the **link** repeats its losses (`arq` of a link in a scenario, `holdover_link::Arq`), and reports each failed attempt
 //!   ([`SegmentFilter::handle_failed_attempt`]);
@@ -26,7 +26,7 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Seq, Unreachable};
 
-/// What the base station does. See the [module](self).
+/// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EbsnConfig {
     /// The least time between two notifications of one connection.
@@ -62,7 +62,7 @@ impl Ebsn {
     /// The name in scenario files.
     pub const NAME: &'static str = "ebsn";
 
-    /// A base station that has seen nothing yet.
+    /// A base station without state.
     pub fn new(config: EbsnConfig) -> Self {
         Self {
             config,
@@ -112,7 +112,7 @@ impl SegmentFilter for Ebsn {
     }
 }
 
-/// How many notifications a base station may send: a bucket of tokens.
+/// The limit of a base station's notifications: a token bucket.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Budget {
     /// When the bucket is full again.
@@ -122,7 +122,7 @@ pub struct Budget {
 impl Budget {
     /// Notifications in a burst.
     pub const AT_ONCE: u32 = 100;
-    /// Notifications in each second that follows: of 100 bytes and less than 600 each, which is less than 4.8 Mbit/s.
+    /// Notifications per second after the burst: of 100 bytes and less than 600 each, which is less than 4.8 Mbit/s.
     pub const PER_SECOND: u32 = 1_000;
 
     fn take(&mut self, now: Instant) -> bool {

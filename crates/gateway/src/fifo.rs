@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use holdover_base::Instant;
 
-/// Items of known length in the order of their arrival. What an item is, is the owner's affair: a packet, or where a packet is stored.
+/// Items of known length in the order of their arrival: packets, or their locations in a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Fifo<T> {
     entries: VecDeque<Entry<T>>,
     bytes: u64,
 }
 
-/// An item with what the queue knows of it.
+/// An item with its length and arrival.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<T> {
     pub(crate) came_at: Instant,
@@ -38,14 +38,14 @@ impl<T> Fifo<T> {
         self.entries.front()
     }
 
-    /// Takes the oldest item.
+    /// Removes the oldest item.
     pub(crate) fn pop(&mut self) -> Option<Entry<T>> {
         let entry = self.entries.pop_front()?;
         self.bytes -= u64::from(entry.len);
         Some(entry)
     }
 
-    /// Takes the newest item.
+    /// Removes the newest item.
     pub(crate) fn pop_newest(&mut self) -> Option<Entry<T>> {
         let entry = self.entries.pop_back()?;
         self.bytes -= u64::from(entry.len);

@@ -1,4 +1,4 @@
-//! Which mechanisms a router has.
+//! The set of mechanisms of a router.
 
 use holdover_filter::Chain;
 
@@ -14,8 +14,8 @@ use crate::supervisor::{Supervisor, SupervisorConfig};
 use crate::tawcf::{Tawcf, TawcfConfig};
 use holdover_srp::{Srp, SrpConfig};
 
-/// Which mechanisms a router has; none by default. A packet for a mobile host meets `ebsn` and `blocking_buffer` after those that speak
-/// for the mobile host, of which there is one at most.
+/// The mechanisms of a router; none by default. A packet for a mobile host passes `ebsn` and `blocking_buffer` after those
+/// that act for the mobile host, of which there is at most one.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::daemon`].
@@ -42,50 +42,50 @@ pub struct Mechanisms {
     pub copy_and_forward: Option<CopyAndForwardConfig>,
 }
 
-/// Why a router's mechanisms cannot be as described.
+/// Why a router's mechanisms are invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// There are none.
-    #[error("no mechanism is named")]
+    #[error("no mechanism is configured")]
     None,
-    /// A mechanism is to do nothing.
-    #[error("{mechanism} is to do nothing: {what}")]
+    /// A mechanism without effect.
+    #[error("{mechanism} has no effect: {what}")]
     Nothing {
         /// The mechanism's name in scenario files.
         mechanism: &'static str,
-        /// Which of its settings say so.
+        /// The settings that cause it.
         what: &'static str,
     },
-    /// Two of them would both decide what is seen of the mobile host's ACKs.
-    #[error("{one} and {other} cannot stand at one router: each decides what is seen of the mobile host's ACKs")]
+    /// Two of them would both decide which ACKs of the mobile host are seen.
+    #[error("{one} and {other} cannot be combined at one router: both decide which ACKs of the mobile host pass")]
     Together {
-        /// The one.
+        /// One mechanism.
         one: &'static str,
         /// The other.
         other: &'static str,
     },
     /// Two of them would both keep the same packets.
-    #[error("{one} and {other} cannot stand at one router: both would send a mobile host what it missed")]
+    #[error("{one} and {other} cannot be combined at one router: both would resend missed packets to a mobile host")]
     Twice {
-        /// The one.
+        /// One mechanism.
         one: &'static str,
         /// The other.
         other: &'static str,
     },
-    /// Its notifications would go to a host that has not sent what they are about.
+    /// Its notifications would go to a host that has not sent the segments.
     #[error(
-        "{mechanism} cannot stand beside {terminates}, which terminates the connections: no sender would be notified"
+        "{mechanism} cannot be combined with {terminates}, which terminates the connections: no sender would be notified"
     )]
     Terminated {
         /// The mechanism.
         mechanism: &'static str,
-        /// What terminates connections.
+        /// The mechanism that terminates connections.
         terminates: &'static str,
     },
 }
 
 impl Mechanisms {
-    /// Whether they can be as described.
+    /// Checks the mechanisms.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_together()?;
         let idle = [
@@ -157,7 +157,7 @@ impl Mechanisms {
         Ok(())
     }
 
-    /// The mechanisms at work. `secret` is what they draw sequence numbers from.
+    /// The chain of these mechanisms. `secret` is for sequence numbers.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
         let Self {
             daemon,

@@ -70,7 +70,7 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 use crate::cache::{Cache, Cached};
 use crate::timer::LocalTimer;
 
-/// What the base station does. See the [module](self).
+/// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnoopConfig {
     /// The most bytes in the cache of a connection, with headers.
@@ -79,7 +79,7 @@ pub struct SnoopConfig {
     pub least_timeout: Duration,
     /// The time without a packet from either side after which a segment is retransmitted.
     pub persist: Duration,
-    /// How often a segment is retransmitted at most.
+    /// The most retransmissions of a segment.
     pub most_resent: u32,
 }
 
@@ -130,7 +130,7 @@ struct State {
     acked: Option<Seq>,
     /// The window field of the last ACK.
     window: u16,
-    /// The end of what the fixed host has sent.
+    /// The end of the fixed host's data.
     sent: Option<Seq>,
     cache: Cache,
     /// Segments above the first in the cache that were forwarded without a copy, and where the last of them ends.
@@ -139,7 +139,7 @@ struct State {
     expected: u32,
     /// How many duplicate ACKs the copies of an acknowledged segment may cause.
     surplus: u32,
-    /// The end of the last segment that was sent again from here.
+    /// The end of the last segment retransmitted from here.
     resent_to: Option<Seq>,
     /// The last ACK, to repeat.
     last_ack: LastSent,
@@ -176,7 +176,7 @@ impl Snoop {
     /// The name in scenario files.
     pub const NAME: &'static str = "snoop";
 
-    /// A base station that has seen nothing yet.
+    /// A base station without state.
     pub fn new(config: SnoopConfig) -> Self {
         Self { config, connections: Table::default(), agenda: Agenda::default(), out: Out::default() }
     }
@@ -258,7 +258,7 @@ impl Snoop {
 }
 
 impl State {
-    /// A segment that carries something is forwarded.
+    /// Copies a segment with data that is forwarded.
     fn keep(&mut self, now: Instant, config: &SnoopConfig, packet: &Packet, segment: &Segment) {
         let end = segment.seq + segment.seq_len();
         let is_repeated = self.sent.is_some_and(|sent| segment.seq.lt(sent));
@@ -317,7 +317,7 @@ impl State {
             && (segment.window == self.window || !segment.options.sack.is_empty())
     }
 
-    /// Where the DSACK block of a pure ACK ends that has no other news.
+    /// The end of the DSACK block of a pure ACK without other news.
     fn only_dsack(&self, segment: &Segment) -> Option<Seq> {
         let highest = highest_sacked(segment).filter(|highest| highest.le(segment.ack))?;
         (segment.is_pure_ack() && segment.window == self.window).then_some(highest)
@@ -347,24 +347,25 @@ impl State {
         Verdict::Drop
     }
 
-    /// How many more ACKs like `segment` the segments forwarded cause at most.
+    /// The most further ACKs like `segment` that forwarded segments may cause.
     fn expect(&self, segment: &Segment) -> u32 {
         let cached = match highest_sacked(segment) {
             Some(highest) => self.cache.count_from(highest),
-            // All but the lost segment, and but the one that caused this ACK.
+            // All but the lost segment, and the one that caused this ACK.
             None => self.cache.len().saturating_sub(2),
         };
         let uncached = self.uncached.map_or(0, |(_, count)| count);
         u32::try_from(cached).unwrap_or(u32::MAX).saturating_add(uncached)
     }
 
-    /// Whether the segment that the mobile host waits for is here, was lost behind the base station, and may be retransmitted.
+    /// Whether the segment that the mobile host waits for is cached, was lost behind the base station, and may be
+    /// retransmitted.
     fn repairs(&self, config: &SnoopConfig) -> bool {
         let Some((first, acked)) = self.cache.first().zip(self.acked) else { return false };
         first.seq.le(acked) && !first.repeated && first.resent < config.most_resent
     }
 
-    /// Sends the first segment in the cache again, if it may be.
+    /// Retransmits the first segment in the cache, if permitted.
     fn resend(
         &mut self,
         now: Instant,
@@ -424,7 +425,7 @@ impl State {
     }
 }
 
-/// Where the highest SACK block ends.
+/// The end of the highest SACK block.
 fn highest_sacked(segment: &Segment) -> Option<Seq> {
     segment.options.sack.iter().map(|block| block.end).reduce(Seq::max)
 }

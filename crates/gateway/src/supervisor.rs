@@ -42,28 +42,29 @@ use crate::timer::LocalTimer;
 pub enum Choke {
     /// Never.
     Never,
-    /// When the mobile host is known to be away, if a byte is held at that time: nothing is, [`SupervisorConfig::flush`] after the last ACK.
+    /// When the mobile host is known to be absent, if a byte is held at that time: none is [`SupervisorConfig::flush`]
+    /// after the last ACK.
     WhenAway,
-    /// The same, and when it has not acknowledged anything for longer than a round trip takes over the wireless link (M-TCP).
+    /// The same, and when it has acknowledged nothing for longer than a round trip over the wireless link (M-TCP).
     Wintimer,
 }
 
-/// What the supervisor does. See the [module](self).
+/// The parameters of the supervisor. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SupervisorConfig {
-    /// How many bytes are never shown as acknowledged while data flow; 0 for none.
+    /// The bytes that are never shown as acknowledged while data flow; 0 for none.
     pub held_bytes: u32,
-    /// Nothing is held before so many bytes have been acknowledged: requests and answers are over by then, and slow start is.
+    /// Nothing is held before this many bytes have been acknowledged: short exchanges and slow start are over by then.
     pub held_after_bytes: u64,
     /// Bytes of copies for each connection, with their headers; 0 for none.
     pub buffer_bytes: usize,
     /// When it chokes.
     pub choke: Choke,
-    /// What is held is shown if nothing newer comes for so long.
+    /// Held ACKs are shown if no newer one arrives for this long.
     pub flush: Duration,
-    /// The least time without an ACK that counts as a disconnection, for [`Choke::Wintimer`].
+    /// The shortest time without an ACK that counts as a disconnection, for [`Choke::Wintimer`].
     pub least_timeout: Duration,
-    /// How many copies leave at once when the host is back.
+    /// The number of copies sent at once when the host is back.
     pub burst_packets: u32,
 }
 
@@ -89,13 +90,13 @@ impl SupervisorConfig {
             return Some("it neither holds back nor buffers");
         }
         if self.held_bytes == 0 && self.choke != Choke::Never {
-            return Some("it is to choke, which takes a byte that is held back");
+            return Some("choking needs a byte that is held back");
         }
         (self.burst_packets == 0).then_some("it sends bursts of 0 copies")
     }
 }
 
-/// For so long after a host was said to be away, what comes from it was under way.
+/// How long packets of a host may have been in flight after it was reported absent.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 /// The filter of a supervisor. See the [module](self).
@@ -108,7 +109,7 @@ pub struct Supervisor {
     out: Out,
 }
 
-/// What it has made and done.
+/// Packets and actions.
 #[derive(Default, Debug)]
 struct Out {
     ready: VecDeque<Injected>,
@@ -120,23 +121,23 @@ struct Out {
 struct State {
     /// What the mobile host has acknowledged: M-TCP's w'.
     acked: Option<Seq>,
-    /// What of that the fixed host was shown.
+    /// How much of that the fixed host was shown.
     shown: Option<Seq>,
-    /// How many bytes that were, as far as they were seen.
+    /// The number of acknowledged bytes, as far as seen.
     acked_bytes: u64,
-    /// The end of what the fixed host has sent.
+    /// The end of the fixed host's data.
     sent: Option<Seq>,
-    /// What the mobile host has said last.
+    /// The mobile host's last segment.
     last_sent: LastSent,
     cache: Cache,
     timer: LocalTimer,
-    /// When the mobile host went, as far as was told, if it has not come back since.
+    /// When the mobile host left, as reported, unless it has returned since.
     gone_at: Option<Instant>,
     /// The choked sender's window is shut: M-TCP's SHRUNK.
     shrunk: bool,
-    /// How many more copies may leave, while they do.
+    /// How many more copies may be sent.
     resending: Option<u32>,
-    /// When what is held is shown.
+    /// When held ACKs are shown.
     flush_at: Option<Instant>,
     /// When M-TCP's wintimer expires.
     wintimer_at: Option<Instant>,
@@ -148,7 +149,7 @@ impl Supervisor {
     /// The name in scenario files.
     pub const NAME: &'static str = "supervisor";
 
-    /// A supervisor that has seen nothing yet.
+    /// A supervisor without state.
     pub fn new(config: SupervisorConfig) -> Self {
         Self {
             config,
@@ -183,15 +184,15 @@ impl Supervisor {
             if let Some(answer) = state.say(connection, state.acked, Some(0)) {
                 out.send(Direction::Incoming, answer);
             }
-            // The host's own answer shows that it is back, if nobody else says so.
+            // The host's own answer shows that it is back, if no source reports it.
             return if is_away { Verdict::Keep } else { Verdict::Pass };
         }
         if config.choke == Choke::Wintimer && !state.shrunk && state.wintimer_at.is_none() && state.is_outstanding() {
             state.wintimer_at = state.timer.timeout(config.least_timeout).map(|timeout| now + timeout);
         }
         state.set_due(agenda, connection);
-        // What is new goes after the copies: now if there is room for it among those under way, or after the host's next ACK. What the
-        // fixed host sends again goes at once: the copies may be lost, and then no ACK comes.
+        // New data follows the copies: now if there is room among those in flight, or after the host's next ACK.
+        // Retransmissions of the fixed host are sent at once: the copies may be lost, and then no ACK arrives.
         if is_kept && (is_away || state.resending.is_some() && !is_again) {
             if let Some(cached) = state.cache.containing(segment.seq) {
                 cached.is_due = true;
@@ -211,7 +212,7 @@ impl Supervisor {
             *state = State::default();
             return Verdict::Pass;
         }
-        // Whoever speaks is there, whatever was said of it, unless it was under way when the host went.
+        // A host that sends is present, whatever was reported, unless the packet was in flight when it left.
         let was_away = state.gone_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS);
         let is_newest = state.acked.is_none_or(|acked| segment.ack.ge(acked));
         let before = state.acked;
@@ -260,7 +261,7 @@ impl Supervisor {
         {
             state.come_back(now, &config, connection, true, out);
             if !is_here {
-                // What is left goes after it, and its ACKs will be seen elsewhere.
+                // The rest follows it, and its ACKs will be seen elsewhere.
                 state.resending = Some(u32::MAX);
                 state.resend(now, false, out);
                 *state = State { due: state.due, ..State::default() };
@@ -271,7 +272,7 @@ impl Supervisor {
 }
 
 impl State {
-    /// Remembers a segment that carries something, and copies it if there is room. Returns whether there is a copy.
+    /// Notes a segment with data, and copies it if there is room. Returns whether there is a copy.
     fn keep(&mut self, now: Instant, config: &SupervisorConfig, packet: &Packet, segment: &Segment) -> bool {
         let end = segment.seq + segment.seq_len();
         let again = self.sent.is_some_and(|sent| segment.seq.lt(sent));
@@ -299,7 +300,7 @@ impl State {
         self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
     }
 
-    /// How much of an ACK the fixed host sees. `before` is what was acknowledged before it.
+    /// The part of an ACK that the fixed host sees. `before` is the number acknowledged before it.
     fn show(&mut self, now: Instant, config: &SupervisorConfig, before: Option<Seq>, packet: &mut Packet) -> Verdict {
         let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
         let whole = segment.ack;
@@ -323,7 +324,7 @@ impl State {
         Verdict::Pass
     }
 
-    /// The mobile host's last ACK again, with `ack` for its number and maybe another window.
+    /// The mobile host's last ACK again, with `ack` as its number and optionally another window.
     fn say(&self, connection: Connection, ack: Option<Seq>, window: Option<u16>) -> Option<Packet> {
         let mut packet = self.last_sent.repeat(connection.of_sender_going(Direction::Incoming))?;
         let segment = tcp_mut(&mut packet)?;
@@ -332,7 +333,8 @@ impl State {
         Some(packet)
     }
 
-    /// Shows all, with a window of zero. Without a byte that is kept, nothing: senders may ignore that (M-TCP, footnote 2).
+    /// Shows everything, with a zero window. Does nothing without a held byte: senders may ignore it (M-TCP, footnote
+    /// 2).
     fn choke(&mut self, now: Instant, connection: Connection, out: &mut Out) {
         if self.shrunk || self.shown == self.acked {
             return;
@@ -344,8 +346,8 @@ impl State {
         }
     }
 
-    /// The mobile host is there again: it gets the copies, and the fixed host hears all that it has acknowledged, from here if `speaks`,
-    /// and else by the ACK of the host's that goes on.
+    /// The mobile host is back: it gets the copies, and the fixed host everything that it has acknowledged, from here
+    /// if `speaks`, and otherwise by the host's ACK that passes.
     fn come_back(
         &mut self,
         now: Instant,
@@ -374,7 +376,7 @@ impl State {
         self.resend(now, false, out);
     }
 
-    /// Sends as many of the copies that are due as may leave now. That is over when none is left.
+    /// Sends as many due copies as permitted now. Ends when none is left.
     fn resend(&mut self, now: Instant, is_away: bool, out: &mut Out) {
         let Some(more) = self.resending.as_mut().filter(|_| !is_away) else { return };
         let mut due = self.cache.iter_mut().filter(|cached| cached.is_due).peekable();
@@ -406,8 +408,8 @@ impl Out {
     }
 }
 
-/// Whether a segment of a sender whose window is shut asks for the window: nothing below what it was shown, as Linux has it, or a
-/// single byte.
+/// Whether a segment of a sender with a shut window is a probe: no data below what it was shown, as Linux sends it, or
+/// a single byte.
 pub(crate) fn is_probe(acked: Option<Seq>, segment: &Segment) -> bool {
     match segment.payload.len() {
         0 => segment.is_pure_ack() && acked.is_some_and(|acked| segment.seq.lt(acked)),

@@ -47,18 +47,20 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 use crate::cache::Cache;
 use crate::supervisor::is_probe;
 
-/// What the base station does. See the [module](self).
+/// The parameters of the base station. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TawcfConfig {
-    /// The most bytes that wait for one mobile host, and the most that the sequencer holds of one connection, with headers.
+    /// The most bytes buffered for one mobile host, and the most that the sequencer holds of one connection, with
+    /// headers.
     pub buffer_bytes: usize,
-    /// How long a packet waits at most.
+    /// The longest time that a packet is buffered.
     pub longest: Duration,
     /// How long the signal is low before the fixed host is frozen; `None` to buffer only.
     pub low_for: Option<Duration>,
-    /// How long after a handoff the sequencer works; zero for no sequencer.
+    /// How long after a handoff the sequencer works; zero without one.
     pub fresh: Duration,
-    /// How long the sequencer holds segments while none comes in order; more than the ways through the two base stations differ by.
+    /// How long the sequencer holds segments while none arrives in order; more than the difference between the paths
+    /// through the two base stations.
     pub hold: Duration,
 }
 
@@ -100,11 +102,11 @@ struct Out {
     actions: VecDeque<Action>,
 }
 
-/// What is known of a mobile host that is here, or was here last.
+/// The state of a mobile host that is or was here.
 #[derive(Clone, Default, Debug)]
 struct Mobile {
     signal: Signal,
-    /// Packets that wait, with the time at which each came.
+    /// Buffered packets, with their arrival.
     fifo: VecDeque<(Instant, Packet)>,
     bytes: usize,
     /// When the fixed hosts are frozen.
@@ -115,7 +117,7 @@ struct Mobile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Signal {
-    /// Nothing was reported yet.
+    /// Without a report.
     #[default]
     Unknown,
     /// Above the threshold.
@@ -131,15 +133,15 @@ struct State {
     last_ack: LastSent,
     /// Whether the fixed host has sent data.
     carries_data: bool,
-    /// Whether the fixed host was sent a window of zero.
+    /// Whether the fixed host was sent a zero window.
     frozen: bool,
-    /// Whether data wait in the FIFO.
+    /// Whether data are in the FIFO.
     waits: bool,
-    /// What the mobile host expects next, for the sequencer.
+    /// The mobile host's RCV.NXT, for the sequencer.
     next: Option<Seq>,
     /// Segments out of order.
     held: Cache,
-    /// When they go on at the latest.
+    /// The latest time of their release.
     due: Option<Instant>,
 }
 
@@ -147,7 +149,7 @@ impl Tawcf {
     /// The name in scenario files.
     pub const NAME: &'static str = "tawcf";
 
-    /// A base station that has seen nothing yet.
+    /// A base station without state.
     pub fn new(config: TawcfConfig) -> Self {
         Self {
             config,
@@ -158,7 +160,7 @@ impl Tawcf {
         }
     }
 
-    /// Bytes that wait for `mobile`, with headers.
+    /// Buffered bytes for `mobile`, with headers.
     pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
         self.mobiles.get(&mobile).map_or(0, |mobile| mobile.bytes)
     }
@@ -234,7 +236,7 @@ impl Tawcf {
         mobile.signal = Signal::Low;
         mobile.freeze_at = config.low_for.map(|low_for| now + low_for);
         mobile.fresh_until = None;
-        // What the sequencer holds has come before what will.
+        // Segments in the sequencer precede later ones.
         for (connection, state) in of_mobile(connections, address) {
             agenda.set(connection, &mut state.due, None);
             while let Some(held) = state.held.pop_first() {
@@ -303,14 +305,14 @@ impl Mobile {
         self.fresh_until.is_some_and(|until| now < until)
     }
 
-    /// When the first packet has waited for too long.
+    /// When the first packet expires.
     fn expires_at(&self, config: &TawcfConfig) -> Option<Instant> {
         self.fifo.front().map(|&(came_at, _)| came_at + config.longest)
     }
 }
 
 impl State {
-    /// A segment passes the sequencer.
+    /// Passes a segment through the sequencer.
     #[expect(clippy::too_many_arguments, reason = "the parts of the filter beside the state")]
     fn sequence(
         &mut self,
@@ -341,7 +343,7 @@ impl State {
         Verdict::Keep
     }
 
-    /// Held segments that have become the next go on. The others are held for as long again.
+    /// Releases held segments that are next in order. The others are held for as long again.
     fn release_in_order(
         &mut self,
         now: Instant,
@@ -360,7 +362,7 @@ impl State {
         agenda.set(connection, &mut self.due, due);
     }
 
-    /// All held segments go on.
+    /// Releases all held segments.
     fn release(&mut self, agenda: &mut Agenda, connection: Connection, ready: &mut VecDeque<Injected>) {
         while let Some(first) = self.held.first() {
             self.next = Some(self.next.map_or(first.end, |next| next.max(first.end)));
@@ -395,7 +397,7 @@ impl State {
         out.actions.push_back(Action { at: now, connection, mechanism: Tawcf::NAME, what: "unfroze" });
     }
 
-    /// The mobile host's last ACK, maybe with another window.
+    /// The mobile host's last ACK, optionally with another window.
     fn ack_to_fixed(&self, connection: Connection, window: Option<u16>) -> Option<Packet> {
         let mut packet = self.last_ack.repeat(connection.of_sender_going(Direction::Incoming))?;
         let segment = tcp_mut(&mut packet)?;

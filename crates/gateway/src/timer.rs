@@ -1,16 +1,16 @@
-//! A timer over the wireless link, in the manner of TCP's retransmission timer (RFC 6298).
+//! A timer over the wireless link, like TCP's retransmission timer (RFC 6298).
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-/// The round trip between a node and a mobile host, host included, and how long an ACK may take.
+/// The round trip between a node and a mobile host, host included, and the timeout for an ACK.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalTimer {
-    /// A new sample counts for one part in so many of the smoothed round trip.
+    /// A new sample has a weight of 1 in `parts`.
     parts: u64,
     smoothed: Option<Duration>,
     deviation: Duration,
-    /// The end of something that was sent once, and when.
+    /// The end of data that was sent once, and when.
     timed: Option<(Seq, Instant)>,
 }
 
@@ -22,29 +22,29 @@ impl Default for LocalTimer {
 }
 
 impl LocalTimer {
-    /// A timer whose alpha is `1 / parts`; `parts` is at least 1.
+    /// A timer with an alpha of `1 / parts`; `parts` is at least 1.
     pub(crate) const fn weighing(parts: u64) -> Self {
         Self { parts, smoothed: None, deviation: Duration::ZERO, timed: None }
     }
 
-    /// Something goes to the mobile host that ends at `end`; `again` if it has gone before.
+    /// Notes data up to `end` sent to the mobile host; `again` for a retransmission.
     pub(crate) fn note_sent(&mut self, now: Instant, end: Seq, again: bool) {
         if again {
-            // Karn's rule: what was sent twice measures nothing.
+            // Karn's rule: a retransmission measures nothing.
             self.timed = None;
         } else {
             self.timed.get_or_insert((end, now));
         }
     }
 
-    /// The mobile host acknowledges all below `ack`.
+    /// Notes that the mobile host acknowledges everything below `ack`.
     pub(crate) fn note_acked(&mut self, now: Instant, ack: Seq) {
         if let Some((_, sent_at)) = self.timed.take_if(|(end, _)| end.le(ack)) {
             self.sample(now.saturating_since(sent_at));
         }
     }
 
-    /// What is being timed is no round trip: the host was away in between.
+    /// Drops the pending measurement: the host was absent in between.
     pub(crate) fn forget_pending(&mut self) {
         self.timed = None;
     }

@@ -1,32 +1,33 @@
-//! How a gateway learns that a mobile host foresees its disconnection (the thesis on Freeze-TCP, sections 4.6.1 and 4.6.2).
+//! The signs by which a gateway learns that a mobile host predicts its disconnection (the thesis on Freeze-TCP,
+//! sections 4.6.1 and 4.6.2).
 
 use core::net::IpAddr;
 
 use holdover_wire::{Flags, Packet};
 
-/// What a mobile host's packets show of its warning.
+/// The sign in a mobile host's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum WarningSign {
     /// An ACK with a window of zero. The gateway reads TCP headers and rewrites nothing.
     #[default]
     Window,
-    /// The reserved flag of the IPv4 header, which the mobile host sets ([`Packet::reserved_flag`]; `freeze` with `ip_flag`). The
-    /// gateway clears it on everything that it forwards, and sets it on what leaves its buffer, so that the mobile host does not
-    /// answer these packets with a window of zero. IPv6 has no such flag, so that nothing shows there.
+    /// The reserved flag of the IPv4 header, which the mobile host sets ([`Packet::reserved_flag`]; `freeze` with
+    /// `ip_flag`). The gateway clears it on everything that it forwards, and sets it on packets from its buffer, so
+    /// that the mobile host does not answer these with a zero window. IPv6 has no such flag, so there is no sign.
     IpFlag,
 }
 
-/// What one packet of a mobile host shows.
+/// The sign of one packet of a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
-    /// The disconnection is foreseen.
+    /// A disconnection is predicted.
     Warning,
     /// The link works.
     Working,
 }
 
 impl WarningSign {
-    /// Reads the sign from a packet of the mobile host, and clears the flag. `None` if the packet shows neither.
+    /// Reads the sign from a packet of the mobile host, and clears the flag. `None` if the packet has neither.
     pub(crate) fn take(self, packet: &mut Packet) -> Option<Shown> {
         match self {
             Self::Window => {
@@ -38,12 +39,12 @@ impl WarningSign {
             }
             Self::IpFlag if packet.dst.is_ipv6() => None,
             Self::IpFlag if core::mem::take(&mut packet.reserved_flag) => Some(Shown::Warning),
-            // Figure 4.6.5.2-1 asks for no more than a packet without the flag: with encryption there is no more to see.
+            // Figure 4.6.5.2-1 requires only a packet without the flag: with encryption nothing else is visible.
             Self::IpFlag => Some(Shown::Working),
         }
     }
 
-    /// Marks a packet for the mobile host: `from_buffer` if it leaves the buffer because the link works again.
+    /// Marks a packet for the mobile host: `from_buffer` if it is released because the link works again.
     pub(crate) fn mark(self, packet: &mut Packet, from_buffer: bool) {
         if self == Self::IpFlag {
             packet.reserved_flag = from_buffer && matches!(packet.dst, IpAddr::V4(_));

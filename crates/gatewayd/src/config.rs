@@ -1,6 +1,6 @@
-//! What the gateway is told: `/etc/holdover/gateway.toml`, every field of which may be missing, as may the file.
+//! The configuration of the gateway: `/etc/holdover/gateway.toml`. The file, and every field in it, is optional.
 //!
-//! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
+//! A file with any error is refused as a whole; the error has the position and what is expected there.
 
 mod pace;
 
@@ -23,30 +23,30 @@ pub use self::pace::Pace;
 use crate::network::Network;
 use crate::path::is_bpf_fs;
 
-/// Where the file is looked for if no other is named.
+/// The file that is read by default.
 pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";
 
-/// The endpoint for Prometheus: by default there is none; if it is enabled, at this port of the loopback address.
+/// The endpoint for Prometheus: disabled by default; if enabled, at this port of the loopback address.
 pub type Metrics = MetricsTable<false, 9787>;
 
-/// Everything that can be set. [`Config::default`] is what holds without a file.
+/// All settings. [`Config::default`] applies without a file.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Configuration of the Holdover gateway")]
 pub struct Config {
     /// Which mobile hosts the gateway serves, and how.
     pub mobiles: Mobiles,
-    /// Packets that wait for mobile hosts.
+    /// Packets buffered for mobile hosts.
     pub buffer: Buffer,
-    /// By what it knows that a mobile host is away.
+    /// Which sources report the presence of mobile hosts.
     pub presence: PresenceSources,
     /// Leases of a DHCP server, as another source.
     pub leases: LeaseTable,
-    /// Reports of mobile hosts themselves, as another source.
+    /// Reports of mobile hosts about themselves, as another source.
     pub registration: RegistrationTable,
     /// Reports over HTTP, as another source.
     pub webhook: WebhookTable,
-    /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
+    /// ACKs held back, so that TCP resumes at once when a mobile host returns.
     pub hold_back: HoldBack,
     /// Other gateways, to which mobile hosts move and from which they come.
     pub handoff: HandoffTable,
@@ -54,7 +54,7 @@ pub struct Config {
     pub programs: Programs,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
-    /// What it writes down.
+    /// The log.
     pub log: Log,
 }
 
@@ -62,25 +62,25 @@ pub struct Config {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mobiles {
-    /// The interface behind which they are, if none is named on the command line.
+    /// The mobile-facing interface, if none is named on the command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// What is done.
+    /// The mode.
     pub mode: Mode,
-    /// What is done for mobile hosts of single networks instead, by network. Of several, the one with the longest prefix counts.
+    /// Modes for mobile hosts of single networks, by network. The longest matching prefix applies.
     #[schemars(with = "BTreeMap<String, Mode>")]
     pub modes: BTreeMap<Network, Mode>,
     /// Their networks. If none is named: the networks of the interface's own addresses.
     pub networks: Vec<Network>,
-    /// Networks and addresses that are left alone.
+    /// Networks and addresses that are excluded.
     pub exclude: Vec<Network>,
 }
 
-/// Packets that wait for mobile hosts.
+/// Packets buffered for mobile hosts.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Buffer {
-    /// Where they are kept: a directory on tmpfs, in which each interface has its own.
+    /// Where packets are stored: a directory on tmpfs, with a subdirectory for each interface.
     pub directory: PathBuf,
     /// The most bytes that wait for one mobile host.
     #[schemars(range(min = 65_536))]
@@ -88,19 +88,19 @@ pub struct Buffer {
     /// The most bytes that wait in all.
     #[schemars(range(min = 65_536))]
     pub total_bytes: u64,
-    /// How long a packet waits at most.
+    /// The longest time that a packet is buffered.
     #[serde(deserialize_with = "between::<100, 3_600_000, _>")]
     pub longest: Time,
-    /// How fast packets of one mobile host are released: a rate, or "unlimited" for as fast as the interface takes them.
+    /// The release rate for one mobile host, or "unlimited" for the interface's own rate.
     pub rate: Pace,
     /// How many bytes of one mobile host are released at once before the rate applies.
     pub burst_bytes: u64,
-    /// So many mobile hosts are known at most.
+    /// The most mobile hosts tracked.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub most_mobiles: u32,
 }
 
-/// By what the gateway knows that a mobile host is away.
+/// Which sources report the presence of mobile hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PresenceSources {
@@ -108,20 +108,21 @@ pub struct PresenceSources {
     pub carrier: bool,
     /// The kernel's neighbour table: an address that cannot be resolved.
     pub neighbours: bool,
-    /// The forwarding table of the interface, if that is a bridge: an entry that is deleted.
+    /// The forwarding table of the interface, if it is a bridge: a deleted entry.
     pub bridge: bool,
-    /// Silence: packets to it are not answered, and probes of address resolution are not either.
+    /// Silence: neither packets to it nor address resolution probes are answered.
     pub silence: bool,
-    /// With silence: it is probed when nothing came from it for so long after a packet to it.
+    /// With silence: it is probed after this long without a packet from it, since a packet to it.
     #[serde(deserialize_with = "between::<20, 60_000, _>")]
     pub silence_after: Time,
-    /// With silence: from one probe to the next.
+    /// With silence: the interval between probes.
     #[serde(deserialize_with = "between::<10, 10_000, _>")]
     pub probe_every: Time,
-    /// With silence: it is away when so many probes in a row were not answered.
+    /// With silence: it is away after this many consecutive unanswered probes.
     #[schemars(range(min = 1, max = 100))]
     pub probes: u32,
-    /// With silence: the longest time between two probes of a mobile host that is away, so that its return is noticed that late at most.
+    /// With silence: the longest interval between probes of an absent mobile host, which bounds the delay in noticing
+    /// its return.
     #[serde(deserialize_with = "between::<10, 10_000, _>")]
     pub away_probe_every: Time,
 }
@@ -134,7 +135,7 @@ pub struct LeaseTable {
     /// The server's file. Missing: leases are not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Whose file it is.
+    /// The server that writes it.
     pub format: LeaseFormat,
 }
 
@@ -154,10 +155,10 @@ pub enum LeaseFormat {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Registration")]
 pub struct RegistrationTable {
-    /// The UDP address on which they are heard. Missing: they are not.
+    /// The UDP address for reports. Missing: no reports are accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// Those that are heard.
+    /// The hosts whose reports are accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<RegisteredHost>,
 }
@@ -166,9 +167,9 @@ pub struct RegistrationTable {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisteredHost {
-    /// The file with the key that it shares with the gateway: a line of 32 to 128 hexadecimal digits.
+    /// The file with the key shared by host and gateway: a line of 32 to 128 hexadecimal digits.
     pub key_file: PathBuf,
-    /// The addresses, or networks, for which it speaks.
+    /// The addresses, or networks, that it may report about.
     pub addresses: Vec<Network>,
 }
 
@@ -177,10 +178,10 @@ pub struct RegisteredHost {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Webhook")]
 pub struct WebhookTable {
-    /// The address on which requests are heard, of this host only. Missing: they are not.
+    /// The address for requests, of this host only. Missing: no requests are accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The file with the token that requests have to have: at least 16 characters.
+    /// The file with the token required in requests: at least 16 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
 }
@@ -190,29 +191,30 @@ pub struct WebhookTable {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Handoff")]
 pub struct HandoffTable {
-    /// This gateway's UDP address, as the others have it among their peers. Missing: there is no handoff.
+    /// This gateway's UDP address, as the others list it in their peers. Missing: no handoff.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The file with the key that all gateways share: a line of 64 to 128 hexadecimal digits.
+    /// The file with the key shared by all gateways: a line of 64 to 128 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// The others.
+    /// The other gateways.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
 }
 
-/// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
+/// ACKs held back, so that TCP resumes at once when a mobile host returns.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "GatewayHoldBack")]
 pub struct HoldBack {
-    /// Whether it is done: the ACK of the last segments of a transfer, in either direction, waits until the next one, or for 40 ms.
+    /// Whether ACKs are held back: the ACK of the last segments of a transfer, in either direction, waits for the next
+    /// one, or for 40 ms.
     pub enabled: bool,
-    /// So many TCP connections are known at most.
+    /// The most TCP connections tracked.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub most_connections: u32,
-    /// So many of them are known in detail at most: bulk transfers, and those that had packets while their mobile host was away. The rest passes
-    /// as it is.
+    /// The most connections tracked in detail: bulk transfers, and those with packets while their mobile host was away.
+    /// Packets of the others pass unchanged.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub most_detailed: u32,
 }
@@ -221,9 +223,10 @@ pub struct HoldBack {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Programs {
-    /// Whether they, and what they know, outlive a process that is killed, until the next one takes them over. With Linux 6.6 and later.
+    /// Whether the programs and their state survive a killed process, until the next one takes them over. With Linux
+    /// 6.6 and later.
     pub pinned: bool,
-    /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if it is not.
+    /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if missing.
     #[serde(rename = "bpf_directory")]
     pub directory: PathBuf,
 }
@@ -244,8 +247,8 @@ impl Default for Buffer {
 }
 
 impl Default for PresenceSources {
-    /// All of them. A mobile host is away about 0.27 s after the last packet from it: three probes, 40 ms apart, after 150 ms without an
-    /// answer. Linux acknowledges after at most 40 ms.
+    /// All enabled. A mobile host is away about 0.27 s after its last packet: three probes, 40 ms apart, after 150 ms
+    /// without an answer. Linux acknowledges after at most 40 ms.
     fn default() -> Self {
         Self {
             carrier: true,
@@ -278,14 +281,14 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is not TOML, or has something in it that is not understood.
+    /// The file cannot be read, is not TOML, or has an invalid setting.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
-    /// Reads [`DEFAULT_PATH`] if there is such a file, and has the defaults if not.
+    /// Reads [`DEFAULT_PATH`] if that file exists; the defaults otherwise.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -298,10 +301,10 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file, whose name is for errors.
+    /// Parses the text of a file; `path` is for errors.
     ///
     /// # Errors
-    /// It is not TOML, or has something in it that is not understood or out of bounds.
+    /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
         match config.problem() {
@@ -310,25 +313,21 @@ impl Config {
         }
     }
 
-    /// A section and its key whose value is out of bounds, and what is accepted.
+    /// The section and key of an invalid value, and what is expected.
     fn problem(&self) -> Option<((&'static str, &'static str), String)> {
-        /// The longest packet of a TUN device: less could not hold one.
+        /// The longest packet of a TUN device: a smaller buffer could not hold one.
         const LEAST: u64 = 65_536;
-        const NUMBER: &str = "a number from 1 to 1000000 is expected";
+        const NUMBER: &str = "expected a number from 1 to 1000000";
         let at = |section, key, problem: &str| Some(((section, key), format!("{key}: {problem}")));
         if let Some(problem) = self.metrics.problem() {
             return Some((("[metrics]", "listen"), problem));
         }
         let Self { buffer, presence, .. } = self;
         if buffer.mobile_bytes < LEAST {
-            return at(
-                "[buffer]",
-                "mobile_bytes",
-                &format!("at least {LEAST} are needed, for one packet of the kernel's"),
-            );
+            return at("[buffer]", "mobile_bytes", &format!("expected at least {LEAST}, for one packet of the kernel"));
         }
         if buffer.total_bytes < buffer.mobile_bytes {
-            return at("[buffer]", "total_bytes", &format!("less than mobile_bytes ({})", buffer.mobile_bytes));
+            return at("[buffer]", "total_bytes", &format!("expected at least mobile_bytes ({})", buffer.mobile_bytes));
         }
         if !(1..=1_000_000).contains(&buffer.most_mobiles) {
             return at("[buffer]", "most_mobiles", NUMBER);
@@ -340,13 +339,13 @@ impl Config {
             return at("[hold_back]", "most_detailed", NUMBER);
         }
         if !(1..=100).contains(&presence.probes) {
-            return at("[presence]", "probes", "a number from 1 to 100 is expected");
+            return at("[presence]", "probes", "expected a number from 1 to 100");
         }
         if !buffer.directory.is_absolute() {
-            return at("[buffer]", "directory", "an absolute path is expected, such as \"/run/holdover/gateway\"");
+            return at("[buffer]", "directory", "expected an absolute path, such as \"/run/holdover/gateway\"");
         }
         if self.registration.listen.is_some() && self.registration.hosts.is_empty() {
-            return at("[registration]", "listen", "nobody could be heard: [[registration.hosts]] names mobile hosts");
+            return at("[registration]", "listen", "no mobile hosts to accept reports from: [[registration.hosts]]");
         }
         let HandoffTable { listen, key_file, peers } = &self.handoff;
         let keys = [("listen", listen.is_some()), ("key_file", key_file.is_some()), ("peers", !peers.is_empty())];
@@ -358,25 +357,26 @@ impl Config {
             return at("[handoff]", key, &format!("needs {} too; give all three or none", missing.join(" and ")));
         }
         if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
-            return at("[handoff]", "listen", "the address by which the others know this gateway is expected");
+            return at("[handoff]", "listen", "expected the address by which the others know this gateway");
         }
         if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
-            let problem = "an address of this host only is expected, such as \"127.0.0.1:9788\", as the token is sent in the clear";
+            let problem =
+                "expected an address of this host only, such as \"127.0.0.1:9788\", as the token is sent in the clear";
             return at("[webhook]", "listen", problem);
         }
         if self.webhook.listen.is_some() != self.webhook.token_file.is_some() {
-            return at("[webhook]", "listen", "listen and token_file are needed, or neither");
+            return at("[webhook]", "listen", "expected both listen and token_file, or neither");
         }
         None
     }
 
-    /// Where programs are pinned: `None` if they are not to be, or there is no BPF file system.
+    /// Where programs are pinned: `None` if disabled, or without a BPF file system.
     pub fn pins(&self) -> Option<PathBuf> {
         let Programs { pinned, directory } = &self.programs;
         (*pinned && is_bpf_fs(directory)).then(|| directory.join("holdover-gateway"))
     }
 
-    /// The limits and the pace.
+    /// The limits and the release rate.
     pub fn diverter(&self) -> DiverterConfig {
         DiverterConfig {
             diverts: self.modes().any(Mode::diverts),
@@ -389,18 +389,18 @@ impl Config {
         }
     }
 
-    /// What is done for a mobile host.
+    /// The mode of a mobile host.
     pub fn mode_of(&self, mobile: IpAddr) -> Mode {
         let fitting = self.mobiles.modes.iter().filter(|(network, _)| network.contains(mobile));
         fitting.max_by_key(|(network, _)| network.mapped().1).map_or(self.mobiles.mode, |(_, &mode)| mode)
     }
 
-    /// What is done for the TCP connections of mobile hosts with a mode.
+    /// The treatment of TCP connections of mobile hosts with a mode.
     pub(crate) fn treatment(&self, mode: Mode) -> Treatment {
         mode.treatment(self.hold_back.enabled)
     }
 
-    /// Networks whose mobile hosts are treated otherwise than the rest, and how.
+    /// Networks whose mobile hosts have another treatment than the rest.
     pub(crate) fn modes_of_networks(&self) -> impl Iterator<Item = (Network, Mode)> {
         self.mobiles.modes.iter().map(|(&network, &mode)| (network, mode))
     }
@@ -415,7 +415,7 @@ impl Config {
         self.modes().any(|mode| self.treatment(mode) != Treatment::Nothing)
     }
 
-    /// What is done for which mobile hosts, as a text that is another for another choice.
+    /// The modes as a text, which differs for different settings.
     pub(crate) fn modes_text(&self) -> String {
         format!("{:?} {:?} {}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled)
     }
@@ -431,9 +431,9 @@ impl Config {
         SilenceConfig { after: silence_after.0, every: probe_every.0, probes, away_every: away_probe_every.0 }
     }
 
-    /// Everything that is in force, as a file that would say so.
+    /// All settings in force, as a file.
     pub fn to_toml(&self) -> String {
-        // Every value is a text, a number, a truth value or a list of texts, all of which TOML has.
+        // Every value is a string, a number, a boolean or a list of strings, all of which TOML has.
         toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 

@@ -1,7 +1,8 @@
 //! The daemon: one thread, one poll loop around the engine.
 //!
-//! It ends on SIGTERM and SIGINT, or when it has drained, and the programs go with it. When it is killed, pinned programs go on until the
-//! next process takes them over (with clsact they let everything pass). Packets that wait stay in their files for it in any case.
+//! It ends on SIGTERM and SIGINT, or when it has drained, and the programs end with it. When it is killed, pinned
+//! programs continue until the next process takes them over (with clsact they pass everything). Buffered packets stay
+//! in their files in any case.
 
 use std::io;
 use std::net::IpAddr;
@@ -26,13 +27,13 @@ use crate::control::{Request, Response};
 use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
 use crate::path::is_bpf_fs;
-use crate::presence::{HookAnswer, SecretError, Sources, Told};
+use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
 
-/// With what the daemon starts.
+/// What the daemon is started with.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
-    /// What is in force.
+    /// The configuration.
     pub config: Config,
     /// The mobile-facing interface.
     pub interface: String,
@@ -40,30 +41,30 @@ pub struct Setup {
     pub socket: PathBuf,
 }
 
-/// The daemon cannot go on.
+/// The daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The engine cannot work.
+    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// A secret of the configuration, or the socket that it is for, cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
-    /// The control socket cannot be had.
+    /// The control socket is not available.
     #[error(transparent)]
     Control(#[from] ControlSocketError),
-    /// Signals cannot be waited for.
-    #[error("signals of the system: {0}")]
+    /// Signal handlers cannot be installed.
+    #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
-    /// Waiting failed.
+    /// `poll(2)` failed.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The privileges that are not needed could not be given up.
-    #[error("giving up privileges: {0}")]
+    /// Unneeded privileges could not be dropped.
+    #[error("cannot drop privileges: {0}")]
     Privileges(#[source] io::Error),
 }
 
-/// Becomes readable when SIGTERM or SIGINT comes.
+/// Readable after SIGTERM or SIGINT.
 ///
 /// # Errors
 /// [`DaemonError::Signals`].
@@ -71,11 +72,11 @@ pub fn stop_signal() -> Result<SignalInput, DaemonError> {
     SignalInput::stop().map_err(DaemonError::Signals)
 }
 
-/// Mounts a BPF file system where the configuration wants programs pinned and there is none. To be called before privileges are given up.
-/// Without one the programs go with the process, which is told when they are loaded.
+/// Mounts a BPF file system if the configuration pins programs and there is none. Call it before privileges are
+/// dropped. Without one the programs end with the process, which is logged when they are loaded.
 pub fn mount_pins(config: &Config) {
     let directory = &config.programs.directory;
-    // Anywhere else a file system could be mounted over something.
+    // Elsewhere a mount could hide another file system.
     if !config.programs.pinned || is_bpf_fs(directory) || directory != Path::new("/sys/fs/bpf") {
         return;
     }
@@ -86,11 +87,11 @@ pub fn mount_pins(config: &Config) {
         unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), flags, c"mode=0700".as_ptr().cast()) };
     if result != 0 {
         let error = io::Error::last_os_error();
-        tracing::warn!(directory = %directory.display(), %error, "no BPF file system: programs go with the process");
+        tracing::warn!(directory = %directory.display(), %error, "no BPF file system: programs end with the process");
     }
 }
 
-/// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
+/// Drops every unneeded privilege, permanently. Call it before the first thread is started.
 ///
 /// # Errors
 /// [`DaemonError::Privileges`].
@@ -107,17 +108,17 @@ pub struct Daemon {
     began: Instant,
     control: Requesters,
     metrics: Option<Scrapes>,
-    /// When it ends although something waits.
+    /// When draining ends even if packets are left.
     drained_by: Option<Instant>,
     _ownership: Ownership,
-    /// Dropped last: a signal after that ends the process at once.
+    /// Dropped last: a later signal ends the process at once.
     stop: SignalInput,
 }
 
-/// What a descriptor of the poll loop is for.
+/// The purpose of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// The daemon is to stop.
+    /// Stop.
     Stop,
     /// Packets were diverted.
     Diverted,
@@ -127,11 +128,11 @@ pub enum Token {
     Watch,
     /// Reports from outside the path.
     Sources,
-    /// Another gateway speaks.
+    /// Another gateway has sent a datagram.
     Handoff,
-    /// The control socket and its conversations.
+    /// The control socket and its sessions.
     Control,
-    /// The endpoint for Prometheus and its conversations.
+    /// The endpoint for Prometheus and its sessions.
     Metrics,
 }
 
@@ -139,9 +140,9 @@ impl Daemon {
     /// Opens everything.
     ///
     /// # Errors
-    /// Something that it cannot do without is missing.
+    /// Something essential is missing.
     pub fn open(setup: Setup, stop: SignalInput) -> Result<Self, DaemonError> {
-        // Mobile hosts for which packets wait have a file each, up to a bound.
+        // Mobile hosts with buffered packets have a file each, up to a bound.
         open_files::raise_limit();
         let (listener, ownership) = listen(&setup.socket)?;
         let now = clock::now();
@@ -160,17 +161,17 @@ impl Daemon {
         })
     }
 
-    /// Goes on until it is told to stop.
+    /// Runs until it is stopped.
     ///
     /// # Errors
-    /// Something that it cannot do without has failed.
+    /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
         tracing::info!(interface = self.engine.interface(), mode = %self.mode, "the gateway is running");
         let result = poll_loop::run(&mut self);
         self.engine.flush(clock::now());
         self.engine.unpin();
         let waiting_bytes = self.engine.diverter().waiting_bytes();
-        tracing::info!(waiting_bytes, "the gateway stops");
+        tracing::info!(waiting_bytes, "the gateway is stopping");
         result
     }
 
@@ -215,7 +216,7 @@ impl Daemon {
         }
     }
 
-    /// A person, or a script, reports about a mobile host.
+    /// A user, or a script, reports about a mobile host.
     fn command(&mut self, now: Instant, mobile: IpAddr, presence: Presence) -> Result<(), String> {
         if !self.engine.serves(mobile) {
             return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.engine.interface()));
@@ -223,7 +224,7 @@ impl Daemon {
         tracing::info!(%mobile, %presence, "reported by command");
         match self.engine.report(now, mobile, Source::Command, presence) {
             Ok(true) => Ok(()),
-            Ok(false) => Err("as many mobile hosts are known as there is room for: [buffer] most_mobiles".to_owned()),
+            Ok(false) => Err("no room for another mobile host: [buffer] most_mobiles".to_owned()),
             Err(error) => Err(with_causes(&error)),
         }
     }
@@ -231,8 +232,8 @@ impl Daemon {
     /// Sources of reports are readable.
     fn hear_sources(&mut self, now: Instant) {
         let engine = &self.engine;
-        let told = self.sources.handle_ready(now, &|address| engine.serves(address));
-        self.tell_engine(now, told);
+        let reports = self.sources.handle_ready(now, &|address| engine.serves(address));
+        self.pass_reports(now, reports);
         for (caller, mobile, presence) in self.sources.requests(now) {
             let answer = match self.command(now, mobile, presence) {
                 Ok(()) => HookAnswer::Noted,
@@ -242,13 +243,13 @@ impl Daemon {
         }
     }
 
-    /// What cannot be noted, as there is no room for another mobile host, is told by the log, and changes nothing else.
-    fn tell_engine(&mut self, now: Instant, told: Vec<Told>) {
+    /// Without room for another mobile host a report is logged and ignored.
+    fn pass_reports(&mut self, now: Instant, reports: Vec<SourceReport>) {
         let mut by_mac = ByMac::default();
-        for one in told {
-            let noted = self.engine.handle_told(now, one, &mut by_mac);
+        for one in reports {
+            let noted = self.engine.handle_source_report(now, one, &mut by_mac);
             if let Err(error) = &noted {
-                tracing::debug!(error = with_causes(error), ?one, "a report is not noted");
+                tracing::debug!(error = with_causes(error), ?one, "ignored a report");
             }
             self.sources.handle_noted(now, &one, noted.unwrap_or(false));
         }
@@ -269,7 +270,7 @@ impl PollLoop for Daemon {
         let [diverted, heard, connections, watch] = self.engine.descriptors();
         let mut interests = Interests::new();
         interests.add_readable(Token::Stop, [self.stop.descriptor()]);
-        // The carrier before packets, so that what was diverted by its loss is known to be.
+        // The carrier before packets, so that packets diverted by its loss are recognized.
         interests.add_readable(Token::Watch, [watch]);
         interests.add_readable(Token::Diverted, [diverted]);
         interests.add_readable(Token::Heard, [heard, connections]);
@@ -300,7 +301,7 @@ impl PollLoop for Daemon {
             }
         }
         let due = self.sources.handle_timeout(now);
-        self.tell_engine(now, due);
+        self.pass_reports(now, due);
         self.engine.advance(now)?;
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {

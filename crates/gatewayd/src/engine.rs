@@ -1,7 +1,9 @@
-//! The engine: joins what decides ([`Diverter`], [`Prober`], [`Waker`]) with the path, the store and the sender.
+//! The engine: connects the state machines ([`Diverter`], [`Prober`], [`Waker`]) with the path, the store and the
+//! sender.
 //!
-//! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
-//! readable (connections' notices are read with every [`Engine::advance`]), [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
+//! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their
+//! descriptors are readable (notices about connections are read with every [`Engine::advance`]), [`Engine::report`] at
+//! any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for its next call.
 
 mod by_mac;
 mod handoff;
@@ -27,49 +29,47 @@ use crate::handoff::Handoff;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
-use crate::presence::{SecretError, Told};
+use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken};
-use crate::watch::{News, Watch};
+use crate::watch::{LinkNotification, Watch};
 pub(crate) use by_mac::ByMac;
 
-/// The engine cannot be made, or has ceased to work.
+/// The engine cannot be created, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The interface cannot be served.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     /// There are no mobile hosts.
-    #[error(
-        "interface {interface} has no address, so the networks of mobile hosts behind it are not known: [mobiles] networks names them"
-    )]
+    #[error("interface {interface} has no address to derive the networks of mobile hosts from: set [mobiles] networks")]
     NoNetworks {
         /// The interface.
         interface: String,
     },
-    /// The programs are not in the path.
+    /// The programs are not attached.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The key that gateways share, or their socket, cannot be used.
+    /// The shared key of gateways, or their socket, cannot be used.
     #[error(transparent)]
     Handoff(#[from] SecretError),
-    /// Packets cannot be kept.
+    /// Packets cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Packets cannot be diverted.
-    #[error("packets cannot be diverted (/dev/net/tun, CAP_NET_ADMIN)")]
+    #[error("cannot divert packets (/dev/net/tun, CAP_NET_ADMIN)")]
     Tun(#[from] TunError),
-    /// This process is in no network namespace that it knows.
+    /// The network namespace of this process is unknown.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// The kernel's sockets cannot be had.
-    #[error("{what} cannot be opened: CAP_NET_ADMIN and CAP_NET_RAW are needed")]
+    /// A kernel socket is not available.
+    #[error("cannot open {what}: needs CAP_NET_ADMIN and CAP_NET_RAW")]
     Socket {
-        /// Which.
+        /// The socket.
         what: &'static str,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The interface is gone.
@@ -98,13 +98,13 @@ pub(crate) struct Engine {
     prober: Prober,
     /// `None` if nothing is held back.
     waker: Option<Waker>,
-    /// `None` if there are no other gateways.
+    /// `None` without other gateways.
     handoff: Option<Handoff>,
     /// Mobile hosts that were heard here, and have not moved to another gateway.
     met: BTreeSet<IpAddr>,
     /// When mobile hosts have moved to another gateway.
     moved_at: BTreeMap<IpAddr, Instant>,
-    /// A packet of the waker's that the interface did not take.
+    /// A packet of the waker that the interface did not accept.
     refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
     packet: Vec<u8>,
@@ -116,10 +116,10 @@ pub(crate) struct Engine {
     unsendable: Unsendable,
 }
 
-/// Packets that were kept and could not be sent.
+/// Buffered packets that could not be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Unsendable {
-    /// Longer than the interface's MTU, which has changed meanwhile. Their senders were told.
+    /// Longer than the interface's MTU, which has changed meanwhile. Their senders were notified.
     pub too_big: u64,
     /// Refused by the kernel, or unreadable.
     pub refused: u64,
@@ -127,47 +127,47 @@ pub struct Unsendable {
     pub redundant: u64,
 }
 
-/// The programs hear so often that the daemon is there.
+/// How often the programs are told that the daemon is alive.
 const RENEW_EVERY: Duration = Duration::from_millis(400);
 
-/// Hosts are looked at so often, or less often if they are many.
+/// The interval between checks of all hosts, or longer with many hosts.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// While somebody is asked.
+/// While a host is being probed.
 const LOOK_SOON: Duration = Duration::from_millis(10);
-/// So long for each host that is known.
+/// Per known host.
 const LOOK_FOR_EACH: Duration = Duration::from_micros(40);
 
-/// An interface without a carrier is asked for it so often: by itself the kernel may tell a second late.
+/// How often an interface without carrier is queried: the kernel by itself may report a second late.
 const ASK_CARRIER_EVERY: Duration = Duration::from_millis(10);
 
-/// The kernel is told so often where hosts that are away are: it forgets an entry that is used and not confirmed after 5 s, and packets to a
-/// neighbour that it does not know never reach the programs.
+/// How often the kernel's entries of absent hosts are refreshed: it drops an entry that is used and not confirmed after
+/// 5 s, and packets to an unresolved neighbour never reach the programs.
 const KEEP_NEIGHBOURS_EVERY: Duration = Duration::from_secs(2);
 
-/// Packets that are taken or sent before others have their turn.
+/// Packets handled before other work gets its turn.
 const BATCH: usize = 256;
 
-/// A packet that was made for a connection is tried again so often after [`BUSY`].
+/// The most attempts for a packet of a connection, with pauses of [`BUSY`].
 const MOST_TRIES: u32 = 200;
 
-/// A full queue is tried again after this time, an interface that is down or without a carrier after these.
+/// The pause after a full queue; and those after an interface that is down or without carrier.
 const BUSY: Duration = Duration::from_millis(1);
 const DOWN: Duration = Duration::from_millis(100);
 const NO_CARRIER: Duration = Duration::from_millis(10);
-/// A host of which the Ethernet address is not known is asked for it meanwhile.
+/// The pause for a host whose Ethernet address is being resolved.
 const UNRESOLVED: Duration = Duration::from_millis(50);
 
-/// What a mobile host sent before it moved to another gateway comes within this time.
+/// How long packets that a mobile host sent before it moved to another gateway may still arrive.
 const MOVING: Duration = Duration::from_secs(1);
 
-/// A host that was not heard of for so long is forgotten.
+/// How long a silent host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
-/// Packets wait in the device so long as the daemon does not take them.
+/// The queue of the device while the daemon does not read it.
 const QUEUE: u32 = 2000;
 
 impl Engine {
-    /// Puts the programs in the path of an interface's packets, and takes over what an earlier process has left behind.
+    /// Attaches to an interface, and takes over what an earlier process has left.
     pub(crate) fn open(now: Instant, name: &str, config: &Config) -> Result<Self, EngineError> {
         let socket = |what| move |source| EngineError::Socket { what, source };
         let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
@@ -232,7 +232,7 @@ impl Engine {
         }
         if packets > 0 {
             let mobiles = engine.diverter.len();
-            tracing::info!(packets, mobiles, "took over what an earlier process has left behind");
+            tracing::info!(packets, mobiles, "took over the packets of an earlier process");
         }
         if engine.path.is_taken_over() {
             engine.take_over(now);
@@ -242,8 +242,8 @@ impl Engine {
         Ok(engine)
     }
 
-    /// An earlier process was killed, and its programs have gone on: whom it held to be away is so until it is heard, and nothing is held back
-    /// of the others that it may have forgotten to show.
+    /// An earlier process was killed, and its programs have continued: its absent hosts stay absent until heard, and
+    /// ACKs that it may not have shown for the others are released.
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
         self.met.extend(all.iter().map(|(mobile, _)| *mobile));
@@ -263,59 +263,60 @@ impl Engine {
         (self.path.is_taken_over(), self.path.is_pinned())
     }
 
-    /// The daemon ends: the programs go with it.
+    /// The daemon ends: the programs end with it.
     pub(crate) fn unpin(&mut self) {
         self.path.unpin();
     }
 
-    /// Readable: packets that were diverted, notices of the programs about mobile hosts and about connections, news of the kernel.
+    /// Readable: diverted packets, notices of the programs about mobile hosts and about connections, kernel
+    /// notifications.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
         [self.tun.as_fd(), self.path.as_fd(), self.path.flow_notices(), self.watch.as_fd()]
     }
 
-    /// Takes packets that were diverted. Returns whether there may be more.
+    /// Reads diverted packets. Returns whether there may be more.
     pub(crate) fn handle_diverted(&mut self, now: Instant) -> Result<bool, EngineError> {
         let Self { tun, store, diverter, buffer, .. } = self;
         for _ in 0..BATCH {
             let Some((offload, packet)) = tun.recv_offloaded(buffer)? else { return Ok(false) };
-            // The device has no address of its own; what is for a group is the kernel's own.
+            // The device has no address of its own; multicast is the kernel's own.
             let Some(mobile) = destination(&packet).filter(|address| !address.is_multicast()) else { continue };
             let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
                 let appended = store.append(mobile, now, offload, &packet);
-                appended.inspect_err(|error| tracing::warn!(%error, %mobile, "a packet cannot be kept")).ok()
+                appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
             });
             if let Err(loss) = stored {
-                tracing::trace!(?loss, %mobile, "a packet is dropped");
+                tracing::trace!(?loss, %mobile, "dropped a packet");
             }
         }
         Ok(true)
     }
 
-    /// Mobile hosts were heard.
+    /// Handles mobile hosts that were heard.
     pub(crate) fn handle_heard(&mut self, now: Instant) {
         while let Some(mobile) = self.path.next_notice() {
             self.diverter.handle_heard(now, mobile);
         }
     }
 
-    /// The kernel has news.
+    /// Handles kernel notifications.
     pub(crate) fn handle_watch(&mut self, now: Instant) -> Result<(), EngineError> {
         for news in self.watch.handle_ready() {
             match news {
-                News::Link(interface) => {
+                LinkNotification::Link(interface) => {
                     let before = std::mem::replace(&mut self.interface, interface);
                     if before.has_carrier != self.interface.has_carrier {
                         self.handle_link(now);
                     }
                 }
-                News::Gone => return Err(EngineError::Gone { interface: self.interface.name.clone() }),
-                News::Unresolved(hop) if self.config.presence.neighbours => {
+                LinkNotification::Gone => return Err(EngineError::Gone { interface: self.interface.name.clone() }),
+                LinkNotification::Unresolved(hop) if self.config.presence.neighbours => {
                     if self.path.seen(hop).is_some() {
                         self.diverter.handle_report(now, hop, Source::Neighbour, Presence::Away);
                     }
                 }
-                News::Unresolved(_) => {}
-                News::Lost => {
+                LinkNotification::Unresolved(_) => {}
+                LinkNotification::Lost => {
                     self.interface = Interface::find(&mut self.requests, &self.interface.name.clone())?;
                     self.handle_link(now);
                 }
@@ -324,7 +325,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A source outside reports about a mobile host. Returns whether there was room to take note of it.
+    /// Handles a report of an outside source. Returns whether there was room for it.
     pub(crate) fn report(
         &mut self,
         now: Instant,
@@ -336,56 +337,61 @@ impl Engine {
         Ok(self.diverter.handle_report(now, mobile, source, presence))
     }
 
-    /// A source outside has learned something. Addresses that are not those of mobile hosts are left alone.
-    /// Returns whether note was taken.
-    pub(crate) fn handle_told(&mut self, now: Instant, told: Told, by_mac: &mut ByMac) -> Result<bool, PathError> {
-        match told {
-            Told::Mobile { mobile, source, presence } if self.serves(mobile) => {
+    /// Handles information of an outside source. Ignores addresses that are no mobile hosts'. Returns whether it was
+    /// used.
+    pub(crate) fn handle_source_report(
+        &mut self,
+        now: Instant,
+        report: SourceReport,
+        by_mac: &mut ByMac,
+    ) -> Result<bool, PathError> {
+        match report {
+            SourceReport::Mobile { mobile, source, presence } if self.serves(mobile) => {
                 self.report(now, mobile, source, presence)
             }
-            Told::Frame { mac, source, presence } => {
+            SourceReport::Frame { mac, source, presence } => {
                 for &mobile in by_mac.of(mac, || self.path.all()) {
                     self.diverter.handle_report(now, mobile, source, presence);
                 }
                 Ok(true)
             }
-            Told::OtherHost { mobile } if self.serves(mobile) => {
-                tracing::info!(%mobile, "the address belongs to another host: what waits is dropped");
+            SourceReport::OtherHost { mobile } if self.serves(mobile) => {
+                tracing::info!(%mobile, "the address belongs to another host: dropped its buffered packets");
                 self.diverter.discard(now, mobile);
                 Ok(true)
             }
-            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(false),
+            SourceReport::Mobile { .. } | SourceReport::OtherHost { .. } => Ok(false),
         }
     }
 
-    /// The mobile-facing interface as it is now.
+    /// The mobile-facing interface in its current state.
     pub(crate) fn mobile_facing(&self) -> &Interface {
         &self.interface
     }
 
-    /// Whether an address is one of a mobile host, by the configuration.
+    /// Whether an address is a mobile host's, by the configuration.
     pub(crate) fn serves(&self, address: IpAddr) -> bool {
         let fitting = self.networks.iter().filter(|(network, _)| network.contains(address));
         fitting.max_by_key(|(network, _)| network.mapped().1).is_some_and(|&(_, is_mobile)| is_mobile)
     }
 
-    /// Nothing new is diverted from now on.
+    /// Stops diverting.
     pub(crate) fn drain(&mut self, now: Instant) {
         self.diverter.drain(now);
     }
 
-    /// Claims a mobile host that was heard here and was not known.
+    /// Claims a mobile host that was heard here for the first time.
     fn note_met(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
         let Some(heard_at) = seen.heard_at.filter(|_| self.handoff.is_some()) else { return };
-        // What it sent before it moved may come late.
+        // Packets that it sent before it moved may arrive late.
         let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
         if !is_straggler && self.met.insert(mobile) {
-            // A reason why it cannot be claimed is none of those that `claim` tells.
+            // Failures to claim are logged by `claim`.
             let _ = self.claim(now, mobile);
         }
     }
 
-    /// Does what is due, and what follows from all that was handled.
+    /// Handles deadlines, and the consequences of everything handled before.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
         self.advanced_at = now;
         self.path.begin_turn();
@@ -408,7 +414,7 @@ impl Engine {
         self.tell_changes(now);
         self.set_courses(now)?;
         self.release(now);
-        // What was released may have been the last.
+        // The released packet may have been the last.
         self.set_courses(now)?;
         if let Some(waker) = &mut self.waker {
             waker.handle_timeout(now, &mut self.path);
@@ -423,7 +429,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When [`Self::advance`] is to be called.
+    /// When to call [`Self::advance`].
     pub(crate) fn poll_timeout(&self) -> Instant {
         let deadlines = [self.look_at, self.renew_at, self.keep_neighbours_at].into_iter();
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
@@ -440,13 +446,13 @@ impl Engine {
             .unwrap_or(self.renew_at)
     }
 
-    /// Sends what waits for hosts that are present, without a pace, and shows every sender what was held back: the daemon stops.
+    /// Sends the packets of present hosts without pacing, and shows every sender its held ACKs: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
         self.path.begin_turn();
         if let Some(waker) = &mut self.waker {
             waker.handle_end(now, &mut self.path);
         }
-        // The queue of the interface may be full: what does not fit is left for the next process.
+        // The queue of the interface may be full: the rest is left for the next process.
         let later = now + Duration::from_secs(3600);
         for _ in 0..64 {
             self.release(later);
@@ -470,7 +476,7 @@ impl Engine {
         self.unsendable
     }
 
-    /// What was done for TCP connections.
+    /// Actions on TCP connections.
     pub(crate) fn woken(&self) -> Woken {
         self.waker.as_ref().map(Waker::woken).unwrap_or_default()
     }
@@ -479,7 +485,7 @@ impl Engine {
         &self.diverter
     }
 
-    /// All mobile hosts that the programs or the diverter know.
+    /// All mobile hosts known to the programs or the diverter.
     pub(crate) fn mobiles(&self) -> BTreeMap<IpAddr, (Option<Seen>, Option<MobileStatus>)> {
         let mut mobiles: BTreeMap<IpAddr, (Option<Seen>, Option<MobileStatus>)> =
             self.path.all().into_iter().map(|(mobile, seen)| (mobile, (Some(seen), None))).collect();
@@ -513,7 +519,7 @@ impl Engine {
             match course {
                 Course::Divert => {
                     if let Err(error) = self.path.divert(mobile) {
-                        tracing::warn!(%error, %mobile, "packets cannot be diverted");
+                        tracing::warn!(%error, %mobile, "cannot divert packets");
                     }
                 }
                 Course::Pass => {
@@ -525,7 +531,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets packets for a host pass if none is left that was diverted: else those would be overtaken.
+    /// Lets packets for a host pass once no diverted one is left: otherwise they would overtake those.
     fn settle(&mut self, now: Instant, mobile: IpAddr) -> Result<bool, EngineError> {
         let Some(seen) = self.path.seen(mobile) else { return Ok(true) };
         if self.handle_diverted(now)? {
@@ -536,7 +542,7 @@ impl Engine {
     }
 }
 
-/// The link to a mobile host that is not known yet. Where mobile hosts differ, nothing is held before its mode is known.
+/// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
 fn first_link(config: &Config) -> LinkState {
     if config.has_one_mode() {
         Controller::new(config.treatment(config.mobiles.mode)).link_state()
@@ -554,10 +560,10 @@ fn diverter(config: &Config) -> Diverter<Stored> {
     diverter
 }
 
-/// No packet of a TUN device is longer.
+/// The longest packet of a TUN device.
 const LONGEST_PACKET: u32 = 65_535;
 
-/// The networks of mobile hosts (true) and their exceptions (false). The router itself is one.
+/// The networks of mobile hosts (true) and their exceptions (false). The router itself is an exception.
 fn networks(
     interface: &Interface,
     requests: &mut Requests,
@@ -574,7 +580,7 @@ fn networks(
     Ok(networks.into_iter().map(|network| (network, true)).chain(exceptions).collect())
 }
 
-/// Where an IP packet goes.
+/// The destination of an IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),

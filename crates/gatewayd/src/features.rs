@@ -1,4 +1,4 @@
-//! What this kernel and this user allow, each on its own.
+//! The features of this kernel and the privileges of this user, each probed separately.
 
 use std::path::Path;
 
@@ -15,9 +15,9 @@ use crate::path::{KernelPath, is_bpf_fs};
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Tries everything, and leaves nothing behind.
+/// Probes everything, without side effects.
 pub fn examine(config: &Config) -> Vec<Feature> {
-    let programs = KernelPath::probe().map(|()| "the kernel takes the programs".to_owned());
+    let programs = KernelPath::probe().map(|()| "the kernel accepts the programs".to_owned());
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
     vec![
@@ -45,14 +45,14 @@ pub fn examine(config: &Config) -> Vec<Feature> {
         Feature::tried(
             "gateway's buffer",
             false,
-            "packets that wait are written to a disk",
+            "buffered packets are written to a disk",
             "name a directory on tmpfs: [buffer] directory",
             is_tmpfs(&config.buffer.directory),
         ),
         Feature::tried(
             "gateway's pins",
             false,
-            "what is known of connections goes with a process that is killed",
+            "the state of connections is lost with a killed process",
             "mount -t bpf bpf /sys/fs/bpf, which systemd does; Linux 6.6 or later",
             can_pin(config),
         ),
@@ -66,8 +66,8 @@ pub fn examine(config: &Config) -> Vec<Feature> {
     ]
 }
 
-/// Whether the interface behind which the mobile hosts are is there now. It may come later than the configuration is checked: that is why
-/// [`examine`] does not ask.
+/// Whether the mobile-facing interface exists now. It may be created after the configuration is checked: so [`examine`]
+/// does not ask.
 pub fn examine_interface(name: &str) -> Feature {
     let found =
         Requests::open().map_err(InterfaceError::from).and_then(|mut requests| Interface::find(&mut requests, name));
@@ -76,7 +76,7 @@ pub fn examine_interface(name: &str) -> Feature {
         true,
         "there are no mobile hosts to serve",
         "name another one: [mobiles] interface, or --interface",
-        found.map(|_| format!("{name} is there")).map_err(|error| with_causes(&error)),
+        found.map(|_| format!("{name} exists")).map_err(|error| with_causes(&error)),
     )
 }
 
@@ -86,9 +86,10 @@ fn can_pin(config: &Config) -> Result<String, String> {
     match (config.programs.pinned, is_bpf_fs(directory)) {
         (false, _) => Err("[programs] pinned = false".to_owned()),
         (true, true) => Ok(format!("{} is a BPF file system", directory.display())),
-        (true, false) => {
-            Err(format!("{} is no BPF file system; root has one mounted there at the start", directory.display()))
-        }
+        (true, false) => Err(format!(
+            "{} is no BPF file system; as root, the gateway mounts one there at its start",
+            directory.display()
+        )),
     }
 }
 
@@ -104,13 +105,13 @@ fn forwards() -> Result<String, String> {
     }
 }
 
-/// Whether packets that wait stay in memory. The directory need not be there yet.
+/// Whether buffered packets stay in memory. The directory need not exist yet.
 fn is_tmpfs(directory: &Path) -> Result<String, String> {
     let existing = directory.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
     match statfs(existing) {
         #[allow(clippy::unnecessary_cast, reason = "the type depends on the machine")]
         Ok(found) if found.f_type as i64 == TMPFS => Ok(format!("{} is on tmpfs", existing.display())),
-        Ok(_) => Err(format!("{} is not on tmpfs: packets that wait are written to a disk", existing.display())),
+        Ok(_) => Err(format!("{} is not on tmpfs: buffered packets are written to a disk", existing.display())),
         Err(errno) => Err(format!("{}: {errno}", existing.display())),
     }
 }

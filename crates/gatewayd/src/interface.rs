@@ -1,4 +1,4 @@
-//! The mobile-facing interface, as it is now.
+//! The mobile-facing interface in its current state.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,26 +27,24 @@ pub(crate) struct Interface {
 /// The interface cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// There is none of that name.
-    #[error("there is no interface {name}; there are: {}", others.join(", "))]
+    /// It does not exist.
+    #[error("no interface {name}; existing ones: {}", others.join(", "))]
     Missing {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The existing ones.
         others: Vec<String>,
     },
-    /// Its frames are not known.
-    #[error(
-        "interface {name} is of kind {kind}, whose frames the gateway does not know; it knows Ethernet, PPP and raw IP"
-    )]
+    /// Its frame format is unknown.
+    #[error("interface {name} has the unsupported type {kind}; supported are Ethernet, PPP and raw IP")]
     Kind {
         /// The interface.
         name: String,
         /// As the kernel names it (`ARPHRD_*`).
         kind: String,
     },
-    /// The kernel cannot be asked.
-    #[error("the kernel does not tell of its interfaces: {0}")]
+    /// The kernel cannot be queried.
+    #[error("cannot query interfaces: {0}")]
     Netlink(#[from] io::Error),
 }
 
@@ -68,7 +66,7 @@ impl Interface {
         }
     }
 
-    /// What a message about an interface says.
+    /// Parses a message about an interface.
     pub(crate) fn of_message(message: &RouteNetlinkMessage) -> Option<Self> {
         let RouteNetlinkMessage::NewLink(link) = message else { return None };
         let flags = link.header.flags;
@@ -91,7 +89,7 @@ impl Interface {
         Some(interface)
     }
 
-    /// Bytes before the IP header in its frames; `None` if it is of a kind that is not known.
+    /// Bytes before the IP header in its frames; `None` for an unknown type.
     pub(crate) fn frame_len(&self) -> Option<u32> {
         match self.kind {
             LinkLayerType::Ether => Some(ETHERNET),
@@ -104,7 +102,7 @@ impl Interface {
         self.kind == LinkLayerType::Ether
     }
 
-    /// The networks of its addresses, without those of the link alone.
+    /// The networks of its addresses, without link-local ones.
     pub(crate) fn networks(&self, requests: &mut Requests) -> io::Result<Vec<Network>> {
         let answers = requests.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
         let networks = answers.iter().filter_map(|answer| {

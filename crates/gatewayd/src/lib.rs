@@ -1,19 +1,19 @@
 //! The gateway's daemon: it stands on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
 //! connection. It keeps the packets of mobile hosts while they are away, and has their TCP connections go on at once when they are back.
 //!
-//! | module | what for |
+//! | module | purpose |
 //! | --- | --- |
-//! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and hear mobile hosts |
-//! | `store` | packets that wait, in files that outlive the process |
-//! | `waker` | TCP connections of mobile hosts: what is done with the ACKs that the programs hold back |
-//! | `sender`, `too_big` | releases packets, probes mobile hosts, tells senders of an MTU |
+//! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and report mobile hosts |
+//! | `store` | buffered packets, in files that outlive the process |
+//! | `waker` | TCP connections of mobile hosts: release of the ACKs that the programs hold back |
+//! | `sender`, `too_big` | releases packets, probes mobile hosts, sends ICMP errors about the MTU |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
-//! | `handoff` | what waits for a mobile host goes to the gateway that it has moved to |
-//! | `engine` | joins these with what decides: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
+//! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
+//! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
-//! | [`demo`] | hosts in namespaces, to try it without hardware |
-//! | [`config`], [`network`] | what it is told |
+//! | [`demo`] | hosts in namespaces, for a trial without hardware |
+//! | [`config`], [`network`] | the configuration |
 //!
 //! `docs/architecture.md` follows a packet through it.
 

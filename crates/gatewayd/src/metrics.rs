@@ -1,4 +1,4 @@
-//! What Prometheus is told, in OpenMetrics' text format.
+//! Metrics for Prometheus, in OpenMetrics' text format.
 
 use std::sync::atomic::AtomicU64;
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_frozen_is_counted() {
+    fn frozen_windows_are_counted() {
         let mut status = status();
         (status.woken.frozen, status.woken.reopened, status.woken.answered) = (3, 2, 1);
         let text = encode_status(&status);

@@ -32,42 +32,42 @@ use records::{Address, MobileOrder, MobileRecord, NoticeRecord};
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
 
-/// If nothing is heard of the daemon for so long, packets pass as they are.
+/// Without a renewal for this long, packets pass unchanged.
 pub const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
-/// Of packets that the daemon sends: "HG" and a number of no meaning.
+/// The mark of the daemon's packets: "HG" and an arbitrary number.
 pub(crate) const MARK: u32 = 0x4847_5231;
-/// Of packets that the daemon makes as if they came from a mobile host.
+/// The mark of packets that the daemon makes on behalf of a mobile host.
 pub(crate) const MARK_BACK: u32 = 0x4847_5232;
 
 /// The programs.
 const PROGRAMS: [&str; 4] = ["egress", "ingress", "order", "flow_order"];
 
-/// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
+/// Linux's `BPF_F_LOCK`: the value is copied under its lock.
 const LOCK: u64 = 4;
 /// Linux's `BPF_NOEXIST`.
 const NO_EXIST: u64 = 1;
 
-/// How the programs were put in the path of packets.
+/// How the programs were attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachedBy {
-    /// By tcx (Linux 6.6): the programs go with the process, or stay after one that was killed, if they are pinned.
+    /// By tcx (Linux 6.6): the programs end with the process, or, if pinned, survive a killed one.
     Tcx,
-    /// As filters of the `clsact` qdisc, which stay until they are removed; [`EXPIRES_AFTER`] after a process that was killed they let all
-    /// packets pass.
+    /// As filters of the `clsact` qdisc, which stay until removed; [`EXPIRES_AFTER`] after the process was killed they
+    /// pass all packets.
     Clsact,
 }
 
-/// The programs are not in the path of packets.
+/// The programs are not attached.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// They or their maps were not loaded.
+    /// The programs or their maps were not loaded.
     #[error(
         "the kernel does not load the gateway's eBPF programs: they need Linux 5.15, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
     Load(#[from] aya::EbpfError),
-    /// A program was refused, or an order to it.
+    /// The kernel refused a program, or an order to it.
     #[error(
         "the kernel refuses an eBPF program of the gateway: it needs Linux 5.15, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
@@ -86,46 +86,46 @@ pub enum PathError {
     },
 }
 
-/// What the programs have counted, in packets (a large segment of an offload counts once).
+/// The programs' counters, in packets (a GSO packet counts once).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PathCounters {
-    /// For known mobile hosts, left alone.
+    /// For known mobile hosts, passed unchanged.
     pub passed: u64,
-    /// For mobile hosts that are away, diverted.
+    /// For absent mobile hosts, diverted.
     pub diverted: u64,
-    /// For mobile hosts that are away, left alone because the daemon hung, or was killed.
+    /// For absent mobile hosts, passed unchanged because the daemon hung, or was killed.
     pub expired: u64,
     /// Sent by the daemon.
     pub released: u64,
     /// From known mobile hosts.
     pub heard: u64,
-    /// Of mobile hosts for which there was no room.
+    /// Of mobile hosts without room in the table.
     pub full: u64,
-    /// Notices for which there was no room.
+    /// Notices dropped for lack of room.
     pub notice_lost: u64,
-    /// TCP packets that the flow path has seen.
+    /// TCP packets handled by the flow path.
     pub tcp: u64,
     /// ACKs that were lowered.
     pub lowered: u64,
-    /// ACKs that were withheld: a later one says more.
+    /// ACKs withheld: superseded by a later one.
     pub withheld: u64,
     /// ACKs and probes made for fixed hosts.
     pub injected: u64,
-    /// TCP packets of connections for which there was no room.
+    /// TCP packets of connections without room in the table.
     pub connections_full: u64,
-    /// Windows that were limited by order.
+    /// Windows limited by order.
     pub limited: u64,
-    /// Zero-window probes that were answered for mobile hosts.
+    /// Zero-window probes answered for mobile hosts.
     pub probed: u64,
-    /// Connections that were given details: bulk, or packets in an absence.
+    /// Connections that got details: bulk, or packets during an absence.
     pub detailed: u64,
 }
 
-/// What the programs know of a mobile host. Times are on the clock of [`holdover_host::clock`].
+/// The programs' state of a mobile host. Times are on the clock of [`holdover_host::clock`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) course: Course,
-    /// Packets that were diverted so far.
+    /// Packets diverted so far.
     pub(crate) diverted: u64,
     /// The last packet from it; `None` before the first one.
     pub(crate) heard_at: Option<Instant>,
@@ -138,14 +138,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Whether a process that is gone held it to be away, and it was not heard since.
+    /// Whether a former process regarded it as absent, and it was not heard since.
     pub(crate) fn was_away(&self) -> bool {
         let is_heard = |down_at: Instant| self.heard_at.is_some_and(|at| at >= down_at + STRAGGLERS);
         self.course == Course::Divert || self.down_at.is_some_and(|at| !is_heard(at))
     }
 }
 
-/// Where the programs are, and where they divert to.
+/// Where the programs are attached, and where they divert to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place<'a> {
     /// The mobile-facing interface.
@@ -156,23 +156,23 @@ pub(crate) struct Place<'a> {
     pub(crate) frame_len: u32,
     /// The index of the interface to which packets are diverted.
     pub(crate) divert_to: u32,
-    /// So many mobile hosts are known at most.
+    /// The most mobile hosts tracked.
     pub(crate) most_mobiles: u32,
-    /// So many TCP connections are known at most,
+    /// The most TCP connections tracked,
     pub(crate) most_connections: u32,
     /// and so many of them with details.
     pub(crate) most_detailed: u32,
-    /// What the flow path does. With [`Rules::default`] it sees nothing.
+    /// The rules of the flow path. With [`Rules::default`] it handles nothing.
     pub(crate) rules: Rules,
-    /// The link to a mobile host that is not known yet.
+    /// The link to a new mobile host.
     pub(crate) link: LinkState,
-    /// What is done for which mobile hosts, as a text: what was learnt with another is of no use.
+    /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
 }
 
-/// The programs and maps. With tcx they go with this value, or with the process, unless they are pinned.
+/// The programs and maps. With tcx they end with this value, or with the process, unless they are pinned.
 pub(crate) struct KernelPath {
     ebpf: Ebpf,
     mobiles: HashMap<MapData, Address, MobileRecord>,
@@ -180,7 +180,7 @@ pub(crate) struct KernelPath {
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     flows: Flows,
-    /// A mobile host that is not known yet.
+    /// The record of a new mobile host.
     unknown: MobileRecord,
     _filters: Option<Filters>,
     attached_by: AttachedBy,
@@ -191,13 +191,11 @@ pub(crate) struct KernelPath {
 }
 
 impl KernelPath {
-    /// Loads the programs and puts them in the path of an interface's packets.
+    /// Loads the programs and attaches them to an interface.
     pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
         let pins = place.pins.and_then(|root| {
             let opened = Pins::open(root, &place);
-            opened
-                .inspect_err(|error| tracing::warn!(%error, "programs go with the process: they cannot be pinned"))
-                .ok()
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot pin programs: they end with the process")).ok()
         });
         let mut path = Self::load(&place, networks, pins)?;
         match path.attach_tcx(place.interface) {
@@ -224,7 +222,7 @@ impl KernelPath {
         Ok(path)
     }
 
-    /// Loads the programs. They see nothing yet.
+    /// Loads the programs, without attaching them.
     fn load(place: &Place<'_>, networks: &[(Network, bool)], pins: Option<Pins>) -> Result<Self, PathError> {
         let is_taken_over = pins.as_ref().is_some_and(Pins::are_whole);
         let mut ebpf = open_object(place, pins.as_ref())?;
@@ -262,7 +260,7 @@ impl KernelPath {
         })
     }
 
-    /// Whether the kernel takes the programs. They are not attached to anything.
+    /// Whether the kernel accepts the programs. Attaches nothing.
     pub(crate) fn probe() -> Result<(), PathError> {
         let rules = WakeConfig::all().rules();
         let place = Place {
@@ -286,7 +284,7 @@ impl KernelPath {
     }
 
     fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
-        // Nearest to the device on the way out, and first on the way in, as far as others let us.
+        // Last on egress and first on ingress, as far as other programs permit.
         let hooks = [
             ("ingress", TcAttachType::Ingress, LinkOrder::first as fn() -> LinkOrder),
             ("egress", TcAttachType::Egress, LinkOrder::last),
@@ -294,7 +292,7 @@ impl KernelPath {
         for (name, direction, order) in hooks {
             let program: &mut SchedClassifier =
                 self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-            // A program of an earlier process is replaced, so that no packet meets none or two.
+            // Replaces a program of an earlier process, so that no packet passes none or two.
             if let Some(link) = self.pins.as_ref().filter(|_| self.is_taken_over).and_then(|pins| pins.link(name)) {
                 program.attach_to_link(link)?;
                 continue;
@@ -305,7 +303,7 @@ impl KernelPath {
             match link.and_then(|link| link.pin(pins.path(name)).map_err(|error| error.to_string())) {
                 Ok(link) => self.links.push(link),
                 Err(error) => {
-                    tracing::warn!(%error, "programs go with the process: they cannot be pinned");
+                    tracing::warn!(%error, "cannot pin programs: they end with the process");
                     self.pins = None;
                     program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
                 }
@@ -314,7 +312,7 @@ impl KernelPath {
         Ok(())
     }
 
-    /// Whether an earlier process has left programs and maps behind, which are used further.
+    /// Whether programs and maps of an earlier process were taken over.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.is_taken_over
     }
@@ -324,7 +322,7 @@ impl KernelPath {
         self.pins.is_some()
     }
 
-    /// Has programs and maps go with this value.
+    /// Makes programs and maps end with this value.
     pub(crate) fn unpin(&mut self) {
         self.pins = None;
     }
@@ -333,12 +331,12 @@ impl KernelPath {
         self.attached_by
     }
 
-    /// Tells the programs that somebody is there.
+    /// Tells the programs that the daemon is alive.
     pub(crate) fn renew(&mut self, now: Instant) -> Result<(), PathError> {
         Ok(self.expiry.set(0, (now + EXPIRES_AFTER).as_nanos(), 0)?)
     }
 
-    /// The next mobile host that was heard although it is said to be away.
+    /// The next mobile host that was heard although it is regarded as absent.
     pub(crate) fn next_notice(&mut self) -> Option<IpAddr> {
         loop {
             let item = self.notices.next()?;
@@ -348,18 +346,18 @@ impl KernelPath {
         }
     }
 
-    /// What is known of a mobile host.
+    /// The state of a mobile host.
     pub(crate) fn seen(&self, mobile: IpAddr) -> Option<Seen> {
         self.mobiles.get(&Address::new(mobile), LOCK).ok().map(Seen::from)
     }
 
-    /// All mobile hosts that are known. One that comes or goes meanwhile may be there or not.
+    /// All known mobile hosts. Those added or removed meanwhile may be missing or included.
     pub(crate) fn all(&self) -> Vec<(IpAddr, Seen)> {
         let addresses = self.mobiles.keys().filter_map(Result::ok);
         addresses.filter_map(|address| Some((address.to_ip(), self.seen(address.to_ip())?))).collect()
     }
 
-    /// Makes a mobile host known that has sent nothing yet. Nothing happens if it is known.
+    /// Adds a mobile host before its first packet. Does nothing if it is known.
     pub(crate) fn know(&mut self, mobile: IpAddr) -> Result<(), PathError> {
         match self.mobiles.insert(Address::new(mobile), self.unknown, NO_EXIST) {
             Err(MapError::SyscallError(SyscallError { io_error, .. }))
@@ -371,24 +369,25 @@ impl KernelPath {
         }
     }
 
-    /// Forgets a mobile host.
+    /// Removes a mobile host.
     pub(crate) fn forget(&mut self, mobile: IpAddr) {
-        // One that is gone already is forgotten.
+        // It may be gone already.
         let _ = self.mobiles.remove(&Address::new(mobile));
     }
 
-    /// Has packets for a mobile host diverted.
+    /// Diverts packets for a mobile host.
     pub(crate) fn divert(&mut self, mobile: IpAddr) -> Result<(), PathError> {
         self.know(mobile)?;
         self.run(MobileOrder::course(mobile, Course::Divert, 0)).map(drop)
     }
 
-    /// Lets packets for a mobile host pass if so many were diverted in all: whether that is so.
+    /// Lets packets for a mobile host pass, if exactly `diverted` packets were diverted in total; returns whether that
+    /// is so.
     pub(crate) fn pass(&mut self, mobile: IpAddr, diverted: u64) -> Result<bool, PathError> {
         self.run(MobileOrder::course(mobile, Course::Pass, diverted))
     }
 
-    /// What was counted.
+    /// All counters.
     pub(crate) fn counters(&self) -> PathCounters {
         let sum = |index: u32| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum());
         let of_flows = |counter: Counter| sum(counter as u32);
@@ -413,7 +412,7 @@ impl KernelPath {
         }
     }
 
-    /// Carries out an order: false if it was refused.
+    /// Runs an order; false if it was refused.
     fn run(&self, order: MobileOrder) -> Result<bool, PathError> {
         let program: &SchedClassifier =
             self.ebpf.program("order").ok_or(PathError::Object { lacks: "order" })?.try_into()?;
@@ -483,7 +482,7 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, PathError
     ebpf.take_map(name).ok_or(PathError::Object { lacks: name })
 }
 
-/// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
+/// Whether the kernel does not know tcx: it reports unknown attach types as invalid arguments.
 fn is_unknown_to_kernel(error: &ProgramError) -> bool {
     matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
 }
@@ -495,7 +494,7 @@ mod comparison;
 mod tests {
     use super::*;
 
-    /// Each start of the gateway waits for the verifier. Linux 6.18 walks through 21,000 instructions of `egress`.
+    /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
         let rules = WakeConfig::all().rules();

@@ -1,6 +1,6 @@
-//! Releases packets to mobile hosts, and asks whether they are there: through a packet socket, past the router's filters and routes, with
-//! the Ethernet address of the mobile host as it is now. Packets made for fixed hosts are turned round by the programs, so that the router
-//! forwards them as if they had come from the mobile host.
+//! Releases packets to mobile hosts, and probes their presence: through a packet socket, which bypasses the router's
+//! filters and routes, with the mobile host's current Ethernet address. The programs redirect packets made for fixed
+//! hosts to ingress, so that the router forwards them as if the mobile host had sent them.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use holdover_host::packet_socket::PacketSocket;
 use crate::interface::Interface;
 use crate::path::{MARK, MARK_BACK};
 
-/// What has become of a packet.
+/// The result of sending a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
     /// It is in the interface's queue.
@@ -23,13 +23,13 @@ pub(crate) enum Sent {
     Busy,
     /// The interface is down.
     Down,
-    /// It is longer than the interface allows: the MTU has changed since it came.
+    /// It exceeds the MTU, which has changed since it arrived.
     TooBig,
     /// The kernel refuses it.
     Refused,
 }
 
-/// Sends out of one interface.
+/// Sends on one interface.
 #[derive(Debug)]
 pub(crate) struct Sender {
     socket: PacketSocket,
@@ -56,7 +56,7 @@ impl Sender {
         self.send(Direction::Outgoing, interface, packet)
     }
 
-    /// Sends a packet that was made for the connection of a mobile host: to it, or as if it came from it.
+    /// Sends a packet made for the connection of a mobile host: to it, or as if from it.
     pub(crate) fn inject(&mut self, interface: &Interface, mobile: Mac, injected: &Injected) -> Sent {
         let Ok(packet) = injected.packet.emit() else { return Sent::Refused };
         let addresses = match injected.direction {
@@ -89,29 +89,29 @@ impl Sender {
                 Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Sent::Down,
                 Some(libc::EMSGSIZE) => Sent::TooBig,
                 _ => {
-                    tracing::debug!(%error, "a packet was refused");
+                    tracing::debug!(%error, "the kernel refused a packet");
                     Sent::Refused
                 }
             },
         }
     }
 
-    /// Asks whether the interface has a carrier now, which has the kernel tell if that is news.
+    /// Queries the interface's carrier, which makes the kernel report a change.
     pub(crate) fn ask_carrier(&self, interface: &Interface) {
-        // The news comes by netlink.
+        // The change is reported by netlink.
         let _ = carrier::has_carrier(&self.socket, &interface.name);
     }
 
-    /// Asks for the Ethernet address of `hop`: at `known` if that was its address, and else everyone. What fails is tried again with the next
-    /// probe.
+    /// Resolves the Ethernet address of `hop`: by unicast to `known`, else by broadcast. Failures are retried with the
+    /// next probe.
     pub(crate) fn probe(&mut self, interface: &Interface, local: IpAddr, hop: IpAddr, known: Option<Mac>) {
         let Some(frame) = (Question { mac: interface.mac, local, hop }).frame(known) else { return };
         self.frame.clear();
         self.frame.extend(Offload::default().to_bytes());
         self.frame.extend(frame);
-        // ARP goes out with IPv4's protocol number: it is the frame that says what it is.
+        // ARP is sent with IPv4's protocol number: the frame has its own EtherType.
         if let Err(error) = self.socket.send(interface.index as i32, hop.is_ipv4(), &self.frame) {
-            tracing::trace!(%error, %hop, "a probe was not sent");
+            tracing::trace!(%error, %hop, "cannot send a probe");
         }
     }
 }
@@ -120,7 +120,7 @@ fn is_ipv4(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 4)
 }
 
-/// The length of the longest packet that the kernel will make of this one, in bytes.
+/// The length of the longest packet that the kernel will send for this one, in bytes.
 fn longest_segment(offload: Offload, packet: &[u8]) -> usize {
     let bytes = offload.to_bytes();
     let gso_size = u16::from_ne_bytes([bytes[4], bytes[5]]);
@@ -128,7 +128,7 @@ fn longest_segment(offload: Offload, packet: &[u8]) -> usize {
         return packet.len();
     }
     let at = |index: usize| packet.get(index).copied().unwrap_or(0);
-    // What the kernel leaves to be segmented is TCP, at the place where its checksum begins.
+    // GSO packets are TCP, and their checksum begins at the TCP header.
     let tcp = usize::from(u16::from_ne_bytes([bytes[6], bytes[7]]));
     let headers = tcp + usize::from(at(tcp + 12) >> 4) * 4;
     packet.len().min(headers + usize::from(gso_size))

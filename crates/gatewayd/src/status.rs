@@ -1,4 +1,4 @@
-//! What the gateway tells about itself and its mobile hosts.
+//! The status of the gateway and its mobile hosts.
 
 use std::net::IpAddr;
 
@@ -14,44 +14,44 @@ use crate::path::{AttachedBy, PathCounters, Seen};
 use crate::presence::ReportCounters;
 use crate::waker::Woken;
 
-/// How it all is.
+/// The status of the gateway.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Of the gateway.
     pub version: String,
     /// The mobile-facing interface.
     pub interface: String,
-    /// What it does.
+    /// Its mode.
     pub mode: Mode,
-    /// How its programs are in the path of packets.
+    /// How its programs are attached.
     pub attached_by: AttachedBy,
     /// Whether its programs and maps outlive a `kill -9`.
     pub pinned: bool,
     /// Whether it has taken over those of an earlier process.
     pub taken_over: bool,
-    /// For how long it has been running.
+    /// Its uptime.
     pub running_s: f64,
-    /// Whether it will end when nothing waits any more.
+    /// Whether it is draining.
     pub draining: bool,
     /// Mobile hosts that are known.
     pub mobiles: u64,
     /// Those of them that are away.
     pub away: u64,
-    /// Packets that wait.
+    /// Buffered packets.
     pub waiting: u64,
     /// Bytes of these.
     pub waiting_bytes: u64,
-    /// What the programs have counted.
+    /// The programs' counters.
     pub path: PathCounters,
-    /// What has become of packets that were diverted, and how often mobile hosts were away.
+    /// Counters of diverted packets and absences.
     pub buffer: Tally,
-    /// What came in about mobile hosts from outside.
+    /// Counters of reports from outside.
     pub reports: ReportCounters,
-    /// What came of handoffs between gateways; `None` if there are none.
+    /// Handoff counters; `None` without other gateways.
     pub handoff: Option<HandoffCounters>,
     /// Packets that could not be sent.
     pub unsendable: Unsendable,
-    /// What was done for TCP connections of mobile hosts that came back.
+    /// Actions on TCP connections of mobile hosts that returned.
     pub woken: Woken,
 }
 
@@ -62,21 +62,21 @@ pub struct MobileLine {
     pub address: IpAddr,
     /// `present`, `fading`, `away` or `moved`.
     pub standing: String,
-    /// The sources that say that it is away.
+    /// The sources that report it absent.
     pub away_by: Vec<String>,
-    /// For how long it has been away.
+    /// For how long it has been absent.
     pub away_s: Option<f64>,
     /// Whether packets for it are diverted.
     pub diverts: bool,
-    /// For how long nothing came from it.
+    /// For how long nothing has arrived from it.
     pub silent_s: Option<f64>,
     /// Its Ethernet address.
     pub mac: Option<String>,
-    /// Packets that wait.
+    /// Buffered packets.
     pub waiting: u64,
     /// Bytes of these.
     pub waiting_bytes: u64,
-    /// What has become of its packets.
+    /// Counters of its packets.
     pub buffer: Tally,
 }
 

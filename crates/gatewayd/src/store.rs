@@ -1,11 +1,13 @@
-//! Packets on disk, in files of a directory that should be on tmpfs: what waits for mobile hosts outlives the process that diverted it,
-//! however that ends.
+//! Packets on disk, in files of a directory that should be on tmpfs: buffered packets survive the process that diverted
+//! them, however that ends.
 //!
-//! A mobile host has a file, named by its address, from its first waiting packet until its last one is gone. It begins with [`MAGIC`] and
-//! the place of the oldest record; records follow each other. A record is whole or not there: a check at its end tells. Packets are appended
-//! at the end, and removed at the beginning (the space is given back to the file system as holes) or at the end (the file is cut off).
+//! A mobile host has a file, named by its address, from its first buffered packet until the last one is removed. It
+//! begins with [`MAGIC`] and the offset of the oldest record; records follow each other. A check at its end shows
+//! whether a record is complete. Packets are appended at the end, and removed at the beginning (the space is returned
+//! to the file system by punching holes) or at the end (the file is truncated).
 //!
-//! A packet that was sent just before the process was killed may still be in its file, and is sent again by the next process.
+//! A packet that was sent just before the process was killed may still be in its file, and is sent again by the next
+//! process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -19,38 +21,38 @@ use holdover_host::Offload;
 use holdover_host::lock_file::{LockError, LockFile};
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// What a file begins with; another layout would have another one.
+/// The beginning of a file; another layout has another one.
 const MAGIC: u64 = u64::from_le_bytes(*b"HoldGW\x00\x01");
 
-/// Bytes before the first record: [`MAGIC`], and the place of the oldest record.
+/// Bytes before the first record: [`MAGIC`], and the offset of the oldest record.
 const FILE_HEADER: u64 = 16;
 
-/// Bytes before a packet: a mark, its length, when it came, and what the kernel has left to do.
+/// Bytes before a packet: a mark, its length, its time of arrival, and its offload header.
 const RECORD_HEADER: usize = 32;
 
 /// Bytes after a packet.
 const RECORD_END: usize = 8;
 
-/// What a record begins with.
+/// The beginning of a record.
 const MARK: u32 = 0x4850_4b54;
 
-/// No packet of a TUN device is longer.
+/// The longest packet of a TUN device.
 const LONGEST: usize = 1 << 16;
 
-/// So much of a file is given back at once.
+/// The unit in which space of a file is returned.
 const HOLE: u64 = 1 << 18;
 
-/// So many files are open at once. Others are opened when they are needed.
+/// The most open files. Others are opened on use.
 const OPEN_FILES: usize = 512;
 
-/// The packets that wait, of all mobile hosts of one interface.
+/// The buffered packets of all mobile hosts of one interface.
 #[derive(Debug)]
 pub(crate) struct Store {
     directory: PathBuf,
     logs: BTreeMap<IpAddr, Log>,
     open: usize,
     buffer: Vec<u8>,
-    /// The right to the directory, which is removed with it if it was made for it and nothing waits.
+    /// The lock of the directory, which is removed with it if it was created for it and is empty.
     _lock: LockFile,
 }
 
@@ -58,22 +60,22 @@ pub(crate) struct Store {
 #[derive(Debug)]
 struct Log {
     file: Option<File>,
-    /// The place of the oldest record.
+    /// The offset of the oldest record.
     head: u64,
-    /// The place after the newest record.
+    /// The offset after the newest record.
     tail: u64,
-    /// All before this was given back.
+    /// The space before this offset was returned.
     given_back: u64,
 }
 
-/// Where a packet is in the file of its mobile host.
+/// The position of a packet in the file of its mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stored {
     at: u64,
     len: u32,
 }
 
-/// A packet that an earlier process has left behind.
+/// A packet of an earlier process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Restored {
     pub(crate) mobile: IpAddr,
@@ -92,25 +94,25 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The kernel refuses.
-    #[error("packets cannot be kept in {}: another place is named by [buffer] directory", path.display())]
+    #[error("cannot store packets in {}: choose another [buffer] directory", path.display())]
     Refused {
         /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl Stored {
-    /// The place after its record.
+    /// The offset after its record.
     fn end(self) -> u64 {
         self.at + (RECORD_HEADER + self.len as usize + RECORD_END) as u64
     }
 }
 
 impl Store {
-    /// Opens the directory, which is made if it is not there, and reads what is in it: the packets of each mobile host in their order. Files
-    /// of other layouts are removed, and others are left alone.
+    /// Opens the directory, created if missing, and reads its content: the packets of each mobile host in order. Files
+    /// of other layouts are removed, and unrelated ones are ignored.
     pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), StoreError> {
         let refused = |source: io::Error| StoreError::Refused { path: directory.to_owned(), source };
         // Mode 0700: the directory holds packets of other hosts.
@@ -152,13 +154,13 @@ impl Store {
         });
         self.buffer = buffer;
         if written.is_err() {
-            // A file that was made for it, or what was written of it before the file system was full.
+            // A file created for it, or its part before the file system was full.
             self.cut_off(mobile);
         }
         written
     }
 
-    /// Reads a packet into `packet`, which is emptied before.
+    /// Reads a packet into `packet`, which is cleared before.
     pub(crate) fn read(&mut self, mobile: IpAddr, stored: Stored, packet: &mut Vec<u8>) -> io::Result<Offload> {
         let log = self.log(mobile, false)?;
         let mut header = [0; RECORD_HEADER];
@@ -188,7 +190,7 @@ impl Store {
         Ok(())
     }
 
-    /// The log of a mobile host with its file open, made if that is wanted.
+    /// The log of a mobile host with its file open, created if `make` is set.
     fn log(&mut self, mobile: IpAddr, make: bool) -> io::Result<&mut Log> {
         let is_closed = self.logs.get(&mobile).is_none_or(|log| log.file.is_none());
         if is_closed {
@@ -216,7 +218,7 @@ impl Store {
         self.logs.get_mut(&mobile).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Takes away what is behind the newest record.
+    /// Truncates the file after the newest record.
     fn cut_off(&mut self, mobile: IpAddr) {
         let is_empty = self.logs.get(&mobile).is_none_or(|log| log.head >= log.tail);
         // There is an error already, which is reported.
@@ -240,7 +242,7 @@ impl Store {
         let is_ours = file.read_exact_at(&mut header, 0).is_ok() && u64_at(&header, 0) == MAGIC;
         let head = u64_at(&header, 8);
         if !is_ours || head < FILE_HEADER {
-            tracing::warn!(path = %path.display(), "packets of another version cannot be read and are removed");
+            tracing::warn!(path = %path.display(), "removed packets of another version");
             return fs::remove_file(path);
         }
         let mut log = Log { file: None, head, tail: head, given_back: FILE_HEADER };
@@ -263,7 +265,8 @@ impl Log {
         self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Gives space before the oldest record back to the file system. Where that has no holes, it is given back with the file.
+    /// Returns the space before the oldest record to the file system. Without support for holes it is returned with the
+    /// file.
     fn give_back(&mut self) {
         if self.head - self.given_back < HOLE {
             return;
@@ -276,7 +279,7 @@ impl Log {
     }
 }
 
-/// The last word of a record, which a record that was written in part does not have.
+/// The last word of a record, which a partly written record lacks.
 fn check(stored: Stored, came_at: u64) -> u64 {
     let mixed = stored.at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stored.len).rotate_left(40) ^ came_at;
     mixed | 1
@@ -293,7 +296,7 @@ fn write_record(buffer: &mut Vec<u8>, stored: Stored, came_at: Instant, offload:
     buffer.extend(check(stored, came_at.as_nanos()).to_le_bytes());
 }
 
-/// The record at a place, if there is a whole one.
+/// The record at an offset, if it is complete.
 fn read_record(file: &File, at: u64, packet: &mut Vec<u8>) -> Option<(Stored, Instant)> {
     let mut header = [0; RECORD_HEADER];
     file.read_exact_at(&mut header, at).ok()?;
@@ -308,7 +311,7 @@ fn read_record(file: &File, at: u64, packet: &mut Vec<u8>) -> Option<(Stored, In
     (u64_at(packet, len as usize) == check(stored, came_at)).then_some((stored, Instant::from_nanos(came_at)))
 }
 
-/// The number at a place; 0 if that is not in `bytes`.
+/// The number at an offset; 0 if that is beyond `bytes`.
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
@@ -369,7 +372,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
         #[test]
-        fn every_process_finds_what_the_one_before_has_left(steps in steps()) {
+        fn every_process_finds_the_packets_of_its_predecessor(steps in steps()) {
             let scratch = Scratch::new("property");
             let (mut store, found) = Store::open(&scratch.0).unwrap();
             prop_assert!(found.is_empty());
@@ -414,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_written_in_part_ends_the_file() {
+    fn a_partly_written_record_ends_the_file() {
         let scratch = Scratch::new("torn");
         let (mut store, _) = Store::open(&scratch.0).unwrap();
         let first = store.append(host(2), Instant::from_millis(1), offload(1), &[1; 100]).unwrap();

@@ -1,4 +1,5 @@
-//! Tells a sender that a packet is longer than the interface allows (RFC 1191, RFC 8201): a packet that was kept meanwhile the MTU changed.
+//! Notifies a sender that a packet exceeds the interface's MTU (RFC 1191, RFC 8201): one that was buffered while the
+//! MTU changed.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Sends ICMP errors as the router itself would, by its routes and with its own address.
 #[derive(Debug)]
 pub(crate) struct TooBig {
-    /// `None` where this process may not make them: then senders find out by themselves.
+    /// `None` without the privilege: then senders have to detect it themselves.
     sockets: [Option<Socket>; 2],
 }
 
@@ -24,23 +25,25 @@ impl TooBig {
                 socket.set_nonblocking(true)?;
                 Ok(socket)
             });
-            socket.inspect_err(|error| tracing::warn!(%error, "senders are not told of packets that are too long")).ok()
+            socket
+                .inspect_err(|error| tracing::warn!(%error, "cannot send ICMP errors about packets that are too long"))
+                .ok()
         };
         Self { sockets: [open(Domain::IPV4, Protocol::ICMPV4), open(Domain::IPV6, Protocol::ICMPV6)] }
     }
 
-    /// Tells the sender of a packet what the MTU is. What cannot be sent is not sent.
+    /// Sends the sender of a packet the MTU; ignores failures.
     pub(crate) fn tell(&self, mtu: u32, packet: &[u8]) {
         let Some((family, source, destination)) = ends(packet) else { return };
         let Some(socket) = &self.sockets[family] else { return };
         // As much as a router quotes; the kernel fills in the header and, with IPv6, the checksum.
         let quoted = Bytes::copy_from_slice(packet);
-        let told = IcmpError::quoting(Unreachable::PacketTooBig { mtu }, &quoted)
+        let message = IcmpError::quoting(Unreachable::PacketTooBig { mtu }, &quoted)
             .ok()
             .and_then(|icmp| Packet::new(destination, source, icmp).emit().ok());
-        let Some(error) = told.as_deref().and_then(|bytes| bytes.get(HEADERS[family]..)) else { return };
-        if let Err(error) = socket.send_to(error, &SocketAddr::new(source, 0).into()) {
-            tracing::debug!(%error, %source, "a sender was not told that its packets are too long");
+        let Some(message) = message.as_deref().and_then(|bytes| bytes.get(HEADERS[family]..)) else { return };
+        if let Err(error) = socket.send_to(message, &SocketAddr::new(source, 0).into()) {
+            tracing::debug!(%error, %source, "cannot send an ICMP error");
         }
     }
 }

@@ -1,12 +1,14 @@
-//! What is done for the TCP connections of mobile hosts that are away or back: one [`Controller`] for each mobile host, over the flow path of
-//! the programs.
+//! Actions on the TCP connections of mobile hosts that leave or return: one [`Controller`] for each mobile host, over
+//! the flow path of the programs.
 //!
-//! A gateway stands at the near end of the link, as an agent would on the fixed host: *outgoing* is towards the mobile host, *incoming* is
-//! from it. So the ACKs of a download are incoming, and let go to the fixed host; those of an upload are outgoing, and let go to the mobile
-//! host. Each mobile host has its own link, which is down while the host is away.
+//! A gateway stands at the near end of the link, as an agent would on the fixed host: *outgoing* is towards the mobile
+//! host, *incoming* is from it. So the ACKs of a download are incoming, and released to the fixed host; those of an
+//! upload are outgoing, and released to the mobile host. Each mobile host has its own link, which is down while the
+//! host is away.
 //!
-//! The order of calls: [`Waker::handle_notices`], [`Waker::handle_standing`], [`Waker::handle_silence`], [`Waker::handle_heard`],
-//! [`Waker::handle_timeout`]; then [`Waker::poll_transmit`] until `None`, then [`Waker::poll_timeout`].
+//! The order of calls: [`Waker::handle_notices`], [`Waker::handle_standing`], [`Waker::handle_silence`],
+//! [`Waker::handle_heard`], [`Waker::handle_timeout`]; then [`Waker::poll_transmit`] until `None`, then
+//! [`Waker::poll_timeout`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,29 +24,29 @@ use holdover_wire::Seq;
 use crate::config::Config;
 use crate::path::KernelPath;
 
-/// What was done for TCP connections of mobile hosts that came back.
+/// Counters of actions on TCP connections of mobile hosts that returned.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Woken {
-    /// Halves of connections of which held ACKs were let go.
+    /// Halves of connections whose held ACKs were released.
     pub released: u64,
-    /// Halves of connections of which nothing was held, and whose senders were told otherwise.
+    /// Halves of connections without held ACKs, whose senders were woken otherwise.
     pub poked: u64,
     /// Halves of connections whose senders were shown a window of zero.
     pub frozen: u64,
-    /// Of these, how many were shown the window again.
+    /// Of these, those whose senders were shown the window again.
     pub reopened: u64,
     /// Zero-window probes that were answered.
     pub answered: u64,
-    /// Packets that were made for it.
+    /// Packets made for it.
     pub packets: u64,
-    /// Of these, packets that the interface did not take.
+    /// Of these, packets that the interface did not accept.
     pub unsent: u64,
-    /// TCP connections that are known, as of the last look at all of them.
+    /// TCP connections, as of the last pass through all of them.
     pub connections: u64,
 }
 
 impl Woken {
-    /// Something was done for half a connection.
+    /// Counts an action on half a connection.
     fn note(&mut self, action: &Action) {
         let counter = match (action.mechanism, action.what) {
             (freeze::NAME, "froze") => &mut self.frozen,
@@ -66,14 +68,14 @@ pub(crate) struct Waker {
     /// The deadline of each control that has one.
     deadlines: BTreeSet<(Instant, IpAddr)>,
     scheduled: BTreeMap<IpAddr, Instant>,
-    /// Mobile hosts for which packets may be ready.
+    /// Mobile hosts that may have packets ready.
     touched: BTreeSet<IpAddr>,
     tend_at: Instant,
     seen_full: u64,
     woken: Woken,
 }
 
-/// So often it is looked what is over.
+/// How often closed connections are removed.
 const TEND_EVERY: Duration = Duration::from_secs(5);
 
 impl Waker {
@@ -98,31 +100,32 @@ impl Waker {
         self.woken.unsent += 1;
     }
 
-    /// Reads what the flow path has noticed.
+    /// Handles the notices of the flow path.
     pub(crate) fn handle_notices(&mut self, now: Instant, path: &mut KernelPath) {
         while let Some(notice) = path.next_flow_notice() {
             match notice.report() {
-                Some(Report::Notice(connection, direction, told)) => {
+                Some(Report::Notice(connection, direction, event)) => {
                     let at = notice.at().min(now);
                     self.with(connection.remote.ip(), path, |control, flows| {
-                        control.handle_notice(at, connection, direction, told, flows);
+                        control.handle_notice(at, connection, direction, event, flows);
                     });
                 }
                 Some(Report::Arrived(connection)) => {
                     self.with(connection.remote.ip(), path, |control, flows| control.note_arrival(now, flows));
                 }
-                // The gateway hears of mobile hosts from their packets of any kind.
+                // The gateway hears mobile hosts by packets of any protocol.
                 Some(Report::Incoming(_)) | None => {}
             }
         }
     }
 
-    /// A mobile host is away, or back.
+    /// A mobile host has left, or returned.
     pub(crate) fn handle_standing(&mut self, now: Instant, mobile: IpAddr, standing: Standing, path: &mut KernelPath) {
         self.with(mobile, path, |control, flows| control.handle_standing(now, standing, flows));
     }
 
-    /// A mobile host was asked, and has not answered: nothing has come from it since `since`. It is not held to be away yet.
+    /// A mobile host has not answered a probe: nothing has arrived from it since `since`. It is not regarded as absent
+    /// yet.
     pub(crate) fn handle_silence(&mut self, mobile: IpAddr, since: Instant, path: &mut KernelPath) {
         let is_known = self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some());
         if !is_known {
@@ -137,14 +140,14 @@ impl Waker {
         }
     }
 
-    /// A mobile host is there: its connections are treated by its mode from now on.
+    /// A mobile host is present: its mode applies to its connections from now on.
     pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
         if !self.config.has_one_mode() && !self.controls.contains_key(&mobile) {
             self.with(mobile, path, |_, _| {});
         }
     }
 
-    /// A mobile host is forgotten.
+    /// A mobile host is removed.
     pub(crate) fn forget(&mut self, mobile: IpAddr) {
         self.controls.remove(&mobile);
         self.touched.remove(&mobile);
@@ -159,7 +162,7 @@ impl Waker {
             && at <= now
         {
             self.with(mobile, path, |control, flows| control.handle_timeout(now, flows));
-            // A control whose deadline has not moved is not asked twice at one time.
+            // A control whose deadline has not moved is not called twice at one time.
             if self.scheduled.get(&mobile) == Some(&at) {
                 break;
             }
@@ -174,7 +177,7 @@ impl Waker {
         }
     }
 
-    /// An earlier process was killed: the senders of these mobile hosts are shown what it has held back.
+    /// An earlier process was killed: the senders of these mobile hosts are shown their held ACKs.
     pub(crate) fn handle_taken_over(
         &mut self,
         now: Instant,
@@ -186,7 +189,7 @@ impl Waker {
         }
     }
 
-    /// Nobody will be there: every sender is shown what there is.
+    /// The daemon ends: every sender is shown its held ACKs.
     pub(crate) fn handle_end(&mut self, now: Instant, path: &mut KernelPath) {
         let mobiles: Vec<IpAddr> = self.controls.keys().copied().collect();
         for mobile in mobiles {
@@ -194,7 +197,8 @@ impl Waker {
         }
     }
 
-    /// The next packet to send: to the mobile host if it is outgoing, and to the fixed host as if it came from the mobile host otherwise.
+    /// The next packet to send: if outgoing, to the mobile host; otherwise to the fixed host, as if from the mobile
+    /// host.
     pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
         while let Some(&mobile) = self.touched.first() {
             let control = self.controls.get_mut(&mobile);
@@ -222,7 +226,7 @@ impl Waker {
         let config = &self.config;
         let control = self.controls.entry(mobile).or_insert_with(|| {
             let control = Controller::new(config.treatment(config.mode_of(mobile)));
-            // What the programs do for mobile hosts that they meet is that of the default mode.
+            // The programs apply the default mode to new mobile hosts.
             if !config.has_one_mode() {
                 flows.set_link(control.link_state());
             }
@@ -251,13 +255,14 @@ impl Waker {
     }
 }
 
-/// [`daemon::is_redundant`] of a packet that waits for a mobile host, as it was kept.
+/// [`daemon::is_redundant`] for a buffered packet of a mobile host.
 pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {
     let Some((connection, end)) = plain_data(packet) else { return false };
     path.flow(connection).is_some_and(|flow| daemon::is_redundant(&flow, end))
 }
 
-/// The connection of a packet for a mobile host, and where its data end, if it is a TCP segment with data and without SYN, FIN or RST.
+/// The connection of a packet for a mobile host, and the end of its data, if it is a TCP segment with data and without
+/// SYN, FIN or RST.
 fn plain_data(packet: &[u8]) -> Option<(Connection, Seq)> {
     const SYN_FIN_RST: u8 = 0x07;
     let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
@@ -305,7 +310,7 @@ mod tests {
             let connection = Connection { local: (from, 80).into(), remote: (to, 4000).into() };
             let data = bytes(segment.clone());
             assert_eq!(plain_data(&data), Some((connection, Seq::new(90))));
-            // Neither a pure ACK, nor the end of the connection, nor half a packet.
+            // A pure ACK, the end of the connection, and half a packet have none.
             assert_eq!(plain_data(&bytes(Segment { payload: Bytes::new(), ..segment.clone() })), None);
             assert_eq!(plain_data(&bytes(Segment { flags: Flags::ACK | Flags::FIN, ..segment })), None);
             assert!((0..data.len()).all(|len| plain_data(&data[..len]).is_none_or(|found| found.1 == Seq::new(90))));

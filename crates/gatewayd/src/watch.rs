@@ -1,4 +1,4 @@
-//! What the kernel tells of the mobile-facing interface (`rtnetlink(7)`): its carrier and its neighbours.
+//! Kernel notifications about the mobile-facing interface (`rtnetlink(7)`): its carrier and its neighbours.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,33 +11,33 @@ use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, Neig
 
 use crate::interface::Interface;
 
-/// Something that the kernel tells.
+/// A kernel notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum News {
-    /// The interface is like this.
+pub(crate) enum LinkNotification {
+    /// The state of the interface.
     Link(Interface),
     /// The interface is gone.
     Gone,
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
-    /// News were lost: the interface is to be looked up again.
+    /// Notifications were lost: the interface is to be looked up again.
     Lost,
 }
 
-/// A socket on which the kernel tells of changes.
+/// A socket for notifications.
 pub(crate) struct Watch {
     monitor: Monitor,
     index: u32,
 }
 
 impl Watch {
-    /// Listens in the network namespace of the calling thread.
+    /// Subscribes in the network namespace of the calling thread.
     pub(crate) fn open(index: u32) -> io::Result<Self> {
         Ok(Self { monitor: Monitor::open(&[Group::Link, Group::Neighbour])?, index })
     }
 
-    /// What was told since the last time.
-    pub(crate) fn handle_ready(&mut self) -> Vec<News> {
+    /// The notifications since the last call.
+    pub(crate) fn handle_ready(&mut self) -> Vec<LinkNotification> {
         let mut news = Vec::new();
         loop {
             match self.monitor.receive() {
@@ -49,24 +49,24 @@ impl Watch {
                     }
                 }
                 Ok(None) => return news,
-                // What is lost is looked up.
+                // Lost notifications are replaced by a look-up.
                 Ok(Some(Notification::Overrun)) | Err(_) => {
-                    news.push(News::Lost);
+                    news.push(LinkNotification::Lost);
                     return news;
                 }
             }
         }
     }
 
-    fn read(&self, message: &RouteNetlinkMessage) -> Option<News> {
+    fn read(&self, message: &RouteNetlinkMessage) -> Option<LinkNotification> {
         match message {
             RouteNetlinkMessage::NewLink(_) => {
-                Interface::of_message(message).filter(|link| link.index == self.index).map(News::Link)
+                Interface::of_message(message).filter(|link| link.index == self.index).map(LinkNotification::Link)
             }
-            RouteNetlinkMessage::DelLink(link) if link.header.index == self.index => Some(News::Gone),
+            RouteNetlinkMessage::DelLink(link) if link.header.index == self.index => Some(LinkNotification::Gone),
             RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == self.index => {
                 let has_failed = entry.header.state == NeighbourState::Failed;
-                address_of(entry).filter(|_| has_failed).map(News::Unresolved)
+                address_of(entry).filter(|_| has_failed).map(LinkNotification::Unresolved)
             }
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What a host knows of one peer: where it is, what is being asked, and what waits for an answer.
+//! The state of one peer: locators, checks, and pending packets.
 
 use core::cell::Cell;
 use core::net::IpAddr;
@@ -12,35 +12,35 @@ use crate::message::{Identity, LocatorSet, Update};
 #[derive(Clone, Debug)]
 pub(crate) struct Association {
     pub(crate) peer: Identity,
-    /// Where data goes, and where alone it is taken from: an address that has been found reachable.
+    /// Where data is sent, and the only address it is accepted from: an address found reachable.
     pub(crate) active: LocatorSet,
-    /// Where this host is, as the peer has been told last.
+    /// This host's locators, as last announced to the peer.
     pub(crate) told: LocatorSet,
-    /// The peer has been told, but has not asked back from there: it may go by the old address or by the new one.
+    /// The announcement was given up without a check from the peer: it may use the old address or the new one.
     pub(crate) in_doubt: bool,
-    /// Something has come from the peer since this host answered its question last.
+    /// Something has arrived from the peer since this host last answered its check.
     pub(crate) heard: bool,
     /// The newest Update ID of this host.
     pub(crate) update_id: u32,
     /// The newest Update ID of the peer.
     pub(crate) peer_update_id: Option<u32>,
-    /// This host says where it is.
+    /// The pending announcement of locators.
     pub(crate) announcement: Option<Pending>,
-    /// It was given up, and is not to begin again before then, nor without data to send.
+    /// It was given up: it restarts no earlier than this, and only with data to send.
     pub(crate) again_at: Option<Instant>,
     /// There was data for the peer since.
     pub(crate) wanted: Cell<bool>,
-    /// This host asks whether the peer is where it says that it is.
+    /// The pending check of an address that the peer has announced.
     pub(crate) check: Option<Check>,
 }
 
-/// An UPDATE that is sent again until it is acknowledged.
+/// An UPDATE that is retransmitted until it is acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) update: Update,
     src: IpAddr,
     dst: IpAddr,
-    /// How often it may still be sent again.
+    /// Retransmissions left.
     retries_left: u32,
     pub(crate) timeout: Duration,
     pub(crate) at: Instant,
@@ -91,7 +91,7 @@ impl Pending {
         self.update.packet(self.src, self.dst)
     }
 
-    /// Its time has come: the packet again, and twice the time until the next; `None` if it was sent often enough.
+    /// The next retransmission, and twice the timeout; `None` if none is left.
     pub(crate) fn again(&mut self, now: Instant) -> Option<Packet> {
         self.retries_left = self.retries_left.checked_sub(1)?;
         self.timeout = self.timeout * 2;

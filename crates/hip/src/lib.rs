@@ -1,14 +1,14 @@
-//! Host identity: transport connections are bound to who a host is, not to where it is.
+//! Host identity: transport connections are bound to a host's identity, not to its location.
 //!
-//! HIPv2 (RFC 7401) and ESP for it (RFC 7402), without I/O: [`codec`] reads and writes packets, [`identity`] has keys and their
-//! tags, [`crypto`] what is computed with them, [`host`] the machine of a host and its associations (base exchange,
-//! readdressing of RFC 8046, rekeying), [`esp`] what goes between two hosts. `docs/hip.md` has what was chosen where the RFCs
-//! leave a choice.
+//! HIPv2 (RFC 7401) and ESP for it (RFC 7402), without I/O: [`codec`] parses and emits packets, [`identity`] holds keys
+//! and their tags, [`crypto`] the computations, [`host`] a host's state machine and its associations (base exchange,
+//! readdressing of RFC 8046, rekeying), [`esp`] the data between two hosts. `docs/hip.md` lists the choices where the
+//! RFCs leave one.
 //!
-//! [`Shim`] is an older model of readdressing alone, which the simulator's worlds use. It stands between a host's TCP and its
-//! links, holds the map from identities to locators, and keeps it true when a host moves: UPDATE packets with real formats and
-//! lengths, the check that the new address is reachable, retransmission, and the moment at which both ends may send again.
-//! Associations are there from the start; MAC and signature have their lengths, and nobody forges.
+//! [`Shim`] is an older model of readdressing alone, used by the simulator's worlds. It sits between a host's TCP and
+//! its links, maps identities to locators, and updates the map when a host moves: UPDATE packets with real formats and
+//! lengths, the reachability check of the new address, retransmission, and the time at which both ends may send again.
+//! Associations exist from the start; MAC and signature have their lengths, without forgery.
 
 #![forbid(unsafe_code)]
 

@@ -29,7 +29,7 @@ impl Default for ShimConfig {
     }
 }
 
-/// What a new attachment means.
+/// Result of a new attachment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attachment {
     /// All peers know this address already: data can go both ways at once.
@@ -47,12 +47,12 @@ pub enum Role {
     Peer,
 }
 
-/// What the owner should know.
+/// Events for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Readdressing is complete as this host sees it: the mobile host has sent its ECHO_RESPONSE, the peer has received it.
-    /// A mobile host that is asked again and has heard nothing else from the peer since says so again, for its first answer
-    /// was lost and so was what it sent after it.
+    /// Readdressing is complete at this host: the mobile host has sent its ECHO_RESPONSE, the peer has received it. A
+    /// mobile host that is challenged again, and has received nothing else from the peer since, repeats the event, for
+    /// its first answer and all data after it were lost.
     Readdressed {
         /// The other end of the association.
         peer: Identity,
@@ -138,8 +138,8 @@ impl Shim {
         Attachment::Readdressing
     }
 
-    /// Data on its way out: addressed to a peer's identity, it goes to the peer's locator, from this host's. Returns whether it
-    /// was; what is for nobody known here stays as it is.
+    /// Outgoing data to a peer's identity: rewrites it to the peer's locator, from this host's. Returns whether it did;
+    /// data to unknown identities stays as it is.
     pub fn seal(&self, packet: &mut Packet) -> bool {
         let Some(&index) = self.by_address.get(&packet.dst) else { return false };
         let association = &self.associations[index];
@@ -153,8 +153,8 @@ impl Shim {
         true
     }
 
-    /// Data that came in sealed: from an active locator of a peer, it becomes data between identities. Returns whether it was;
-    /// what comes from anywhere else is to be dropped.
+    /// Incoming sealed data from an active locator of a peer: becomes data between identities. Returns whether it did;
+    /// data from any other source is to be dropped.
     pub fn open(&mut self, packet: &mut Packet) -> bool {
         let Some(&index) = self.by_address.get(&packet.src) else { return false };
         let association = &mut self.associations[index];
@@ -168,7 +168,7 @@ impl Shim {
         true
     }
 
-    /// An UPDATE has come. What is not for this host, or from a host that it does not know, is ignored.
+    /// An UPDATE has arrived. Ignored unless it is for this host and from a known host.
     pub fn handle_update(&mut self, now: Instant, packet: &Packet) -> Result<(), MessageError> {
         let update = Update::parse(packet)?;
         let Some(&index) = self.by_hit.get(&update.sender).filter(|_| update.receiver == self.identity.hit) else {

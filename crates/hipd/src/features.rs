@@ -1,4 +1,4 @@
-//! What this kernel, this user and this host allow, each on its own.
+//! The features of this kernel, user and host, each probed separately.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::core::{LsiPrefix, PORT};
 use crate::daemon::{ELSEWHERE, SocketDiag, probe_sockets, source_for};
 use crate::files::{Peers, read_identity};
 
-/// Tries everything, and leaves nothing behind. Identity and peers are looked for in `directory`.
+/// Probes everything, without side effects. Looks for identity and peers in `directory`.
 pub fn examine(directory: &Path) -> Vec<Feature> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     vec![
@@ -44,7 +44,7 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
         Feature::tried(
             "HIP's peers",
             false,
-            "nobody may talk to this host",
+            "no peer may talk to this host",
             "holdover hip join, holdover hip peer add",
             peers(directory),
         ),
@@ -72,7 +72,7 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
     ]
 }
 
-/// Whether the kernel reports which socket takes a packet.
+/// Whether the kernel reports the socket for a packet.
 fn sock_diag() -> Result<String, String> {
     let diag = SocketDiag::open(0).map_err(|error| error.to_string())?;
     if diag.silent().is_empty() {
@@ -95,19 +95,19 @@ fn peers(directory: &Path) -> Result<String, String> {
     }
 }
 
-/// The addresses from which the system sends to elsewhere.
+/// The addresses of this host on its default route.
 fn addresses() -> Result<String, String> {
     let found: Vec<String> = ELSEWHERE.into_iter().filter_map(source_for).map(|it| it.to_string()).collect();
     if found.is_empty() { Err("this host has no default route".to_owned()) } else { Ok(found.join(", ")) }
 }
 
-/// Whether this host has a route of its own to addresses of the prefix.
+/// Whether this host has another route to addresses of the prefix.
 fn lsis(prefix: LsiPrefix) -> Result<String, String> {
     let everywhere = ELSEWHERE.into_iter().filter_map(source_for).collect::<Vec<_>>();
     match source_for(prefix.own().into()) {
         Some(source) if source != IpAddr::V4(prefix.own()) && !everywhere.contains(&source) => {
-            Err(format!("{prefix} is reached from {source} already"))
+            Err(format!("{prefix} has a route already, from {source}"))
         }
-        _ => Ok(format!("{prefix} is not used")),
+        _ => Ok(format!("{prefix} is unused")),
     }
 }

@@ -13,7 +13,7 @@ use holdover_hip::identity::Hit;
 
 use crate::files::{PeerError, Serves, Via, check_address, check_name};
 
-/// What every invitation begins with.
+/// The prefix of every invitation.
 pub const PREFIX: &str = "hip:";
 const VERSION: u8 = 1;
 const CHECKSUM_LEN: usize = 4;
@@ -24,61 +24,59 @@ const FLAG_RELAY: u8 = 4;
 /// It has servers.
 const FLAG_SERVERS: u8 = 8;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-/// Longer strings are not decoded: eight locators, four of servers and the longest name fit.
+/// The longest string that is decoded: eight locators, four of servers and the longest name fit.
 const MAX_CHARACTERS: usize = 700;
 
-/// What a host tells those who shall become its peers.
+/// A host's data for its future peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invitation {
-    /// What the host calls itself; the default for what it is called by others.
+    /// The host's own name; the default for its name at others.
     pub name: String,
-    /// Who it is.
+    /// Its HIT.
     pub hit: Hit,
-    /// Where it is, the preferred locator first; may be empty: then it is the one that begins the exchange.
+    /// Its locators, the preferred one first; if empty, it is the one that begins the exchange.
     pub addresses: Vec<IpAddr>,
     /// How its packets are carried.
     pub via: Via,
-    /// Rendezvous servers and relays by way of which it can be reached.
+    /// Rendezvous servers and relays through which it can be reached.
     pub servers: Vec<IpAddr>,
-    /// What it does for those who join it.
+    /// Its service for those who join it.
     pub serves: Option<Serves>,
 }
 
-/// Why a string is not an invitation.
+/// Why a string is no valid invitation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InvitationError {
-    /// It begins with something else.
+    /// It has another prefix.
     #[error("an invitation begins with \"{PREFIX}\": copy all that \"holdover hip invite\" printed on the other host")]
     Prefix,
     /// A character that base32 does not have.
-    #[error("character {position} of the invitation is '{character}', which invitations do not have")]
+    #[error("character {position} of the invitation is '{character}', which is not valid")]
     Character {
         /// The character.
         character: char,
-        /// Which one it is, from 1 on.
+        /// Its position, from 1 on.
         position: usize,
     },
-    /// The checksum does not fit.
-    #[error("the invitation is damaged (its checksum does not fit): copy it again, all of it")]
+    /// The checksum does not match.
+    #[error("the invitation is damaged (wrong checksum): copy all of it again")]
     Checksum,
-    /// The version is another one.
-    #[error(
-        "the invitation is of version {version}, and this program reads version {VERSION}: update the older of the two"
-    )]
+    /// Another version.
+    #[error("invitation of version {version}, expected {VERSION}: update the older program")]
     Version {
         /// The version.
         version: u8,
     },
-    /// The HIT is not one, or not of the suite that is named.
+    /// The HIT is invalid, or not of the named suite.
     #[error("the invitation's HIT {hit} is not of a suite that this program supports")]
     Hit {
         /// The HIT.
         hit: Hit,
     },
-    /// The parts do not make up the whole, although the checksum fits.
+    /// The parts are inconsistent, although the checksum matches.
     #[error("the invitation was made by a program that does not follow the format")]
     Format,
-    /// A name or an address that peers may not have.
+    /// An invalid name or address.
     #[error(transparent)]
     Peer(#[from] PeerError),
 }

@@ -1,9 +1,10 @@
-//! `holdover hip`: two hosts with unmodified kernels and programs talk over HIP, and their connections go on when an address changes.
+//! `holdover hip`: two hosts with unmodified kernels and programs talk over HIP, and their connections survive changes
+//! of address.
 //!
-//! [`files`] and [`invitation`] are what people deal with, [`core`] is what the daemon decides, without I/O, and [`daemon`] puts a TUN
-//! device, sockets, the system's addresses and the control socket ([`control`]) around it.
+//! [`files`] and [`invitation`] are the interface to people, [`core`] makes the daemon's decisions, without I/O, and
+//! [`daemon`] adds a TUN device, sockets, the system's addresses and the control socket ([`control`]).
 
-// This crate is an I/O floor: clocks, sockets and files are what it is for.
+// This crate does I/O: clocks, sockets and files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod control;

@@ -11,7 +11,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::status::{Counters, PeerStatus, Status};
 
-/// A peer by its name in the file of peers, else by its HIT.
+/// A peer by its name in the file of peers, or by its HIT.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Peer {
     peer: String,
@@ -45,7 +45,7 @@ fn gauges(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> bool) -> PeerGaug
     gauges
 }
 
-/// The text for a status.
+/// The metrics of a status.
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover_hip");
     let peers = &status.peers;
@@ -75,7 +75,7 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("clients", "Clients that are registered here", gauge(status.clients));
     registry.register("dropped", "Packets that were dropped, by cause", dropped(&status.counters));
     let mut text = String::new();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);
     text
 }

@@ -1,4 +1,4 @@
-//! What `holdover hip status` shows.
+//! The status shown by `holdover hip status`.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::Serves;
 
-/// How it all is.
+/// The status of the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// The daemon's version.
     pub version: String,
-    /// For how many seconds it has been running.
+    /// Its uptime in seconds.
     pub running_s: f64,
     /// This host's HIT.
     pub hit: String,
@@ -20,7 +20,7 @@ pub struct Status {
     pub lsi: Option<Ipv4Addr>,
     /// The TUN device.
     pub interface: String,
-    /// Where this host is, as its peers are told, the preferred address first.
+    /// This host's locators as announced to peers, the preferred one first.
     pub addresses: Vec<IpAddr>,
     /// Whether packets in UDP can be received.
     pub udp: bool,
@@ -34,48 +34,48 @@ pub struct Status {
     pub clients: u64,
     /// The peers: those in the file, and those with an association.
     pub peers: Vec<PeerStatus>,
-    /// What was done with packets.
+    /// The packet counters.
     pub counters: Counters,
 }
 
-/// How it is with a peer.
+/// The status of a peer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PeerStatus {
-    /// What it is called; missing if it is not in the file of peers.
+    /// Its name; missing if it is not in the file of peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who it is.
+    /// Its HIT.
     pub hit: String,
-    /// Its LSI: the IPv4 address that stands for it on this host, and on no other.
+    /// Its LSI: the IPv4 address that stands for it on this host only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<Ipv4Addr>,
     /// The state of the association, as RFC 7401 spells it.
     pub state: String,
     /// Whether packets to it go in UDP.
     pub in_udp: bool,
-    /// Where it was found to be.
+    /// Its verified addresses.
     pub addresses: Vec<IpAddr>,
-    /// Where the file of peers says that it may be.
+    /// Its addresses in the file of peers.
     pub known_addresses: Vec<IpAddr>,
-    /// Its rendezvous servers and relays, as the file of peers names them.
+    /// Its rendezvous servers and relays in the file of peers.
     #[serde(default)]
     pub servers: Vec<IpAddr>,
-    /// What it has granted to this host.
+    /// The services that it has granted to this host.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Whether this host has a new address at which the peer has not found it yet.
+    /// Whether this host has a new address that the peer has not verified yet.
     pub is_moving: bool,
-    /// How many seconds it took the last time, from the new address to the end of its verification.
+    /// The duration of the last readdressing, from the new address to the end of its verification, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_readdressing_s: Option<f64>,
-    /// Packets that wait for an association.
+    /// Packets waiting for an association.
     pub waiting_packets: u64,
-    /// What went and came.
+    /// The packet counters.
     #[serde(flatten)]
     pub counters: PeerCounters,
 }
 
-/// What went to a peer and came from it, headers of the inner packets included.
+/// Packets to and from a peer, with the headers of the inner packets.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct PeerCounters {
     /// Packets to it.
@@ -86,17 +86,17 @@ pub struct PeerCounters {
     pub packets_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
-    /// How often it has found this host at a new address.
+    /// The number of this host's addresses that it has verified.
     pub readdressed: u64,
-    /// How often keys were changed.
+    /// The number of changes of keys.
     #[serde(default)]
     pub rekeyed: u64,
-    /// How often a translator of addresses showed it at another address or port.
+    /// How often a translator showed it at another address or port.
     #[serde(default)]
     pub followed: u64,
 }
 
-/// What was done with packets, for all peers.
+/// Packet counters for all peers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// Packets that went out in ESP.
@@ -107,7 +107,7 @@ pub struct Counters {
     pub not_authentic: u64,
     /// ESP for no association.
     pub unknown_spi: u64,
-    /// Packets dropped because the peer is at no address that may be sent to.
+    /// Packets dropped because no address of the peer may be sent to.
     pub no_path: u64,
     /// Packets dropped because they could not be sealed.
     pub not_sealed: u64,
@@ -121,9 +121,9 @@ pub struct Counters {
     pub hip_in: u64,
     /// HIP packets that went out.
     pub hip_out: u64,
-    /// Packets that came and had no effect: malformed, forged, out of date, or from a stranger.
+    /// Packets received without effect: malformed, forged, outdated, or from a stranger.
     pub hip_dropped: u64,
-    /// Packets to peers in UDP that keep the bindings of translators.
+    /// Packets to peers in UDP that keep translators' bindings alive.
     #[serde(default)]
     pub keep_alives: u64,
     /// HIP packets that were forwarded to or for clients, or sent to a port where a relay has seen a peer.
@@ -132,10 +132,10 @@ pub struct Counters {
     /// ESP packets that were forwarded for clients.
     #[serde(default)]
     pub relayed_esp: u64,
-    /// Packets that wake has made.
+    /// Packets of wake.
     pub woken: u64,
-    /// Packets that the system refused to send, as for want of a route.
+    /// Packets that the system refused to send, as without a route.
     pub not_sent: u64,
-    /// Packets of programs or of the network that could not be read.
+    /// Invalid packets of programs or of the network.
     pub not_read: u64,
 }

@@ -1,7 +1,8 @@
-//! Whether an interface has a carrier now, by its driver.
+//! Whether an interface has a carrier now, as its driver reports it.
 //!
-//! The kernel tells of a second change of carrier within a second, of any interface of the machine, only after that second (`linkwatch`), and
-//! drops what is sent until then. To be asked brings an interface's state up to date (`linkwatch_sync_dev`), and has it told.
+//! After a change of carrier of any interface, the kernel delays the notification of the next one by up to a second
+//! (`linkwatch`), and drops packets sent meanwhile. This query brings an interface's state up to date
+//! (`linkwatch_sync_dev`) and triggers the notification.
 
 use std::os::fd::AsFd;
 
@@ -10,15 +11,15 @@ use rustix::ioctl::{Setter, ioctl};
 
 use crate::interface_name::{IFNAMSIZ, device_name};
 
-/// Asks (`ETHTOOL_GLINK`). Any socket of the namespace of the interface will do.
+/// Queries the carrier (`ETHTOOL_GLINK`). Any socket of the interface's namespace will do.
 ///
 /// # Errors
-/// There is no such interface, or it is not one to be asked.
+/// The interface does not exist, or does not support the query.
 pub fn has_carrier(socket: impl AsFd, interface: &str) -> Result<bool, Errno> {
     let mut asked = EthtoolValue { command: ETHTOOL_GLINK, data: 0 };
     let request = IfReqData { name: device_name(interface), data: &raw mut asked, unused: [0; 16] };
-    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `IfReqData` is laid out as, and reads and writes the `struct ethtool_value`
-    // that it points to, which lives until it returns.
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, with the layout of `IfReqData`, and reads and writes the `struct
+    // ethtool_value` that it points to, which outlives the call.
     unsafe { ioctl(socket, Setter::<SIOCETHTOOL, IfReqData>::new(request)) }?;
     Ok(asked.data != 0)
 }

@@ -1,25 +1,25 @@
-//! The clocks of this machine, as the state machines' points in time.
+//! The clocks of this machine, as points in time of the state machines.
 
 use holdover_base::{Duration, Instant};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// A point in time by the calendar: nanoseconds since 1970-01-01T00:00:00Z, as `CLOCK_REALTIME` has it. It may jump.
+/// A point in calendar time: nanoseconds since 1970-01-01T00:00:00Z (`CLOCK_REALTIME`). It may jump.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Utc(pub Instant);
 
-/// Now, on the clock that all machines of the agent are given: `CLOCK_MONOTONIC`, which stands still while the machine sleeps.
+/// Now, on the clock of all state machines of the agent: `CLOCK_MONOTONIC`, which stops while the machine sleeps.
 pub fn now() -> Instant {
     read(ClockId::Monotonic)
 }
 
-/// Now, by the calendar.
+/// Now, in calendar time.
 pub fn utc() -> Utc {
     Utc(read(ClockId::Realtime))
 }
 
-/// How long the machine has slept since it was started: `CLOCK_BOOTTIME` less `CLOCK_MONOTONIC`.
+/// How long the machine has slept since boot: `CLOCK_BOOTTIME` minus `CLOCK_MONOTONIC`.
 pub fn slept() -> Duration {
-    // In this order a preemption between the two makes the difference smaller, and is never taken for sleep.
+    // In this order a preemption between the two makes the difference smaller, and is never mistaken for sleep.
     let awake_or_not = read(ClockId::Boottime);
     awake_or_not.saturating_since(now())
 }

@@ -1,11 +1,11 @@
-//! The programs as filters of the `clsact` qdisc (`tc-bpf(8)`): for kernels without tcx, which came with Linux 6.6.
+//! Programs as filters of the `clsact` qdisc (`tc-bpf(8)`), for kernels without tcx (before Linux 6.6).
 //!
-//! A tcx link goes with the process that holds it. A filter stays until it is removed, also after SIGKILL: programs have to see to it
-//! that they do no harm without their daemon. The next daemon of the same kind on the interface replaces it. Filters of a daemon are
-//! known by their handle and their name together ([`Owner`]); others are never touched. At most one filter of an owner is on each hook:
-//! a new one takes the place of the old one in a single step of the kernel, so that no packet passes both.
+//! A tcx link ends with the process that holds it. A filter stays until it is removed, even after SIGKILL: programs
+//! must do no harm without their daemon. The next daemon of the same kind on the interface replaces it. Filters of a
+//! daemon are identified by handle and name together ([`Owner`]); others are never touched. An owner has at most one
+//! filter on each hook: a new one replaces the old one in a single step of the kernel, so that no packet passes both.
 //!
-//! The qdisc is removed with the last filter on it if its owner has made it, which the name of the filter says.
+//! The qdisc is removed with the last filter on it if its owner has created it, as the filter's name shows.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -16,12 +16,12 @@ use netlink_packet_route::tc::{TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHan
 
 use crate::Requests;
 
-/// Which daemon filters belong to.
+/// The daemon that filters belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
     handle: u32,
     name: &'static str,
-    /// The name of a filter on a qdisc that its owner has made.
+    /// The name of a filter on a qdisc that its owner has created.
     name_made_qdisc: &'static str,
 }
 
@@ -42,10 +42,10 @@ impl Owner {
     }
 }
 
-/// `ETH_P_ALL` in the order of the wire.
+/// `ETH_P_ALL` in network byte order.
 const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 
-/// Where a program is run.
+/// The hook of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Hook {
     Ingress,
@@ -60,7 +60,7 @@ impl Hook {
         TcHandle { major: TcHandle::CLSACT.major, minor }
     }
 
-    /// First on the way in and last on the way out, as far as the priorities of others leave room.
+    /// First on ingress and last on egress, as far as the priorities of others leave room.
     fn free_priority(self, taken: &[Filter]) -> u16 {
         let is_free = |priority: &u16| taken.iter().all(|filter| filter.priority != *priority);
         let mut priorities = 1..=u16::MAX;
@@ -78,27 +78,27 @@ struct Filter {
     program: Option<u32>,
 }
 
-/// The two filters of one engine. They are removed when this is dropped.
+/// The two filters of one engine, removed on drop.
 #[derive(Debug)]
 pub struct Filters {
     control: Control,
     owner: Owner,
-    /// The kernel's number of the interface.
+    /// The interface index.
     index: u32,
-    /// The kernel's numbers of the two programs.
+    /// The ids of the two programs.
     programs: [u32; 2],
 }
 
 impl Filters {
-    /// Puts programs, given as descriptors and the kernel's numbers, on the ingress and the egress hook of an interface of the calling
-    /// thread's network namespace, in the place of those that their owner has left there before.
+    /// Attaches programs, given as descriptors and ids, to the ingress and the egress hook of an interface of the
+    /// calling thread's network namespace, replacing those that their owner has left there.
     ///
     /// # Errors
     /// The kernel refuses the qdisc or a filter; then nothing is left behind.
     pub fn attach(owner: Owner, index: u32, programs: [(BorrowedFd<'_>, u32); 2]) -> Result<Self, io::Error> {
         let mut control = Control::open()?;
         let is_new = control.add_qdisc(index)?;
-        // From here on, whatever fails takes away what is there.
+        // From here on, a failure removes what was added.
         let mut this = Self { control, owner, index, programs: programs.map(|(_, number)| number) };
         let before = [this.control.filters(index, HOOKS[0])?, this.control.filters(index, HOOKS[1])?];
         let made_qdisc = is_new || before.iter().flatten().any(|filter| owner.has_made_qdisc(filter));
@@ -114,7 +114,7 @@ impl Filters {
         Ok(this)
     }
 
-    /// Removes what an owner has left on an interface: how many filters that were.
+    /// Removes the filters that an owner has left on an interface; returns their number.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -127,14 +127,14 @@ impl Drop for Filters {
     fn drop(&mut self) {
         let (owner, programs) = (self.owner, self.programs);
         let is_own = |filter: &Filter| owner.owns(filter) && filter.program.is_some_and(|own| programs.contains(&own));
-        // The interface may have gone, and its filters with it.
+        // The interface, and its filters with it, may be gone.
         if let Err(error) = self.control.clear(owner, self.index, &is_own) {
-            tracing::debug!(%error, "filters are not removed");
+            tracing::debug!(%error, "cannot remove filters");
         }
     }
 }
 
-/// What is asked of the kernel.
+/// Requests to the kernel about qdiscs and filters.
 #[derive(Debug)]
 struct Control(Requests);
 
@@ -143,8 +143,8 @@ impl Control {
         Requests::open().map(Self)
     }
 
-    /// Makes the qdisc: whether it was not there before. An error if there is another one in its place: `ingress` has the same handle,
-    /// and no hook on the way out; a filter for that would see what comes in.
+    /// Creates the qdisc; returns whether it was missing. Fails if another one is in its place: `ingress` has the same
+    /// handle, and no egress hook; an egress filter would see ingress packets there.
     fn add_qdisc(&mut self, index: u32) -> Result<bool, io::Error> {
         let message = qdisc(index);
         match self.request(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL) {
@@ -154,7 +154,7 @@ impl Control {
                 other => Err(io::Error::new(
                     io::ErrorKind::AlreadyExists,
                     format!(
-                        "the interface has a qdisc of kind {} where clsact would be (tc qdisc show); it has to go first",
+                        "the interface has a qdisc of kind {} in the place of clsact (tc qdisc show); remove it first",
                         other.unwrap_or("unknown")
                     ),
                 )),
@@ -163,7 +163,7 @@ impl Control {
         }
     }
 
-    /// The kind of the qdisc in the place of `clsact`; `None` if there is none.
+    /// The kind of the qdisc in the place of `clsact`; `None` without one.
     fn qdisc_kind(&mut self, index: u32) -> Result<Option<String>, io::Error> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index as i32));
         let qdiscs = self.0.request(request, NLM_F_DUMP)?.into_iter().filter_map(|answer| match answer {
@@ -177,7 +177,7 @@ impl Control {
         }))
     }
 
-    /// The filters on a hook; none if there is no qdisc.
+    /// The filters on a hook; empty without a qdisc.
     fn filters(&mut self, index: u32, hook: Hook) -> Result<Vec<Filter>, io::Error> {
         let mut filters = Vec::new();
         let request = RouteNetlinkMessage::GetTrafficFilter(message(index, hook.parent()));
@@ -189,7 +189,7 @@ impl Control {
         Ok(filters)
     }
 
-    /// Puts a program where the filter of a priority is or will be.
+    /// Adds or replaces the filter of a priority.
     fn put(
         &mut self,
         owner: Owner,
@@ -213,7 +213,8 @@ impl Control {
         self.request(RouteNetlinkMessage::DelTrafficFilter(filter(owner, index, hook, priority)), 0)
     }
 
-    /// Removes filters, and the qdisc if their owner has made it and nothing else is on it: how many filters that were.
+    /// Removes filters, and the qdisc if their owner has created it and nothing else is on it; returns the number of
+    /// filters.
     fn clear(&mut self, owner: Owner, index: u32, goes: &dyn Fn(&Filter) -> bool) -> Result<usize, io::Error> {
         let (mut gone, mut stays, mut made_qdisc) = (0, 0, false);
         for hook in HOOKS {
@@ -223,18 +224,18 @@ impl Control {
                 made_qdisc |= owner.has_made_qdisc(filter);
             }
             gone += ours.len();
-            // Besides its filters, each priority is listed itself, with handle 0.
+            // Besides its filters, each priority is listed, with handle 0.
             let goes_too = |other: &&Filter| other.handle == 0 && ours.iter().any(|own| own.priority == other.priority);
             stays += others.iter().filter(|other| !goes_too(other)).count();
         }
-        // Somebody may put a filter there just now: that cannot be excluded.
+        // Another process may add a filter at this moment: that race cannot be excluded.
         if made_qdisc && stays == 0 {
             self.request(RouteNetlinkMessage::DelQueueDiscipline(qdisc(index)), 0)?;
         }
         Ok(gone)
     }
 
-    /// Sends a request that is answered by success or failure.
+    /// Sends a request whose answer is success or failure.
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), io::Error> {
         self.0.request(message, flags).map(drop)
     }
@@ -248,7 +249,7 @@ fn message(index: u32, parent: TcHandle) -> TcMessage {
 
 const CLSACT: &str = "clsact";
 
-/// Whether a qdisc is where `clsact` or `ingress` would be.
+/// Whether a qdisc occupies the place of `clsact` and `ingress`.
 fn is_clsact_place(found: &TcMessage) -> bool {
     found.header.parent == TcHandle::CLSACT
 }
@@ -267,7 +268,7 @@ fn filter(owner: Owner, index: u32, hook: Hook, priority: u16) -> TcMessage {
     message
 }
 
-/// One that is not understood is still one, of somebody else's.
+/// A filter that cannot be parsed still counts, as another owner's.
 fn filter_of(payload: &[u8]) -> Option<Filter> {
     let header = TcHeader::parse(payload).ok()?;
     let priority = (header.info >> 16) as u16;
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owners_filter_has_its_handle_and_its_name() {
+    fn a_filter_is_identified_by_handle_and_name() {
         for (owner, other) in [(Owner::AGENT, Owner::GATEWAY), (Owner::GATEWAY, Owner::AGENT)] {
             let (plain, made) = (filter(1, owner.handle, owner.name), filter(1, owner.handle, owner.name_made_qdisc));
             assert!(owner.owns(&plain) && owner.owns(&made) && !other.owns(&plain) && !other.owns(&made));
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_first_on_the_way_in_and_last_on_the_way_out() {
+    fn it_is_first_on_ingress_and_last_on_egress() {
         let others = [filter(1, 1, "a"), filter(2, 1, "b"), filter(u16::MAX, 1, "c")];
         assert_eq!((Hook::Ingress.free_priority(&[]), Hook::Egress.free_priority(&[])), (1, u16::MAX));
         assert_eq!((Hook::Ingress.free_priority(&others), Hook::Egress.free_priority(&others)), (3, u16::MAX - 1));

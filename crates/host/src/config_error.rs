@@ -1,21 +1,21 @@
-//! What is wrong with a file, and where.
+//! Errors in configuration files, with their position.
 
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A configuration or schedule cannot be used.
+/// A configuration or schedule is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: cannot be read: {source}", file.display())]
+    #[error("{}: cannot read: {source}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Something in it is not understood.
+    /// The content is invalid.
     #[error("{}:{line}:{column}: {message}", file.display())]
     Invalid {
         /// The file.
@@ -24,13 +24,13 @@ pub enum ConfigError {
         line: usize,
         /// The column in characters, from 1.
         column: usize,
-        /// What is wrong, and what would be accepted.
+        /// What is wrong, and what is expected.
         message: String,
     },
 }
 
 impl ConfigError {
-    /// TOML that is not understood, by what its reader says.
+    /// Invalid TOML, from the parser's error.
     pub fn invalid(file: &Path, text: &str, error: &toml::de::Error) -> Self {
         let Range { start, .. } = error.span().unwrap_or(0..0);
         let message = in_plain_words(&error.message().trim().replace('\n', "; "));
@@ -41,20 +41,20 @@ impl ConfigError {
         Self::at(file, text, start, message)
     }
 
-    /// Something is wrong with what begins at the byte `offset` of the text.
+    /// An error at the byte `offset` of the text.
     pub fn at(file: &Path, text: &str, offset: usize, message: String) -> Self {
         let (line, column) = place(text, offset);
         Self::Invalid { file: file.to_owned(), line, column, message }
     }
 
-    /// Something is wrong with the value of a key of a section, such as `("[metrics]", "listen")`.
+    /// An error in the value of a key of a section, such as `("[metrics]", "listen")`.
     pub fn at_key(file: &Path, text: &str, (section, key): (&str, &str), message: String) -> Self {
         Self::at(file, text, key_in_section(text, section, key), message)
     }
 }
 
-/// Where the line begins that sets a key of a section, such as `("[metrics]", "listen")`: below the section's head, or as
-/// `metrics.listen = ...`, or in the line `metrics = { ... }`; or where the section begins, or the file.
+/// The start of the line that sets a key of a section, such as `("[metrics]", "listen")`: below the section's head, or
+/// as `metrics.listen = ...`, or in the line `metrics = { ... }`; else that of the section, or of the file.
 fn key_in_section(text: &str, section: &str, key: &str) -> usize {
     let mut at = 0;
     let lines: Vec<(usize, &str)> = text
@@ -85,20 +85,20 @@ fn key_at(text: &str, offset: usize) -> Option<&str> {
     (!key.is_empty() && key.chars().all(is_key)).then_some(key)
 }
 
-/// What serde says of a value that it cannot use, for those who do not know serde.
+/// A serde message in plain words.
 fn in_plain_words(message: &str) -> String {
-    let said = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
-    match said.and_then(|said| said.split_once(", expected ")) {
-        Some((found, wanted)) => format!("{} is not what is expected here: {}", found_word(found), wanted_word(wanted)),
+    let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    match mismatch.and_then(|mismatch| mismatch.split_once(", expected ")) {
+        Some((found, wanted)) => format!("expected {}, found {}", describe_expected(wanted), describe_found(found)),
         None if message == "invalid socket address syntax" => {
-            "an address and a port are expected here, such as \"127.0.0.1:9000\"".to_owned()
+            "expected an address and a port, such as \"127.0.0.1:9000\"".to_owned()
         }
         None => message.to_owned(),
     }
 }
 
-fn found_word(found: &str) -> String {
-    let kinds = [("string ", "the text "), ("integer ", ""), ("floating point ", ""), ("boolean ", "")];
+fn describe_found(found: &str) -> String {
+    let kinds = [("string ", ""), ("integer ", ""), ("floating point ", ""), ("boolean ", "")];
     let named = kinds.into_iter().find_map(|(kind, word)| Some(format!("{word}{}", found.strip_prefix(kind)?)));
     let word = named.unwrap_or_else(|| match found {
         "sequence" => "a list".to_owned(),
@@ -108,7 +108,7 @@ fn found_word(found: &str) -> String {
     word.replace('`', "")
 }
 
-fn wanted_word(wanted: &str) -> &str {
+fn describe_expected(wanted: &str) -> &str {
     match wanted {
         "a sequence" => "a list in brackets, such as [\"one\", \"two\"]",
         "a boolean" => "true or false",
@@ -120,7 +120,7 @@ fn wanted_word(wanted: &str) -> &str {
     }
 }
 
-/// Line and column, from 1 and the latter in characters, of a byte of a text.
+/// Line and column (in characters), both from 1, of a byte of a text.
 fn place(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_found_in_its_section_however_that_is_written() {
+    fn a_key_is_found_in_any_notation_of_its_section() {
         for (text, line) in [
             ("[other]\nlisten = 1\n[metrics]\n  enabled = true\n  listen = 2\n", 5),
             ("[metrics]\nlistens = 1\n# listen = 2\nlisten=3\n", 4),

@@ -1,8 +1,9 @@
-//! Programs on a host of the test bed: in its network namespace, with process and mount namespaces of their own.
+//! Confined programs on a host of the test bed: in its network namespace, with process and mount namespaces of their
+//! own.
 //!
-//! A program that is confined takes its children with it: the first process of its process namespace ends when it ends, and
-//! the kernel then ends all others in there, however far they have gone into the background. Everything ends when the
-//! process that has started it dies, also by SIGKILL.
+//! The children of a confined program end with it: when the program ends, the first process of its process namespace
+//! ends, and the kernel kills all others in there, daemons included. All of them end when the process that has started
+//! the program dies, even by SIGKILL.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,10 +14,10 @@ use std::process::Command;
 use crate::Namespace;
 
 impl Namespace {
-    /// Makes `command` run in this namespace, confined. Names in `hosts`, which has the form of `/etc/hosts`, are known to it
-    /// where that file exists. The thread that starts it must outlive it.
+    /// Makes `command` run in this namespace, confined. Names in `hosts`, in the format of `/etc/hosts`, resolve if
+    /// that file exists. The thread that starts it must outlive it.
     ///
-    /// Its exit status is the program's, or 128 and the number of the signal that ended it, as shells have it.
+    /// Its exit status is the program's, or, as in shells, 128 plus the number of the signal that ended it.
     pub fn confine<'a>(&self, command: &'a mut Command, hosts: String) -> &'a mut Command {
         let namespace = self.clone();
         let starter = std::process::id();
@@ -26,8 +27,8 @@ impl Namespace {
     }
 }
 
-/// Three processes come of this one: the one that the starter waits for, the first one of the new process namespace, and the
-/// program's, in which this returns.
+/// This process becomes three: the one that the starter waits for, the first one of the new process namespace, and the
+/// program's, in which this function returns.
 fn confine_this_process(namespace: &Namespace, starter: u32, hosts: &[u8]) -> io::Result<()> {
     die_with_parent()?;
     // SAFETY: system calls without pointers.
@@ -40,25 +41,25 @@ fn confine_this_process(namespace: &Namespace, starter: u32, hosts: &[u8]) -> io
     // SAFETY: as above.
     check(unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) })?;
     fork_and_wait()?;
-    // A program can do without: names do not resolve then, or `ps` shows too much.
+    // Optional: without them names do not resolve, or `ps` shows too much.
     let _ = mount_private(hosts);
     fork_and_wait()
 }
 
-/// Goes on in a child; the parent ends when the child does, with its status.
+/// Continues in a child; the parent ends when the child does, with its status.
 fn fork_and_wait() -> io::Result<()> {
-    // SAFETY: this process has one thread, and what follows makes system calls only.
+    // SAFETY: this process has one thread, and the rest makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
         return die_with_parent();
     }
     check(child)?;
-    // SAFETY: nothing of this process uses a descriptor any more. (What waits for the program to be executed must not wait
-    // for this process.)
+    // SAFETY: this process uses no descriptor any more. (The exec pipe must be closed: its reader must not wait for
+    // this process.)
     unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
     loop {
         let mut status = 0;
-        // SAFETY: `status` is there to be written to.
+        // SAFETY: `status` is writable.
         let ended = unsafe { libc::waitpid(-1, &raw mut status, 0) };
         let interrupted = ended < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR);
         if ended == child || ended < 0 && !interrupted {
@@ -78,14 +79,13 @@ fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
 }
 
-/// Mounts of this process alone: `/proc` of its process namespace, and `/etc/hosts`.
+/// Mounts for this process alone: `/proc` of its process namespace, and `/etc/hosts`.
 fn mount_private(hosts: &[u8]) -> io::Result<()> {
     const WORKSHOP: &CStr = c"/tmp";
     const FILE: &CStr = c"/tmp/hosts";
     mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)?;
     let proc = mount(c"proc", c"/proc", c"proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC);
-    // A file that exists nowhere else, whatever becomes of this process: in a file system of its own, which is out of sight
-    // as soon as the file has its place.
+    // A file that never outlives this process: in a file system of its own, which is detached once the file is mounted.
     mount(c"hosts", WORKSHOP, c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV)?;
     let placed = write_file(FILE, hosts).and_then(|()| mount(FILE, c"/etc/hosts", c"", libc::MS_BIND));
     // SAFETY: the argument is a C string.

@@ -1,8 +1,9 @@
-//! The control socket of a daemon, for root alone: whose it is, and who asks by it. A question and its answer are a line of JSON each.
+//! The control socket of a daemon, for root only. A request and its answer are a line of JSON each.
 //!
-//! A lock decides whose it is: `flock(2)` on a file beside it, held for as long as the daemon runs. The kernel gives it back with the
-//! last descriptor of the process, however that ends; a socket that is there without it is a dead daemon's. A process that is being
-//! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to 1 s.
+//! A lock makes sure that one daemon owns it: `flock(2)` on a file beside the socket, held as long as the daemon runs.
+//! The kernel releases it with the last descriptor of the process, however that ends; a socket without the lock is left
+//! over from a dead daemon. A process that is being killed still answers `connect(2)` and holds its lock for some
+//! milliseconds: both are waited for, up to 1 s.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,55 +24,56 @@ use crate::control_line::{self, LONGEST_REQUEST};
 use crate::lock_file::{LockError, LockFile};
 use crate::session::{Bounds, Sessions};
 
-/// Callers who wait to be let in.
+/// Callers in the listen queue.
 const BACKLOG: i32 = 128;
 
-/// How long a daemon that has the socket is given to end. A process that was killed takes some 10 ms, more on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the daemon that owns the socket to end. A killed process takes some 10 ms, more on a busy
+/// machine.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From one try to the next.
+/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Conversations with those who ask.
+/// Sessions of callers.
 pub type Requesters = Sessions<UnixListener>;
 
-/// The mode of directories that are made for it, less the umask.
+/// The mode of directories created for it, less the umask.
 const DIRECTORY_MODE: u32 = 0o777;
 
-/// No answer is longer.
+/// The longest answer.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
-/// So long an answer is waited for.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The control socket cannot be had.
+/// The control socket is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlSocketError {
-    /// Another process has it.
-    #[error("{} belongs to a process that is running already{}", path.display(), process(*pid))]
+    /// Another process owns it.
+    #[error("{} is in use by a running process{}", path.display(), process(*pid))]
     AlreadyRunning {
         /// The socket.
         path: PathBuf,
-        /// The process, as it calls itself; `None` if it is not known.
+        /// The pid of the process; `None` if unknown.
         pid: Option<u32>,
     },
-    /// It would take the place of something else.
-    #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
+    /// Something else is in its place.
+    #[error("{} exists and is not a socket; choose another path for the control socket (--socket)", path.display())]
     NotASocket {
-        /// What is there.
+        /// The path.
         path: PathBuf,
     },
-    /// It cannot be made.
-    #[error("the control socket {} cannot be made; it needs root, or another place (--socket)", path.display())]
+    /// It cannot be created.
+    #[error("cannot create the control socket {}; run as root, or choose another path (--socket)", path.display())]
     Refused {
-        /// The socket, or the file of its lock.
+        /// The socket, or its lock file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// ` (pid 4711)`, where it is known.
+/// ` (pid 4711)`, if known.
 fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
@@ -82,58 +84,59 @@ pub struct Client {
     reader: BufReader<UnixStream>,
 }
 
-/// A daemon's answer cannot be had.
+/// A daemon did not answer properly.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// It did not come.
+    /// No answer arrived.
     #[error("no answer: {0}")]
     Broken(#[from] io::Error),
-    /// It was not understood.
-    #[error("the answer was not understood ({0}): is it of another version?")]
+    /// The answer is not valid.
+    #[error("cannot parse the answer ({0}): another version?")]
     NotUnderstood(#[from] serde_json::Error),
 }
 
 impl Client {
-    /// Sends a request, which is written as a line of JSON.
+    /// Sends a request as a line of JSON.
     ///
     /// # Errors
-    /// Nobody is there, or the socket is for others.
+    /// No daemon listens, or access is denied.
     pub fn ask(path: &Path, request: &impl Serialize) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
-        stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         (&stream).write_all(&control_line::write(request))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
 
-    /// The next answer, for which it waits 10 s, or as long as it takes if it is told to be `patient`; `None` when the daemon hangs up.
+    /// Waits for the next answer, for 10 s, or without limit if `patient`; `None` when the daemon closes the
+    /// connection.
     ///
     /// # Errors
-    /// It does not come in time, or is not understood.
+    /// No answer in time, or an invalid one.
     pub fn next_answer<A: DeserializeOwned>(&mut self, patient: bool) -> Result<Option<A>, AnswerError> {
-        self.reader.get_ref().set_read_timeout((!patient).then_some(ANSWER_PATIENCE))?;
+        self.reader.get_ref().set_read_timeout((!patient).then_some(ANSWER_TIMEOUT))?;
         let mut line = Vec::new();
         self.reader.by_ref().take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
         if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
     }
 }
 
-/// The right to the control socket. When it is dropped, the socket and the file of the lock are removed, and directories that were made for
-/// them, if nothing else is in them.
+/// Ownership of the control socket. On drop, removes the socket and the lock file, and the directories created for them
+/// if they are empty.
 #[derive(Debug)]
 pub struct Ownership {
     socket: PathBuf,
-    /// The file that this daemon has made there, which keeps its inode's number while this is open.
+    /// The socket file that this daemon has created; its inode number is not reused while this is open.
     made: Option<OwnedFd>,
     _lock: LockFile,
 }
 
-/// The conversations of a daemon by its control socket. Lines of up to twice [`LONGEST_REQUEST`] are handed out, so that those that are too
-/// long are refused with a reason.
+/// The sessions of a daemon on its control socket. Lines of up to twice [`LONGEST_REQUEST`] are returned, so that longer requests are
+/// refused with a reason.
 pub fn requesters(listener: UnixListener) -> Requesters {
     let bounds = Bounds {
-        mark: b"\n",
-        question_bytes: 2 * LONGEST_REQUEST,
+        delimiter: b"\n",
+        request_bytes: 2 * LONGEST_REQUEST,
         callers: 16,
         time: holdover_base::Duration::from_secs(5),
         backlog_bytes: 1 << 20,
@@ -141,12 +144,12 @@ pub fn requesters(listener: UnixListener) -> Requesters {
     Sessions::new(listener, bounds)
 }
 
-/// Makes the socket. What a dead daemon has left behind is removed, and nothing else.
+/// Creates the socket. Removes what a dead daemon has left behind, and nothing else.
 ///
 /// # Errors
-/// Another process has it, something else is in its place, or the kernel refuses.
+/// Another process owns it, something else is in its place, or the kernel refuses.
 pub fn listen(path: &Path) -> Result<(UnixListener, Ownership), ControlSocketError> {
-    listen_within(path, PATIENCE)
+    listen_within(path, TIMEOUT)
 }
 
 fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Ownership), ControlSocketError> {
@@ -154,7 +157,7 @@ fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Owner
     let until = Instant::now() + patience;
     let mut ownership = Ownership::take(path, until)?;
     while !remove_stale(path)? {
-        // It answers without the lock: it is of an older version, or on the point of ending.
+        // It answers without the lock: an older version, or about to end.
         if Instant::now() >= until {
             return Err(ControlSocketError::AlreadyRunning { path: path.to_owned(), pid: None });
         }
@@ -167,7 +170,7 @@ fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Owner
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // Nobody may connect before the mode is set: Linux makes the file with the mode that the socket has (less the umask).
+    // No one may connect before the mode is set: Linux creates the file with the socket's mode (less the umask).
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(BACKLOG)?;
@@ -175,7 +178,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(OwnedFd::from(socket).into())
 }
 
-/// A file itself, whatever it is, and not what it stands for.
+/// Opens a file itself, without following a symbolic link.
 fn open_itself(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -185,7 +188,7 @@ fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> io::Result<bool> {
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
 
-/// Whether the path is free now; not if somebody listens there.
+/// Whether the path is free now; false if a process listens there.
 fn remove_stale(path: &Path) -> Result<bool, ControlSocketError> {
     let failed = |source| ControlSocketError::Refused { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
@@ -198,7 +201,7 @@ fn remove_stale(path: &Path) -> Result<bool, ControlSocketError> {
     }
     match UnixStream::connect(path) {
         Ok(_) => Ok(false),
-        // Nobody listens on it.
+        // No process listens on it.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed).map(|()| true)
         }
@@ -209,7 +212,7 @@ fn remove_stale(path: &Path) -> Result<bool, ControlSocketError> {
 }
 
 impl Ownership {
-    /// Locks a file beside the socket. Were it the directory that is locked, anyone who may read it could be in the way.
+    /// Locks a file beside the socket. A lock on the directory could be blocked by any process that may read it.
     fn take(socket: &Path, until: Instant) -> Result<Self, ControlSocketError> {
         let mut lock = OsString::from(socket);
         lock.push(".lock");
@@ -223,7 +226,7 @@ impl Ownership {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        // Somebody may have put another socket in its place.
+        // Another process may have put its own socket there.
         let is_own = |made: &OwnedFd| is_same_file(made, &open_itself(&self.socket)?);
         if self.made.as_ref().is_some_and(|made| is_own(made).unwrap_or(false)) {
             let _ = fs::remove_file(&self.socket);
@@ -235,7 +238,7 @@ impl Drop for Ownership {
 mod tests {
     use super::*;
 
-    /// A directory that is gone with the test.
+    /// A directory that is removed after the test.
     struct Place(PathBuf);
 
     impl Place {
@@ -249,7 +252,7 @@ mod tests {
             self.0.join("run/agent.sock")
         }
 
-        /// What an agent that was killed leaves: a socket on which nobody listens, and a file that nobody has locked.
+        /// The remains of a killed agent: a socket without a listener, and a file without a lock.
         fn leave_stale(&self) {
             let socket = self.socket();
             let _ = fs::remove_file(&socket);
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_made_goes_with_the_socket() {
+    fn a_directory_created_for_the_socket_is_removed_with_it() {
         let place = Place::new("directory");
         let running = listen(&place.socket()).unwrap();
         assert!(place.socket().exists());
@@ -295,7 +298,7 @@ mod tests {
         assert!(!place.0.exists(), "both directories were made for it");
         fs::create_dir_all(&place.0).unwrap();
         drop(listen(&place.socket()).unwrap());
-        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0, "the one that was there stays");
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0, "the directory that existed stays");
         let running = listen(&place.socket()).unwrap();
         fs::write(place.0.join("run/other"), "").unwrap();
         drop(running);
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_others_have_put_in_its_place_stays() {
+    fn a_socket_of_another_process_in_its_place_stays() {
         let place = Place::new("replaced");
         let socket = place.socket();
         let running = listen(&socket).unwrap();
@@ -328,7 +331,7 @@ mod tests {
             assert!(listen(&socket).is_ok());
         });
         assert!(started.elapsed() >= Duration::from_millis(100));
-        // One that has no lock: it answers, and so it is there.
+        // A daemon without a lock that answers is alive.
         place.leave_stale();
         fs::remove_file(&socket).unwrap();
         let _old = UnixListener::bind(&socket).unwrap();
@@ -350,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn of_agents_that_start_together_one_gets_the_socket() {
+    fn one_of_several_starting_agents_gets_the_socket() {
         let place = Place::new("together");
         for _ in 0..20 {
             let socket = place.socket();
-            // A dead one's, which each of them wants to remove.
+            // Left by a dead process; each of them wants to remove it.
             place.leave_stale();
             let patience = Duration::from_millis(20);
             let all: Vec<_> = std::thread::scope(|scope| {

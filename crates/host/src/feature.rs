@@ -1,26 +1,26 @@
-//! What a daemon uses of the kernel, of its privileges and of this host, each tried on its own.
+//! Features of the kernel, the privileges and the host that a daemon uses, each probed separately.
 
 use serde::Serialize;
 
-/// Something that a daemon needs or can use.
+/// A feature that a daemon needs or can use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Feature {
     /// Its name.
     pub name: &'static str,
-    /// Whether it is there.
+    /// Whether it is available.
     pub fine: bool,
-    /// Whether the daemon can do nothing without it.
+    /// Whether the daemon cannot work without it.
     pub needed: bool,
-    /// What was found, or why it is not there.
+    /// The result of the probe, or why it is missing.
     pub found: String,
     /// What is lost without it.
     pub without: &'static str,
-    /// What to do about it; empty if it is there, or nothing can be done.
+    /// How to get it; empty if it is available, or nothing can be done.
     pub fix: String,
 }
 
 impl Feature {
-    /// What was found, or why it is not there and what to do about it.
+    /// The result of a probe: a description, or why the feature is missing and how to get it.
     pub fn tried(
         name: &'static str,
         needed: bool,
@@ -35,16 +35,16 @@ impl Feature {
     }
 }
 
-/// Whether everything that is needed is there.
+/// Whether every needed feature is available.
 pub fn can_work(features: &[Feature]) -> bool {
     features.iter().all(|feature| feature.fine || !feature.needed)
 }
 
-/// What is there and what is not, as comments of a configuration for people: `# ok  name   found`.
+/// The features as comments of a configuration: `# ok  name   found`.
 pub fn comments(daemon: &str, features: &[Feature]) -> String {
     use std::fmt::Write as _;
     let can = if can_work(features) { "can" } else { "cannot" };
-    let mut text = format!("# Started by this user, the {daemon} {can} work here:\n");
+    let mut text = format!("# As this user, the {daemon} {can} run here:\n");
     for Feature { name, fine, found, without, fix, .. } in features {
         let mark = if *fine { "ok" } else { "--" };
         let missing = if *fine { String::new() } else { format!("; without it {without}") };

@@ -1,17 +1,17 @@
-//! What is asked of `sock_diag(7)`: `linux/netlink.h`, `linux/sock_diag.h` and `linux/inet_diag.h`. Answers are read by those who ask, each
-//! for what it needs.
+//! Requests of `sock_diag(7)`: `linux/netlink.h`, `linux/sock_diag.h` and `linux/inet_diag.h`. Callers parse the parts
+//! of answers that they need.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Bytes of `struct nlmsghdr`.
 pub const NLMSG_HEADER_LEN: usize = 16;
-/// A question for sockets, and the kind of an answer that is one.
+/// A request for sockets, and the type of its answers.
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Ends a socket.
 pub const SOCK_DESTROY: u16 = 21;
-/// Every message has it.
+/// Set in every request.
 pub const NLM_F_REQUEST: u16 = 1;
-/// An answer is wanted even if there is nothing to say.
+/// Requests an acknowledgement.
 pub const NLM_F_ACK: u16 = 4;
 /// All sockets, not one.
 pub const NLM_F_DUMP: u16 = 0x300;
@@ -19,7 +19,7 @@ pub const NLM_F_DUMP: u16 = 0x300;
 pub const AF_INET: u8 = 2;
 /// `AF_INET6`.
 pub const AF_INET6: u8 = 10;
-/// `INET_DIAG_NOCOOKIE`: whichever socket it is.
+/// `INET_DIAG_NOCOOKIE`: any socket.
 pub const ANY_COOKIE: [u8; 8] = [0xff; 8];
 
 /// `struct inet_diag_req_v2` as a netlink message.
@@ -33,20 +33,20 @@ pub struct InetDiagRequest {
     pub family: u8,
     /// The IP protocol number.
     pub protocol: u8,
-    /// What is wanted beside the socket, as bits (`INET_DIAG_INFO - 1` and others).
+    /// Extensions of the answer, as bits (`INET_DIAG_INFO - 1` and others).
     pub extensions: u8,
-    /// Bits of the states of `net/tcp_states.h` that count.
+    /// Bit mask of states (`net/tcp_states.h`).
     pub states: u32,
-    /// Source and destination as the kernel looks for them: for TCP the socket's own address comes first, for UDP that of the peer.
+    /// Source and destination as the kernel looks them up: for TCP the socket's own address first, for UDP the peer's.
     pub ends: (SocketAddr, SocketAddr),
-    /// The interface at which packets come in; 0 for any, which finds no socket that is bound to one.
+    /// The incoming interface; 0 for any, which does not find sockets bound to an interface.
     pub interface: u32,
-    /// Which of the sockets that have had these addresses.
+    /// Tells apart successive sockets with the same addresses.
     pub cookie: [u8; 8],
 }
 
 impl InetDiagRequest {
-    /// A question for sockets of a family, all addresses, states and interfaces.
+    /// A request for the sockets of a family, with all addresses, states and interfaces.
     pub const fn new(family: u8, protocol: u8) -> Self {
         let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         Self {
@@ -62,7 +62,7 @@ impl InetDiagRequest {
         }
     }
 
-    /// The message, with its number.
+    /// The message, with its sequence number.
     pub fn to_bytes(&self, sequence: u32) -> Vec<u8> {
         const LEN: usize = NLMSG_HEADER_LEN + 56;
         let mut bytes = Vec::with_capacity(LEN);

@@ -1,34 +1,34 @@
-//! What every shell on a Linux host needs once: the daemons, and the test bed.
+//! Linux host services for the daemons and the test bed.
 //!
-//! | module | what for |
+//! | module | purpose |
 //! | --- | --- |
 //! | [`Namespace`] | network namespaces, and threads that live in them |
-//! | [`Requests`] | requests to the kernel by rtnetlink, and their answers, as messages |
-//! | [`Monitor`] | the kernel's notifications by rtnetlink: interfaces, neighbours, addresses, routes and rules that change |
-//! | [`Netlink`] | the same in the verbs of `ip link`, `ip address`, `ip route` and `ip neighbour` |
-//! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
-//! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
-//! | [`resolution_socket`] | sending these on an interface, and hearing the answers |
-//! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
-//! | [`interface_name`] | names of interfaces in the kernel's requests |
+//! | [`Requests`] | rtnetlink requests and their answers, as messages |
+//! | [`Monitor`] | rtnetlink notifications: changes of interfaces, neighbours, addresses, routes and rules |
+//! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
+//! | [`neighbours`] | the next hop to a peer, and its link-layer address in the kernel |
+//! | [`neighbour_frames`] | address resolution packets as bytes |
+//! | [`resolution_socket`] | sockets for address resolution on one interface |
+//! | [`Tun`] | TUN and TAP devices; [`offload`] has their checksum and segmentation offload |
+//! | [`interface_name`] | interface names in requests to the kernel |
 //! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
-//! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
-//! | [`packet_socket`] | packets past the host's filters and routes |
+//! | [`clsact`] | programs as filters of an interface, for kernels without tcx |
+//! | [`packet_socket`] | packets that bypass the host's filters and routes |
 //! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
-//! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
-//! | [`control_line`] | the lines on it: requests and answers as JSON, and why a line is refused |
-//! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
-//! | [`scrape`] | the endpoint for Prometheus, its answers, and the values in them |
-//! | [`lock_file`] | what one process of several has |
-//! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
-//! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
+//! | [`control_socket`] | a daemon's control socket: its owner, and its callers |
+//! | [`control_line`] | its lines: requests and answers as JSON, and refusals |
+//! | [`session`] | sessions over stream sockets in a poll loop, with bounds |
+//! | [`scrape`] | the endpoint for Prometheus, and metric values |
+//! | [`lock_file`] | a lock that one process holds |
+//! | [`config_error`], [`time_text`] | errors in configuration files, with their position; times |
+//! | [`clock`], [`log`] | this machine's clocks as points in time; a daemon's log |
 //! | [`map_batch`] | all entries of an eBPF map |
-//! | [`notify`] | what the service manager is told |
-//! | [`open_files`] | how many files this process may have open |
-//! | [`privileges`] | giving up all capabilities but a few |
+//! | [`notify`] | notifications to the service manager |
+//! | [`open_files`] | the limit of open files |
+//! | [`privileges`] | dropping capabilities |
 //!
-//! Everything works on the network namespace of the calling thread when it is opened, and stays in it from then on.
+//! Objects belong to the network namespace of the thread that opens them.
 
 // This crate is I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

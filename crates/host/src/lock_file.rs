@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// From one try to the next.
+/// Between attempts.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A lock that is held. When it is dropped, the file is removed, and directories that this process has made for it, if they are empty. What a
-/// process that was killed has made stays.
+/// A held lock. On drop, removes the file, and the directories that this process has created for it, if they are empty.
+/// Those of a killed process stay.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
-    /// Holds the lock until it is closed.
+    /// Holds the lock until closed.
     file: File,
     _directories: MadeDirectories,
 }
@@ -27,8 +27,8 @@ pub struct LockFile {
 /// The lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process has it.
-    #[error("another process has {}", path.display())]
+    /// Another process holds it.
+    #[error("another process holds {}", path.display())]
     Held {
         /// The file.
         path: PathBuf,
@@ -40,31 +40,31 @@ pub enum LockError {
     Refused {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl LockFile {
-    /// Locks the file, which is made if it is not there, as are its directories, with this mode. A process that holds the lock is waited for
-    /// `until` then.
+    /// Locks the file. Creates it, and its directories with this mode, if missing. Waits `until` then for a process
+    /// that holds the lock.
     ///
     /// # Errors
-    /// Another process has it, or the system refuses.
+    /// Another process holds it, or the system refuses.
     pub fn take(path: &Path, directory_mode: u32, until: Instant) -> Result<Self, LockError> {
         let mut directories = MadeDirectories::default();
         loop {
             match Self::try_take(path, directory_mode, &mut directories) {
                 Ok(Some(file)) => {
                     let mut lock = Self { path: path.to_owned(), file, _directories: directories };
-                    // For those that find it locked. A full file system is no reason not to hold the lock.
+                    // For processes that find it locked. A full file system does not prevent holding the lock.
                     let _ = note_holder(&mut lock.file);
                     return Ok(lock);
                 }
                 Ok(None) => {}
                 Err(error) if Instant::now() >= until => return Err(error),
                 Err(LockError::Held { .. }) => {}
-                // The process that had made the directories is removing them.
+                // The process that has created the directories is removing them.
                 Err(LockError::Refused { source, .. }) if is_passing(&source) => {}
                 Err(error) => return Err(error),
             }
@@ -72,7 +72,7 @@ impl LockFile {
         }
     }
 
-    /// Tries once. `None` if the file was removed by its holder meanwhile, so that the lock is on nothing.
+    /// Tries once. `None` if the holder has removed the file meanwhile, so that the lock has no effect.
     fn try_take(path: &Path, mode: u32, directories: &mut MadeDirectories) -> Result<Option<File>, LockError> {
         let refused = |source| LockError::Refused { path: path.to_owned(), source };
         if let Some(directory) = path.parent() {
@@ -91,21 +91,21 @@ impl LockFile {
     }
 }
 
-/// Whether a directory or file vanished, or came, between two system calls.
+/// Whether a directory or file vanished or appeared between two system calls.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // While it is still locked, and unless somebody has removed it: another process may have the next one.
+        // While still locked, and unless another process has removed it: the path may then belong to the next holder.
         if is_at(&self.file, &self.path).unwrap_or(false) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Directories that were not there, the innermost first. Those that are empty go with this value.
+/// Created directories, innermost first. On drop, the empty ones are removed.
 #[derive(Debug, Default)]
 struct MadeDirectories(Vec<PathBuf>);
 
@@ -120,14 +120,14 @@ impl MadeDirectories {
 
 impl Drop for MadeDirectories {
     fn drop(&mut self) {
-        // One that is not empty is somebody else's, too.
+        // A directory that is not empty is in use by others.
         for directory in &self.0 {
             let _ = fs::remove_dir(directory);
         }
     }
 }
 
-/// Writes this process's number into the file, for those that find it locked.
+/// Writes the own pid into the file, for processes that find it locked.
 fn note_holder(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
     writeln!(file, "{}", std::process::id())
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_for_a_lock_goes_with_it() {
+    fn files_created_for_a_lock_are_removed_with_it() {
         let directory = scratch("made");
         let path = directory.join("inner").join("lock");
         let lock = LockFile::take(&path, 0o700, Instant::now()).unwrap();
@@ -169,9 +169,9 @@ mod tests {
         assert!(!directory.exists());
     }
 
-    /// As a cleaner of temporary files, or a service manager, may do.
+    /// As `systemd-tmpfiles` or a service manager may do.
     #[test]
-    fn a_lock_whose_file_was_removed_leaves_the_next_one_alone() {
+    fn releasing_a_lock_whose_file_was_removed_keeps_the_next_lock() {
         let directory = scratch("removed");
         let path = directory.join("lock");
         let first = LockFile::take(&path, 0o700, Instant::now()).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_which_only_a_part_could_be_made_is_removed_again() {
+    fn a_partly_created_directory_is_removed_again() {
         let directory = scratch("part");
         let path = directory.join("x".repeat(300)).join("lock");
         assert!(matches!(LockFile::take(&path, 0o700, Instant::now()), Err(LockError::Refused { .. })));

@@ -1,4 +1,4 @@
-//! Where what happens is written down: standard error, as lines for people or as JSON.
+//! The log of a daemon: on standard error, as text or as JSON.
 
 use std::io::{self, IsTerminal as _};
 
@@ -7,53 +7,53 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
-/// What a daemon writes down, on its standard error.
+/// The log of a daemon, on standard error.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// How much.
+    /// The level.
     pub level: LogLevel,
-    /// As what.
+    /// The format.
     pub format: LogFormat,
 }
 
-/// How much is written down. Nothing is written for each packet at any level.
+/// Log levels. No level logs each packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What fails.
+    /// Failures.
     Error,
-    /// And what is odd.
+    /// And anomalies.
     Warn,
-    /// And what happens to links, with a summary of what was done.
+    /// And link events, with a summary of the actions.
     #[default]
     Info,
-    /// And what is done to each connection.
+    /// And the actions on each connection.
     Debug,
-    /// And every signal, also those that changed nothing.
+    /// And every signal, even without effect.
     Trace,
 }
 
-/// As what it is written down.
+/// Log formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
-    /// Lines for people.
+    /// Text.
     #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// Another log is in use already.
+/// A logger is already installed.
 #[derive(Debug, thiserror::Error)]
-#[error("a log is in use already")]
+#[error("a logger is already installed")]
 pub struct LogInUse;
 
-/// Writes from now on. The service manager's journal has the time itself; wherever else lines go they begin with it.
+/// Starts logging. Lines begin with the time, except in the service manager's journal, which adds it.
 ///
 /// # Errors
-/// Something else has been writing.
+/// Another logger is installed.
 pub fn start(config: &Log) -> Result<(), LogInUse> {
     let level = match config.level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -73,7 +73,7 @@ pub fn start(config: &Log) -> Result<(), LogInUse> {
     started.map_err(|_| LogInUse)
 }
 
-/// An error and everything that it comes from.
+/// An error with its causes.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

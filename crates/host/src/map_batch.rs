@@ -1,7 +1,7 @@
-//! All entries of an eBPF hash map, many with each system call.
+//! All entries of an eBPF hash map, with many per system call.
 //!
-//! One at a time takes two calls for each: with tens of thousands of entries, a process that has to look at them all would be late for
-//! everything else.
+//! One at a time takes two calls per entry: with tens of thousands of entries, a process that reads them all would miss
+//! its other deadlines.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 /// `enum bpf_cmd` of `linux/bpf.h`.
 const BPF_MAP_LOOKUP_BATCH: libc::c_int = 24;
 
-/// So many entries are asked for at once.
+/// Entries requested at once.
 const AT_ONCE: usize = 512;
 
 /// The part of `union bpf_attr` that the call reads.
@@ -25,8 +25,8 @@ struct Batch {
     flags: u64,
 }
 
-/// Looks at each entry as it is when its turn comes. One that comes or goes in the meantime may be seen or not. `flags` are those of a
-/// look-up (`BPF_F_LOCK`).
+/// Calls `look` for each entry, with its value at that moment. Entries added or removed meanwhile may be missed or
+/// included. `flags` are those of a look-up (`BPF_F_LOCK`).
 ///
 /// # Safety
 /// Keys and values of the map have the sizes of `K` and `V`, and any bytes are a value of each type.
@@ -40,7 +40,7 @@ pub unsafe fn for_each<K: Copy + Default, V: Copy + Default>(
 ) -> io::Result<()> {
     let mut keys = vec![K::default(); AT_ONCE];
     let mut values = vec![V::default(); AT_ONCE];
-    // The place where the next call begins: 4 bytes that are the kernel's own.
+    // The position for the next call: 4 opaque bytes of the kernel.
     let (mut from, mut next) = (None::<u64>, 0_u64);
     loop {
         let mut batch = Batch {
@@ -62,7 +62,7 @@ pub unsafe fn for_each<K: Copy + Default, V: Copy + Default>(
         let is_last = match error.as_ref().map(io::Error::raw_os_error) {
             None => false,
             Some(Some(libc::ENOENT)) => true,
-            // What has one hash does not fit.
+            // The entries of one hash bucket do not fit.
             Some(Some(libc::ENOSPC)) => {
                 keys.resize(2 * keys.len(), K::default());
                 values.resize(2 * values.len(), V::default());

@@ -9,7 +9,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::requests::{messages, serialize};
 
-/// What notifications are about: multicast groups of `linux/rtnetlink.h`.
+/// Multicast groups of notifications (`linux/rtnetlink.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Group {
@@ -37,17 +37,17 @@ impl Group {
         [Self::Ipv4Address, Self::Ipv4Route, Self::Ipv4Rule, Self::Ipv6Address, Self::Ipv6Route, Self::Ipv6Rule];
 }
 
-/// What came by one datagram.
+/// The content of one datagram.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Notification {
-    /// Messages, in the order of the changes. Those of unknown kinds are left out.
+    /// Messages, in the order of the changes; unknown types are left out.
     Messages(Vec<NetlinkMessage<RouteNetlinkMessage>>),
-    /// The socket's buffer was full and notifications were lost: what they were about has to be asked for.
+    /// The socket's buffer overflowed and notifications were lost: the caller has to dump the state.
     Overrun,
 }
 
-/// A socket that receives notifications, and does not block. Requests that are sent by it are answered by it, in order with the
-/// notifications; [`Requests`](crate::Requests) asks by a socket of its own instead.
+/// A non-blocking socket for notifications. It also answers requests sent on it, in order with the notifications;
+/// [`Requests`](crate::Requests) uses a separate socket.
 pub struct Monitor {
     socket: Socket,
     sequence: u32,
@@ -57,15 +57,15 @@ pub struct Monitor {
 const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;
 
 impl Monitor {
-    /// Listens in the network namespace of the calling thread.
+    /// Subscribes in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no such socket for this process.
+    /// The socket cannot be opened.
     pub fn open(groups: &[Group]) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        // Less room than wished for is no reason to do without.
+        // A smaller buffer will do.
         let _ = socket.set_rx_buf_sz(RECEIVE_BUFFER_BYTES);
         for &group in groups {
             socket.add_membership(group as u32)?;
@@ -73,7 +73,7 @@ impl Monitor {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Takes one datagram; `None` if there is none now.
+    /// Receives one datagram; `None` if none is queued.
     ///
     /// # Errors
     /// The socket fails.
@@ -95,8 +95,8 @@ impl Monitor {
         }
     }
 
-    /// Sends a request, and returns its sequence number, which the messages of its answer have. A dump is to be answered before the next
-    /// one is sent: the kernel refuses it else.
+    /// Sends a request, and returns its sequence number, which the messages of its answer carry. Wait for the end of a
+    /// dump before sending the next request: the kernel refuses it otherwise.
     ///
     /// # Errors
     /// The socket fails.

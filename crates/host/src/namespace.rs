@@ -1,12 +1,13 @@
-//! Network namespaces, each used from threads of this process that live in it.
+//! Network namespaces, used from threads of this process that live in them.
 //!
-//! A namespace belongs to a thread, not to a process: `unshare` and `setns` move the calling thread alone, and a thread
-//! inherits the namespace of the one that starts it. So everything that shall happen in a namespace happens in a closure
-//! on a thread inside it. File descriptors know no such bound: a socket or a TUN device belongs to the namespace it was
-//! opened in wherever it is used.
+//! A namespace belongs to a thread, not to a process: `unshare` and `setns` move only the calling thread, and a new
+//! thread inherits the namespace of its creator. So code for a namespace runs in a closure on a thread inside it. File
+//! descriptors are not bound that way: a socket or a TUN device stays in the namespace it was opened in, wherever it is
+//! used.
 //!
-//! The kernel removes a namespace, with its interfaces, when the last thread in it, the last socket or TUN device opened
-//! in it and the last [`Namespace`] of it are gone. All of them are resources of this process, so none outlives it.
+//! The kernel removes a namespace, with its interfaces, when the last thread in it, the last socket or TUN device
+//! opened in it and the last [`Namespace`] of it are gone. All of them are resources of this process, so none outlives
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
-/// A network namespace. Clones are the same namespace; it stays while one of them does.
+/// A network namespace. Clones refer to the same namespace, which lives as long as one of them.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     name: Arc<str>,
@@ -24,28 +25,28 @@ pub struct Namespace {
     link: Arc<OwnedFd>,
 }
 
-/// What tells namespaces apart while they exist: the number in `net:[4026531840]`.
+/// Identifies a namespace while it exists: the number in `net:[4026531840]`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NamespaceId(u64);
 
-/// A thread inside a namespace, as [`Namespace::spawn`] starts it.
+/// A thread inside a namespace, started by [`Namespace::spawn`].
 #[derive(Debug)]
 pub struct NamespaceThread<T> {
     namespace: Namespace,
     handle: JoinHandle<Option<T>>,
 }
 
-/// A namespace could not be made or entered.
+/// A namespace could not be created or entered.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The name cannot be a thread's.
-    #[error("\"{name}\" cannot name a namespace: it must be of 1 to 15 letters, digits, '-' and '_'")]
+    /// The name is no valid thread name.
+    #[error("invalid namespace name \"{name}\": expected 1 to 15 letters, digits, '-' and '_'")]
     Name {
         /// The name.
         name: Box<str>,
     },
-    /// The kernel refused; the test bed's `Privilege::detect` knows why.
-    #[error("{call} was refused for namespace \"{name}\"")]
+    /// The kernel refused; the test bed's `Privilege::detect` finds out why.
+    #[error("{call} failed for namespace \"{name}\"")]
     Refused {
         /// The system call.
         call: &'static str,
@@ -54,7 +55,7 @@ pub enum NamespaceError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Something that works on the calling thread's namespace was called from a thread outside of the one it names.
+    /// A function that works on a namespace was called from a thread outside of it.
     #[error("this thread is not in namespace \"{name}\": call it from a closure that runs inside")]
     NotInside {
         /// The namespace's name.
@@ -63,12 +64,12 @@ pub enum NamespaceError {
 }
 
 impl Namespace {
-    /// Makes a namespace. It holds a loopback interface that is down, and nothing else.
+    /// Creates a namespace with only a loopback interface, which is down.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         Self::run(name, Self::clone)
     }
 
-    /// The namespace that the calling thread is in: for a daemon, the host's own, or the one that it was started in.
+    /// The namespace of the calling thread: for a daemon, the host's own, or the one it was started in.
     ///
     /// # Errors
     /// `/proc` is not mounted, or not readable.
@@ -83,8 +84,8 @@ impl Namespace {
         }
     }
 
-    /// Makes a namespace and runs `body` on a new thread in it; returns when the namespace is there. Threads that `body`
-    /// starts are in it as well.
+    /// Creates a namespace and runs `body` on a new thread in it; returns when the namespace exists. Threads started by
+    /// `body` are in it as well.
     pub fn spawn<T, F>(name: &str, body: F) -> Result<NamespaceThread<T>, NamespaceError>
     where
         T: Send + 'static,
@@ -112,7 +113,7 @@ impl Namespace {
         }
     }
 
-    /// Makes a namespace, runs `body` in it and waits for the result. A panic of `body` goes on in the caller.
+    /// Creates a namespace, runs `body` in it and waits for the result. A panic of `body` continues in the caller.
     pub fn run<T, F>(name: &str, body: F) -> Result<T, NamespaceError>
     where
         T: Send,
@@ -122,7 +123,8 @@ impl Namespace {
         on_scoped_thread(&name.clone(), move || Self::unshare(name).map(|namespace| body(&namespace)))?
     }
 
-    /// Runs `body` on a new thread in this namespace and waits for the result. A panic of `body` goes on in the caller.
+    /// Runs `body` on a new thread in this namespace and waits for the result. A panic of `body` continues in the
+    /// caller.
     pub fn enter<T, F>(&self, body: F) -> Result<T, NamespaceError>
     where
         T: Send,
@@ -131,7 +133,7 @@ impl Namespace {
         on_scoped_thread(&self.name, || self.set().map(|()| body()))?
     }
 
-    /// Starts a thread in this namespace. Its result is an error if it could not enter.
+    /// Starts a thread in this namespace. The result is an error if the thread cannot enter it.
     pub fn spawn_inside<T, F>(&self, body: F) -> Result<JoinHandle<Result<T, NamespaceError>>, NamespaceError>
     where
         T: Send + 'static,
@@ -141,7 +143,7 @@ impl Namespace {
         start_thread(&self.name, move || namespace.set().map(|()| body()))
     }
 
-    /// The name that was given to it, which is also its first thread's.
+    /// Its name, which is also that of its first thread.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -151,8 +153,8 @@ impl Namespace {
         self.id
     }
 
-    /// Fails unless the calling thread is inside. Everything that works on the thread's namespace asks this first, so
-    /// that a slip cannot configure the host.
+    /// Fails unless the calling thread is inside. Every function that works on the thread's namespace calls this first,
+    /// so that a slip cannot configure the host.
     pub fn require_current(&self) -> Result<(), NamespaceError> {
         match NamespaceId::current() {
             Ok(id) if id == self.id => Ok(()),
@@ -161,12 +163,12 @@ impl Namespace {
         }
     }
 
-    /// The descriptor by which it is named to the kernel.
+    /// The descriptor that identifies it to the kernel.
     pub fn link(&self) -> &OwnedFd {
         &self.link
     }
 
-    /// Gives the calling thread a namespace of its own.
+    /// Moves the calling thread into a new namespace.
     fn unshare(name: Arc<str>) -> Result<Self, NamespaceError> {
         // SAFETY: the file descriptor table stays shared (no `UnshareFlags::FILES`).
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
@@ -199,20 +201,20 @@ impl NamespaceId {
 }
 
 impl<T> NamespaceThread<T> {
-    /// The namespace that the thread made.
+    /// The namespace that the thread created.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Waits for the thread; `Err` is what it panicked with.
+    /// Waits for the thread; `Err` is its panic.
     pub fn join(self) -> thread::Result<T> {
-        // `None` stands for a namespace that could not be made, of which no `NamespaceThread` exists.
+        // `None` is the result for a namespace that could not be created, which has no `NamespaceThread`.
         self.handle.join().map(|result| result.expect("the body ran"))
     }
 }
 
 fn open_current() -> rustix::io::Result<OwnedFd> {
-    // Not /proc/self, which is the process's first thread wherever one asks from.
+    // Not /proc/self, which is always the process's first thread.
     rustix::fs::open(c"/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -17,7 +17,7 @@ pub struct Question {
     pub mac: Mac,
     /// The sender's IP address.
     pub local: IpAddr,
-    /// The neighbour that is asked for its Ethernet address.
+    /// The neighbour to resolve.
     pub hop: IpAddr,
 }
 
@@ -36,13 +36,13 @@ const IPV6_HEADER: usize = 40;
 const ICMPV6: u8 = 58;
 const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-/// RFC 4861 section 7.1: what has crossed a router is no answer of a neighbour.
+/// RFC 4861 section 7.1: a packet that has crossed a router is no answer of a neighbour.
 const HOP_LIMIT: u8 = 255;
 const SOURCE_LINK_LAYER_ADDRESS: u8 = 1;
 const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
 
 impl Question {
-    /// The frame that asks, at `known` if the neighbour's address is known from before, and else everyone; `None` if the two
+    /// The request frame, to `known` if the neighbour's address was known before, else to all; `None` if the two IP
     /// addresses are of different families.
     pub fn frame(&self, known: Option<Mac>) -> Option<Vec<u8>> {
         match (self.local, self.hop) {
@@ -78,8 +78,9 @@ impl Question {
         let [.., x, y, z] = hop.octets();
         // RFC 4291 section 2.7.1 and RFC 2464 section 7.
         let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
-        // Always to the group, also in a frame for one station (RFC 6085): the answer to a solicitation for a unicast address need not
-        // tell the link-layer address (RFC 4861 section 7.2.4), and a kernel that waits for that ignores the answer (section 7.2.5).
+        // The target is always the group, also in a unicast frame (RFC 6085): the answer to a solicitation for a
+        // unicast address may omit the link-layer address (RFC 4861 section 7.2.4), and a kernel that waits for it
+        // ignores such an answer (section 7.2.5).
         let (to, destination) = (known.unwrap_or([0x33, 0x33, 0xff, x, y, z]), group);
         let mut message = vec![NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
         message.extend(hop.octets());
@@ -103,7 +104,7 @@ pub fn ethertype(frame: &[u8]) -> Option<u16> {
     frame.get(12..14).map(|field| u16::from_be_bytes([field[0], field[1]]))
 }
 
-/// Whose address a frame tells: the neighbour and its Ethernet address. `None` for any other frame.
+/// The neighbour whose address a frame reports, and its Ethernet address. `None` for any other frame.
 pub fn neighbour(frame: &[u8]) -> Option<(IpAddr, Mac)> {
     let (header, body) = frame.split_at_checked(14)?;
     match u16::from_be_bytes([header[12], header[13]]) {
@@ -118,7 +119,7 @@ fn of_arp(body: &[u8]) -> Option<(IpAddr, Mac)> {
     let is_ethernet = body[..6] == [0, 1, 8, 0, 6, 4];
     let mac: Mac = body[8..14].try_into().ok()?;
     let address: [u8; 4] = body[14..18].try_into().ok()?;
-    // A request tells its sender's address as an answer does; one that asks whether an address is free (RFC 5227) has none.
+    // A request reports its sender's address as a reply does; an address probe (RFC 5227) has none.
     (is_ethernet && address != [0; 4]).then(|| (IpAddr::from(address), mac))
 }
 
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arp_request_is_a_frame_of_60_bytes_that_tells_our_address() {
+    fn an_arp_request_is_a_frame_of_60_bytes_with_our_address() {
         let frame = question("10.0.0.2", "10.0.0.1").frame(None).unwrap();
         assert_eq!((frame.len(), &frame[..6], &frame[12..14]), (60, &BROADCAST[..], &[8, 6][..]));
         assert_eq!(neighbour(&frame), Some(("10.0.0.2".parse().unwrap(), OURS)));
@@ -189,10 +190,14 @@ mod tests {
         assert_eq!(frame[22..38], source.octets());
         assert_eq!(frame[38..54], destination.octets());
         assert_eq!(transport_checksum(source.into(), destination.into(), ICMPV6, &frame[54..]), 0);
-        assert_eq!(neighbour(&frame), None, "a question is no answer");
+        assert_eq!(neighbour(&frame), None, "a solicitation is no answer");
         assert_eq!(question("fd00::2", "10.0.0.1").frame(None), None);
         let unicast = question("fd00::2", "fe80::1:2:3").frame(Some(THEIRS)).unwrap();
-        assert_eq!((&unicast[..6], &unicast[6..]), (&THEIRS[..], &frame[6..]), "the answer has to tell the address");
+        assert_eq!(
+            (&unicast[..6], &unicast[6..]),
+            (&THEIRS[..], &frame[6..]),
+            "the answer must include the link-layer address"
+        );
     }
 
     /// An answer of the neighbour to a solicitation.
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_advertisement_tells_its_target() {
+    fn an_advertisement_reports_its_target() {
         let target: Ipv6Addr = "fe80::1".parse().unwrap();
         let option = [2, 1, 2, 0, 0, 0, 0, 9];
         assert_eq!(neighbour(&advertisement(target, &option)), Some((target.into(), [2, 0, 0, 0, 0, 9])));
@@ -228,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..3usize) {
+        fn any_bytes_are_parsed_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0..3usize) {
             let mut frame = bytes;
             if let Some(place) = frame.get_mut(12..14) {
                 place.copy_from_slice(&[[8, 6], [0x86, 0xdd], [8, 0]][kind]);

@@ -1,4 +1,4 @@
-//! Which neighbour packets to a peer go to, and whether the kernel knows its address (`rtnetlink(7)`).
+//! The next hop to a peer, and the kernel's knowledge of its link-layer address (`rtnetlink(7)`).
 
 use std::io;
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::Requests;
 use crate::neighbour_frames::Mac;
 
-/// The way to a peer.
+/// The path to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextHop {
-    /// The neighbour that packets are handed to: a router, or the peer itself.
+    /// The next hop: a router, or the peer itself.
     pub hop: IpAddr,
     /// The host's own address towards it.
     pub local: IpAddr,
 }
 
-/// Asks the kernel about routes and neighbours, and tells it of neighbours.
+/// Requests to the kernel about routes and neighbours.
 #[derive(Debug)]
 pub struct Neighbours(Requests);
 
@@ -30,24 +30,24 @@ impl Neighbours {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no such socket for this process.
+    /// The socket cannot be opened.
     pub fn open() -> io::Result<Self> {
         Requests::open().map(Self)
     }
 
-    /// Sends one request; the first message of its answer.
+    /// Sends one request; returns the first message of its answer.
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
         Ok(self.0.request(message, flags)?.into_iter().next())
     }
 
-    /// The way that packets from `local` to `remote` take over an interface, in whatever table it is; `None` if they take none.
-    /// `local` need not be an address of this host's, which may forward for others.
+    /// The path of packets from `local` to `remote` over an interface, in any routing table; `None` without a route.
+    /// `local` need not be an own address: the host may forward for others.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub fn route(&mut self, index: u32, local: IpAddr, remote: IpAddr) -> io::Result<Option<NextHop>> {
         let found = match self.look_up(index, Some(local), remote) {
-            // Not an address of this host's.
+            // Not an own address.
             Err(error) if is_refused(&error) => self.look_up(index, None, remote),
             found => found,
         };
@@ -59,10 +59,10 @@ impl Neighbours {
         }
     }
 
-    /// The way of this host's own packets to `remote` over an interface; `None` if there is none.
+    /// The path of this host's own packets to `remote` over an interface; `None` without a route.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub fn own_way(&mut self, index: u32, remote: IpAddr) -> io::Result<Option<NextHop>> {
         match self.look_up(index, None, remote) {
             Err(error) if is_refused(&error) => Ok(None),
@@ -75,10 +75,10 @@ impl Neighbours {
         }
     }
 
-    /// The interface, and the gateway if there is one, by which packets of this host with a mark go to `remote`; `None` if there is no way.
+    /// The interface, and the gateway if any, for this host's packets with a mark to `remote`; `None` without a route.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub fn way_to(&mut self, remote: IpAddr, mark: u32) -> io::Result<Option<(u32, Option<IpAddr>)>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(remote);
@@ -96,7 +96,7 @@ impl Neighbours {
         Ok(index.map(|index| (index, gateway_of(&route))))
     }
 
-    /// The gateway, if there is one, and the source address, if none was given.
+    /// The gateway, if any, and the source address, if none was given.
     fn look_up(
         &mut self,
         index: u32,
@@ -128,16 +128,16 @@ impl Neighbours {
     /// Whether the kernel knows a neighbour's link-layer address.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub fn is_resolved(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
         let unresolved = [NeighbourState::None, NeighbourState::Incomplete, NeighbourState::Failed];
         Ok(self.entry(index, hop)?.is_some_and(|entry| !unresolved.contains(&entry.header.state)))
     }
 
-    /// A neighbour's Ethernet address in the kernel's table, also one that does not answer any more; `None` if there is none.
+    /// A neighbour's Ethernet address in the kernel's table, even of a failed entry; `None` without one.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub fn mac(&mut self, index: u32, hop: IpAddr) -> io::Result<Option<Mac>> {
         let attributes = self.entry(index, hop)?.map(|entry| entry.attributes).unwrap_or_default();
         Ok(attributes.into_iter().find_map(|attribute| match attribute {
@@ -158,7 +158,7 @@ impl Neighbours {
         })
     }
 
-    /// Has the kernel ask for a neighbour's address, and keep an entry that takes answers.
+    /// Makes the kernel resolve a neighbour, and keep an entry that accepts answers.
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
@@ -168,17 +168,17 @@ impl Neighbours {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).map(drop)
     }
 
-    /// Whether packets reach a neighbour without a link-layer address of its own, as over modems that look like Ethernet (`IFF_NOARP`):
-    /// the kernel knows when it is told to resolve it.
+    /// Whether packets reach a neighbour without a link-layer address, as over modems that look like Ethernet
+    /// (`IFF_NOARP`): the kernel reports it when asked to resolve the neighbour.
     ///
     /// # Errors
-    /// The kernel cannot be asked; it needs `CAP_NET_ADMIN`.
+    /// The query fails; it needs `CAP_NET_ADMIN`.
     pub fn needs_no_address(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
         self.resolve(index, hop)?;
         self.is_resolved(index, hop)
     }
 
-    /// Tells the kernel a neighbour's link-layer address. The entry is stale: the kernel verifies it when it is used.
+    /// Adds a neighbour's link-layer address to the kernel's table, as a stale entry: the kernel verifies it on use.
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
@@ -227,7 +227,7 @@ fn address(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-/// The kernel has no such route, or does not take the addresses together.
+/// The kernel has no such route, or refuses this pair of addresses.
 fn is_refused(error: &io::Error) -> bool {
     let refusals = [libc::EINVAL, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EACCES, libc::ENETDOWN];
     error.raw_os_error().is_some_and(|code| refusals.contains(&code))

@@ -30,9 +30,9 @@ pub struct Link {
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// Whether it is set up.
+    /// Whether it is administratively up.
     pub is_up: bool,
-    /// Whether it is set up and has carrier.
+    /// Whether it is up and has carrier.
     pub has_carrier: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Link {
 pub struct Neighbour {
     /// The neighbour's address.
     pub address: IpAddr,
-    /// Its Ethernet address; `None` while it is not known.
+    /// Its Ethernet address; `None` while unknown.
     pub mac: Option<MacAddress>,
 }
 
@@ -58,7 +58,7 @@ pub struct Route {
     pub source: Option<IpAddr>,
 }
 
-/// A request of netlink failed.
+/// A netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// There is no interface of that name.
@@ -70,7 +70,7 @@ pub enum NetlinkError {
     /// The kernel refused the request.
     #[error("{request} was refused")]
     Refused {
-        /// What was asked for.
+        /// The request.
         request: Box<str>,
         /// The kernel's reason.
         source: io::Error,
@@ -137,7 +137,7 @@ impl Netlink {
         })
     }
 
-    /// The neighbours of an interface that are known or asked for, with their Ethernet addresses as far as they are known.
+    /// The neighbours of an interface, resolved or not, with their Ethernet addresses if known.
     pub fn neighbours(&mut self, name: &str) -> Result<Vec<Neighbour>, NetlinkError> {
         let index = self.link(name)?.index;
         let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
@@ -153,12 +153,12 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(|answer| address_of(answer, index)).collect())
     }
 
-    /// Gives an interface an address that is usable at once: without duplicate address detection.
+    /// Adds an address to an interface, without duplicate address detection, so that it is usable at once.
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         self.put_address(name, address, prefix_len, NLM_F_EXCL)
     }
 
-    /// The same, if it does not have it already.
+    /// The same, unless it has the address already.
     pub fn ensure_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         self.put_address(name, address, prefix_len, NLM_F_REPLACE)
     }
@@ -168,7 +168,7 @@ impl Netlink {
         message.header.family = family(address);
         message.header.prefix_len = prefix_len;
         message.header.index = self.link(name)?.index;
-        // In IPv4 the local address is what is added and the other one the prefix or the peer; IPv6 reads either.
+        // For IPv4 the local attribute is the address and the other one the prefix or the peer; IPv6 reads either.
         message.attributes.extend([AddressAttribute::Local(address), AddressAttribute::Address(address)]);
         if address.is_ipv6() {
             message.header.flags = AddressHeaderFlags::Nodad;
@@ -178,7 +178,8 @@ impl Netlink {
         self.request(&request, RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | how).map(drop)
     }
 
-    /// Takes an address from an interface, and with it the IPv4 routes that name it as their source. Nothing happens if it has none.
+    /// Removes an address from an interface, and with it the IPv4 routes that have it as source. Does nothing if it is
+    /// missing.
     pub fn remove_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
@@ -189,7 +190,7 @@ impl Netlink {
         unless_gone(self.request(&request, RouteNetlinkMessage::DelAddress(message), NLM_F_ACK))
     }
 
-    /// Removes a route from the main table. Nothing happens if there is none.
+    /// Removes a route from the main table. Does nothing if it is missing.
     pub fn remove_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         let (destination, prefix_len) = route.destination;
         let message = self.route_message(route)?;
@@ -197,7 +198,8 @@ impl Netlink {
         unless_gone(self.request(&request, RouteNetlinkMessage::DelRoute(message), NLM_F_ACK))
     }
 
-    /// Has packets to a destination refused with ICMP host unreachable where no other route takes them.
+    /// Adds an unreachable route of the lowest priority: without a better route, packets are refused with ICMP host
+    /// unreachable.
     pub fn add_unreachable(&mut self, destination: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -217,7 +219,7 @@ impl Netlink {
         self.put_route(route, NLM_F_EXCL)
     }
 
-    /// Adds a route to the main table, in place of the one to the same destinations if there is one.
+    /// Adds a route to the main table, replacing one to the same destinations.
     pub fn replace_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         self.put_route(route, NLM_F_REPLACE)
     }
@@ -252,8 +254,8 @@ impl Netlink {
         Ok(message)
     }
 
-    /// Makes a pair of joined Ethernet interfaces, `name` in this namespace and `peer_name` in `peer_namespace`. When one
-    /// goes, with its namespace or otherwise, so does the other.
+    /// Creates a veth pair, `name` in this namespace and `peer_name` in `peer_namespace`. When one is removed, with its
+    /// namespace or otherwise, so is the other.
     pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_namespace: &Namespace) -> Result<(), NetlinkError> {
         use std::os::fd::AsRawFd as _;
         let mut peer = LinkMessage::default();
@@ -269,7 +271,7 @@ impl Netlink {
         self.request(&request, RouteNetlinkMessage::NewLink(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
-    /// Makes an Ethernet bridge.
+    /// Creates an Ethernet bridge.
     pub fn add_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -310,7 +312,7 @@ impl Netlink {
     }
 }
 
-/// What is not there need not be removed.
+/// Ignores the error that the object does not exist.
 fn unless_gone<T>(removed: Result<T, NetlinkError>) -> Result<(), NetlinkError> {
     match removed {
         Err(NetlinkError::Refused { source, .. })
@@ -322,7 +324,7 @@ fn unless_gone<T>(removed: Result<T, NetlinkError>) -> Result<(), NetlinkError> 
     }
 }
 
-/// A metric that is worse than those of all other routes.
+/// A metric worse than those of all other routes.
 const LAST_RESORT: u32 = 1_000_000;
 
 fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
@@ -347,7 +349,7 @@ fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
 fn address_of(message: RouteNetlinkMessage, index: u32) -> Option<IpAddr> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
     let mut addresses = message.attributes.into_iter().filter_map(|attribute| match attribute {
-        // IPv6 has no other than this.
+        // IPv6 has no other attribute.
         AddressAttribute::Local(address) | AddressAttribute::Address(address) => Some(address),
         _ => None,
     });
@@ -356,7 +358,7 @@ fn address_of(message: RouteNetlinkMessage, index: u32) -> Option<IpAddr> {
 
 fn neighbour_of(message: RouteNetlinkMessage, index: u32) -> Option<Neighbour> {
     let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
-    // Those that need no resolution (multicast, loopback) are not asked for.
+    // Entries that need no resolution (multicast, loopback) are left out.
     if message.header.ifindex != index || message.header.state == NeighbourState::Noarp {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What the service manager is told (`sd_notify(3)`): one datagram each to the socket that it names in the environment.
+//! Notifications to the service manager (`sd_notify(3)`): one datagram each to the socket named in the environment.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -26,29 +26,29 @@ impl Notifier {
         match open(&path) {
             Ok(socket) => Self { socket: Some(socket), watchdog },
             Err(error) => {
-                tracing::warn!(%error, "NOTIFY_SOCKET cannot be used");
+                tracing::warn!(%error, "cannot use NOTIFY_SOCKET");
                 Self::default()
             }
         }
     }
 
-    /// A service manager at the other end of a socket, whose watchdog asks for a sign of life this often.
+    /// A service manager at the other end of a socket, with this watchdog interval.
     #[cfg(test)]
     pub(crate) fn over(socket: UnixDatagram, watchdog: Duration) -> Self {
         Self { socket: Some(socket), watchdog: Some(watchdog) }
     }
 
-    /// How often the watchdog is to hear from this process: twice as often as it asks for.
+    /// How often to notify the watchdog: twice per interval.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|every| every / 2)
     }
 
-    /// Tells of a new state, such as `READY=1`.
+    /// Reports a new state, such as `READY=1`.
     pub fn tell(&self, state: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {
-            tracing::debug!(%error, state, "the service manager did not hear");
+            tracing::debug!(%error, state, "cannot notify the service manager");
         }
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_sockets_hear() {
+    fn path_and_abstract_sockets_are_notified() {
         let place = std::env::temp_dir().join(format!("holdover-notify-{}", std::process::id()));
         let _ = std::fs::remove_file(&place);
         let name = format!("holdover-notify-{}", std::process::id());

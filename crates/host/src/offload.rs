@@ -1,7 +1,8 @@
-//! What a TUN interface with offload carries beside its packets, and the work that it leaves to this process.
+//! Checksum and segmentation offload of a TUN interface: the header before each packet, and the work that the kernel
+//! leaves to this process.
 //!
-//! The kernel hands over one packet of up to 64 kB where it would send many; [`segments`] cuts it, without copying, into the
-//! packets that a network card would put on the wire. The other way round, a [`Joiner`] puts segments of one connection that
+//! The kernel hands over one packet of up to 64 kB instead of many; [`segments`] cuts it, without copying, into the
+//! packets that a network card would send. In the other direction, a [`Joiner`] merges segments of one connection that
 //! arrive together into one packet, as a card's receive offload does, and leaves its checksum to the kernel.
 
 use std::net::IpAddr;
@@ -9,22 +10,22 @@ use std::net::IpAddr;
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{Checksums, EmitError, Flags, Packet, ParseError, Payload, Segment};
 
-/// `struct virtio_net_hdr` of `linux/virtio_net.h`: what is left to do with a packet.
+/// `struct virtio_net_hdr` of `linux/virtio_net.h`: the offloaded work of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Offload {
     flags: u8,
     gso_type: u8,
     /// Bytes of headers.
     hdr_len: u16,
-    /// Bytes of payload in each segment; 0 for a packet that is one.
+    /// Bytes of payload in each segment; 0 for a single packet.
     gso_size: u16,
-    /// Where the bytes that the checksum covers begin.
+    /// Where the checksum's coverage begins.
     csum_start: u16,
-    /// Where it stands, from there.
+    /// The offset of the checksum from there.
     csum_offset: u16,
 }
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum covers nothing but the pseudo header yet.
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum field covers only the pseudo header so far.
 const NEEDS_CSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_NONE`.
 const GSO_NONE: u8 = 0;
@@ -32,7 +33,7 @@ const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_TCPV6`.
 const GSO_TCPV6: u8 = 4;
-/// Where TCP's checksum stands in its header.
+/// The offset of TCP's checksum in its header.
 const TCP_CHECKSUM: usize = 16;
 /// The IP protocol number of TCP.
 const TCP: u8 = 6;
@@ -45,7 +46,7 @@ impl Offload {
     /// Bytes of the header before each packet.
     pub const LEN: usize = 10;
 
-    /// Reads `struct virtio_net_hdr`; bytes that are missing are 0.
+    /// Parses `struct virtio_net_hdr`; missing bytes are 0.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
         let pair = |index: usize| u16::from_ne_bytes([at(index), at(index + 1)]);
@@ -59,13 +60,13 @@ impl Offload {
         }
     }
 
-    /// The same for a packet with so many bytes of header before it.
+    /// The same for a packet with this many more bytes of header in front.
     pub fn behind(self, header: u16) -> Self {
         let shift = |at: u16| if self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE { at } else { at + header };
         Self { hdr_len: shift(self.hdr_len), csum_start: shift(self.csum_start), ..self }
     }
 
-    /// The same for a packet without the header of so many bytes that is before it.
+    /// The same for a packet without this many bytes of header in front.
     pub fn without(self, header: u16) -> Self {
         Self {
             hdr_len: self.hdr_len.saturating_sub(header),
@@ -74,7 +75,7 @@ impl Offload {
         }
     }
 
-    /// Fills in the checksum that the kernel has left to this process, if it has.
+    /// Fills in the checksum if the kernel has left it to this process.
     pub fn complete(self, packet: Bytes) -> Bytes {
         let (start, place) = (usize::from(self.csum_start), usize::from(self.csum_start + self.csum_offset));
         if self.flags & NEEDS_CSUM == 0 || packet.len() < place + 2 {
@@ -90,7 +91,7 @@ impl Offload {
         bytes.into()
     }
 
-    /// The same for all but TCP, whose checksums are made anew when the packet is written.
+    /// The same except for TCP, whose checksums are computed when the packet is emitted.
     pub fn complete_unless_tcp(self, packet: Bytes) -> Bytes {
         if usize::from(self.csum_offset) == TCP_CHECKSUM { packet } else { self.complete(packet) }
     }
@@ -107,7 +108,7 @@ impl Offload {
     }
 }
 
-/// The packets that a kernel's packet stands for, with headers as the kernel wrote them.
+/// The packets that a kernel's packet stands for, with the kernel's headers.
 pub fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
     let packet = Packet::parse_to_forward(bytes, Checksums::Ignore)?;
     let size = match &packet.payload {
@@ -119,16 +120,16 @@ pub fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> 
     Ok(Segments { rest: Some(packet), size, is_first: true })
 }
 
-/// Packets cut from one.
+/// The segments of one packet.
 pub struct Segments {
     rest: Option<Packet>,
-    /// Bytes of payload in each; 0 for one packet as it is.
+    /// Bytes of payload in each; 0 for a single packet.
     size: usize,
     is_first: bool,
 }
 
 impl Segments {
-    /// The packet that they are cut from, before the first one is taken.
+    /// The packet to be segmented, before the first segment is taken.
     pub fn whole(&self) -> Option<&Packet> {
         self.rest.as_ref()
     }
@@ -164,23 +165,23 @@ impl Iterator for Segments {
     }
 }
 
-/// Segments of one connection, joined into one packet for the kernel.
+/// Segments of one connection, merged into one packet for the kernel.
 #[derive(Debug, Default)]
 pub struct Joiner {
     first: Option<Packet>,
-    /// The first one's payload, and those of the ones that follow it.
+    /// The payloads, in order.
     payloads: Vec<Bytes>,
     len: usize,
-    /// Whether nothing may follow: the last one was short, or pushed.
+    /// Whether the packet is complete: its last segment was short, or had PSH set.
     is_closed: bool,
     header: BytesMut,
-    /// What follows the header of a packet that is not TCP; all of it, if the packet is unchanged.
+    /// The rest of a packet that is not TCP; all of it, if the packet is unchanged.
     rest: Bytes,
 }
 
 /// A packet for the kernel.
 pub struct Joined<'a> {
-    /// What is left to do with the packet.
+    /// The offloaded work.
     pub offload: Offload,
     /// Headers, and payloads.
     pub pieces: Vec<&'a [u8]>,
@@ -192,12 +193,12 @@ impl Joiner {
     /// The most pieces in one `writev` (`IOV_MAX` is 1024).
     const MOST_PIECES: usize = 512;
 
-    /// Whether nothing waits to be joined.
+    /// Whether no packet is pending.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// Takes `packet` if it is the first one or continues what is there; else gives it back.
+    /// Takes `packet` if it is the first one or continues the others; else returns it.
     pub fn push(&mut self, mut packet: Packet) -> Option<Packet> {
         if self.first.is_some() && !self.continues(&packet) {
             return Some(packet);
@@ -237,14 +238,14 @@ impl Joiner {
             && first.ip_header_len() + MAX_TCP_HEADER_LEN + self.len + next.payload.len() <= Self::MOST
     }
 
-    /// What was joined, as the kernel takes it; `None` if that is nothing. [`Self::clear`] comes next.
+    /// The merged packet for the kernel; `None` if there is none. [`Self::clear`] must follow.
     pub fn joined(&mut self) -> Result<Option<Joined<'_>>, EmitError> {
         let Some(first) = &self.first else { return Ok(None) };
         self.header.clear();
         self.rest = first.emit_pieces(&mut self.header)?;
         let mut offload = Offload::default();
         if let Payload::Tcp(_) = first.payload {
-            // An unchanged segment without payload comes in one piece.
+            // An unchanged segment without payload is one piece.
             self.header.extend_from_slice(&std::mem::take(&mut self.rest));
             let start = first.ip_header_len();
             lengthen(&mut self.header, first, self.len);
@@ -262,7 +263,7 @@ impl Joiner {
         Ok(Some(Joined { offload, pieces: pieces.collect() }))
     }
 
-    /// Ready for the next one.
+    /// Resets it for the next packet.
     pub fn clear(&mut self) {
         self.first = None;
         self.payloads.clear();
@@ -271,7 +272,8 @@ impl Joiner {
     }
 }
 
-/// Makes the headers of a packet without payload those of one with `len` bytes, whose checksum covers the pseudo header alone.
+/// Turns the headers of a packet without payload into those of one with `len` bytes, whose checksum covers only the
+/// pseudo header.
 fn lengthen(header: &mut [u8], packet: &Packet, len: usize) {
     let ip = packet.ip_header_len();
     let tcp_len = header.len() - ip + len;
@@ -288,14 +290,14 @@ fn lengthen(header: &mut [u8], packet: &Packet, len: usize) {
     let addresses = match (packet.src, packet.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
         (IpAddr::V6(src), IpAddr::V6(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
-        // Such a packet has not been written.
+        // Such a packet has not been emitted.
         _ => 0,
     };
     let pseudo = folded(addresses + u32::from(TCP) + tcp_len as u32);
     header[ip + TCP_CHECKSUM..ip + TCP_CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
 }
 
-/// The sum of 16-bit words (RFC 1071) of an even number of bytes, of which there are few.
+/// The sum of 16-bit words (RFC 1071) of an even, small number of bytes.
 fn sum_of(bytes: &[u8]) -> u32 {
     bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
 }
@@ -329,7 +331,7 @@ mod tests {
         Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), segment)
     }
 
-    /// What the kernel would make of it: the whole packet, cut again.
+    /// What the kernel would do: the whole packet, segmented again.
     fn cut_again(joiner: &mut Joiner) -> Vec<Packet> {
         let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
         assert_eq!(Offload::from_bytes(&offload.to_bytes()), offload);

@@ -1,5 +1,5 @@
-//! Packet sockets (`packet(7)`) that send and receive nothing: what leaves by them goes past the host's filters, routes and address
-//! translation, and carries a mark by which programs in the path know it.
+//! Send-only packet sockets (`packet(7)`): their packets bypass the host's filters, routes and address translation, and
+//! carry a mark that identifies them to programs in the path.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -14,7 +14,7 @@ pub struct PacketSocket {
 const SEND_BUFFER: u32 = 4 << 20;
 
 impl PacketSocket {
-    /// In the calling thread's network namespace. What it sends carries the mark.
+    /// In the calling thread's network namespace. Its packets carry the mark.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW` or `CAP_NET_ADMIN`.
@@ -25,14 +25,15 @@ impl PacketSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let this = Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } };
         this.set(libc::SOL_SOCKET, libc::SO_MARK, mark)?;
         this.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER)?;
         Ok(this)
     }
 
-    /// Has each packet begin with `struct virtio_net_hdr` ([`crate::Offload`]), so that what is left to do with it is the kernel's.
+    /// Each packet begins with `struct virtio_net_hdr` ([`crate::Offload`]) from now on, so that the kernel does the
+    /// offloaded work.
     ///
     /// # Errors
     /// The kernel has no `PACKET_VNET_HDR`.

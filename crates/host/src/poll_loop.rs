@@ -1,8 +1,9 @@
-//! The poll loop of a daemon, in one thread: it waits until a descriptor is ready or a deadline has passed, has the daemon act on it, and
-//! keeps the service manager informed (`READY=1`, `WATCHDOG=1`, `STOPPING=1`).
+//! The poll loop of a daemon, in one thread: it waits until a descriptor is ready or a deadline has passed, calls the
+//! daemon, and notifies the service manager (`READY=1`, `WATCHDOG=1`, `STOPPING=1`).
 //!
-//! A daemon implements [`PollLoop`]: before each wait [`PollLoop::interests`] names the descriptors and the deadlines, and after it
-//! [`PollLoop::handle_ready`] gets the tokens of the descriptors that are ready, in the order in which they were named. [`run`] is the loop.
+//! A daemon implements [`PollLoop`]: before each wait [`PollLoop::interests`] returns the descriptors and the
+//! deadlines, and after it [`PollLoop::handle_ready`] gets the tokens of the ready descriptors, in the order of
+//! `interests`. [`run`] is the loop.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -25,32 +26,33 @@ use crate::clock;
 use crate::notify::Notifier;
 use crate::session::{Listener, Sessions};
 
-/// A daemon that is driven by [`run`].
+/// A daemon driven by [`run`].
 pub trait PollLoop {
-    /// Names what a descriptor is for.
+    /// Identifies a descriptor.
     type Token: Clone + PartialEq;
-    /// Why the daemon cannot go on.
+    /// Why the daemon cannot continue.
     type Error: From<WaitError>;
 
     /// The descriptors to poll, and the deadlines.
     fn interests(&self) -> Interests<'_, Self::Token>;
 
-    /// Acts on what is ready, which may be nothing, and on every deadline up to `now`. [`ControlFlow::Break`] ends the loop.
+    /// Handles the ready descriptors, possibly none, and every deadline up to `now`. [`ControlFlow::Break`] ends the
+    /// loop.
     ///
     /// # Errors
-    /// Something that the daemon cannot do without has failed.
+    /// Something essential has failed.
     fn handle_ready(&mut self, now: Instant, ready: Vec<Self::Token>) -> Result<ControlFlow<()>, Self::Error>;
 }
 
-/// The kernel refuses to wait.
+/// `poll(2)` failed.
 #[derive(Debug, thiserror::Error)]
 #[error("waiting for events")]
 pub struct WaitError(#[source] io::Error);
 
-/// Runs a daemon until it ends the loop. The service manager is told at both ends, and the watchdog in between.
+/// Runs a daemon until it ends the loop. Notifies the service manager at both ends, and the watchdog in between.
 ///
 /// # Errors
-/// See [`PollLoop::handle_ready`]; or the kernel refuses to wait.
+/// See [`PollLoop::handle_ready`]; or `poll(2)` fails.
 pub fn run<D: PollLoop>(daemon: &mut D) -> Result<(), D::Error> {
     let notifier = Notifier::from_environment();
     notifier.tell("READY=1");
@@ -93,25 +95,25 @@ impl<T> Default for Interests<'_, T> {
 }
 
 impl<'a, T: Clone + PartialEq> Interests<'a, T> {
-    /// No descriptor, and no deadline.
+    /// No descriptors and no deadlines.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A descriptor, and what it is polled for.
+    /// Adds a descriptor and its events.
     pub fn add(&mut self, token: T, descriptor: BorrowedFd<'a>, flags: PollFlags) {
         self.tokens.push(token);
         self.descriptors.push(PollFd::from_borrowed_fd(descriptor, flags));
     }
 
-    /// Descriptors that are polled for input, all under one token.
+    /// Adds descriptors to poll for input, all under one token.
     pub fn add_readable(&mut self, token: T, descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) {
         for descriptor in descriptors {
             self.add(token.clone(), descriptor, PollFlags::IN);
         }
     }
 
-    /// The listener and the conversations of a server, and when the next of them has taken too long.
+    /// Adds the listener and the sessions of a server, and the next session timeout.
     pub fn add_sessions<L: Listener>(&mut self, token: T, sessions: &'a Sessions<L>) {
         for (descriptor, flags) in sessions.descriptors() {
             self.add(token.clone(), descriptor, flags);
@@ -119,13 +121,13 @@ impl<'a, T: Clone + PartialEq> Interests<'a, T> {
         self.add_deadlines(sessions.poll_timeout());
     }
 
-    /// Deadlines: the wait ends at the earliest one.
+    /// Adds deadlines: the wait ends at the earliest one.
     pub fn add_deadlines(&mut self, deadlines: impl IntoIterator<Item = Instant>) {
         self.until = self.until.into_iter().chain(deadlines).min();
     }
 
-    /// Waits. The tokens of the descriptors that are ready, neighbours with equal tokens as one; none if a deadline has passed or a signal
-    /// has come.
+    /// Waits. Returns the tokens of the ready descriptors, with equal neighbours merged; empty after a deadline or a
+    /// signal.
     fn wait(mut self) -> Result<Vec<T>, WaitError> {
         let timeout = self.until.map(|at| timespec(at.saturating_since(clock::now())));
         match poll(&mut self.descriptors, timeout.as_ref()) {
@@ -146,26 +148,25 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: seconds, tv_nsec: (duration.as_nanos() % 1_000_000_000) as _ }
 }
 
-/// Signals of the system as input of a poll loop: readable once one of them has come.
+/// Signals as input of a poll loop: readable once one has arrived.
 ///
-/// When it is dropped, its handlers are removed. A signal that is no other input's then ends the process, whatever it did before it was an
-/// input.
+/// On drop, its handlers are removed. A signal without any input left ends the process, whatever its action was before.
 #[derive(Debug)]
 pub struct SignalInput {
     stream: UnixStream,
     registered: Vec<(i32, SigId)>,
 }
 
-/// The signals that were ever an input.
-static SIGNALS: Mutex<BTreeMap<i32, Heard>> = Mutex::new(BTreeMap::new());
+/// All signals that were ever an input.
+static SIGNALS: Mutex<BTreeMap<i32, SignalState>> = Mutex::new(BTreeMap::new());
 
-/// A signal that is an input, or was. A handler that was removed does not bring the default action back, so one of its own does.
-struct Heard {
+/// A signal that is or was an input. Removing a handler does not restore the default action, so a handler emulates it.
+struct SignalState {
     inputs: usize,
     has_default_action: Arc<AtomicBool>,
 }
 
-/// Changes the number of inputs that hear a signal.
+/// Changes the number of inputs for a signal.
 fn count_inputs(signal: i32, change: impl FnOnce(usize) -> usize) -> io::Result<()> {
     let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
     let heard = match signals.entry(signal) {
@@ -173,7 +174,7 @@ fn count_inputs(signal: i32, change: impl FnOnce(usize) -> usize) -> io::Result<
         Entry::Vacant(anew) => {
             let has_default_action = Arc::new(AtomicBool::new(false));
             register_conditional_default(signal, Arc::clone(&has_default_action))?;
-            anew.insert(Heard { inputs: 0, has_default_action })
+            anew.insert(SignalState { inputs: 0, has_default_action })
         }
     };
     heard.inputs = change(heard.inputs);
@@ -185,14 +186,14 @@ impl Drop for SignalInput {
     fn drop(&mut self) {
         for (signal, id) in self.registered.drain(..) {
             unregister(id);
-            // Only the first time can fail, when it was registered.
+            // Only the registration of the first input can fail.
             let _ = count_inputs(signal, |inputs| inputs.saturating_sub(1));
         }
     }
 }
 
 impl SignalInput {
-    /// SIGTERM and SIGINT, by which a daemon is told to end.
+    /// SIGTERM and SIGINT: stop.
     ///
     /// # Errors
     /// The system refuses.
@@ -200,7 +201,7 @@ impl SignalInput {
         Self::register(&[SIGTERM, SIGINT])
     }
 
-    /// SIGHUP, by which a daemon is told to read its files again.
+    /// SIGHUP: reload files.
     ///
     /// # Errors
     /// The system refuses.
@@ -219,8 +220,8 @@ impl SignalInput {
         Ok(input)
     }
 
-    /// Input from elsewhere in this process in place of signals: a byte stands for one. The other end has to stay open: a stream that was closed
-    /// is readable for ever.
+    /// Input from elsewhere in this process instead of signals: a byte stands for one. The other end has to stay open:
+    /// a closed stream is always readable.
     ///
     /// # Errors
     /// The system refuses.
@@ -229,7 +230,7 @@ impl SignalInput {
         Ok(Self { stream, registered: Vec::new() })
     }
 
-    /// Takes the signals that have come, so that it is readable again with the next one.
+    /// Consumes the signals received so far, so that it becomes readable with the next one.
     pub fn clear(&mut self) {
         let mut bytes = [0; 64];
         while matches!(io::Read::read(&mut self.stream, &mut bytes), Ok(1..)) {}
@@ -248,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Two inputs, of which the second ends the loop, and a deadline.
+    /// Two inputs and a deadline; the second input ends the loop.
     struct Two {
         first: SignalInput,
         second: SignalInput,
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_comes_in_order_and_once() {
+    fn ready_descriptors_are_reported_in_order_and_once() {
         let (mut daemon, [mut first, mut second]) = two();
         first.write_all(b"xx").unwrap();
         second.write_all(b"x").unwrap();
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_the_wait_and_input_that_was_taken_does_not() {
+    fn a_deadline_ends_the_wait_and_consumed_input_does_not() {
         let (mut daemon, [mut first, mut second]) = two();
         first.write_all(b"x").unwrap();
         daemon.due = Some(clock::now() + Duration::from_millis(30));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_hears_twice_as_often_as_it_asks_for() {
+    fn the_watchdog_is_notified_twice_per_interval() {
         let (listener, socket) = UnixDatagram::pair().unwrap();
         listener.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let notifier = Notifier::over(socket, Duration::from_millis(40));
@@ -337,22 +338,22 @@ mod tests {
     }
 
     #[test]
-    fn signals_that_are_no_longer_heard_have_no_input() {
+    fn an_input_without_signals_is_closed() {
         let input = SignalInput::reload().unwrap();
         let (stream, registered) = (input.stream.try_clone().unwrap(), input.registered.len());
         assert_eq!(registered, 1);
         drop(input);
-        // The end that the handler wrote to is closed with it.
+        // The handler's end is closed with it.
         let mut polled = [PollFd::new(&stream, PollFlags::IN)];
         assert_eq!(poll(&mut polled, Some(&timespec(Duration::from_secs(1)))).unwrap(), 1);
         assert_eq!(io::Read::read(&mut &stream, &mut [0; 1]).unwrap(), 0);
     }
 
-    /// What this process does on SIGTERM in [`a_signal_has_its_default_action_while_nobody_hears_it`], in a process of its own.
+    /// The action on SIGTERM in a separate process of [`a_signal_without_inputs_has_its_default_action`].
     const CASE: &str = "HOLDOVER_TEST_SIGNAL_INPUT";
 
     #[test]
-    fn a_signal_has_its_default_action_while_nobody_hears_it() {
+    fn a_signal_without_inputs_has_its_default_action() {
         use std::os::unix::process::ExitStatusExt as _;
 
         if let Ok(case) = std::env::var(CASE) {
@@ -372,7 +373,7 @@ mod tests {
             signal_hook::low_level::raise(SIGTERM).unwrap();
             return;
         }
-        let name = "poll_loop::tests::a_signal_has_its_default_action_while_nobody_hears_it";
+        let name = "poll_loop::tests::a_signal_without_inputs_has_its_default_action";
         for (case, ends) in [("dropped", true), ("one-is-left", false), ("dropped-and-made-anew", false)] {
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
             let status = command.args(["--exact", name]).env(CASE, case).output().unwrap().status;

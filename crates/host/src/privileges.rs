@@ -1,4 +1,4 @@
-//! What a daemon may do: only what it needs, and never more again.
+//! The capabilities of a daemon: the necessary ones only, permanently.
 
 use rustix::io::Errno;
 pub use rustix::thread::CapabilitySet;
@@ -7,26 +7,26 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// Gives up all capabilities but those that are to be kept, also for programs that would be executed. To be called before the first thread is started: it holds for
-/// the calling thread, and for those that it starts.
+/// Drops all capabilities except those to keep, also for executed programs. Call it before the first thread is started:
+/// it applies to the calling thread, and to those that it starts.
 ///
 /// # Errors
-/// The kernel refuses; then all is as it was, or less.
+/// The kernel refuses; then the capabilities are unchanged or fewer.
 pub fn drop_all_but(keep: CapabilitySet) -> Result<(), Errno> {
     set_no_new_privs(true)?;
     let held = capabilities(None)?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().difference(keep).iter() {
-            // Kernels do not know every capability that we do.
+            // The kernel may not know every capability that we do.
             if capability_is_in_bounding_set(capability).unwrap_or(false) {
                 remove_capability_from_bounding_set(capability)?;
             }
         }
     }
     let kept = held.permitted.intersection(keep);
-    // Nothing is executed any more, so that nothing is to be handed on.
+    // No program is executed any more, so none is inherited.
     clear_ambient_capability_set()?;
-    // A service manager may have done the rest, and forbidden to do it again.
+    // A service manager may have done the rest, and have forbidden to repeat it.
     if kept == held.permitted {
         return Ok(());
     }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn dropped_capabilities_are_gone() {
-        // Of this thread only: other tests go on with theirs.
+        // Of this thread only: other tests keep theirs.
         let after = std::thread::spawn(|| {
             drop_all_but(KEPT).unwrap();
             let held = capabilities(None).unwrap();

@@ -1,4 +1,4 @@
-//! Requests to the kernel by `rtnetlink(7)`, each with its answer.
+//! Requests to the kernel by `rtnetlink(7)`, and their answers.
 
 use std::io;
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub struct Requests {
     sequence: u32,
 }
 
-/// The kernel answers at once. If it has not answered after this time, the answer was lost.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel answers at once. Without an answer after this time, it was lost.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl std::fmt::Debug for Requests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -30,16 +30,16 @@ impl Requests {
     /// In the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no such socket for this process.
+    /// The socket cannot be opened.
     pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends one request and collects what the kernel answers. Messages of kinds that are not known are left out.
+    /// Sends one request and collects the answer. Messages of unknown types are left out.
     ///
     /// # Errors
     /// The kernel refuses, does not answer, or the socket fails.
@@ -51,8 +51,8 @@ impl Requests {
         Ok(answers)
     }
 
-    /// Sends one request and hands out the header and the payload of each message of its answer, up to its end: of a dump the last
-    /// message, else the acknowledgement, which is always asked for.
+    /// Sends one request and calls `handle` with the header and the payload of each message of its answer, up to its
+    /// end: of a dump the last message, else the acknowledgement, which is always requested.
     ///
     /// # Errors
     /// As of [`request`](Self::request).
@@ -68,7 +68,7 @@ impl Requests {
             let mut rest = datagram.as_slice();
             while let Some((message, next)) = split(rest) {
                 rest = next;
-                // What is left of a request that failed half-way is passed over.
+                // Skips the remains of a request that failed half-way.
                 if message.sequence_number() != self.sequence {
                     continue;
                 }
@@ -104,21 +104,21 @@ pub(crate) fn serialize(message: RouteNetlinkMessage, flags: u16, sequence: u32)
     bytes
 }
 
-/// The first message of a datagram, and what is behind it. Each begins with its length and is padded to a multiple of 4; what is not
-/// understood ends the datagram, because nothing tells where the next one begins.
+/// The first message of a datagram, and the rest. Each message begins with its length and is padded to a multiple of 4;
+/// an invalid one ends the datagram, as the next one cannot be found.
 fn split(datagram: &[u8]) -> Option<(NetlinkBuffer<&[u8]>, &[u8])> {
     let message = NetlinkBuffer::new_checked(datagram).ok()?;
     let length = (message.length() as usize).next_multiple_of(4);
     Some((message, datagram.get(length..).unwrap_or(&[])))
 }
 
-/// The messages of one datagram that are understood.
+/// The known messages of one datagram.
 pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
     std::iter::from_fn(move || {
         loop {
             let (message, rest) = split(datagram)?;
             datagram = rest;
-            // A message of a kind that is not known is of no concern.
+            // Ignore messages of unknown types.
             if let Ok(message) = NetlinkMessage::deserialize(message.into_inner()) {
                 return Some(message);
             }

@@ -1,5 +1,6 @@
-//! Packet sockets for address resolution on one interface (`packet(7)`): one for ARP, one for neighbour advertisements. What they send is
-//! seen by the neighbours only: the kernel's own entries stay as they are, until it takes an answer itself.
+//! Packet sockets for address resolution on one interface (`packet(7)`): one for ARP, one for neighbour advertisements.
+//! Only the neighbours see what they send: the kernel's own entries change only when the kernel accepts an answer
+//! itself.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use crate::neighbour_frames::{ARP_REPLY, ETHERTYPE_IPV6, Mac, ethertype, neighbour};
 
-/// Asks on one interface, and hears the answers.
+/// Sends requests on one interface, and receives the answers.
 #[derive(Debug)]
 pub struct ResolutionSocket {
     arp: OwnedFd,
@@ -35,16 +36,16 @@ const ARP_REPLIES: [libc::sock_filter; 4] = [
     libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },
 ];
 
-/// Which ARP packets tell a neighbour's address.
+/// The ARP packets to receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Heard {
-    /// Requests do so as well as replies: for a short time, in which each of them counts.
+pub enum ArpFilter {
+    /// Requests as well as replies: for a short time, in which each of them counts.
     All,
-    /// Replies only: for as long as the interface is there.
+    /// Replies only: for as long as the interface exists.
     Replies,
 }
 
-/// The longest frame that is read: an advertisement with its options.
+/// The longest frame received: an advertisement with its options.
 const LONGEST: usize = 256;
 
 impl ResolutionSocket {
@@ -52,14 +53,14 @@ impl ResolutionSocket {
     ///
     /// # Errors
     /// It needs `CAP_NET_RAW`.
-    pub fn open(index: u32, heard: Heard) -> io::Result<Self> {
-        let replies = (heard == Heard::Replies).then_some(&ARP_REPLIES[..]);
+    pub fn open(index: u32, filter: ArpFilter) -> io::Result<Self> {
+        let replies = (filter == ArpFilter::Replies).then_some(&ARP_REPLIES[..]);
         let arp = open(libc::ETH_P_ARP as u16, index, replies)?;
         let advertisements = open(libc::ETH_P_IPV6 as u16, index, Some(&ADVERTISEMENTS))?;
         Ok(Self { arp, advertisements })
     }
 
-    /// The interface's own Ethernet address, which may change while it is there.
+    /// The interface's own Ethernet address, which may change.
     ///
     /// # Errors
     /// The interface is gone, or is not Ethernet.
@@ -67,12 +68,12 @@ impl ResolutionSocket {
         hardware_address(&self.arp)
     }
 
-    /// Readable when a neighbour has told its address.
+    /// Readable when a neighbour has reported its address.
     pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.arp, &self.advertisements]
     }
 
-    /// Sends a frame, by the socket of its protocol: drivers and filters go by that, and not by the frame. Never waits.
+    /// Sends a frame on the socket of its protocol, which drivers and filters rely on. Never waits.
     ///
     /// # Errors
     /// The queue is full, or the interface is down or gone.
@@ -83,13 +84,13 @@ impl ResolutionSocket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The next neighbour that has told its address; `None` if none has.
+    /// The next neighbour that has reported its address; `None` if there is none.
     pub fn receive(&self) -> Option<(IpAddr, Mac)> {
         self.descriptors().into_iter().find_map(receive)
     }
 }
 
-/// Frames without an answer in them are passed over.
+/// Skips frames without an answer.
 fn receive(socket: &OwnedFd) -> Option<(IpAddr, Mac)> {
     let mut frame = [0u8; LONGEST];
     loop {
@@ -118,13 +119,12 @@ fn receive(socket: &OwnedFd) -> Option<(IpAddr, Mac)> {
 
 fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // Nothing is received before it is bound.
-    // SAFETY: no memory of ours is touched.
+    // Receives nothing until bound. SAFETY: no memory of ours is touched.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, which nobody else has.
+    // SAFETY: a new descriptor without another owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     if let Some(filter) = filter {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn loopback_has_no_ethernet_address() {
-        let socket = ResolutionSocket::open(1, Heard::Replies);
-        // Without CAP_NET_RAW there is no socket at all.
+        let socket = ResolutionSocket::open(1, ArpFilter::Replies);
+        // Without CAP_NET_RAW there is no socket.
         assert!(socket.and_then(|socket| socket.mac()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Scrapes of Prometheus over HTTP: the endpoint, the answers, and the values in them.
+//! The endpoint for Prometheus: HTTP, answers, and metric values.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::session::{Bounds, Sessions};
 
-/// The endpoint, and those who scrape it.
+/// The endpoint, and its clients.
 pub struct Scrapes(Sessions<TcpListener>);
 
 /// The endpoint for Prometheus: `GET /metrics`.
@@ -20,17 +20,17 @@ pub struct Scrapes(Sessions<TcpListener>);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Metrics", default, deny_unknown_fields)]
 pub struct MetricsTable<const ENABLED: bool, const PORT: u16> {
-    /// Whether there is one.
+    /// Whether it is enabled.
     pub enabled: bool,
     /// Its address and port.
     #[schemars(with = "String")]
     pub listen: SocketAddr,
-    /// Whether that address may be another than a loopback address. Whoever can reach it then sees all figures, such as how many
-    /// connections there are.
+    /// Whether that address may be non-loopback. Everyone who can reach it then sees all metrics, such as the number of
+    /// connections.
     pub allow_remote: bool,
 }
 
-/// The section as a file has it: every field may be missing.
+/// The section in a file: every field is optional.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -64,36 +64,41 @@ impl<const ENABLED: bool, const PORT: u16> MetricsTable<ENABLED, PORT> {
             return None;
         }
         if listen.port() == 0 {
-            return Some(format!("{listen}: port 0 is none that Prometheus could ask; expected one from 1 to 65535"));
+            return Some(format!("{listen}: port 0 is not valid; expected 1 to 65535"));
         }
         (!listen.ip().is_loopback() && !self.allow_remote).then(|| {
             format!(
-                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
+                "{listen} is not a loopback address: others could read the metrics; set allow_remote = true to permit it"
             )
         })
     }
 
-    /// The endpoint, if there is to be one. A daemon's work does not depend on it: what the system refuses is told by the log.
+    /// The endpoint, if enabled. A failure does not stop the daemon and is logged.
     pub fn listen_if_possible(&self) -> Option<Scrapes> {
         let listening = self.enabled.then(|| listen(self.listen))?;
         if let Err(error) = &listening {
-            tracing::warn!(address = %self.listen, %error, "no metrics are served: [metrics] listen");
+            tracing::warn!(address = %self.listen, %error, "cannot serve metrics: [metrics] listen");
         }
         listening.ok()
     }
 }
 
-/// What HTTP requests end with.
+/// The end of an HTTP request.
 pub const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
 
-const BOUNDS: Bounds =
-    Bounds { mark: END_OF_REQUEST, question_bytes: 8192, callers: 8, time: Duration::from_secs(5), backlog_bytes: 0 };
+const BOUNDS: Bounds = Bounds {
+    delimiter: END_OF_REQUEST,
+    request_bytes: 8192,
+    callers: 8,
+    time: Duration::from_secs(5),
+    backlog_bytes: 0,
+};
 
 /// Listens for Prometheus at `address`.
 ///
 /// # Errors
 ///
-/// If the system refuses, such as because another listens there.
+/// The system refuses, for example because the port is in use.
 pub fn listen(address: SocketAddr) -> io::Result<Scrapes> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -101,12 +106,12 @@ pub fn listen(address: SocketAddr) -> io::Result<Scrapes> {
 }
 
 impl Scrapes {
-    /// What is to be polled.
+    /// The sessions to poll.
     pub fn sessions(&self) -> &Sessions<TcpListener> {
         &self.0
     }
 
-    /// Answers the requests that are complete. The metrics are asked for only if they are needed.
+    /// Answers complete requests. `text` is called only if the metrics are requested.
     pub fn handle_ready(&mut self, now: Instant, mut text: impl FnMut() -> String) {
         for (caller, request) in self.0.handle_ready(now) {
             let answer = respond(&request, &mut text);
@@ -114,20 +119,20 @@ impl Scrapes {
         }
     }
 
-    /// Hangs up on clients that take too long.
+    /// Disconnects clients that take too long.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.0.hang_up(now);
     }
 }
 
-/// A counter that stands at `value`.
+/// A counter with the value `value`.
 pub fn counter(value: u64) -> Counter {
     let counter = Counter::<u64>::default();
     counter.inc_by(value);
     counter
 }
 
-/// A gauge that stands at `value`.
+/// A gauge with the value `value`.
 pub fn gauge(value: u64) -> Gauge {
     let gauge = Gauge::<i64>::default();
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -154,7 +159,7 @@ fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
     };
     let mut answer = String::new();
     let length = body.len();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = write!(
         answer,
         "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"

@@ -1,5 +1,5 @@
-//! Conversations over stream sockets in a poll loop: a question that ends with a mark, an answer, and bounds on the size and time of
-//! both.
+//! Sessions over stream sockets in a poll loop: a request that ends with a delimiter, an answer, and bounds on size and
+//! time of both.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,31 +9,31 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use holdover_base::{Duration, Instant};
 use rustix::event::PollFlags;
 
-/// A socket on which others call.
+/// A listening socket.
 pub trait Listener: AsFd {
     /// A connection to a caller.
     type Stream: Read + Write + AsFd;
 
-    /// The next caller, whose stream does not block; `None` if there is none, or none who may call.
+    /// The next caller, with a non-blocking stream; `None` if there is none, or none with permission.
     fn accept(&self) -> io::Result<Option<Self::Stream>>;
 }
 
-/// The bounds of conversations.
+/// The bounds of sessions.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// What a question ends with.
-    pub mark: &'static [u8],
-    /// How long a question may be, its mark included.
-    pub question_bytes: usize,
-    /// How many callers there may be at a time.
+    /// The delimiter of a request.
+    pub delimiter: &'static [u8],
+    /// The longest request, delimiter included.
+    pub request_bytes: usize,
+    /// The most callers at a time.
     pub callers: usize,
-    /// How long a conversation may take that does not go on.
+    /// The longest time without progress.
     pub time: Duration,
-    /// How much may wait for a caller who follows; who does not keep up is hung up on.
+    /// The most bytes queued for a follower; one that falls further behind is disconnected.
     pub backlog_bytes: usize,
 }
 
-/// A listener and the conversations with those who called.
+/// A listener and its sessions.
 pub struct Sessions<L: Listener> {
     listener: L,
     bounds: Bounds,
@@ -41,7 +41,7 @@ pub struct Sessions<L: Listener> {
     sessions: Vec<Session<L::Stream>>,
 }
 
-/// Names a conversation.
+/// Identifies a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionId(u64);
 
@@ -49,26 +49,27 @@ struct Session<S> {
     id: SessionId,
     stream: S,
     stage: Stage,
-    question: Vec<u8>,
+    request: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
     until: Instant,
     is_over: bool,
 }
 
-/// How far a conversation is.
+/// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    Asking,
-    /// The question is complete.
+    Reading,
+    /// The request is complete.
     Asked,
     /// The answer is complete.
     Answered,
-    /// More answers may come.
-    GoesOn,
+    /// More answers may follow.
+    Streaming,
 }
 
-/// So many callers are let in at a time: others may call and hang up faster than they are let in, and there is other work to do.
+/// Callers accepted per round: they may connect and disconnect faster than they are accepted, and there is other work
+/// to do.
 const ACCEPTED_AT_ONCE: usize = 16;
 
 impl<L: Listener> Sessions<L> {
@@ -77,80 +78,80 @@ impl<L: Listener> Sessions<L> {
         Self { listener, bounds, next_id: 0, sessions: Vec::new() }
     }
 
-    /// What is to be polled.
+    /// The descriptors to poll.
     pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let listener = (self.listener.as_fd(), PollFlags::IN);
         let sessions = self.sessions.iter().map(|session| (session.stream.as_fd(), session.interest()));
         std::iter::once(listener).chain(sessions)
     }
 
-    /// Goes on with every conversation as far as possible, and hands out questions that are complete.
+    /// Advances every session as far as possible, and returns complete requests.
     pub fn handle_ready(&mut self, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
         let bounds = self.bounds;
-        let questions = self.sessions.iter_mut().filter_map(|session| Some((session.id, session.advance(&bounds)?)));
-        let mut questions = questions.collect();
+        let requests = self.sessions.iter_mut().filter_map(|session| Some((session.id, session.advance(&bounds)?)));
+        let mut requests = requests.collect();
         self.hang_up(now);
         for _ in 0..ACCEPTED_AT_ONCE {
             if !self.may_call() {
                 break;
             }
             let Ok(Some(stream)) = self.listener.accept() else { break };
-            self.welcome(now, stream, &mut questions);
+            self.add_caller(now, stream, &mut requests);
         }
-        questions
+        requests
     }
 
-    /// Answers. If it goes on, more answers may follow.
-    pub fn answer(&mut self, now: Instant, id: SessionId, answer: &[u8], goes_on: bool) {
+    /// Answers a request. If `has_more`, more answers may follow.
+    pub fn answer(&mut self, now: Instant, id: SessionId, answer: &[u8], has_more: bool) {
         let bounds = self.bounds;
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             session.answer.extend_from_slice(answer);
-            session.stage = if goes_on { Stage::GoesOn } else { Stage::Answered };
+            session.stage = if has_more { Stage::Streaming } else { Stage::Answered };
             session.until = now + bounds.time;
             session.advance(&bounds);
-            session.is_over |= goes_on && session.answer.len() - session.sent > bounds.backlog_bytes;
+            session.is_over |= has_more && session.answer.len() - session.sent > bounds.backlog_bytes;
         }
         self.hang_up(now);
     }
 
-    /// Whether the caller is still there.
+    /// Whether the caller is still connected.
     pub fn is_there(&self, id: SessionId) -> bool {
         self.sessions.iter().any(|session| session.id == id)
     }
 
-    /// Hangs up on who is done or takes too long.
+    /// Disconnects callers that are done or take too long.
     pub fn hang_up(&mut self, now: Instant) {
-        self.sessions.retain(|session| !session.is_over && (session.stage == Stage::GoesOn || now < session.until));
+        self.sessions.retain(|session| !session.is_over && (session.stage == Stage::Streaming || now < session.until));
     }
 
-    /// When somebody will have taken too long.
+    /// The next session timeout.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.sessions.iter().filter(|session| session.stage != Stage::GoesOn).map(|session| session.until).min()
+        self.sessions.iter().filter(|session| session.stage != Stage::Streaming).map(|session| session.until).min()
     }
 }
 
 impl<L: Listener> Sessions<L> {
-    /// Whether one more can be let in, or turned away for good. While all there is room for have asked, and are to be answered, the
-    /// next one waits.
+    /// Whether one more caller can be accepted, or turned away for good. While all sessions have complete requests to
+    /// be answered, the next caller waits.
     fn may_call(&self) -> bool {
         let is_any = |stage| self.sessions.iter().any(|session| session.stage == stage);
-        self.sessions.len() < self.bounds.callers || is_any(Stage::Asking) || !is_any(Stage::Asked)
+        self.sessions.len() < self.bounds.callers || is_any(Stage::Reading) || !is_any(Stage::Asked)
     }
 
-    /// Hears out one who has just called. If there is no room, who has called longest ago of those who have not asked yet makes way,
-    /// so that the silent ones do not shut out who has a question.
-    fn welcome(&mut self, now: Instant, stream: L::Stream, questions: &mut Vec<(SessionId, Vec<u8>)>) {
+    /// Adds a new caller. Without room, the oldest session that has not sent a request is closed, so that silent
+    /// callers do not block others.
+    fn add_caller(&mut self, now: Instant, stream: L::Stream, requests: &mut Vec<(SessionId, Vec<u8>)>) {
         let mut session = Session::new(SessionId(self.next_id), stream, now + self.bounds.time);
         self.next_id += 1;
-        let question = session.advance(&self.bounds);
+        let request = session.advance(&self.bounds);
         if session.is_over {
             return;
         }
         if self.sessions.len() >= self.bounds.callers {
-            let Some(silent) = self.sessions.iter().position(|session| session.stage == Stage::Asking) else { return };
+            let Some(silent) = self.sessions.iter().position(|session| session.stage == Stage::Reading) else { return };
             self.sessions.remove(silent);
         }
-        questions.extend(question.map(|question| (session.id, question)));
+        requests.extend(request.map(|request| (session.id, request)));
         self.sessions.push(session);
     }
 }
@@ -160,8 +161,8 @@ impl<S: Read + Write> Session<S> {
         Self {
             id,
             stream,
-            stage: Stage::Asking,
-            question: Vec::new(),
+            stage: Stage::Reading,
+            request: Vec::new(),
             answer: Vec::new(),
             sent: 0,
             until,
@@ -170,13 +171,13 @@ impl<S: Read + Write> Session<S> {
     }
 
     fn interest(&self) -> PollFlags {
-        // Who asks and closes the writing half still wants the answer: that is not to be heard over and over.
-        let listens = matches!(self.stage, Stage::Asking | Stage::GoesOn);
+        // A caller that has closed its writing half still wants the answer: stop polling for input.
+        let listens = matches!(self.stage, Stage::Reading | Stage::Streaming);
         let reads = if listens { PollFlags::IN } else { PollFlags::empty() };
         if self.sent < self.answer.len() { reads | PollFlags::OUT } else { reads }
     }
 
-    /// Reads and writes what can be; the question when it is complete.
+    /// Reads and writes as much as possible; returns the request when it is complete.
     fn advance(&mut self, bounds: &Bounds) -> Option<Vec<u8>> {
         if self.is_over {
             return None;
@@ -186,21 +187,22 @@ impl<S: Read + Write> Session<S> {
         loop {
             match self.stream.read(&mut chunk) {
                 Ok(0) => {
-                    self.is_over |= matches!(self.stage, Stage::Asking | Stage::GoesOn);
+                    self.is_over |= matches!(self.stage, Stage::Reading | Stage::Streaming);
                     return None;
                 }
-                // What comes after the question is not listened to.
-                Ok(_) if self.stage != Stage::Asking => {}
+                // Data after the request is ignored.
+                Ok(_) if self.stage != Stage::Reading => {}
                 Ok(read) => {
-                    self.question.extend_from_slice(&chunk[..read]);
-                    let end = self.question.windows(bounds.mark.len()).position(|window| window == bounds.mark);
-                    if let Some(end) = end.filter(|end| end + bounds.mark.len() <= bounds.question_bytes) {
+                    self.request.extend_from_slice(&chunk[..read]);
+                    let end =
+                        self.request.windows(bounds.delimiter.len()).position(|window| window == bounds.delimiter);
+                    if let Some(end) = end.filter(|end| end + bounds.delimiter.len() <= bounds.request_bytes) {
                         self.stage = Stage::Asked;
-                        let mut question = std::mem::take(&mut self.question);
-                        question.truncate(end);
-                        return Some(question);
+                        let mut request = std::mem::take(&mut self.request);
+                        request.truncate(end);
+                        return Some(request);
                     }
-                    if self.question.len() >= bounds.question_bytes {
+                    if self.request.len() >= bounds.request_bytes {
                         self.is_over = true;
                         return None;
                     }
@@ -269,8 +271,13 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds =
-        Bounds { mark: b"\n", question_bytes: 16, callers: 2, time: Duration::from_secs(5), backlog_bytes: 1 << 20 };
+    const BOUNDS: Bounds = Bounds {
+        delimiter: b"\n",
+        request_bytes: 16,
+        callers: 2,
+        time: Duration::from_secs(5),
+        backlog_bytes: 1 << 20,
+    };
 
     fn sessions() -> (Sessions<TcpListener>, std::net::SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -292,12 +299,12 @@ mod tests {
         String::from_utf8(text).unwrap()
     }
 
-    /// Until a question is there, or it is clear that none comes; loopback delivers in the course of a system call.
-    fn questions(sessions: &mut Sessions<TcpListener>, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
+    /// Until a request arrives, or it is clear that none will; loopback delivers during the system call.
+    fn requests(sessions: &mut Sessions<TcpListener>, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
         for _ in 0..200 {
-            let questions = sessions.handle_ready(now);
-            if !questions.is_empty() {
-                return questions;
+            let requests = sessions.handle_ready(now);
+            if !requests.is_empty() {
+                return requests;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -305,15 +312,15 @@ mod tests {
     }
 
     #[test]
-    fn a_question_in_pieces_is_answered_and_that_is_all() {
+    fn a_request_in_pieces_is_answered_once() {
         let (mut sessions, address) = sessions();
         let mut caller = call(address, b"how");
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(requests(&mut sessions, Instant::ZERO), []);
         caller.write_all(b" much?\nand more").unwrap();
         caller.shutdown(Shutdown::Write).unwrap();
-        let asked = questions(&mut sessions, Instant::ZERO);
-        let (id, question) = &asked[0];
-        assert_eq!(question, b"how much?");
+        let asked = requests(&mut sessions, Instant::ZERO);
+        let (id, request) = &asked[0];
+        assert_eq!(request, b"how much?");
         // More than a socket's buffers hold.
         let answer = vec![b'x'; 8 << 20];
         let reader = std::thread::spawn(move || heard(caller));
@@ -327,12 +334,12 @@ mod tests {
     #[test]
     fn oversized_and_slow_requests_are_disconnected() {
         let (mut sessions, address) = sessions();
-        let talker = call(address, b"a question without an end");
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        let talker = call(address, b"a request without an end");
+        assert_eq!(requests(&mut sessions, Instant::ZERO), []);
         assert_eq!((heard(talker).as_str(), sessions.sessions.len()), ("", 0));
         let slow = call(address, b"well");
         let slow_too = call(address, b"well");
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(requests(&mut sessions, Instant::ZERO), []);
         assert_eq!(sessions.poll_timeout(), Some(Instant::from_secs(5)));
         sessions.hang_up(Instant::from_secs(5));
         assert_eq!((heard(slow), heard(slow_too)), (String::new(), String::new()));
@@ -341,13 +348,13 @@ mod tests {
     #[test]
     fn idle_connections_make_room_for_new_ones() {
         let (mut sessions, address) = sessions();
-        // The kernel hands them out in the order of their calls.
+        // The kernel accepts them in the order of their calls.
         let [first, second, third] = [(); 3].map(|()| call(address, b""));
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(requests(&mut sessions, Instant::ZERO), []);
         assert_eq!((heard(first).as_str(), sessions.sessions.len()), ("", 2));
         let who_asks = call(address, b"how?\n");
-        let (id, question) = questions(&mut sessions, Instant::ZERO).remove(0);
-        assert_eq!((heard(second).as_str(), question.as_slice()), ("", b"how?".as_slice()));
+        let (id, request) = requests(&mut sessions, Instant::ZERO).remove(0);
+        assert_eq!((heard(second).as_str(), request.as_slice()), ("", b"how?".as_slice()));
         sessions.answer(Instant::ZERO, id, b"so", false);
         assert_eq!((heard(who_asks).as_str(), sessions.sessions.len()), ("so", 1));
         drop(third);
@@ -357,40 +364,40 @@ mod tests {
     fn connections_with_a_request_are_not_evicted() {
         let (mut sessions, address) = sessions();
         let callers = [(); 3].map(|()| call(address, b"how?\n"));
-        let asked = questions(&mut sessions, Instant::ZERO);
+        let asked = requests(&mut sessions, Instant::ZERO);
         assert_eq!(asked.len(), 2);
-        assert_eq!(sessions.handle_ready(Instant::ZERO), [], "the third one waits for an answer to one of them");
+        assert_eq!(sessions.handle_ready(Instant::ZERO), [], "the third caller waits for an answer to one of them");
         for (id, _) in asked {
             sessions.answer(Instant::ZERO, id, b"so", false);
         }
-        let (id, _) = questions(&mut sessions, Instant::ZERO).remove(0);
+        let (id, _) = requests(&mut sessions, Instant::ZERO).remove(0);
         sessions.answer(Instant::ZERO, id, b"so", false);
         assert_eq!(callers.map(heard), ["so"; 3]);
-        // Those who follow do not give way, either, and there is an end to waiting for them.
+        // Followers are not evicted either, and the wait for them is bounded.
         let followers = [(); 2].map(|()| call(address, b"go on\n"));
-        for (id, _) in questions(&mut sessions, Instant::ZERO) {
+        for (id, _) in requests(&mut sessions, Instant::ZERO) {
             sessions.answer(Instant::ZERO, id, b"one", true);
         }
         let one_more = call(address, b"how?\n");
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(requests(&mut sessions, Instant::ZERO), []);
         assert_eq!(heard(one_more), "");
         drop(followers);
     }
 
     #[test]
-    fn so_many_are_let_in_at_a_time() {
+    fn each_round_accepts_a_bounded_number_of_callers() {
         let (mut sessions, address) = sessions();
         (0..=ACCEPTED_AT_ONCE).for_each(|_| drop(call(address, b"")));
         sessions.handle_ready(Instant::ZERO);
         let left = || Listener::accept(&sessions.listener).unwrap().is_some();
-        assert_eq!([left(), left()], [true, false], "one is left for the next turn");
+        assert_eq!([left(), left()], [true, false], "one is left for the next round");
     }
 
     #[test]
     fn followers_are_disconnected_when_they_fall_behind() {
         let (mut sessions, address) = sessions();
         let caller = call(address, b"go on\n");
-        let (id, _) = questions(&mut sessions, Instant::ZERO).remove(0);
+        let (id, _) = requests(&mut sessions, Instant::ZERO).remove(0);
         sessions.answer(Instant::ZERO, id, b"one\n", true);
         sessions.hang_up(Instant::from_secs(3600));
         assert!(sessions.is_there(id));

@@ -1,8 +1,8 @@
 //! The kernel parameters of one namespace: `net.*`, read and written through `/proc/sys` from inside it.
 //!
-//! Only part of `net.*` belongs to a namespace, above all `net.ipv4.*` and `net.ipv6.*`. What belongs to the machine (such
-//! as `net.core.default_qdisc`) is not there in a new namespace and reads as [`SysctlError::Unknown`], or it can only be
-//! read; which of the two varies with the kernel.
+//! Only part of `net.*` belongs to a namespace, above all `net.ipv4.*` and `net.ipv6.*`. Parameters of the machine
+//! (such as `net.core.default_qdisc`) are missing in a new namespace and read as [`SysctlError::Unknown`], or are
+//! read-only, depending on the kernel.
 //!
 //! `net.ipv4.tcp_congestion_control` accepts only the algorithms of the machine's
 //! `net.ipv4.tcp_allowed_congestion_control` in a namespace; `SocketOptions::new` of the test bed sets any algorithm.
@@ -17,22 +17,22 @@ use crate::{Namespace, NamespaceError};
 /// A parameter could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SysctlError {
-    /// The name is none of a namespace's parameters.
+    /// The name is no parameter of a namespace.
     #[error("\"{name}\" is not a parameter of a network namespace: names look like \"net.ipv4.tcp_sack\"")]
     Name {
         /// The name.
         name: Box<str>,
     },
-    /// This kernel has no such parameter, or it is not one of a namespace.
+    /// This kernel has no such parameter, or not per namespace.
     #[error("no parameter \"{name}\" in namespace \"{namespace}\"")]
     Unknown {
         /// The parameter.
         name: Box<str>,
-        /// Where it was looked for.
+        /// The namespace.
         namespace: Box<str>,
     },
     /// The kernel does not accept the value.
-    #[error("\"{value}\" is no value for {name}")]
+    #[error("invalid value \"{value}\" for {name}")]
     Value {
         /// The parameter.
         name: Box<str>,
@@ -40,11 +40,11 @@ pub enum SysctlError {
         value: Box<str>,
     },
     /// The kernel refused for another reason; in a container `/proc/sys` may be read-only.
-    #[error("{name} cannot be accessed in namespace \"{namespace}\"")]
+    #[error("cannot access {name} in namespace \"{namespace}\"")]
     Refused {
         /// The parameter.
         name: Box<str>,
-        /// Where.
+        /// The namespace.
         namespace: Box<str>,
         /// The kernel's reason.
         source: Arc<io::Error>,

@@ -1,4 +1,4 @@
-//! Times as configuration files write them.
+//! Times in configuration files.
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected};
 use serde::{Serialize, Serializer};
 
-/// A span of time, written with its unit: `"300ms"`, `"2 s"`. Less than a century, so that sums of a few are times, too.
+/// A time span with its unit: `"300ms"`, `"2 s"`. Less than a century, so that sums of a few do not overflow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Time(pub Duration);
 
@@ -26,10 +26,10 @@ impl FromStr for Time {
     }
 }
 
-/// Reads a [`Time`] from `MIN_MS` to `MAX_MS` milliseconds, both included: `#[serde(deserialize_with = "between::<..>")]`.
+/// Reads a [`Time`] from `MIN_MS` to `MAX_MS` milliseconds, inclusive: `#[serde(deserialize_with = "between::<..>")]`.
 ///
 /// # Errors
-/// It is no time, or not within these bounds.
+/// It is no time, or out of these bounds.
 pub fn between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(deserializer: D) -> Result<Time, D::Error>
 where
     D: Deserializer<'de>,
@@ -40,7 +40,7 @@ where
     time.ok_or_else(|| de::Error::invalid_value(Unexpected::Str(&text), &bounds))
 }
 
-/// The same where the field may be missing.
+/// The same for an optional field.
 ///
 /// # Errors
 /// As [`between`].
@@ -51,7 +51,7 @@ where
     between::<MIN_MS, MAX_MS, D>(deserializer).map(Some)
 }
 
-/// What a time may be.
+/// The bounds of a time.
 struct Bounds {
     min: Duration,
     max: Duration,

@@ -25,21 +25,21 @@ use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
 /// The device that makes TUN interfaces.
 pub const DEVICE_NAME: &str = "/dev/net/tun";
 
-/// How a TUN interface shall look from its kernel.
+/// The configuration of a TUN interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TunConfig {
     /// The interface's name: 1 to 15 letters, digits, `-` and `_`.
     pub name: String,
-    /// The largest packet in bytes, IP header included. IPv4 needs 68, IPv6 1280: below that the kernel removes IPv6 from
-    /// the interface.
+    /// The MTU in bytes, IP header included. IPv4 needs 68, IPv6 1280: below that the kernel removes IPv6 from the
+    /// interface.
     pub mtu: u32,
     /// The kernel's own addresses, with their prefix lengths. The rest of each prefix is reached over this interface.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// How many packets the kernel queues for this process before it drops more (`txqueuelen`). Large by default, so that
-    /// losses are the test's own.
+    /// How many packets the kernel queues for this process (`txqueuelen`). Large by default, so that the test alone
+    /// decides about losses.
     pub tx_queue_len: u32,
     /// Whether the kernel leaves checksums and segmentation to this process ([`Tun::recv_offloaded`],
-    /// [`Tun::send_offloaded`]). Without it, it completes them by itself ([`Tun::recv`], [`Tun::send`]).
+    /// [`Tun::send_offloaded`]). Otherwise the kernel completes them ([`Tun::recv`], [`Tun::send`]).
     pub offload: bool,
     /// The Ethernet address of a TAP interface, whose packets are Ethernet frames; `None` for a TUN interface. A TAP interface has
     /// a link-local address, and neither duplicate address detection nor router solicitations.
@@ -50,23 +50,23 @@ pub struct TunConfig {
 #[derive(Debug)]
 pub struct Tun {
     device: OwnedFd,
-    /// A socket of its namespace, for requests about the interface.
+    /// A socket of its namespace, for ioctls on the interface.
     control: OwnedFd,
     name: String,
     mtu: u32,
 }
 
-/// A TUN interface could not be made or used.
+/// A TUN interface could not be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum TunError {
-    /// The name cannot be an interface's.
-    #[error("\"{name}\" cannot name an interface: it must be of 1 to 15 letters, digits, '-' and '_'")]
+    /// The name is no valid interface name.
+    #[error("invalid interface name \"{name}\": expected 1 to 15 letters, digits, '-' and '_'")]
     Name {
         /// The name.
         name: Box<str>,
     },
     /// The device could not be opened or attached.
-    #[error("{call} was refused for TUN interface \"{name}\"")]
+    #[error("{call} failed for TUN interface \"{name}\"")]
     Refused {
         /// The system call.
         call: &'static str,
@@ -81,10 +81,10 @@ pub enum TunError {
         /// The interface.
         name: Box<str>,
     },
-    /// The kernel does not take this packet for one: its version is neither 4 nor 6, or it is empty.
+    /// The kernel refuses the packet: its IP version is neither 4 nor 6, or it is empty.
     #[error("not an IP packet")]
     NotIp,
-    /// The kernel did not make its own address reachable.
+    /// The kernel did not make an own address reachable.
     #[error("{address} of TUN interface \"{name}\" did not become usable")]
     AddressNotReady {
         /// The interface.
@@ -109,7 +109,7 @@ impl TunConfig {
         Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000, offload: false, mac: None }
     }
 
-    /// With one more address and its prefix length.
+    /// Adds an address with its prefix length.
     #[must_use]
     pub fn address(mut self, address: impl Into<IpAddr>, prefix_len: u8) -> Self {
         self.addresses.push((address.into(), prefix_len));
@@ -118,7 +118,7 @@ impl TunConfig {
 }
 
 impl Tun {
-    /// Makes and configures the interface in `namespace`, in which the calling thread must be, and sets it up.
+    /// Creates and configures the interface in `namespace`, in which the calling thread must be, and sets it up.
     pub fn open(namespace: &Namespace, config: &TunConfig) -> Result<Self, TunError> {
         namespace.require_current()?;
         let name = config.name.as_str();
@@ -144,8 +144,8 @@ impl Tun {
         }
         netlink.set_mtu(name, config.mtu)?;
         netlink.set_tx_queue_len(name, config.tx_queue_len)?;
-        // No link-local address, hence no router solicitations: the kernel shall send nothing that no test asked for.
-        // (IN6_ADDR_GEN_MODE_NONE; an interface too narrow for IPv6 has no such parameter.)
+        // No link-local address, hence no router solicitations: the kernel must send nothing that the test did not ask
+        // for. (IN6_ADDR_GEN_MODE_NONE; an interface with an MTU too small for IPv6 has no such parameter.)
         let quiet: &[_] =
             if config.mac.is_some() { &[("accept_dad", "0"), ("accept_ra", "0")] } else { &[("addr_gen_mode", "1")] };
         for (parameter, value) in quiet {
@@ -166,8 +166,8 @@ impl Tun {
         Ok(Self { device, control, name: config.name.clone(), mtu: config.mtu })
     }
 
-    /// The next packet that the kernel sent out of the interface; `None` if there is none now. `scratch` must be as large
-    /// as the MTU: what does not fit is cut off.
+    /// The next packet that the kernel sent on the interface; `None` if there is none now. `scratch` must be as large
+    /// as the MTU: longer packets are cut off.
     pub fn recv(&self, scratch: &mut [u8]) -> Result<Option<Bytes>, TunError> {
         match rustix::io::retry_on_intr(|| rustix::io::read(&self.device, &mut *scratch)) {
             Ok(len) => Ok(Some(Bytes::copy_from_slice(&scratch[..len]))),
@@ -176,8 +176,8 @@ impl Tun {
         }
     }
 
-    /// Hands the kernel one packet as if it had arrived at the interface. Never waits: the kernel takes it or drops it,
-    /// and counts it.
+    /// Passes one packet to the kernel as if it had arrived at the interface. Never waits: the kernel accepts or drops
+    /// it, and counts it.
     pub fn send(&self, packet: &[u8]) -> Result<(), TunError> {
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, packet)) {
             Ok(_) => Ok(()),
@@ -186,8 +186,8 @@ impl Tun {
         }
     }
 
-    /// The same for an interface with offload: the packet comes with what is left to do with it. It may be of 64 kB.
-    /// Packets are slices of `buffer`, which is made anew when it is used up: an empty one will do at first.
+    /// The same for an interface with offload: returns the packet, of up to 64 kB, with its offloaded work. Packets are
+    /// slices of `buffer`, which is replaced when used up; it may be empty at first.
     pub fn recv_offloaded(&self, buffer: &mut BytesMut) -> Result<Option<(Offload, Bytes)>, TunError> {
         const MOST: usize = Offload::LEN + (1 << 16);
         const CHUNK: usize = 1 << 20;
@@ -205,7 +205,8 @@ impl Tun {
         }
     }
 
-    /// Hands the kernel one packet, in pieces, with what is left to do with it: [`Tun::send`] for an interface with offload.
+    /// Passes one packet, in pieces, with its offloaded work to the kernel: [`Tun::send`] for an interface with
+    /// offload.
     pub fn send_offloaded(&self, offload: Offload, pieces: &[&[u8]]) -> Result<(), TunError> {
         let header = offload.to_bytes();
         let mut slices = Vec::with_capacity(pieces.len() + 1);
@@ -218,7 +219,8 @@ impl Tun {
         }
     }
 
-    /// Gives the interface its carrier, or takes it away, as a cable does. All who watch it know when this returns ([`carrier`]).
+    /// Sets the interface's carrier on or off, as a cable does. Watchers are notified before this returns
+    /// ([`carrier`]).
     pub fn set_carrier(&self, is_on: bool) -> Result<(), TunError> {
         let value = libc::c_int::from(is_on);
         // SAFETY: TUNSETCARRIER reads one int.
@@ -233,7 +235,7 @@ impl Tun {
     pub fn is_readable(&self) -> bool {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A signal is the only thing that can make this fail.
+        // Only a signal can make this fail.
         rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))).is_ok_and(|ready| ready > 0)
     }
 
@@ -242,7 +244,7 @@ impl Tun {
         &self.name
     }
 
-    /// The MTU that it was made with, in bytes.
+    /// The configured MTU, in bytes.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
@@ -261,11 +263,11 @@ impl AsFd for Tun {
     }
 }
 
-/// Waits until the kernel takes what is sent to its own `address`: it makes that route later, in a work queue, although
-/// duplicate address detection is off, and drops what comes before.
+/// Waits until the kernel accepts packets to its own `address`: it adds that route later, in a work queue, although
+/// duplicate address detection is off, and drops packets before.
 fn wait_for_local_route(address: Ipv6Addr, name: &str) -> Result<(), TunError> {
     const TABLE: &str = "/proc/thread-self/net/ipv6_route";
-    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+    const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
     let refused =
         |source| TunError::Refused { call: "reading /proc/thread-self/net/ipv6_route", name: name.into(), source };
@@ -277,7 +279,7 @@ fn wait_for_local_route(address: Ipv6Addr, name: &str) -> Result<(), TunError> {
     };
     let start = std::time::Instant::now();
     while !std::fs::read_to_string(TABLE).map_err(refused)?.lines().any(is_local) {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > TIMEOUT {
             return Err(TunError::AddressNotReady { name: name.into(), address: address.into() });
         }
         std::thread::sleep(PAUSE);
@@ -288,23 +290,23 @@ fn wait_for_local_route(address: Ipv6Addr, name: &str) -> Result<(), TunError> {
 /// `linux/ipv6_route.h`: the destination is the host itself.
 const RTF_LOCAL: u32 = 0x8000_0000;
 
-/// Opens the device in the calling thread's namespace. A system call and nothing else: the privilege probe calls it in a
-/// forked child.
+/// Opens the device in the calling thread's namespace. Only a system call: the privilege probe calls it in a forked
+/// child.
 pub fn open_device() -> Result<OwnedFd, Errno> {
     const DEVICE: &CStr = c"/dev/net/tun";
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Makes the interface `name` out of an open device. A system call and nothing else, as [`open_device`].
+/// Creates the interface `name` from an open device. Only a system call, as [`open_device`].
 pub fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool, ethernet: bool) -> Result<(), Errno> {
-    // The interface is not persistent unless TUNSETPERSIST says so: it goes with the descriptor.
+    // The interface is not persistent unless TUNSETPERSIST is set: it ends with the descriptor.
     let flags = if ethernet { IFF_TAP } else { IFF_TUN } | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };
     let request = IfReq { name: *name, flags, unused: [0; 22] };
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `IfReq` is laid out as.
     unsafe { ioctl(device, Setter::<TUNSETIFF, IfReq>::new(request)) }
 }
 
-/// Tells the kernel that it may leave checksums, and the segmentation of TCP, to this process.
+/// Allows the kernel to leave checksums, and TCP segmentation, to this process.
 fn offload(device: &OwnedFd) -> Result<(), Errno> {
     let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
     // SAFETY: TUNSETOFFLOAD takes its flags by value and touches no memory of ours.

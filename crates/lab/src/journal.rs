@@ -1,4 +1,4 @@
-//! A journal of runs: one line for each, written as it ends, so that what was interrupted can be continued.
+//! A journal of runs: one line per finished run, so that an interrupted sweep can continue.
 //!
 //! The first line says what the runs have in common; a journal is continued only by runs of the same. A process that is killed, or a
 //! machine that fails, can leave the last line unfinished: it is removed, and its run is made again.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What the runs of a journal have in common: its first line.
+/// The common properties of a journal's runs: its first line.
 pub trait Header: Serialize + DeserializeOwned {
     /// Whether runs of this may go on in a journal with the header `was`.
     ///
@@ -22,7 +22,7 @@ pub trait Header: Serialize + DeserializeOwned {
     fn agrees_with(&self, was: &Self) -> Result<(), String>;
 }
 
-/// Why a journal cannot be used.
+/// Errors of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// It could not be read or written.
@@ -173,7 +173,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// It cannot be written. What was written of it is written over by the next one.
+    /// It cannot be written. The next run overwrites a partial line.
     pub fn append(&mut self, line: &Line) -> Result<Place, JournalError> {
         let place = Place(self.len);
         // No buffer of our own: the line is the kernel's when this returns. Where a full disk has left a part of a line, the next
@@ -191,7 +191,7 @@ impl Journal {
 }
 
 impl Lines {
-    /// The run whose line begins at `place`, if that is the one that `check` says nothing against.
+    /// The run whose line begins at `place`, if `check` accepts it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Runs and sweeps of scenarios, and papers' experiments run anew.
+//! Runs and sweeps of scenarios, and reproductions of papers' experiments.
 //!
 //! [`run`] runs the variants of a scenario and writes the report. [`sweep`] runs a scenario over every combination of its axes' values, as often as its means need it. [`reproduce`] sweeps the
 //! scenarios of a paper and judges the paper's claims by the results. [`journal`] is what all of them, and grids of measurements, go on from after an interruption.

@@ -1,4 +1,4 @@
-//! What one frame costs on its way through a link.
+//! The cost of one frame on a link.
 //!
 //! `cargo bench -p holdover-link`
 

@@ -51,14 +51,14 @@ pub(crate) fn check(arq: Arq) -> Result<(), ConfigError> {
 #[derive(Clone, Debug)]
 pub(crate) struct ArqState<F> {
     config: Arq,
-    /// Frames whose last transmission has failed, by when that is known.
+    /// Frames whose last transmission has failed, by the time at which the sender learns it.
     failed: BTreeSet<(Instant, u64)>,
     waiting: BTreeMap<u64, UnderWay<F>>,
     /// The next frame to pass on in order.
     expected: u64,
-    /// Frames beyond it: what arrived, and what never will.
+    /// Frames beyond it: those that have arrived, and `None` for those that never will.
     beyond: BTreeMap<u64, Option<Delivery<F>>>,
-    /// How many of them have arrived.
+    /// The number of them that have arrived.
     held: u64,
     ready: VecDeque<Delivery<F>>,
 }
@@ -76,36 +76,36 @@ impl<F> ArqState<F> {
         }
     }
 
-    /// Whether the fate of a transmission leads to another one, or to the end of the attempts.
+    /// Whether a fate leads to a retransmission, or to the end of the attempts.
     pub(crate) fn repeats(fate: Fate) -> bool {
         matches!(fate, Fate::Corrupted | Fate::Dropped(DropCause::Loss | DropCause::CutOff | DropCause::NotForwarding))
     }
 
-    /// A transmission has failed, which the sender learns when its acknowledgement is overdue.
+    /// Notes a failed transmission, which the sender learns when its acknowledgement is overdue.
     pub(crate) fn note_failure(&mut self, item: UnderWay<F>) {
         let known_at = item.at.max(item.end + self.config.timeout);
         self.failed.insert((known_at, item.order));
         self.waiting.insert(item.order, item);
     }
 
-    /// When the next failure is known.
+    /// When the sender learns of the next failure.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.failed.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first frame whose failure is known by `now`.
+    /// Takes the first frame whose failure the sender knows by `now`.
     pub(crate) fn take_failed(&mut self, now: Instant) -> Option<UnderWay<F>> {
         self.failed.first().filter(|(at, _)| *at <= now)?;
         let (_, order) = self.failed.pop_first()?;
         self.waiting.remove(&order)
     }
 
-    /// Whether a frame that was transmitted so often may be transmitted again.
+    /// Whether a frame may be transmitted again after this many attempts.
     pub(crate) fn may_repeat(&self, attempts: u32) -> bool {
         self.config.attempts.is_none_or(|most| attempts < most)
     }
 
-    /// The frame with this number has arrived, or never will.
+    /// Notes that the frame with this number has arrived, or never will.
     pub(crate) fn settle(&mut self, at: Instant, order: u64, delivery: Option<Delivery<F>>) {
         if !self.config.in_order {
             return self.ready.extend(delivery);

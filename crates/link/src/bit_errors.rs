@@ -13,13 +13,13 @@ use holdover_base::{Duration, Instant, Rng};
 
 use crate::config::{ConfigError, check_positive, check_probability};
 
-/// How bits are damaged at random.
+/// The model of bit errors.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub enum BitErrors {
-    /// Not at all.
+    /// None.
     #[default]
     None,
-    /// Each with this probability (the bit error rate), whatever happened to the others.
+    /// Each bit with this probability (the bit error rate), independently.
     Independent(f64),
     /// In bursts.
     GilbertElliott(BitErrorBursts),
@@ -32,7 +32,7 @@ pub struct BitErrorBursts {
     pub good: f64,
     /// The bit error rate in the bad state.
     pub bad: f64,
-    /// How long the states last.
+    /// The lengths of the states.
     pub dwell: Dwell,
 }
 
@@ -41,22 +41,22 @@ pub struct BitErrorBursts {
 pub enum Dwell {
     /// In time.
     Time {
-        /// Of the good state.
+        /// Mean of the good state.
         good: Duration,
-        /// Of the bad state.
+        /// Mean of the bad state.
         bad: Duration,
     },
-    /// In bits that are sent.
+    /// In bits sent.
     Bits {
-        /// Of the good state.
+        /// Mean of the good state.
         good: f64,
-        /// Of the bad state.
+        /// Mean of the bad state.
         bad: f64,
     },
 }
 
 impl BitErrors {
-    /// The bit error rate in the long run: over time, or over bits, as the states last.
+    /// The mean bit error rate: over time, or over bits, depending on [`Dwell`].
     pub fn mean_rate(&self) -> f64 {
         match self {
             Self::None => 0.0,
@@ -72,7 +72,7 @@ impl BitErrors {
     }
 }
 
-/// Whether there can be such errors.
+/// Checks the model.
 pub(crate) fn check(errors: BitErrors) -> Result<(), ConfigError> {
     match errors {
         BitErrors::None => Ok(()),
@@ -97,9 +97,9 @@ pub(crate) fn check(errors: BitErrors) -> Result<(), ConfigError> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exposure {
     pub(crate) bits: u64,
-    /// When the first of them is sent.
+    /// Start of the first bit.
     pub(crate) start: Instant,
-    /// When the last of them is sent.
+    /// End of the last bit.
     pub(crate) end: Instant,
 }
 
@@ -116,18 +116,18 @@ enum Channel {
     InBits { bursts: BitErrorBursts, mean: [f64; 2], bad: bool, left: f64, rng: Rng },
 }
 
-/// The states of a channel over time, as far as they are needed: frames that are transmitted again are planned before others.
+/// The states of a channel over time, as far as needed: retransmitted frames are planned before others.
 #[derive(Clone, Debug)]
 struct States {
     rates: [f64; 2],
     mean: [Duration; 2],
-    /// When each state ends, and whether it is the bad one; the first is the earliest that anybody may still ask for.
+    /// The end of each state, and whether it is bad; the first one is the earliest that may still be needed.
     ends: VecDeque<(Instant, bool)>,
     rng: Rng,
 }
 
 impl BitErrorProcess {
-    /// The errors of a link that has been checked; `None` if it has none.
+    /// The errors of a checked link; `None` if it has none.
     pub(crate) fn new(errors: BitErrors, seed: u64) -> Option<Self> {
         let mut rng = Rng::split(seed, "bit error states");
         let channel = match errors {
@@ -149,15 +149,16 @@ impl BitErrorProcess {
         Some(Self { channel, strikes: Rng::split(seed, "bit errors") })
     }
 
-    /// Whether any of a frame's bits is damaged. No frame that begins before `now` will be asked about later.
+    /// Whether any bit of a frame is damaged. No later call is about a frame that begins before `now`.
     pub(crate) fn damages(&mut self, now: Instant, frame: Exposure) -> bool {
         let probability = self.probability(now, frame);
         self.strikes(probability)
     }
 
-    /// The probability that any of a frame's bits is damaged, for several receivers of the same frame. See [`Self::damages`].
+    /// The probability that any bit of a frame is damaged, for several receivers of the same frame. See
+    /// [`Self::damages`].
     pub(crate) fn probability(&mut self, now: Instant, frame: Exposure) -> f64 {
-        // The logarithm of the probability of survival adds up.
+        // The logarithms of the survival probabilities add up.
         let survival_ln = match &mut self.channel {
             Channel::Steady { rate } => survival_ln(*rate, frame.bits as f64),
             Channel::InTime(states) => states.survival_ln(now, frame),
@@ -181,7 +182,7 @@ impl BitErrorProcess {
         -survival_ln.exp_m1()
     }
 
-    /// Draws whether something of this probability happens.
+    /// Draws an event of this probability.
     pub(crate) fn strikes(&mut self, probability: f64) -> bool {
         self.strikes.chance(probability)
     }
@@ -268,7 +269,7 @@ mod tests {
         }
         assert_eq!(share(&damaged(BitErrors::Independent(0.0), 12_000, 3)), 0.0);
         assert_eq!(share(&damaged(BitErrors::Independent(1.0), 1, 3)), 1.0);
-        assert_eq!(share(&damaged(BitErrors::Independent(1.0), 0, 3)), 0.0, "there is nothing to damage");
+        assert_eq!(share(&damaged(BitErrors::Independent(1.0), 0, 3)), 0.0, "a frame without bits");
     }
 
     /// The chain of frames in states that last much longer than a frame, so that few frames meet both.

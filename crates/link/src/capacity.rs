@@ -1,4 +1,4 @@
-//! What a link could carry at best: the yardstick for what a transport made of it.
+//! The ideal capacity of a link, to compare transports with.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::rate::{Rate, serve_deliveries, serve_steps};
 use crate::timeline::{State, Timeline};
 use crate::trace::{ConditionTrace, DeliveryTrace};
 
-/// The capacity of a link over time, with the outages that the same description and seed give
-/// [`PointToPoint`](crate::PointToPoint). A link carries only while it is up and forwards; a transmission that an outage interrupts goes on
-/// afterwards. Bytes are those on the wire, the link's own overhead included.
+/// The capacity of a link over time, with the same outages that [`PointToPoint`](crate::PointToPoint) has for the same
+/// configuration and seed. A link carries only while it is up and forwards; a transmission interrupted by an outage
+/// continues afterwards. Bytes are those on the wire, the link's own overhead included.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     profile: Profile,
-    /// At its beginning. Each question works on a copy.
+    /// At its beginning. Each method works on a copy.
     timeline: Timeline,
 }
 
@@ -27,8 +27,8 @@ enum Profile {
 }
 
 impl Capacity {
-    /// The capacity of the link that `config` describes. Only the outages are drawn from `seed`, so that it is the outage seed
-    /// of a link that has one.
+    /// The capacity of the link that `config` describes. Only outages are drawn from `seed`: pass the outage seed of a
+    /// link that has one.
     pub fn new(config: &LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let conditions = config.conditions.as_ref();
@@ -62,8 +62,8 @@ impl Capacity {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// The ideal time for `amount` bytes that are all there at `from`: from then until the last bit is sent, without
-    /// propagation. `None` if the link never gets that far.
+    /// The ideal time to send `amount` bytes that are all available at `from`: until the last bit is sent, without
+    /// propagation. `None` if the link never finishes.
     pub fn time_for(&self, amount: ByteCount, from: Instant) -> Option<Duration> {
         let mut timeline = self.timeline.clone();
         let end = match &self.profile {

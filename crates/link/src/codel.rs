@@ -1,8 +1,8 @@
-//! Managing the queue by how long frames wait in it: CoDel (RFC 8289), and a step threshold for marks (Linux `fq_codel`'s
+//! Queue management by waiting time: CoDel (RFC 8289), and a step threshold for marks (Linux `fq_codel`'s
 //! `ce_threshold`).
 //!
-//! A frame's wait is known when it arrives, because transmissions start in the order of arrival. So what the queue does with the
-//! frame when it takes it out is decided at once, in the same order. One condition of RFC 8289 cannot be met that way: CoDel also
+//! A frame's wait is known when it arrives, because transmissions start in the order of arrival. So the verdict on
+//! dequeue is computed at once, in the same order. One condition of RFC 8289 cannot be evaluated that way: CoDel also
 //! rests while less than a full frame is left in the queue, which depends on later arrivals.
 
 use holdover_base::{Duration, Instant};
@@ -10,11 +10,11 @@ use holdover_base::{Duration, Instant};
 /// CoDel's parameters, in the words of RFC 8289 and of Linux's `codel`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoDel {
-    /// The wait that is acceptable (TARGET).
+    /// The acceptable wait (TARGET).
     pub target: Duration,
-    /// How long waits have to be longer before anything is done: a round trip at its worst (INTERVAL).
+    /// How long waits have to exceed it before CoDel acts: a worst-case round trip (INTERVAL).
     pub interval: Duration,
-    /// Whether frames that can be are marked and not dropped (RFC 3168 section 5).
+    /// Whether frames with ECN are marked instead of dropped (RFC 3168 section 5).
     pub ecn: bool,
 }
 
@@ -25,11 +25,11 @@ impl Default for CoDel {
     }
 }
 
-/// What to do with a frame that leaves the queue.
+/// The verdict on a frame that leaves the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Pass,
-    /// It says that the queue is too long: mark it, or let it pass if it cannot be marked.
+    /// The queue is too long: mark the frame, or pass it if it cannot be marked.
     Mark,
     /// Mark it, or drop it if it cannot be marked.
     MarkOrDrop,
@@ -62,7 +62,7 @@ impl Manager {
         })
     }
 
-    /// A frame that came at `since` leaves the queue at `at`.
+    /// Judges a frame that arrived at `since` and leaves the queue at `at`.
     pub(crate) fn judge(&mut self, since: Instant, at: Instant) -> Verdict {
         let wait = at.saturating_since(since);
         if let Some(codel) = self.codel
@@ -92,7 +92,7 @@ impl Manager {
             return false;
         }
         self.is_dropping = true;
-        // Where the last episode was shortly before, its rate is a better beginning than the slowest.
+        // If the last episode ended shortly before, its rate is a better start than the slowest one.
         let delta = self.count.saturating_sub(self.last_count);
         let is_recent = at.saturating_since(self.drop_next_at) < codel.interval * 16;
         self.count = if delta > 1 && is_recent { delta } else { 1 };

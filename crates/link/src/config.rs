@@ -1,4 +1,4 @@
-//! How a link is described.
+//! Configuration of a link.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::trace::ConditionTrace;
 /// One direction of a link between two nodes. The default is a perfect wire: no delay, no limit, no loss.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct LinkConfig {
-    /// How fast it sends.
+    /// The sending rate.
     pub rate: Rate,
-    /// Bytes that the link adds to each frame it sends, such as a link-layer header (netem's `rate` has PACKETOVERHEAD for
-    /// it). They take time but no room in the queue.
+    /// Bytes that the link adds to each frame, such as a link-layer header (netem's PACKETOVERHEAD of `rate`). They
+    /// take time but no room in the queue.
     pub overhead_bytes: u32,
     /// Propagation delay, from the last bit sent to the last bit received.
     pub delay: Duration,
@@ -30,9 +30,9 @@ pub struct LinkConfig {
     pub jitter: Option<Jitter>,
     /// Limit of the drop-tail queue.
     pub queue_limit: QueueLimit,
-    /// How the queue is kept short, besides its limit.
+    /// Active queue management, besides the limit.
     pub codel: Option<CoDel>,
-    /// Frames that have waited longer than this are marked, if they take part in ECN (Linux `fq_codel`'s `ce_threshold`).
+    /// Frames that have waited longer than this are marked, if they support ECN (Linux `fq_codel`'s `ce_threshold`).
     pub ce_threshold: Option<Duration>,
     /// Random loss on the wire.
     pub loss: Loss,
@@ -47,22 +47,22 @@ pub struct LinkConfig {
     pub reorder: Option<Reordering>,
     /// When the link is down.
     pub outages: Outages,
-    /// What then becomes of frames.
+    /// What happens to frames around an outage.
     pub outage_policy: OutagePolicy,
-    /// How long after each return frames are still dropped, whatever the policy: a bridge port that listens and learns, an
-    /// access point, a modem. A frame is dropped if its last bit was sent within that time.
+    /// How long after each link-up frames are still dropped, whatever the policy: a bridge port in the listening and
+    /// learning states, an access point, a modem. A frame is dropped if its last bit was sent within that time.
     pub forwards_after: Duration,
-    /// Rate, delay, loss and connectivity over time. What the table names replaces the fields above; its loss comes on top of
-    /// `loss`.
+    /// Rate, delay, loss and connectivity over time. Columns of the table replace the fields above; its loss is added
+    /// to `loss`.
     pub conditions: Option<Arc<ConditionTrace>>,
-    /// How the link retransmits what it loses; `None` if it does not.
+    /// Retransmission on the link; `None` without ARQ.
     pub arq: Option<Arq>,
-    /// How the link compresses packets, before they enter its queue; `None` if it does not. Compressing takes no time.
+    /// Compression of packets before they enter the queue, which takes no time; `None` without.
     pub compression: Option<Compression>,
 }
 
 impl LinkConfig {
-    /// Whether anything that it does is drawn at random: losses, damage, delays, or when it is down.
+    /// Whether any part of it is random: losses, damage, delays or outages.
     pub fn is_random(&self) -> bool {
         let drawn = |length: &crate::Length| !matches!(length, crate::Length::Constant(_));
         let outages = match &self.outages {
@@ -80,41 +80,41 @@ impl LinkConfig {
     }
 }
 
-/// Why a link cannot be as described.
+/// An invalid configuration.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
     /// Not a probability or share.
     #[error("{field} is {value}, expected a number from 0 to 1")]
     Probability {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What was given.
+        /// The value.
         value: f64,
     },
     /// Not a positive number.
     #[error("{field} is {value}, expected a number above 0")]
     NotPositive {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What was given.
+        /// The value.
         value: f64,
     },
     /// A rate of zero.
     #[error("the rate is 0, so that nothing is ever sent; use an outage for a link that is down")]
     ZeroRate,
-    /// Turns are taken within one cell.
+    /// A shared channel with mean contention.
     #[error("a channel that cells share needs drawn contention: the mean takes turns within one cell")]
     ChannelInTurns,
-    /// A length of time that can only be zero.
-    #[error("{field} lasts no time, expected more than 0 s")]
+    /// A length of time that is always zero.
+    #[error("{field} is 0 s, expected more")]
     NoLength {
-        /// Which.
+        /// The field.
         field: &'static str,
     },
-    /// A range without anything in it.
+    /// An empty range.
     #[error("{field} is the empty range {min}..{max}")]
     EmptyRange {
-        /// Which.
+        /// The field.
         field: &'static str,
         /// The lower end.
         min: Duration,
@@ -124,7 +124,7 @@ pub enum ConfigError {
     /// An outage that ends before it starts or overlaps the one before.
     #[error("outage {index} from {down} s to {up} s must end after its start, and start at {free_from} s or later")]
     OutageOrder {
-        /// Its place in the list, from 0.
+        /// Its index in the list, from 0.
         index: usize,
         /// Its start.
         down: Instant,
@@ -150,12 +150,12 @@ pub(crate) fn check_positive(field: &'static str, value: f64) -> Result<(), Conf
 }
 
 impl LinkConfig {
-    /// Whether it ever goes down, as far as the description says.
+    /// Whether the configuration has any outages.
     pub fn goes_down(&self) -> bool {
         self.outages != Outages::Never || self.conditions.as_ref().is_some_and(|trace| trace.has_up())
     }
 
-    /// Whether a link can be as described.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         if matches!(self.rate, Rate::Fixed(rate) if rate.0 == 0) {
             return Err(ConfigError::ZeroRate);

@@ -1,20 +1,20 @@
-//! What a link carries.
+//! Frames.
 
 use holdover_wire::Compression;
 
-/// Something that a link can carry. The link looks at nothing but its length, and at what compression leaves of it.
-/// `Clone` is used for duplication and for broadcasts in a radio cell only.
+/// A frame of a link. The link uses only its length, and its length after compression. `Clone` is used for duplication,
+/// and for broadcasts in a radio cell only.
 pub trait Frame: Clone {
     /// Bytes that the frame takes on the wire, without what the link itself adds.
     fn wire_len(&self) -> u32;
 
-    /// Marks it as having met congestion (RFC 3168 section 5). Returns whether it is marked; a frame that does not take part in ECN is
-    /// not.
+    /// Sets the Congestion Experienced mark (RFC 3168 section 5). Returns whether it is set; frames without ECN are not
+    /// marked.
     fn mark_congestion(&mut self) -> bool {
         false
     }
 
-    /// By how many bytes a link that compresses makes it shorter.
+    /// The number of bytes that compression saves.
     fn saved_by(&self, _compression: &Compression) -> u32 {
         0
     }

@@ -1,4 +1,5 @@
-//! What chance does to a frame: loss, damage, bit errors, duplication, jitter and reordering, each drawn from a stream of its own.
+//! Random impairments of a frame: loss, damage, bit errors, duplication, jitter and reordering, each drawn from its own
+//! stream.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ struct Chance {
 }
 
 impl Impairments {
-    /// The impairments of a link that has been checked; `None` if it has none.
+    /// The impairments of a checked link; `None` if it has none.
     pub(crate) fn new(config: &LinkConfig, seed: u64) -> Option<Self> {
         let stream = |label| Rng::split(seed, label);
         let chance = |probability, label| (probability > 0.0).then(|| Chance { probability, rng: stream(label) });
@@ -66,16 +67,16 @@ impl Impairments {
         (!none).then_some(impairments)
     }
 
-    /// Whether the next frame enters twice.
+    /// Whether the next frame is duplicated.
     pub(crate) fn duplicates(&mut self) -> bool {
         self.duplication.as_mut().is_some_and(Chance::strikes)
     }
 
-    /// What happens to a frame of `len` bytes, at `now`, that is sent from `start` to `end`.
+    /// The impairments of a frame of `len` bytes, sent from `start` to `end`.
     pub(crate) fn mark(&mut self, now: Instant, len: u32, start: Instant, end: Instant) -> Mark {
         let trace_loss = self.conditions.as_ref().and_then(|trace| trace.loss(end)).unwrap_or(0.0);
         let bits = 8 * (u64::from(len) + u64::from(self.overhead_bytes));
-        // Drawn for every frame, so that losses leave alone which others are damaged.
+        // Drawn for every frame, so that losses do not change which others are damaged.
         let has_bit_errors =
             self.bit_errors.as_mut().is_some_and(|process| process.damages(now, Exposure { bits, start, end }));
         if self.loss.as_mut().is_some_and(|process| process.loses(trace_loss)) {
@@ -88,7 +89,7 @@ impl Impairments {
         }
     }
 
-    /// How long a frame whose last bit is sent at `sent` is on the wire.
+    /// The time on the wire of a frame whose last bit is sent at `sent`.
     pub(crate) fn travel(&mut self, delay: Duration, sent: Instant) -> Duration {
         if self.reorder.as_mut().is_some_and(ReorderProcess::picks) {
             return Duration::ZERO;
@@ -104,7 +105,7 @@ impl Impairments {
         self.last_arrival.saturating_since(sent)
     }
 
-    /// Forgets arrivals later than `last_arrival`, which have been taken back.
+    /// Forgets arrivals later than `last_arrival`, which have been cancelled.
     pub(crate) fn forget_order(&mut self, last_arrival: Option<Instant>) {
         self.last_arrival = self.last_arrival.min(last_arrival.unwrap_or(Instant::ZERO));
     }

@@ -1,8 +1,8 @@
 //! Links as state machines without I/O.
 //!
-//! The same link carries the simulator's packets in virtual time and, between the TUN devices of real kernels, real ones on
-//! the wall clock: it looks at nothing but a frame's length ([`Frame`]), takes `now` as an argument, and draws what is random
-//! from a seed. [`Link`] has the verbs and the order to call them in.
+//! The same link carries the simulator's packets in virtual time and, between the TUN devices of real kernels, real
+//! ones on the wall clock: it uses only a frame's length ([`Frame`]), takes `now` as an argument, and draws randomness
+//! from a seed. [`Link`] documents the verbs and the order of calls.
 //!
 //! - [`PointToPoint`]: one direction of a link between two nodes, described by a [`LinkConfig`]: rate, queue, loss, delay,
 //!   jitter, outages.

@@ -1,4 +1,4 @@
-//! The verbs that every link speaks, and the words for what becomes of a frame.
+//! The trait of all links, and the causes of drops.
 
 use core::fmt;
 
@@ -18,23 +18,23 @@ use holdover_base::Instant;
 /// Every link decides by its own time and never by how promptly it is called: a shell on the wall clock that is late gets
 /// the same frames, with the time at which they were due in [`Delivery::at`].
 pub trait Link {
-    /// What enters.
+    /// The input.
     type In;
-    /// What comes out.
+    /// The output.
     type Out;
-    /// What the operator should know.
+    /// An event for the operator.
     type Event;
 
-    /// `input` enters the link at `now`. What becomes of it is told by `poll_deliver` and `poll_event`.
+    /// `input` enters the link at `now`. `poll_deliver` and `poll_event` report the result.
     fn handle_packet(&mut self, now: Instant, input: Self::In);
 
-    /// The time that `poll_timeout` named has come.
+    /// Handles the deadline of `poll_timeout`.
     fn handle_timeout(&mut self, now: Instant);
 
     /// The next frame that has reached the far end by `now`.
     fn poll_deliver(&mut self, now: Instant) -> Option<Self::Out>;
 
-    /// The next thing to know. Drops are among them: a shell that does not take them keeps the dropped frames in memory.
+    /// The next event. Drops are among them: a shell that does not take them keeps the dropped frames in memory.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
     /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while nothing is under way and the link's
@@ -42,18 +42,18 @@ pub trait Link {
     fn poll_timeout(&self) -> Option<(Instant, Timer)>;
 }
 
-/// Why a link wants to be called.
+/// The reason of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// When the link goes down or comes back.
+    /// The link goes down or comes up.
     Connectivity,
-    /// When a frame reaches the far end, or when it is known to be lost.
+    /// A frame reaches the far end, or is known to be lost.
     Arrival,
-    /// When the radio medium falls idle and the next frame may be sent.
+    /// The radio medium falls idle and the next frame may be sent.
     Medium,
-    /// When a station out of range gives its frame up.
+    /// A station out of range drops its frame.
     RetryLimit,
-    /// When a link with ARQ knows that a transmission has failed.
+    /// A link with ARQ learns that a transmission has failed.
     Retransmission,
 }
 
@@ -64,8 +64,8 @@ pub struct Delivery<F> {
     pub at: Instant,
     /// The frame as it was sent.
     pub frame: F,
-    /// Its bits were damaged on the way. The frame still holds the good ones: what the damage does (a checksum failure, or
-    /// a flipped bit where there is a real kernel behind) is the shell's to decide.
+    /// Its bits were damaged on the way. The frame still holds the original bits: the shell decides what the damage
+    /// does (a checksum failure, or a flipped bit in front of a real kernel).
     pub corrupted: bool,
 }
 
@@ -76,23 +76,23 @@ pub enum DropCause {
     QueueFull,
     /// Lost at random on the wire.
     Loss,
-    /// It waited for, or came to, a link that was down and does not hold.
+    /// It was queued at, or entered, a link that was down and does not hold frames.
     LinkDown,
-    /// It was half sent or on the wire when the link went down, or it was sent into a link that was down.
+    /// It was half sent or on the wire when the link went down, or was sent while the link was down.
     CutOff,
     /// The station did not answer within the retry limit because it was out of the cell's range.
     OutOfRange,
-    /// Sent as often as the retry limit allows, each time in collision with another.
+    /// It collided as often as the retry limit allows.
     Collision,
     /// Its station is not, or no longer, in the cell.
     StationLeft,
     /// It was sent after the link's return and before the link forwarded again.
     NotForwarding,
-    /// The link's ARQ has transmitted it as often as it may.
+    /// The link's ARQ has used up its attempts.
     AttemptsUsed,
-    /// In a radio cell: damaged as often as the retry limit allows it to be sent, or a damaged broadcast.
+    /// In a radio cell: damaged as often as the retry limit allows, or a damaged broadcast.
     BitErrors,
-    /// CoDel took it out of the queue.
+    /// CoDel dropped it from the queue.
     CoDel,
 }
 

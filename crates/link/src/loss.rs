@@ -7,13 +7,13 @@ use holdover_base::Rng;
 
 use crate::config::{ConfigError, check_probability};
 
-/// How frames are lost at random.
+/// The model of random loss.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub enum Loss {
-    /// Not at all.
+    /// None.
     #[default]
     None,
-    /// Each with this probability, whatever happened to the others (netem's `loss random`).
+    /// Each frame with this probability, independently (netem's `loss random`).
     Independent(f64),
     /// In bursts (netem's `loss gemodel`).
     GilbertElliott(GilbertElliott),
@@ -56,7 +56,7 @@ impl LossProcess {
         Self { model, bad: false, rng }
     }
 
-    /// Whether the next frame is lost. `at_the_time` is the probability that a trace adds for this moment.
+    /// Whether the next frame is lost. `at_the_time` is the probability that a trace adds at this time.
     pub(crate) fn loses(&mut self, at_the_time: f64) -> bool {
         let by_trace = at_the_time > 0.0 && self.rng.chance(at_the_time);
         let by_model = match self.model {

@@ -1,4 +1,4 @@
-//! When a link is down, and what then becomes of frames.
+//! Outages of a link, and what happens to frames around them.
 
 use holdover_base::{Duration, Instant, Rng};
 
@@ -9,20 +9,20 @@ use crate::config::ConfigError;
 pub struct Outage {
     /// When the link goes down.
     pub down: Instant,
-    /// When it is back; [`Instant::FAR_FUTURE`] if never.
+    /// When the link is up again; [`Instant::FAR_FUTURE`] if never.
     pub up: Instant,
 }
 
-/// The schedule of a link's outages. Random ones are drawn from the link's seed and depend on nothing else, so that two
-/// mechanisms that are compared meet the same outages.
+/// The schedule of a link's outages. Random ones depend on the link's seed alone, so that mechanisms under comparison
+/// get the same outages.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub enum Outages {
     /// The link is always up.
     #[default]
     Never,
-    /// These, in order of time and without overlap.
+    /// These outages, in order of time and without overlap.
     List(Vec<Outage>),
-    /// Connected and disconnected times that take turns.
+    /// Alternating connected and disconnected times.
     Alternating(Alternating),
 }
 
@@ -38,20 +38,20 @@ impl Outages {
     }
 }
 
-/// Connected and disconnected times that take turns, each with a length of its own. The link starts connected.
+/// Alternating connected and disconnected times, each with a random length. The link starts connected.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Alternating {
-    /// How long the link is up at first, if not drawn like the others.
+    /// How long the link is up at first, if that is not drawn like the others.
     pub initial_connected: Option<Duration>,
     /// How long it is up between two outages.
     pub connected: Length,
     /// How long an outage lasts.
     pub disconnected: Length,
-    /// How many outages there are; `None` for as many as time allows.
+    /// The number of outages; `None` for unlimited.
     pub count: Option<u64>,
 }
 
-/// The distribution of a length of time. What is drawn is at least one nanosecond.
+/// The distribution of a length of time. Draws are at least one nanosecond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
     /// Always the same.
@@ -98,7 +98,7 @@ impl Length {
         Duration::from_nanos((nanos.round() as u64).max(1))
     }
 
-    /// Whether it can be as described; `field` names it in the error.
+    /// Checks the parameters; `field` names the length in the error.
     pub fn check(self, field: &'static str) -> Result<(), ConfigError> {
         let longest = match self {
             Self::Constant(length) => length,
@@ -111,33 +111,34 @@ impl Length {
     }
 }
 
-/// What becomes of frames around an outage.
+/// What happens to frames around an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OutagePolicy {
-    /// Those that are queued at the cut, or arrive during the outage.
+    /// Frames that are queued at the cut, or arrive during the outage.
     pub queued: QueuedFate,
-    /// Those on the wire at the cut.
+    /// Frames on the wire at the cut.
     pub in_flight: InFlightFate,
 }
 
-/// What becomes of frames that are queued when the link goes down, or that arrive while it is down.
+/// What happens to frames that are queued when the link goes down, or that arrive while it is down.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum QueuedFate {
     /// They wait, within the queue's limit, and leave at the line rate when the link is back.
     #[default]
     Held,
-    /// The queue is emptied at the cut, and what arrives during the outage is dropped: an interface that knows it has no
-    /// carrier.
+    /// The queue is flushed at the cut, and frames that arrive during the outage are dropped: an interface that knows
+    /// it has no carrier.
     Dropped,
-    /// The transmitter does not know: it goes on sending at the line rate, and everything sent during the outage is lost.
+    /// The transmitter does not notice: it keeps sending at the line rate, and everything sent during the outage is
+    /// lost.
     Lost,
-    /// As `Lost`, but the frames arrive, damaged: an outage emulated by spoilt checksums.
+    /// As `Lost`, but the frames arrive, damaged: an outage emulated by wrong checksums.
     Corrupted,
 }
 
-/// What becomes of frames that have left the transmitter when the link goes down. A frame that is half sent shares their
-/// fate, with one exception: where in-flight frames are delivered, a half-sent frame goes on at link-up if the queue is held
-/// (no capacity is lost), and is dropped with the queue otherwise.
+/// What happens to frames that have left the transmitter when the link goes down. A half-sent frame shares their fate,
+/// with one exception: where in-flight frames are delivered, a half-sent frame continues at link-up if the queue is
+/// held (no capacity is lost), and is dropped with the queue otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InFlightFate {
     /// They arrive.
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn schedules_that_cannot_be_are_refused() {
+    fn invalid_schedules_are_refused() {
         let at = Instant::from_secs;
         for list in [
             vec![Outage { down: at(2), up: at(2) }],

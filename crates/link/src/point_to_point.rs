@@ -1,8 +1,8 @@
 //! One direction of a link between two nodes.
 //!
-//! A frame's way: the queue (or dropped: queue full, link down), the transmitter at the link's rate, the wire with its
-//! propagation delay, and out at the far end (or dropped: loss, cut off). All of it is computed when the frame enters, so
-//! that a simulator has one event per frame, its arrival, and none for the queue.
+//! The path of a frame: the queue (or dropped: queue full, link down), the transmitter at the link's rate, the wire
+//! with its propagation delay, and the far end (or dropped: loss, cut off). All of it is computed when the frame
+//! enters, so that a simulator has one event per frame, its arrival, and none for the queue.
 
 use std::collections::VecDeque;
 
@@ -35,44 +35,43 @@ pub struct PointToPoint<F> {
     arq: Option<Box<ArqState<F>>>,
     compression: Option<Compression>,
     forwards_after: Duration,
-    /// When the link forwards again after its last return, if that is still to come.
+    /// When the link forwards after the last link-up, if that is still to come.
     forwards_at: Option<Instant>,
     entered: u64,
     events: VecDeque<PointToPointEvent<F>>,
     counts: Statistics,
 }
 
-/// What the operator of a link should know.
+/// Events of a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PointToPointEvent<F> {
     /// The link went down.
     Down {
-        /// When.
+        /// The time.
         at: Instant,
     },
     /// The link is back.
     Up {
-        /// When.
+        /// The time.
         at: Instant,
     },
-    /// The link forwards again after its return. There is no such event for a link that forwards at once.
+    /// The link forwards again after link-up. Links that forward at once have no such event.
     Forwards {
-        /// When.
+        /// The time.
         at: Instant,
     },
-    /// An attempt of a link with ARQ to transmit a frame has failed, as its sender learns now. The frame is transmitted again, or
-    /// was dropped.
+    /// The sender of a link with ARQ learns that a transmission has failed. The frame is retransmitted, or was dropped.
     AttemptFailed {
-        /// When.
+        /// The time.
         at: Instant,
         /// A copy of the frame.
         frame: F,
     },
     /// A frame was dropped.
     Dropped {
-        /// When.
+        /// The time.
         at: Instant,
-        /// Why.
+        /// The cause.
         cause: DropCause,
         /// The frame.
         frame: F,
@@ -80,13 +79,13 @@ pub enum PointToPointEvent<F> {
 }
 
 impl<F: Frame> PointToPoint<F> {
-    /// The link that `config` describes. All that is random in it is drawn from `seed`, each kind from a stream of its own.
+    /// The link that `config` describes. Each kind of randomness is drawn from its own stream of `seed`.
     pub fn new(config: &LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         Self::with_outage_seed(config, seed, seed)
     }
 
-    /// The same, with the outages drawn from a seed of their own: the two directions of a link go down together, and lose
-    /// packets each on its own.
+    /// The same, with a separate seed for outages: the two directions of a link go down together, and lose packets
+    /// independently.
     pub fn with_outage_seed(config: &LinkConfig, seed: u64, outage_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -107,18 +106,19 @@ impl<F: Frame> PointToPoint<F> {
         })
     }
 
-    /// Whether the link is up, as far as `handle_timeout` has been told.
+    /// Whether the link is up, as of the last `handle_timeout`.
     pub fn is_up(&mut self) -> bool {
         self.transmitter.timeline().is_none_or(|timeline| timeline.is_up())
     }
 
-    /// Whether it forwards only some time after it is back.
+    /// Whether it starts forwarding only some time after link-up.
     pub fn forwards_late(&self) -> bool {
         !self.forwards_after.is_zero()
     }
 
-    /// Cuts the link by hand (`up` false) or ends such a cut. The schedule goes on beneath it: the link is up when neither
-    /// keeps it down. Frames fare as at a scheduled cut, except that a half-sent frame always counts as in flight.
+    /// Cuts the link manually (`up` false) or ends such a cut. The schedule continues independently: the link is up
+    /// when neither holds it down. Frames are handled as at a scheduled cut, except that a half-sent frame always
+    /// counts as in flight.
     pub fn set_up(&mut self, now: Instant, up: bool) {
         let now = self.advance(now);
         self.pass_changes(now);
@@ -136,7 +136,7 @@ impl<F: Frame> PointToPoint<F> {
         self.plan_again(now, was_up && !is_up, None);
     }
 
-    /// What was counted up to `now`.
+    /// The counters up to `now`.
     pub fn statistics(&self, now: Instant) -> Statistics {
         Statistics {
             under_way: self.wire.len() as u64 + self.arq.as_ref().map_or(0, |arq| arq.under_way()),
@@ -152,7 +152,7 @@ impl<F: Frame> PointToPoint<F> {
         self.clock
     }
 
-    /// A frame that is `len` bytes long on the link enters it.
+    /// Accepts a frame that is `len` bytes long on the link.
     #[inline]
     fn admit(&mut self, now: Instant, mut frame: F, len: u32) {
         let Some((sent, undo)) = self.transmitter.plan(now, len) else {
@@ -166,7 +166,7 @@ impl<F: Frame> PointToPoint<F> {
             self.queue.push(now, sent.start, len);
         }
         if sent.outcome != Outcome::Flushed && !self.passes_manager(now, sent.start, &mut frame, len) {
-            // It takes no time of the transmitter's.
+            // It uses no transmitter time.
             self.transmitter.undo(undo);
             return self.discard(sent.start, frame, len);
         }
@@ -177,8 +177,8 @@ impl<F: Frame> PointToPoint<F> {
         self.wire.push(UnderWay { at, order, start: sent.start, end: sent.end, mark, fate, attempts: 1, len, frame });
     }
 
-    /// What the management of the queue does with a frame that will have waited from `now` until `at`: it may mark it. Returns whether
-    /// the frame is sent.
+    /// Applies queue management to a frame that will have waited from `now` until `at`: it may be marked. Returns
+    /// whether the frame is sent.
     #[inline]
     fn passes_manager(&mut self, now: Instant, at: Instant, frame: &mut F, len: u32) -> bool {
         let Some(manager) = &mut self.manager else { return true };
@@ -190,7 +190,7 @@ impl<F: Frame> PointToPoint<F> {
         is_marked || matches!(verdict, Verdict::Pass | Verdict::Mark)
     }
 
-    /// CoDel takes a frame out of the queue at `at`.
+    /// CoDel drops a frame from the queue at `at`.
     fn discard(&mut self, at: Instant, frame: F, len: u32) {
         let order = self.entered;
         self.entered += 1;
@@ -199,7 +199,7 @@ impl<F: Frame> PointToPoint<F> {
         self.wire.push(UnderWay { at, order, start: at, end: at, mark, fate, attempts: 1, len, frame });
     }
 
-    /// What chance does to a frame.
+    /// The random impairments of a frame.
     #[inline]
     fn mark(&mut self, now: Instant, len: u32, sent: Transmission) -> Mark {
         match &mut self.impairments {
@@ -249,7 +249,7 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// The next frame that comes out of a link with ARQ, and what fails meanwhile.
+    /// The next frame delivered by a link with ARQ, after the failures until then.
     fn poll_reliable(&mut self, now: Instant) -> Option<Delivery<F>> {
         loop {
             let arq = self.arq.as_mut()?;
@@ -269,7 +269,7 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// A transmission of a link with ARQ has come to its end.
+    /// Handles the end of a transmission on a link with ARQ.
     fn settle(&mut self, item: UnderWay<F>) {
         let Some(arq) = &mut self.arq else { return };
         match item.fate {
@@ -285,7 +285,7 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// The sender has learned that a transmission failed: it transmits the frame again, before those that entered later, or gives it up.
+    /// Handles a failed transmission: retransmits the frame before those that entered later, or drops it.
     fn repeat(&mut self, now: Instant, item: UnderWay<F>) {
         let Some(arq) = &mut self.arq else { return };
         self.events.push_back(PointToPointEvent::AttemptFailed { at: now, frame: item.frame.clone() });
@@ -299,8 +299,8 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// Computes anew what becomes of all frames under way: after the link was cut or mended by hand, or because `again` is to be
-    /// transmitted again.
+    /// Replans all frames under way: after the link was cut or restored manually, or because `again` is to be
+    /// retransmitted.
     fn plan_again(&mut self, now: Instant, cut: bool, again: Option<UnderWay<F>>) {
         let policy = self.transmitter.policy();
         let mut busy_until = now;
@@ -443,7 +443,7 @@ impl<F: Frame> Link for PointToPoint<F> {
     }
 }
 
-/// The stream that a link's outages are drawn from.
+/// The stream of a link's outages.
 pub(crate) fn outage_stream(seed: u64) -> Rng {
     Rng::split(seed, "outage")
 }

@@ -15,7 +15,7 @@ use holdover_base::{ByteCount, Instant};
 
 use crate::statistics::QueueStatistics;
 
-/// How much may wait.
+/// The limit of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum QueueLimit {
     /// No limit.
@@ -53,7 +53,7 @@ impl Queue {
         Self { max_packets, max_bytes, bytes: 0, waiting: VecDeque::new(), left: QueueStatistics::default() }
     }
 
-    /// Lets everybody go whose time has come by `now`.
+    /// Removes the frames whose transmission has started by `now`.
     #[inline]
     pub(crate) fn release(&mut self, now: Instant) {
         while let Some(head) = self.waiting.front()
@@ -78,7 +78,7 @@ impl Queue {
         self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
     }
 
-    /// A frame enters before the one at `index`, whatever the limit.
+    /// Inserts a frame before the one at `index`, ignoring the limit.
     pub(crate) fn insert(&mut self, index: usize, now: Instant, until: Instant, len: u32) {
         self.waiting.insert(index, Waiting { since: now, until, len });
         self.bytes += u64::from(len);
@@ -86,7 +86,7 @@ impl Queue {
         self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
     }
 
-    /// Gives those who wait new times, which `next` names one after the other.
+    /// Gives the queued frames new start times, from `next`.
     pub(crate) fn reschedule(&mut self, mut next: impl FnMut(usize) -> Instant) {
         for (index, waiting) in self.waiting.iter_mut().enumerate() {
             waiting.until = next(index);
@@ -131,7 +131,7 @@ mod tests {
         queue.release(at(9));
         assert!(!queue.has_room_for(1));
         queue.release(at(10));
-        assert!(queue.has_room_for(1), "who leaves at this moment makes room at this moment");
+        assert!(queue.has_room_for(1), "a frame that leaves now makes room now");
 
         let mut queue = Queue::new(QueueLimit::Bytes(ByteCount(250)));
         queue.push(at(0), at(10), 100);

@@ -1,4 +1,4 @@
-//! How fast a link sends.
+//! Sending rates.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use crate::timeline::{State, Timeline};
 use crate::trace::{ConditionTrace, DeliveryTrace, Opportunity};
 
-/// How fast a link sends.
+/// The sending rate of a link.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub enum Rate {
     /// Sending takes no time.
@@ -19,11 +19,11 @@ pub enum Rate {
     Deliveries(Arc<DeliveryTrace>),
 }
 
-/// A rate and how far it has been used up.
+/// A rate and how much of it has been used.
 #[derive(Clone, Debug)]
 pub(crate) enum Service {
     Unlimited,
-    /// `nanos_per_byte` is 0 where it is no whole number.
+    /// `nanos_per_byte` is 0 if it is not an integer.
     Fixed {
         rate: BitRate,
         nanos_per_byte: u64,
@@ -35,14 +35,14 @@ pub(crate) enum Service {
     },
 }
 
-/// When a transmission starts and ends.
+/// Start and end of a transmission.
 pub(crate) type Slot = (Instant, Instant);
 
-/// One that never starts.
+/// A transmission that never starts.
 const NEVER: Slot = (Instant::FAR_FUTURE, Instant::FAR_FUTURE);
 
-/// After so many changes of rate or connectivity without a single bit sent, a link is taken as one that never sends again.
-/// (A table and a schedule that repeat can exclude each other for ever.)
+/// After this many changes of rate or connectivity without a single bit sent, a link counts as one that never sends
+/// again. (A table and a schedule that repeat can exclude each other for ever.)
 const MAX_FRUITLESS_CHANGES: u32 = 100_000;
 
 impl Service {
@@ -64,7 +64,7 @@ impl Service {
         }
     }
 
-    /// The place reached, for `reset`.
+    /// The current position, for `reset`.
     #[inline]
     pub(crate) fn place(&self) -> Opportunity {
         match self {
@@ -73,21 +73,21 @@ impl Service {
         }
     }
 
-    /// Goes back to a place.
+    /// Returns to a position.
     pub(crate) fn reset(&mut self, place: Opportunity) {
         if let Self::Deliveries { cursor, .. } = self {
             *cursor = place;
         }
     }
 
-    /// Forgets what was used up beyond `now`. An opportunity at this very moment counts as used.
+    /// Forgets use beyond `now`. An opportunity at exactly `now` counts as used.
     pub(crate) fn rewind(&mut self, now: Instant) {
         if let Self::Deliveries { trace, cursor } = self {
             *cursor = trace.seek(now + Duration::from_nanos(1));
         }
     }
 
-    /// The end of the time in which a transmission needs the link to be up. That is a moment even for one that takes no time.
+    /// Until when a transmission needs the link to be up: at least for an instant, even if it takes no time.
     pub(crate) fn needs_link_until(&self, (start, end): Slot) -> Instant {
         let moment = Duration::from_nanos(1);
         match self {
@@ -121,7 +121,7 @@ impl Service {
     }
 }
 
-/// A byte takes this over the rate in bit/s, in nanoseconds.
+/// Nanoseconds per byte, times the rate in bit/s.
 const BIT_NANOS_PER_BYTE: u64 = 8_000_000_000;
 
 #[inline]
@@ -136,8 +136,8 @@ fn fixed_end(rate: BitRate, nanos_per_byte: u64, from: Instant, len: u64) -> Ins
     from + Duration::from_nanos(nanos)
 }
 
-/// Sends at rates that hold for a while each; `rate_until` says which and how long. A transmission is interrupted where the
-/// rate is zero or the link is down, and goes on afterwards.
+/// Sends at piecewise constant rates; `rate_until` returns the rate and its end. A transmission is interrupted while
+/// the rate is zero or the link is down, and continues afterwards.
 pub(crate) fn serve_steps(
     rate_until: impl Fn(Instant) -> (BitRate, Instant),
     from: Instant,

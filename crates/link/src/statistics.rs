@@ -1,4 +1,4 @@
-//! What a link counted.
+//! Counters of a link.
 
 use holdover_base::Duration;
 
@@ -25,7 +25,7 @@ impl Tally {
 pub struct Drops([Tally; DropCause::ALL.len()]);
 
 impl Drops {
-    /// Those of one cause.
+    /// Frames dropped for one cause.
     pub fn of(&self, cause: DropCause) -> Tally {
         self.0[cause as usize]
     }
@@ -35,7 +35,7 @@ impl Drops {
         DropCause::ALL.into_iter().zip(self.0)
     }
 
-    /// All of them.
+    /// The sum over all causes.
     pub fn total(&self) -> Tally {
         self.0.iter().fold(Tally::default(), |sum, tally| Tally {
             packets: sum.packets + tally.packets,
@@ -48,7 +48,7 @@ impl Drops {
     }
 }
 
-/// The waiting line: frames whose transmission has not started. The one being sent is not in it.
+/// The waiting line: frames whose transmission has not started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueStatistics {
     /// Frames that wait now.
@@ -76,7 +76,7 @@ fn mean(integral: u128, run: Duration) -> f64 {
     if run.is_zero() { 0.0 } else { integral as f64 / run.as_nanos() as f64 }
 }
 
-/// What a link counted since it was made. `offered + duplicated = delivered + dropped + what is still under way`.
+/// Counters of a link since its creation. `offered + duplicated = delivered + dropped + under_way`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Statistics {
     /// Frames that entered.

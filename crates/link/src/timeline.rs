@@ -1,4 +1,4 @@
-//! A link's connectivity over time, drawn as far ahead as somebody asks.
+//! A link's connectivity over time, drawn as far ahead as needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use holdover_base::{Duration, Instant, Rng};
 use crate::outage::{Alternating, Outage, Outages};
 use crate::trace::ConditionTrace;
 
-/// Whether the link is up at some moment, and until when that stays so.
+/// Whether the link is up, and until when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Up { until: Instant },
@@ -18,19 +18,19 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline {
     source: Source,
-    /// Drawn outages that may still be asked about, in order, and without touching each other.
+    /// Drawn outages that may still be needed, in order; they do not touch.
     window: VecDeque<Outage>,
-    /// Whether the source has no more.
+    /// Whether the source is exhausted.
     finished: bool,
-    /// Since when the link is cut by hand, whatever the schedule says.
+    /// The start of a manual cut, whatever the schedule.
     manual_cut: Option<Instant>,
-    /// Whether the schedule's first outage in the window has begun, as far as `pass` has come.
+    /// Whether the schedule's first outage in the window has begun, as of `pass`.
     in_outage: bool,
-    /// The end of the last outage that `pass` has taken away, or of the last cut by hand.
+    /// The end of the last outage that `pass` has removed, or of the last manual cut.
     last_up: Option<Instant>,
-    /// By how much each outage is longer than its source says.
+    /// By how much each outage is prolonged.
     longer_by: Duration,
-    /// The source's next outage, where it had to be looked at.
+    /// The source's next outage, if it was already drawn.
     ahead: Option<Outage>,
 }
 
@@ -69,8 +69,8 @@ impl Timeline {
         timeline
     }
 
-    /// The same with every outage longer by `more`. Outages that then touch or overlap are one, which never ends if it is made of
-    /// more than [`Self::MOST_TOUCHING`].
+    /// The same with every outage prolonged by `more`. Outages that then touch or overlap are merged; more than
+    /// [`Self::MOST_TOUCHING`] of them become one without end.
     pub(crate) fn longer_by(mut self, more: Duration) -> Self {
         self.longer_by = more;
         self.ahead = self.window.pop_front();
@@ -79,17 +79,17 @@ impl Timeline {
         self
     }
 
-    /// So many outages in a row, each of which begins before the link carries again after the one before, are taken for one without
-    /// end: a schedule may have no other.
+    /// This many consecutive outages, each of which begins before the link carries again after the one before, count as
+    /// one without end: a schedule may have no gaps.
     const MOST_TOUCHING: u32 = 10_000;
 
-    /// When the link came back last before or at `t`; `None` if it has been up from the start.
+    /// The last link-up before or at `t`; `None` if the link has been up from the start.
     pub(crate) fn back_at(&self, t: Instant) -> Option<Instant> {
         let index = self.window.partition_point(|outage| outage.up <= t);
         index.checked_sub(1).and_then(|last| self.window.get(last)).map(|outage| outage.up).max(self.last_up)
     }
 
-    /// The state at `t`, which must not lie before what `pass` has taken away.
+    /// The state at `t`, which must not lie before what `pass` has removed.
     pub(crate) fn state(&mut self, t: Instant) -> State {
         if self.manual_cut.is_some() {
             return State::Down { until: Instant::FAR_FUTURE };
@@ -97,7 +97,7 @@ impl Timeline {
         while !self.finished && self.window.back().is_none_or(|last| last.up <= t) {
             self.draw();
         }
-        // A slow link may have planned over many short outages: search, do not walk.
+        // A slow link may have planned across many short outages: binary search.
         match self.window.get(self.window.partition_point(|outage| outage.up <= t)) {
             Some(outage) if outage.down <= t => State::Down { until: outage.up },
             Some(outage) => State::Up { until: outage.down },
@@ -116,14 +116,14 @@ impl Timeline {
         }
     }
 
-    /// The next change of the schedule that `pass` has not come to.
+    /// The next change of the schedule after those of `pass`.
     pub(crate) fn next_change(&self) -> Option<Instant> {
         let outage = self.window.front()?;
         let at = if self.in_outage { outage.up } else { outage.down };
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
-    /// Steps over the next change of the schedule at or before `now`, and says when it was.
+    /// Passes the next change of the schedule at or before `now`, and returns its time.
     pub(crate) fn pass(&mut self, now: Instant) -> Option<Instant> {
         let at = self.next_change().filter(|&at| at <= now)?;
         if self.in_outage {
@@ -136,7 +136,7 @@ impl Timeline {
         Some(at)
     }
 
-    /// Whether the link is up, as far as `pass` has come.
+    /// Whether the link is up, as of `pass`.
     pub(crate) fn is_up(&self) -> bool {
         !self.in_outage && self.manual_cut.is_none()
     }
@@ -151,7 +151,7 @@ impl Timeline {
         }
     }
 
-    /// Draws one more outage, if there is one, with those that touch it.
+    /// Draws one more outage, if there is one, merged with those that touch it.
     fn draw(&mut self) {
         let Some(first) = self.ahead.take().or_else(|| self.source.next()) else {
             self.finished = true;
@@ -179,7 +179,7 @@ impl Source {
         match self {
             Self::Never => None,
             Self::List { list, next } => {
-                // Outages that touch are one.
+                // Merges outages that touch.
                 let mut outage = *list.get(*next)?;
                 *next += 1;
                 while let Some(more) = list.get(*next)
@@ -208,7 +208,7 @@ impl Source {
     }
 }
 
-/// The next run of rows that say `down`.
+/// The next run of `down` rows.
 fn next_down_rows(trace: &ConditionTrace, from: &mut Instant) -> Option<Outage> {
     let down = seek(trace, *from, false)?;
     let up = seek(trace, down, true).unwrap_or(Instant::FAR_FUTURE);
@@ -216,9 +216,9 @@ fn next_down_rows(trace: &ConditionTrace, from: &mut Instant) -> Option<Outage> 
     Some(Outage { down, up })
 }
 
-/// The first moment at or after `from` at which the table says `up`; `None` if it never does.
+/// The first `up` row at or after `from`; `None` if there is none.
 fn seek(trace: &ConditionTrace, from: Instant, up: bool) -> Option<Instant> {
-    // A table that has not said it in one whole run never will.
+    // A table without an `up` row in one whole run never has one.
     let horizon = from + trace.length() + Duration::from_nanos(1);
     let mut at = from;
     while at != Instant::FAR_FUTURE {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_by_hand_overrides_the_schedule() {
+    fn a_manual_cut_overrides_the_schedule() {
         let outages = Outages::periodic(Duration::from_secs(5), Duration::from_secs(2));
         let mut timeline = Timeline::new(&outages, None, Rng::new(1));
         timeline.cut(at(1));

@@ -1,7 +1,7 @@
-//! The sending end of a link: when each frame's transmission starts and ends, and whether an outage gets in its way.
+//! The sending end of a link: start and end of each frame's transmission, and interruption by outages.
 //!
-//! Rates and outages are known in advance, and frames are sent in the order of their arrival. So everything about a frame's
-//! transmission is known when it arrives, and the simulator needs no event for it.
+//! Rates and outages are known in advance, and frames are sent in the order of their arrival. So everything about a
+//! frame's transmission is known when it arrives, and the simulator needs no event for it.
 
 use holdover_base::{Duration, Instant, Rng};
 
@@ -16,19 +16,19 @@ use crate::wire::{Fate, Mark};
 pub(crate) struct Transmitter {
     service: Service,
     overhead_bytes: u32,
-    /// When the last frame accepted so far will have been sent.
+    /// The end of the last transmission accepted so far.
     busy_until: Instant,
     policy: OutagePolicy,
     forwards_after: Duration,
     timeline: Option<Box<Timeline>>,
 }
 
-/// What a transmitter will do with a frame.
+/// The planned transmission of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Transmission {
     /// When the frame leaves the queue.
     pub(crate) start: Instant,
-    /// When the transmitter is done with it.
+    /// When its last bit is sent.
     pub(crate) end: Instant,
     pub(crate) outcome: Outcome,
 }
@@ -37,15 +37,15 @@ pub(crate) struct Transmission {
 pub(crate) enum Outcome {
     /// All its bits are sent.
     Sent,
-    /// It is dropped from the queue at a cut, without having been sent.
+    /// It is dropped from the queue at a cut, unsent.
     Flushed,
-    /// The cut comes in the middle of it.
+    /// A cut interrupts it.
     CutShort,
     /// All its bits are sent, some or all of them while the link is down.
     IntoTheVoid,
 }
 
-/// What a transmitter must go back to if a frame is refused.
+/// The state to restore if a frame is refused.
 #[derive(Clone, Copy)]
 pub(crate) struct Undo {
     busy_until: Instant,
@@ -53,7 +53,7 @@ pub(crate) struct Undo {
 }
 
 impl Transmitter {
-    /// The transmitter of a link that has been checked.
+    /// The transmitter of a checked link.
     pub(crate) fn new(config: &LinkConfig, rng: Rng) -> Self {
         let conditions = config.conditions.as_ref();
         let has_outages = config.outages != Outages::Never || conditions.is_some_and(|trace| trace.has_up());
@@ -82,13 +82,13 @@ impl Transmitter {
         self.plan_around_outages(now, from, len).map(|transmission| (transmission, undo))
     }
 
-    /// Takes a plan back: the frame does not go on the link after all.
+    /// Cancels a plan: the frame does not enter the link.
     pub(crate) fn undo(&mut self, undo: Undo) {
         self.busy_until = undo.busy_until;
         self.service.reset(undo.place);
     }
 
-    /// When a frame that takes `travel` on the wire arrives or is lost, and which.
+    /// When a frame with propagation time `travel` arrives or is lost, and which.
     #[inline]
     pub(crate) fn arrival(&mut self, sent: Transmission, travel: Duration, mark: Mark) -> (Instant, Fate) {
         let arrival = sent.end + travel;
@@ -112,7 +112,7 @@ impl Transmitter {
         }
     }
 
-    /// Forgets all plans from `now` on. The frame that is being sent, if any, ends at `busy_until`.
+    /// Cancels all plans from `now` on. The frame that is being sent, if any, ends at `busy_until`.
     pub(crate) fn rewind(&mut self, now: Instant, busy_until: Instant) {
         self.busy_until = busy_until;
         self.service.rewind(now.max(busy_until));
@@ -130,7 +130,7 @@ impl Transmitter {
         self.timeline.as_ref().and_then(|timeline| timeline.next_change())
     }
 
-    /// The timeline, which a link without outages gets when it is first cut by hand.
+    /// The timeline; created for a link without outages when it is first cut manually.
     pub(crate) fn timeline_or_new(&mut self) -> &mut Timeline {
         self.timeline.get_or_insert_with(|| Box::new(Timeline::new(&Outages::Never, None, Rng::new(0))))
     }
@@ -150,7 +150,7 @@ impl Transmitter {
             }
             QueuedFate::Dropped => {
                 let State::Up { until: cut } = timeline.state(now) else { return None };
-                // Nothing is planned beyond the cut: those who would be are dropped from the queue at the cut.
+                // Nothing is planned beyond the cut: later frames are dropped from the queue at the cut.
                 let (start, end) = if from < cut { self.service.serve(from, len, None) } else { (cut, cut) };
                 if start >= cut && cut != Instant::FAR_FUTURE {
                     self.service.reset(place);
@@ -183,7 +183,7 @@ impl Transmission {
     }
 }
 
-/// Nearly always the link stays up throughout the transmission, and then it costs no more than on a link without outages.
+/// Nearly always the link stays up throughout the transmission; then the cost is that of a link without outages.
 fn serve_while_up(service: &mut Service, timeline: &mut Timeline, from: Instant, len: u32) -> (Instant, Instant) {
     if let State::Up { until } = timeline.state(from) {
         let place = service.place();

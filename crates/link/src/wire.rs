@@ -1,7 +1,7 @@
-//! Frames on their way, in the order of their arrival.
+//! Frames under way, in the order of their arrival.
 //!
-//! Arrivals nearly always keep the order of departure, so a ring buffer holds them; a frame that overtakes goes to a heap
-//! beside it, and the front of both is compared when one is taken out. In steady state nothing is allocated.
+//! Arrivals nearly always keep the order of departure, so a ring buffer holds them; frames that overtake go to a
+//! separate heap, and the fronts of both are compared on removal. In steady state nothing is allocated.
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -9,7 +9,7 @@ use holdover_base::Instant;
 
 use crate::link::DropCause;
 
-/// What becomes of a frame at the moment that was computed for it.
+/// The planned fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
     Delivered,
@@ -17,31 +17,31 @@ pub(crate) enum Fate {
     Dropped(DropCause),
 }
 
-/// What chance does to a frame on the wire.
+/// The random impairments of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     Clean,
     Damaged,
     Lost,
-    /// It is not sent: CoDel takes it out of the queue when its turn comes.
+    /// It is not sent: CoDel drops it from the queue in its turn.
     Discarded,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay<F> {
     pub(crate) at: Instant,
-    /// Counts entries: at the same moment, the frame that entered first arrives first.
+    /// Entry number: of simultaneous arrivals, the frame that entered first arrives first.
     pub(crate) order: u64,
-    /// When the transmission starts; later than now, the frame is still queued.
+    /// Start of the transmission; if later than now, the frame is still queued.
     pub(crate) start: Instant,
-    /// When the transmission ends.
+    /// End of the transmission.
     pub(crate) end: Instant,
-    /// What chance did to it, whatever the link's outages do.
+    /// Its random impairments, whatever the outages.
     pub(crate) mark: Mark,
     pub(crate) fate: Fate,
-    /// How often it was transmitted, this time included.
+    /// The number of transmissions, this one included.
     pub(crate) attempts: u32,
-    /// Bytes on the link, compressed if it compresses.
+    /// Bytes on the link, after compression.
     pub(crate) len: u32,
     pub(crate) frame: F,
 }
@@ -79,7 +79,7 @@ impl<F> Wire<F> {
         }
     }
 
-    /// Takes out the next one if its moment has come.
+    /// Removes the next frame if it is due.
     #[inline]
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<UnderWay<F>> {
         if !self.overtaking.is_empty() && self.overtaker_is_first() {
@@ -88,7 +88,7 @@ impl<F> Wire<F> {
         if self.in_order.front()?.at <= now { self.in_order.pop_front() } else { None }
     }
 
-    /// Takes everything out, in the order of departure.
+    /// Removes all frames, in the order of departure.
     pub(crate) fn drain(&mut self) -> Vec<UnderWay<F>> {
         let mut all: Vec<_> = self.in_order.drain(..).chain(self.overtaking.drain().map(|item| item.0)).collect();
         all.sort_by_key(|item| item.order);

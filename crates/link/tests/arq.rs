@@ -18,7 +18,7 @@ fn failed(millis: u64, name: u32) -> Seen {
     Seen::AttemptFailed { at: ms(millis), name }
 }
 
-/// Frames that are sent while the link is down, from and to these milliseconds, are lost.
+/// Frames sent while the link is down, between these milliseconds, are lost.
 fn config(down: u64, up: u64, arq: Arq) -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed(BitRate::from_kbps(800)),
@@ -71,7 +71,7 @@ fn without_order_frames_are_passed_on_as_they_come() {
 }
 
 #[test]
-fn a_frame_that_is_given_up_holds_up_nobody() {
+fn a_dropped_frame_blocks_no_other() {
     let config = config(25, 60, Arq { attempts: Some(2), ..Arq::default() });
     let mut world = world(&config, 4);
     let expected = [
@@ -101,7 +101,7 @@ fn a_retransmission_is_sent_before_frames_that_entered_later() {
     assert_eq!(arrivals, expected.iter().collect::<Vec<_>>());
 }
 
-/// A link that holds frames while it is down, or refuses them, has not transmitted them.
+/// Frames held or refused by a link that is down were not transmitted.
 #[test]
 fn frames_that_were_not_transmitted_are_not_retransmitted() {
     for (queued, cause) in [(QueuedFate::Held, None), (QueuedFate::Dropped, Some(DropCause::LinkDown))] {
@@ -120,7 +120,7 @@ fn frames_that_were_not_transmitted_are_not_retransmitted() {
 }
 
 #[test]
-fn attempts_without_end_get_over_any_outage() {
+fn unlimited_attempts_survive_any_outage() {
     let config = config(0, 30_000, Arq { attempts: None, ..Arq::default() });
     let mut world = world(&config, 10);
     world.run_until(ms(40_000));
@@ -175,7 +175,7 @@ fn at_if_delivered(seen: &Seen) -> Option<Instant> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Random losses and outages: no frame comes twice, attempts and time are bounded, and order is kept if asked for.
+    /// Random losses and outages: no duplicates, attempts and time are bounded, and order is kept if configured.
     #[test]
     fn attempts_time_and_order_are_bounded(
         loss in 0.0..0.9,

@@ -13,7 +13,7 @@ fn link(bit_errors: BitErrors) -> LinkConfig {
     LinkConfig { rate: Rate::Fixed(BitRate::from_mbps(10)), bit_errors, ..LinkConfig::default() }
 }
 
-/// Sends `N` frames of `len` bytes, and says which arrive, and whether damaged.
+/// Sends `N` frames of `len` bytes; returns which arrive, and which of these damaged.
 fn outcomes(config: &LinkConfig, len: u32) -> Vec<Option<bool>> {
     let mut world = World::new(config);
     let mut fates = vec![None; N as usize];
@@ -56,7 +56,7 @@ fn long_frames_are_damaged_more_often_than_short_ones() {
 }
 
 #[test]
-fn bursts_in_time_damage_frames_that_follow_each_other() {
+fn bursts_in_time_damage_consecutive_frames() {
     let dwell = Dwell::Time { good: Duration::from_millis(900), bad: Duration::from_millis(100) };
     let bursts = BitErrorBursts { good: 0.0, bad: 1e-3, dwell };
     let fates = outcomes(&link(BitErrors::GilbertElliott(bursts)), 1_500);
@@ -75,14 +75,14 @@ fn bit_errors_do_not_change_other_draws() {
     let (without, with) = (outcomes(&lossy(BitErrors::None), 500), outcomes(&lossy(BitErrors::Independent(1e-5)), 500));
     for (without, with) in without.iter().zip(&with) {
         assert_eq!(without.is_none(), with.is_none(), "the same frames are lost");
-        assert!(*without != Some(true) || *with == Some(true), "what was damaged is");
+        assert!(*without != Some(true) || *with == Some(true), "frames damaged without are damaged with");
     }
     assert!(damaged(&with) > damaged(&without) + 0.02);
     assert_eq!(with, outcomes(&lossy(BitErrors::Independent(1e-5)), 500), "the seed decides");
 }
 
 #[test]
-fn a_link_that_repeats_its_losses_brings_everything_over() {
+fn a_link_with_arq_delivers_everything() {
     let dwell = Dwell::Bits { good: 60_000.0, bad: 24_000.0 };
     let bursts = BitErrorBursts { good: 1e-6, bad: 1e-4, dwell };
     let config = LinkConfig { arq: Some(Arq::default()), ..link(BitErrors::GilbertElliott(bursts)) };

@@ -1,4 +1,4 @@
-//! A radio cell: what its exchanges cost, who hears whom, and what becomes of everybody's frames.
+//! A radio cell: the cost of exchanges, reception, and the fate of every frame.
 
 mod common;
 
@@ -194,12 +194,12 @@ fn a_buffer_of_20_holds_20_besides_the_one_being_sent() {
     assert_eq!(world.names(), (0..21).collect::<Vec<_>>());
     let statistics = world.cell.statistics(world.now).down;
     assert_eq!((statistics.queue.high_water_packets, statistics.queue.packets), (20, 0));
-    // The n-th waits for n exchanges of 5686 us, less the 360 us before the first bit, which it spends in the MAC's hands.
+    // The n-th waits for n exchanges of 5686 us, less the 360 us before the first bit, which it spends in the MAC.
     assert_eq!(statistics.queue.packet_nanos, 210 * 5_686_000);
 }
 
 #[test]
-fn a_base_station_tries_in_vain_for_a_station_out_of_range_and_the_others_wait() {
+fn retries_for_a_station_out_of_range_delay_the_others() {
     let mut world = World::with(config(), &[(ANN, far()), (BOB, near())]);
     world.send(us(0), down(ANN, 0));
     world.send(us(0), down(BOB, 1));
@@ -213,7 +213,7 @@ fn a_base_station_tries_in_vain_for_a_station_out_of_range_and_the_others_wait()
 }
 
 #[test]
-fn a_station_out_of_range_gives_up_without_disturbing_anybody() {
+fn a_station_out_of_range_drops_its_frame_without_using_airtime() {
     let mut world = World::with(config(), &[(ANN, far()), (BOB, near())]);
     world.send(us(0), up(ANN, 0));
     world.send(us(0), up(ANN, 1));
@@ -294,7 +294,7 @@ fn the_frames_of_a_station_that_leaves_are_dropped_or_handed_back() {
         }
         world.send(us(0), up(ANN, 10));
         world.send(us(0), up(ANN, 11));
-        // In the middle of the first exchange, which then fails.
+        // During the first exchange, which then fails.
         world.run_until(us(3000));
         assert!(world.cell.leave(world.now, ANN));
         assert!(!world.cell.leave(world.now, ANN));
@@ -332,13 +332,13 @@ fn a_station_that_rejoins_does_not_finish_the_exchange_it_left() {
     world.send(us(3001), up(ANN, 1));
     world.run_until(Instant::from_secs(1));
     assert_eq!(world.drops(), [(0, DropCause::StationLeft)]);
-    // The medium stays taken until the first exchange would have ended.
+    // The medium stays busy until the first exchange would have ended.
     let arrivals: Vec<_> = world.received.iter().map(|reception| (reception.at, reception.frame.name)).collect();
     assert_eq!(arrivals, [(us(5686 + 5372), 1)]);
 }
 
 #[test]
-fn frames_are_called_back_from_the_base_station_and_from_the_station_each_for_itself() {
+fn frames_are_recalled_from_base_station_and_station_separately() {
     let back = |world: &World| -> Vec<u32> {
         let back = |event: &CellEvent<Named>| match event {
             CellEvent::HandedBack { hop, .. } => Some(name(hop)),
@@ -347,7 +347,7 @@ fn frames_are_called_back_from_the_base_station_and_from_the_station_each_for_it
         world.events.iter().filter_map(back).collect()
     };
     let config = CellConfig { leave_policy: LeavePolicy::HandBack, ..config() };
-    // The frame on the air is received all the same, for the station is still there.
+    // The frame on the air is received, as the station is still there.
     let mut world = World::with(config, &[(ANN, near()), (BOB, near())]);
     for (i, to) in (0..).zip([ANN, BOB, ANN, ANN]) {
         world.send(us(0), down(to, i));
@@ -360,8 +360,8 @@ fn frames_are_called_back_from_the_base_station_and_from_the_station_each_for_it
     assert_eq!(back(&world), [2, 3]);
     world.send(us(3001), down(ANN, 4));
     world.run_until(Instant::from_secs(1));
-    assert_eq!(world.names(), [0, 10, 1, 11, 4], "it is still in the cell, and its own frames are its own");
-    // Where nobody answers, the frame on the air is an orphan as soon as that shows, and holds nobody up.
+    assert_eq!(world.names(), [0, 10, 1, 11, 4], "it is still in the cell and keeps its own frames");
+    // Out of range, the frame on the air is an orphan at the first missing answer, and blocks no other frame.
     let mut world = World::with(config, &[(ANN, far()), (BOB, near())]);
     world.send(us(0), down(ANN, 0));
     world.send(us(0), down(BOB, 1));
@@ -376,7 +376,7 @@ fn frames_are_called_back_from_the_base_station_and_from_the_station_each_for_it
 }
 
 #[test]
-fn a_broadcast_reaches_everybody_in_range_once() {
+fn a_broadcast_reaches_each_station_in_range_once() {
     let carl = StationId(3);
     let mut world = World::with(config(), &[(ANN, near()), (BOB, far()), (carl, near())]);
     world.send(us(0), Hop::Broadcast { frame: Named { name: 0, len: 50 } });
@@ -388,7 +388,7 @@ fn a_broadcast_reaches_everybody_in_range_once() {
 }
 
 #[test]
-fn cells_that_cannot_be_are_refused() {
+fn invalid_cells_are_refused() {
     let radio = Radio { frequency_hz: 0.0, ..Radio::wavelan(40.0) };
     assert!(matches!(Cell::<Named>::new(CellConfig { radio, ..config() }, 1), Err(ConfigError::NotPositive { .. })));
     assert!(matches!(
@@ -399,7 +399,7 @@ fn cells_that_cannot_be_are_refused() {
     assert!(matches!(Cell::<Named>::new(CellConfig { dcf, ..config() }, 1), Err(ConfigError::ZeroRate)));
 }
 
-/// What happens to a cell in a random script.
+/// A step of a random script.
 #[derive(Clone, Debug)]
 enum Step {
     Down(u32),
@@ -483,7 +483,8 @@ proptest! {
         prop_assert_eq!(world.received.len() as u64, down.delivered.packets + up.delivered.packets);
         prop_assert!(world.received.iter().all(|reception| reception.margin >= -1e-6), "received out of range");
 
-        // Half duplex: between the ends of two data frames lies at least a data frame, and everybody's order is kept.
+        // Half duplex: the ends of two data frames are at least a data frame apart, and the order of each sender is
+        // kept.
         let unicasts: Vec<_> = world.received.iter().filter(|reception| reception.frame.len == 1000).collect();
         for pair in unicasts.windows(2) {
             prop_assert!(pair[1].at.saturating_since(pair[0].at) >= Dcf::default().exchange(1000));
@@ -498,7 +499,7 @@ proptest! {
     }
 }
 
-/// Two cells on channel 1, each with Ann in it or out of range; the base station of each has frames for her.
+/// Two cells on channel 1, each with station Ann in or out of range; the base station of each has frames for her.
 fn on_one_channel(motions: [Motion; 2]) -> Vec<(Instant, usize)> {
     let dcf = Dcf { contention: Contention::Drawn, ..Dcf::default() };
     let config = CellConfig { dcf, channel: Some(1), base_buffer: QueueLimit::Unlimited, ..config() };
@@ -508,7 +509,7 @@ fn on_one_channel(motions: [Motion; 2]) -> Vec<(Instant, usize)> {
         (0..3000).for_each(|i| cell.handle_packet(Instant::ZERO, down(ANN, i)));
         cell
     });
-    assert!(cells.iter().all(|cell| cell.poll_timeout().is_none()), "a cell with a channel waits to be told");
+    assert!(cells.iter().all(|cell| cell.poll_timeout().is_none()), "a cell with a channel does not start by itself");
     let mut received = Vec::new();
     let mut at = Instant::ZERO;
     while at <= Instant::from_secs(10) {
@@ -537,7 +538,7 @@ fn cells_on_one_channel_share_the_medium() {
 }
 
 #[test]
-fn a_base_station_that_tries_in_vain_takes_airtime_from_its_neighbours() {
+fn retries_for_an_absent_station_take_airtime_from_neighbouring_cells() {
     let neighbour = |motion| on_one_channel([near(), motion]).iter().filter(|&&(_, index)| index == 0).count();
     let (beside_nobody_home, alone) = (neighbour(far()), {
         let mut world = World::with(CellConfig { base_buffer: QueueLimit::Unlimited, ..config() }, &[(ANN, near())]);
@@ -545,8 +546,8 @@ fn a_base_station_that_tries_in_vain_takes_airtime_from_its_neighbours() {
         world.run_until(Instant::from_secs(10));
         world.names().len()
     });
-    // Seven attempts for a frame, each an RTS and the wait for its CTS, and some 1500 slots of backoff in all, of which the neighbour's
-    // exchanges let 15.5 pass each: 4 ms of attempts beside 0.55 s of exchanges.
+    // Seven attempts for a frame, each an RTS and the CTS timeout, and some 1500 slots of backoff in all; one exchange
+    // of the neighbour passes in 15.5 of them: 4 ms of attempts beside 0.55 s of exchanges.
     assert!(beside_nobody_home + 5 < alone, "{beside_nobody_home} against {alone}");
     assert!(beside_nobody_home * 100 > alone * 97, "{beside_nobody_home} against {alone}");
 }

@@ -1,9 +1,9 @@
-//! A link whose queue is managed: what is marked or dropped keeps its time, and the others theirs.
+//! A link with queue management: timing of marked, dropped and other frames.
 
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_link::{CoDel, DropCause, Frame, Link, LinkConfig, PointToPoint, PointToPointEvent, QueueLimit, Rate};
 
-/// 1000 bytes, that take part in ECN or do not.
+/// 1000 bytes, with or without ECN.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Probe {
     name: u32,
@@ -36,10 +36,10 @@ fn config() -> LinkConfig {
     }
 }
 
-/// When what arrives, and whether it is marked.
+/// Arrivals: time, name, and whether marked.
 type Arrivals = Vec<(u64, u32, bool)>;
 
-/// What arrives, and when CoDel drops what. Frames come in pairs of a millisecond for 200 ms.
+/// Arrivals, and the times of CoDel's drops. Two frames enter each millisecond, for 200 ms.
 fn overloaded(config: &LinkConfig, takes_part: bool) -> (Arrivals, Vec<(u64, u32)>) {
     let mut link = PointToPoint::new(config, 1).unwrap();
     let (mut arrived, mut dropped) = (Vec::new(), Vec::new());
@@ -81,13 +81,13 @@ fn codel_marks_and_every_frame_keeps_its_time() {
 }
 
 #[test]
-fn what_codel_drops_takes_no_time_of_the_line() {
+fn frames_dropped_by_codel_use_no_line_time() {
     let (arrived, dropped) = overloaded(&LinkConfig { codel: Some(CoDel::default()), ..config() }, false);
     assert!(dropped.len() >= 3, "{dropped:?}");
     assert_eq!(arrived.len() + dropped.len(), 400);
-    // The line is never idle: one arrives in each millisecond, in order, whatever is dropped between them.
+    // The line is never idle: one frame arrives in each millisecond, in order, whatever is dropped between them.
     assert!(arrived.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1 && pair[1].1 > pair[0].1));
-    // It is dropped when its turn would have come, and not when it arrived.
+    // It is dropped in its turn, not on arrival.
     assert!(dropped.iter().all(|&(at, name)| at > u64::from(name / 2) + 5), "{dropped:?}");
     let spacings: Vec<u64> = dropped.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     assert!(spacings[0].abs_diff(100) <= 2 && spacings[1].abs_diff(71) <= 2, "{spacings:?}");
@@ -97,7 +97,8 @@ fn what_codel_drops_takes_no_time_of_the_line() {
 fn the_threshold_marks_every_frame_that_waits_longer() {
     let threshold = Duration::from_millis(20);
     let (arrived, _) = overloaded(&LinkConfig { ce_threshold: Some(threshold), ..config() }, true);
-    // A frame's wait is what lies between its arrival in the queue and the millisecond of its transmission and the 10 of the way.
+    // A frame's wait is the time from its arrival in the queue, without the millisecond of its transmission and the 10
+    // ms of delay.
     for (at, name, is_marked) in arrived {
         let waited = at - 11 - u64::from(name / 2);
         assert_eq!(is_marked, waited > 20, "{name} waited {waited} ms");

@@ -1,4 +1,4 @@
-//! Links that compress.
+//! Links with compression.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn segment(len: usize) -> Packet {
     packet(Segment { payload: vec![0; len].into(), ..Segment::default() })
 }
 
-/// When packets arrive that all enter at once.
+/// Arrival times of packets that enter at once.
 fn arrivals(config: &LinkConfig, packets: &[Packet]) -> Vec<u64> {
     let mut link = PointToPoint::new(config, 1).unwrap();
     packets.iter().for_each(|packet| link.handle_packet(Instant::ZERO, packet.clone()));
@@ -34,7 +34,7 @@ fn arrivals(config: &LinkConfig, packets: &[Packet]) -> Vec<u64> {
     core::iter::from_fn(|| link.poll_deliver(end))
         .zip(packets)
         .map(|(delivery, sent)| {
-            assert_eq!(delivery.frame, *sent, "what arrives is decompressed");
+            assert_eq!(delivery.frame, *sent, "arrivals are decompressed");
             delivery.at.as_nanos() / 1_000
         })
         .collect()

@@ -1,4 +1,4 @@
-//! Scripts: frames in, and what must come of them, to the nanosecond.
+//! Scripts: frames in, and the expected output to the nanosecond.
 //!
 //! The link of most scripts sends 1000 bytes in 10 ms (800 kbit/s) and has 5 ms of propagation delay.
 
@@ -78,7 +78,7 @@ fn a_limit_in_bytes_lets_small_frames_through() {
 }
 
 #[test]
-fn the_links_own_overhead_takes_time() {
+fn link_overhead_takes_time() {
     let mut world = World::new(&LinkConfig { overhead_bytes: 200, ..config() });
     world.send(ms(0), 0, 1000);
     world.expect(ms(1000), &[delivered(17, 0)]);
@@ -154,7 +154,7 @@ fn in_flight_frames_may_arrive_damaged() {
     for name in 0..3 {
         world.send(ms(0), name, 1000);
     }
-    // 1 was on the wire. 2 was cut short after half of it and what there is of it arrives.
+    // 1 was on the wire. 2 was cut after half of it, and that half arrives.
     world.expect(ms(50), &[delivered(18, 0), Seen::Down(ms(25)), corrupted(28, 1), corrupted(33, 2)]);
 }
 
@@ -185,7 +185,7 @@ fn a_dropping_queue_is_emptied_at_the_cut_and_takes_nothing_until_link_up() {
 }
 
 #[test]
-fn a_transmitter_that_does_not_know_sends_into_the_void_at_the_line_rate() {
+fn an_unaware_transmitter_loses_frames_at_the_line_rate() {
     let mut world = World::new(&cut(QueuedFate::Lost, InFlightFate::Delivered));
     for name in 0..12 {
         world.send(ms(0), name, 1000);
@@ -207,7 +207,7 @@ fn a_transmitter_that_does_not_know_sends_into_the_void_at_the_line_rate() {
 }
 
 #[test]
-fn an_outage_of_spoilt_checksums_delivers_everything_damaged_and_on_time() {
+fn an_outage_of_wrong_checksums_delivers_everything_damaged_and_on_time() {
     let mut world = World::new(&cut(QueuedFate::Corrupted, InFlightFate::Delivered));
     for name in 0..4 {
         world.send(ms(0), name, 1000);
@@ -224,7 +224,7 @@ fn the_next_deadline_names_its_reason() {
 }
 
 #[test]
-fn a_cut_by_hand_holds_until_it_is_mended() {
+fn a_manual_cut_lasts_until_it_is_ended() {
     let mut world = World::new(&LinkConfig { queue_limit: QueueLimit::Packets(3), ..config() });
     for name in 0..4 {
         world.send(ms(0), name, 1000);
@@ -333,7 +333,7 @@ fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
     assert_eq!((statistics.under_way, statistics.queue.packets), (2, 1));
 }
 
-/// Whether frames were held or come anew, those whose last bit is sent before the link forwards are dropped.
+/// Frames whose last bit is sent before the link forwards are dropped, whether held or new.
 #[test]
 fn frames_sent_before_the_link_forwards_are_dropped() {
     for queued in [QueuedFate::Held, QueuedFate::Dropped] {
@@ -374,7 +374,8 @@ fn frames_sent_before_the_link_forwards_are_dropped() {
     assert_eq!(seen, expected);
 }
 
-/// A link that goes down again before it forwards has never forwarded; one that is cut by hand forwards late as well.
+/// A link that goes down again before it forwards has never forwarded; a manual cut is followed by late forwarding as
+/// well.
 #[test]
 fn a_flap_starts_late_forwarding_anew() {
     let outages = Outages::List(vec![Outage { down: ms(10), up: ms(20) }, Outage { down: ms(40), up: ms(50) }]);
@@ -413,7 +414,7 @@ fn a_flap_starts_late_forwarding_anew() {
 }
 
 #[test]
-fn an_opportunity_is_not_used_up_by_a_frame_that_does_not_get_on_the_link() {
+fn a_frame_that_is_not_sent_uses_no_opportunity() {
     let every_10_ms = || Rate::Deliveries(Arc::new(DeliveryTrace::parse("10\n", AtEnd::Repeat).unwrap()));
     let mut world = World::new(&LinkConfig { rate: every_10_ms(), queue_limit: QueueLimit::Packets(1), ..config() });
     world.send(ms(0), 0, 1500);
@@ -421,7 +422,8 @@ fn an_opportunity_is_not_used_up_by_a_frame_that_does_not_get_on_the_link() {
     world.send(ms(10), 2, 1500);
     world.expect(ms(1000), &[dropped(1, 1, DropCause::QueueFull), delivered(15, 0), delivered(25, 2)]);
 
-    // 0 needs the opportunities at 20 and 30 ms, but the link goes down at 25 ms: 1 has the first one after the outage.
+    // 0 needs the opportunities at 20 and 30 ms, but the link goes down at 25 ms: 1 gets the first one after the
+    // outage.
     let mut world = World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Held, InFlightFate::Dropped) });
     world.send(ms(11), 0, 3000);
     world.send(ms(11), 1, 1500);
@@ -536,7 +538,7 @@ fn loss_takes_the_line_and_damage_arrives() {
 }
 
 #[test]
-fn jitter_keeps_the_order_unless_it_may_not() {
+fn jitter_keeps_the_order_unless_it_may_reorder() {
     for reorder in [false, true] {
         let jitter = Jitter { amplitude: span_ms(5), distribution: JitterDistribution::Uniform, reorder };
         let mut world = World::new(&LinkConfig { rate: Rate::Unlimited, jitter: Some(jitter), ..config() });
@@ -588,7 +590,7 @@ fn a_table_and_a_schedule_that_exclude_each_other_for_ever_do_not_hang() {
 }
 
 #[test]
-fn both_directions_go_down_together_and_lose_frames_each_on_its_own() {
+fn both_directions_go_down_together_and_lose_frames_independently() {
     let length = Length::Exponential { mean: Duration::from_secs(1) };
     let plan = Alternating { initial_connected: None, connected: length, disconnected: length, count: None };
     let config = LinkConfig { outages: Outages::Alternating(plan), loss: Loss::Independent(0.5), ..config() };
@@ -609,7 +611,7 @@ fn both_directions_go_down_together_and_lose_frames_each_on_its_own() {
 }
 
 #[test]
-fn descriptions_that_cannot_be_are_refused() {
+fn invalid_configurations_are_refused() {
     let refused = |config: LinkConfig| PointToPoint::<common::Named>::new(&config, 1).expect_err("refused");
     assert_eq!(refused(LinkConfig { rate: Rate::Fixed(BitRate(0)), ..config() }), ConfigError::ZeroRate);
     assert!(matches!(refused(LinkConfig { duplicate: 1.5, ..config() }), ConfigError::Probability { .. }));

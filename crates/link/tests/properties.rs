@@ -1,4 +1,4 @@
-//! What holds for every link and every traffic.
+//! Properties of all links under any traffic.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn outage_policy() -> impl Strategy<Value = OutagePolicy> {
 }
 
 prop_compose! {
-    /// A link without impairments that chance brings.
+    /// A link without random impairments.
     fn orderly()(
         kbps in 50_u64..20_000,
         delay in 0_u64..50,
@@ -144,7 +144,7 @@ fn varying_rate() -> impl Strategy<Value = (Rate, Option<Arc<ConditionTrace>>)> 
     prop_oneof![Just((Rate::Unlimited, None)), deliveries, table]
 }
 
-/// A trace that repeats and outages that repeat can meet so rarely that a run would take years.
+/// A trace that repeats and outages that repeat may overlap so seldom that a run would take years.
 fn without_rhythm(outages: Outages) -> Outages {
     let random = |length| match length {
         Length::Constant(mean) => Length::Exponential { mean },
@@ -163,7 +163,7 @@ fn without_rhythm(outages: Outages) -> Outages {
 /// Long enough for every frame to get through any of these links.
 const END: Instant = Instant::from_secs(100_000);
 
-/// When the link is cut (false) or mended (true) by hand, in microseconds.
+/// Times of manual cuts (false) and restorations (true), in microseconds.
 type Switches = Vec<(u64, bool)>;
 
 fn switches() -> impl Strategy<Value = Switches> {
@@ -189,7 +189,7 @@ fn run(config: &LinkConfig, traffic: &Traffic, switches: &Switches, seed: u64) -
     world.run_until(now);
     world.link.set_up(now, true);
     world.poll();
-    // Random outages go on for ever: stop when nothing is under way.
+    // Random outages have no end: stop when nothing is under way.
     let mut until = now;
     while world.link.statistics(until).under_way > 0 && until < END {
         until += Duration::from_secs(1);
@@ -272,7 +272,7 @@ proptest! {
     }
 
     #[test]
-    fn twice_the_same_run_is_the_same(
+    fn a_run_is_reproducible(
         config in any_link(), traffic in traffic(), switches in switches(), seed in any::<u64>(),
     ) {
         let (one, other) = (run(&config, &traffic, &switches, seed), run(&config, &traffic, &switches, seed));
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(one.link.statistics(one.now), other.link.statistics(other.now));
     }
 
-    /// Against a queue that is kept by hand, frame by frame: who starts when, who waits, and how much.
+    /// Compared with a reference queue, frame by frame: start times, waiting frames and bytes.
     #[test]
     fn the_queue_limit_and_its_integral_are_exact(
         kbps in 50_u64..20_000, queue_limit in queue_limit(), traffic in traffic(),

@@ -92,7 +92,7 @@ fn rate() -> impl Strategy<Value = (Rate, Option<Arc<ConditionTrace>>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// A link that always has the next frame waiting is busy whenever it can be: the time of its last delivery is the ideal.
+    /// A link with a permanent backlog is busy whenever possible: the time of its last delivery is the ideal.
     #[test]
     fn the_ideal_time_is_that_of_a_saturated_link(
         (rate, conditions) in rate(), outages in outages(), seed in any::<u64>(), frames in 1_u32..300,

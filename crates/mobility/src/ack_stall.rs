@@ -1,33 +1,33 @@
-//! **The ACK stall.** When the cut is foreseen, more can be held in hand than a few segments: in the last moments no ACK is let
-//! through at all, neither a new one nor a duplicate. The window stays as open as it was, and the sender goes on until its
-//! congestion window is full. If that is a round trip before the cut, queues included, then all that it has sent has arrived when
-//! the link breaks, and nothing is lost but time: the sender's timer will run out, but that was spurious, as it learns from the
-//! first ACK after the outage (by Eifel, RFC 3522, or F-RTO, RFC 5682). It takes its timeout back, and with it all that it has
-//! done to its window. Then the ACKs go one by one (`ack_train.rs`), and the sender goes on where it was.
+//! **The ACK stall.** When a cut is predicted, more can be held than a few segments: in the last moments no ACK passes,
+//! neither a new one nor a duplicate. The window stays as it is, and the sender continues until its congestion window
+//! is full. If that is a round trip before the cut, queues included, everything sent has arrived when the link breaks,
+//! and only time is lost: the sender's timer expires, but the first ACK after the outage shows that the timeout was
+//! spurious (Eifel, RFC 3522, or F-RTO, RFC 5682). The sender undoes it, with all changes of its window. Then the ACKs
+//! are released one by one (`ack_train.rs`), and the sender resumes where it was.
 //!
-//! If the cut comes sooner, the rest of the window is lost, and what was held is released as after any cut ([`crate::release`]):
-//! the sender finds a large part of its window acknowledged and starts with as much.
+//! If the cut comes sooner, the rest of the window is lost, and what was held is released as after any cut
+//! ([`crate::release`]): the sender finds a large part of its window acknowledged and starts with as much.
 //!
-//! It does what freezing (a zero window in the last moments) is for, without its trap: a zero window over unacknowledged data
-//! makes today's Linux cut ssthresh with each retransmission, so a freeze that comes too late for the data in flight to be
-//! acknowledged leaves a sender that is slow for a long time. The two must not be combined.
+//! The stall serves the purpose of freezing (a zero window in the last moments) without its trap: a zero window over
+//! unacknowledged data makes current Linux cut ssthresh with each retransmission, so a freeze that is too late for the
+//! data in flight to be acknowledged leaves a sender that is slow for a long time. The two must not be combined.
 //!
-//! A warning that comes too early costs little: the stall begins only so long before the predicted cut, and ends by itself before
-//! it can cause a timeout (Linux waits a round trip and 200 ms).
+//! A warning that is too early costs little: the stall begins only a lead before the predicted cut, and ends before it
+//! can cause a timeout (Linux waits a round trip and 200 ms).
 //!
-//! Whether an ACK is stalled is decided at every packet, in the flow path: `is_stalling` in `crates/flow/c/decisions.h`.
+//! The decision for each packet is part of the flow path: `is_stalling` in `crates/flow/c/decisions.h`.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::Stall;
 
-/// When no ACK is let through.
+/// When ACKs are stalled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckStallConfig {
-    /// The stall begins so long before the predicted cut; at once if the warning comes later or does not say when. `None` for a
-    /// round trip of each connection, queues and a margin included (an eighth and 10 ms).
+    /// The stall begins this long before the predicted cut; at once if the warning is later or names no time. `None`
+    /// for a round trip of each connection, queues and a margin included (an eighth and 10 ms).
     pub lead: Option<Duration>,
-    /// It ends at the latest so long after the cut was to come, if it does not; or so long after the warning and a round trip,
-    /// if the warning does not say when.
+    /// It ends at the latest this long after the predicted cut, if that does not come; or this long after the warning
+    /// and a round trip, if the warning names no time.
     pub overdue: Duration,
 }
 
@@ -41,20 +41,20 @@ impl Default for AckStallConfig {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "ack_stall";
 
-/// The lead where no round trip has been measured; the flow path has the same (`USUAL_LEAD` in `crates/flow/c/decisions.h`).
+/// The lead without a measured round trip; the flow path has the same (`USUAL_LEAD` in `crates/flow/c/decisions.h`).
 const USUAL_LEAD: Duration = Duration::from_millis(150);
 
-/// No connection's ACKs are stalled sooner than so long before the cut; the flow path has the same.
+/// The longest lead; the flow path has the same.
 const LONGEST_LEAD: Duration = Duration::from_secs(1);
 
-/// The stall for a cut that is foreseen, `lead` from now if that is known.
+/// The stall for a cut that is predicted, `lead` from now if known.
 pub(crate) fn before_cut(config: &AckStallConfig, now: Instant, lead: Option<Duration>) -> Stall {
     // A warning without a time means soon.
     let until = now + lead.unwrap_or(USUAL_LEAD) + config.overdue;
     Stall { cut_at: now + lead.unwrap_or_default(), until, lead: config.lead }
 }
 
-/// Whether a later warning replaces a stall: before the stall has begun, always; after, if it foretells an earlier cut.
+/// Whether a later warning replaces a stall: always before the stall has begun; after, if it predicts an earlier cut.
 pub(crate) fn is_replaced(stall: &Stall, later: &Stall, now: Instant) -> bool {
     stall.cut_at > now + LONGEST_LEAD || later.until < stall.until
 }

@@ -1,19 +1,20 @@
-//! ACKs that were stalled, to be let go one by one.
+//! Stalled ACKs, released one by one.
 //!
-//! A sender whose whole window has arrived needs one thing only: its ACK clock. If all of the window were acknowledged at once, it
-//! would send a window at once, which no queue on the way holds. So the ACKs go as they came, but none is later than the round
-//! trip without queues after the first: by then the first answer arrives, and the queue is as long as it was before.
+//! A sender whose whole window has arrived lacks only its ACK clock. If all of the window were acknowledged at once, it
+//! would send a window at once, which no queue on the path can hold. So the ACKs are released with their original
+//! spacing, but within a round trip without queues: by then the first answer arrives, and the queue is as long as it
+//! was before.
 
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-/// The ACKs of a stall. First it is recorded, then it departs.
+/// The ACKs of a stall: recorded first, then released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckTrain {
     acks: VecDeque<Seq>,
-    /// Each stands for so many (a power of two, as its exponent), the last perhaps for fewer: for so many.
+    /// The number of segments that each stands for (a power of two, as its exponent), and the last one, perhaps fewer.
     thinned: u32,
     in_last: u32,
     first_at: Instant,
@@ -31,7 +32,7 @@ impl AckTrain {
     /// More are thinned out: each then acknowledges twice as much.
     const MOST: usize = 512;
 
-    /// The receiver acknowledges data up to `ack` during the stall.
+    /// Records that the receiver acknowledges data up to `ack` during the stall.
     pub(crate) fn record(&mut self, now: Instant, ack: Seq) {
         if self.acks.is_empty() {
             self.first_at = now;
@@ -40,7 +41,7 @@ impl AckTrain {
         self.append(ack);
     }
 
-    /// The receiver has acknowledged data up to `ack`, whenever that was.
+    /// Appends an ACK of the receiver, from any time.
     pub(crate) fn append(&mut self, ack: Seq) {
         if self.acks.back().is_some_and(|last| ack.le(*last)) {
             return;
@@ -66,7 +67,7 @@ impl AckTrain {
         }
     }
 
-    /// From now on one ACK after the other is due; all of them within `span`, and not slower than they came.
+    /// Starts to release the ACKs: all within `span`, and no slower than they arrived.
     pub(crate) fn depart(&mut self, now: Instant, span: Option<Duration>) {
         let taken = self.last_at.saturating_since(self.first_at);
         let span = span.map_or(taken, |span| span.min(taken));
@@ -74,22 +75,22 @@ impl AckTrain {
         self.departs = (!self.acks.is_empty()).then_some(Departure { next_at: now, every });
     }
 
-    /// Whether ACKs were recorded that wait for the departure.
+    /// Whether recorded ACKs wait to be released.
     pub(crate) fn is_waiting(&self) -> bool {
         self.departs.is_none() && !self.acks.is_empty()
     }
 
-    /// Whether ACKs are being let go.
+    /// Whether ACKs are being released.
     pub(crate) fn is_under_way(&self) -> bool {
         self.departs.is_some()
     }
 
-    /// How long one segment came after the other, if there were that many for each ACK.
+    /// The mean interval between segments, given their number for each ACK.
     pub(crate) fn spacing(&self) -> Duration {
         self.last_at.saturating_since(self.first_at) / (self.acks.len().max(2) - 1) as u64
     }
 
-    /// The next ACK, if it is due; of those that should have gone by now, the last.
+    /// The next ACK, if due; of several overdue ones the last.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Seq> {
         let departure = self.departs.as_mut()?;
         let mut due = None;
@@ -113,7 +114,7 @@ impl AckTrain {
         self.departs.map(|departure| departure.next_at)
     }
 
-    /// Nothing of it is needed any more.
+    /// Drops everything.
     pub(crate) fn cancel(&mut self) {
         self.acks.clear();
         (self.departs, self.thinned, self.in_last) = (None, 0, 0);
@@ -136,7 +137,7 @@ mod tests {
         train
     }
 
-    /// Lets it go, looking every millisecond. Returns when which ACK went.
+    /// Releases it, checking every millisecond. Returns the times of the ACKs.
     fn departures(train: &mut AckTrain, at: u64, span: Option<Duration>) -> Vec<(u64, u32)> {
         train.depart(at_ms(at), span);
         let mut gone = Vec::new();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn acks_go_as_they_came() {
+    fn acks_keep_their_spacing() {
         let gone = departures(&mut recorded(50), 5_000, None);
         assert_eq!(gone.len(), 50);
         assert_eq!((gone[0], gone[49].1), ((0, 0), 49_000));
@@ -156,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn acks_go_within_a_round_trip() {
+    fn acks_are_released_within_a_round_trip() {
         let gone = departures(&mut recorded(100), 5_000, Some(Duration::from_millis(50)));
         assert_eq!(gone.last().map(|gone| gone.1), Some(99_000));
         assert!(gone.iter().all(|gone| gone.0 <= 50) && gone.len() >= 49, "{gone:?}");
     }
 
     #[test]
-    fn an_endless_stall_takes_no_endless_memory() {
+    fn a_long_stall_takes_bounded_memory() {
         let mut train = recorded(100_000);
         assert!(train.acks.len() <= AckTrain::MOST);
         let gone = departures(&mut train, 500_000, Some(Duration::from_secs(2)));
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ack_goes_at_once() {
+    fn a_single_ack_is_released_at_once() {
         assert_eq!(departures(&mut recorded(1), 5_000, None), [(0, 0)]);
         assert_eq!(departures(&mut recorded(0), 5_000, None), []);
     }

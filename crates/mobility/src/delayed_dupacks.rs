@@ -25,10 +25,10 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 
-/// How long duplicates are held up.
+/// How long duplicates are delayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DelayedDupacksConfig {
-    /// d: from the third duplicate to the moment at which it and those after it are sent.
+    /// d: from the third duplicate to the time at which it and those after it are sent.
     pub delay: Duration,
 }
 
@@ -39,10 +39,10 @@ impl Default for DelayedDupacksConfig {
     }
 }
 
-/// Duplicates of one connection that are held up at once.
+/// The most delayed duplicates of one connection.
 pub const MOST_HELD: usize = 256;
 
-/// How many duplicates are sent at once.
+/// The number of duplicates sent at once.
 const AT_ONCE: u32 = 2;
 
 /// The filter. See the module's documentation.
@@ -64,9 +64,9 @@ struct State {
     has_hole: bool,
     duplicates: u32,
     held: VecDeque<Packet>,
-    /// When what is held is sent.
+    /// When the held duplicates are sent.
     due: Option<Instant>,
-    /// The hole was not filled in time: nothing is held up until it is.
+    /// The hole was not filled in time: nothing is held until it is.
     is_over: bool,
 }
 
@@ -74,7 +74,7 @@ impl DelayedDupacks {
     /// The name in scenario files.
     pub const NAME: &'static str = "delayed_dupacks";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: DelayedDupacksConfig) -> Self {
         Self {
             config,
@@ -158,7 +158,7 @@ impl SegmentFilter for DelayedDupacks {
                 continue;
             }
             state.is_over = true;
-            // A window that has been told since is not taken back.
+            // A window update in the meantime is not taken back.
             let window = state.last.map(|(_, window)| window);
             self.ready.extend(state.held.drain(..).map(|mut packet| {
                 if let (Some(segment), Some(window)) = (tcp_mut(&mut packet), window) {

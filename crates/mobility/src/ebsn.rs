@@ -16,15 +16,15 @@ use holdover_wire::{Packet, Payload, Seq, Unreachable};
 
 use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 
-/// How long notifications are believed.
+/// How long notifications are honoured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EbsnConfig {
-    /// How long they may put off the timer while nothing new is acknowledged.
+    /// How long they may postpone the timer while nothing new is acknowledged.
     pub longest: Duration,
 }
 
 impl Default for EbsnConfig {
-    /// 100 s, as long as a connection has to be tried at least (RFC 1122 section 4.2.3.5).
+    /// 100 s, the shortest time before a connection may be given up (RFC 1122 section 4.2.3.5).
     fn default() -> Self {
         Self { longest: Duration::from_secs(100) }
     }
@@ -34,9 +34,9 @@ impl Default for EbsnConfig {
 #[derive(Debug)]
 pub struct Ebsn {
     config: EbsnConfig,
-    /// Messages that have arrived since the host's TCP was looked at.
+    /// Messages that have arrived since the last call of `steer`.
     arrived: VecDeque<(Connection, Seq)>,
-    /// Since when notifications put off the timer of a connection, and where SND.UNA is meanwhile.
+    /// Since when notifications postpone the timer of a connection, and SND.UNA since then.
     since: BTreeMap<Connection, (Seq, Instant)>,
     actions: VecDeque<Action>,
 }
@@ -45,15 +45,15 @@ impl Ebsn {
     /// The name in scenario files.
     pub const NAME: &'static str = "ebsn";
 
-    /// Messages that are looked at together.
+    /// The most messages handled together.
     const MOST_ARRIVED: usize = 64;
 
-    /// A mechanism that has heard of nothing yet.
+    /// A mechanism without state.
     pub const fn new(config: EbsnConfig) -> Self {
         Self { config, arrived: VecDeque::new(), since: BTreeMap::new(), actions: VecDeque::new() }
     }
 
-    /// Obeys one message, if it can be true. Returns whether the timer was started anew.
+    /// Applies one message, if it is plausible. Returns whether the timer was restarted.
     fn apply(&mut self, now: Instant, endpoint: &mut Endpoint, name: Connection, quoted: Seq) -> bool {
         let is_it = |connection: &holdover_tcp::Connection| {
             connection.local() == name.local && connection.remote() == name.remote && !connection.is_closed()
@@ -106,7 +106,7 @@ impl EndpointMechanism for Ebsn {
                 self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what });
             }
         }
-        // Connections that have ended since are forgotten before they become many.
+        // Closed connections are removed in time.
         if self.since.len() > 2 * endpoint.connections().count() + Self::MOST_ARRIVED {
             let names = |(_, connection): (ConnectionId, &holdover_tcp::Connection)| Connection {
                 local: connection.local(),

@@ -1,9 +1,9 @@
-//! What the timestamp clock of one end of a connection says now, as far as the other end can tell.
+//! An estimate of the timestamp clock of one end of a connection, as seen from the other end.
 
 use holdover_base::{Duration, Instant};
 
-/// An estimate of a timestamp clock (RFC 7323 section 4) from the TSvals that passed by. It is meant to be behind the clock
-/// rather than ahead: by the shortest time that a segment took to get here, and by what a bad crystal may have lost since.
+/// An estimate of a timestamp clock (RFC 7323 section 4) from observed TSvals. It is behind the clock rather than
+/// ahead: by the shortest one-way delay, and by the drift of a bad crystal since.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EchoClock(Option<Estimate>);
 
@@ -12,11 +12,11 @@ struct Estimate {
     first_at: Instant,
     first: u32,
     newest: u32,
-    /// The segment that was least delayed of those seen.
+    /// The least delayed of the observed segments.
     anchor_at: Instant,
     anchor: u32,
     ticks_per_sec: Option<u64>,
-    /// The rate is looked at again then.
+    /// When to re-estimate the rate.
     review_at: Instant,
 }
 
@@ -24,17 +24,17 @@ struct Estimate {
 /// 1000 Hz, and with `tcp_usec_ts` at 1 MHz. A clock with another rate is taken for a slower one.
 const RATES: [u64; 7] = [1_000_000, 1_000, 250, 100, 10, 2, 1];
 
-/// No rate is guessed from less.
+/// The shortest span from which a rate is estimated.
 const LEAST_SPAN: Duration = Duration::from_millis(100);
 
-/// By how much queues may have delayed the newest segment more than the first.
+/// The most by which queues may have delayed the newest segment more than the first.
 const MOST_QUEUED: Duration = Duration::from_millis(200);
 
-/// Twice what a crystal is allowed to be off (100 ppm), in parts per million.
+/// Twice the usual tolerance of crystals (100 ppm), in parts per million.
 const DRIFT_PPM: u64 = 200;
 
 impl EchoClock {
-    /// What can be told from two TSvals, each with the time at which it was first seen.
+    /// The estimate from two TSvals, each with the time at which it was first seen.
     pub(crate) fn between((first_at, first): (Instant, u32), (newest_at, newest): (Instant, u32)) -> Self {
         let span = newest_at.saturating_since(first_at);
         let ticks_per_sec =
@@ -51,12 +51,12 @@ impl EchoClock {
         Self(Some(estimate))
     }
 
-    /// How often it ticks in a second; `None` until that is known.
+    /// Its ticks per second; `None` while unknown.
     pub(crate) fn ticks_per_sec(&self) -> Option<u64> {
         self.0.as_ref().and_then(|estimate| estimate.ticks_per_sec)
     }
 
-    /// A segment with this TSval passes.
+    /// Notes a segment with this TSval.
     pub(crate) fn note(&mut self, now: Instant, val: u32) {
         let Some(estimate) = &mut self.0 else {
             self.0 = Some(Estimate {
@@ -87,7 +87,7 @@ impl EchoClock {
         }
     }
 
-    /// What the clock said at `at`, also if that is before the newest TSval that was seen. `None` until its rate is known.
+    /// The clock at `at`, which may be before the newest TSval seen. `None` until its rate is known.
     pub(crate) fn around(&self, at: Instant) -> Option<u32> {
         let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
         let back = estimate.anchor_at.saturating_since(at).as_micros();
@@ -96,7 +96,7 @@ impl EchoClock {
         Some(estimate.at(at).wrapping_sub(back))
     }
 
-    /// What the clock said at `at`, or later; at least the newest TSval that was seen. `None` until its rate is known.
+    /// The clock at `at`, or later; at least the newest TSval seen. `None` until its rate is known.
     pub(crate) fn at(&self, at: Instant) -> Option<u32> {
         let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
         let value = estimate.at(at);
@@ -109,7 +109,7 @@ impl Estimate {
         let micros = at.saturating_since(self.anchor_at).as_micros();
         let micros = micros - micros / 1_000_000 * DRIFT_PPM;
         let rate = self.ticks_per_sec.unwrap_or(0);
-        // Timestamps wrap around; what a clock has done in more than half of its circle is of no use to anybody.
+        // Timestamps wrap around; after more than half of the circle they are ambiguous.
         self.anchor.wrapping_add((u128::from(micros) * u128::from(rate) / 1_000_000) as u32)
     }
 }
@@ -119,13 +119,13 @@ pub(crate) fn is_older(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The fastest of the usual rates at which a clock that has ticked so often in `span` may run.
+/// The fastest of the usual rates for a clock that has made so many ticks in `span`.
 fn plausible_rate(ticks: u64, span: Duration) -> Option<u64> {
     let micros = span.as_micros();
     RATES.into_iter().find(|&rate| {
         let due = rate * micros / 1_000_000;
         let excused = rate * (MOST_QUEUED.as_micros() + micros / 20) / 1_000_000;
-        // One tick may have been about to come.
+        // One more tick may have been imminent.
         let seen = ticks + 1;
         due <= 2 * seen && due <= seen + excused
     })
@@ -142,16 +142,16 @@ mod tests {
         Instant::from_millis(millis)
     }
 
-    /// The host's last retransmission may have left a moment ago: an echo of it would be a round trip of a moment.
+    /// The host's last retransmission may have been just now: an echo of it would be a round trip of zero.
     #[test]
-    fn what_it_said_a_round_trip_ago_may_be_before_the_newest() {
+    fn a_value_of_a_round_trip_ago_may_precede_the_newest() {
         let clock = EchoClock::between((at_ms(0), 1_000), (at_ms(3_000), 4_000));
         let around = |millis| clock.around(at_ms(millis)).unwrap();
         assert_eq!((around(2_950), around(3_000), around(3_500)), (3_950, 4_000, 4_500));
         assert_eq!(clock.at(at_ms(2_950)), Some(4_000));
     }
 
-    /// Segments every 10 ms from a clock of `rate`, each delayed by what `delay_ms` says.
+    /// Segments every 10 ms from a clock of `rate`, each delayed by `delay_ms`.
     fn watched(rate: u64, until_ms: u64, delay_ms: impl Fn(u64) -> u64) -> EchoClock {
         let mut clock = EchoClock::default();
         for ms in (0..until_ms).step_by(10) {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_is_foretold_and_never_ahead() {
+    fn the_estimate_is_close_and_never_ahead() {
         for rate in [1_000_000, 1_000, 250, 100, 10] {
             let clock = watched(rate, 2_000, |ms| 25 + ms / 20);
             for later in [2_100, 5_000, 42_000] {
@@ -174,25 +174,25 @@ mod tests {
     }
 
     #[test]
-    fn an_unusual_clock_is_taken_for_a_slower_one() {
+    fn an_unusual_rate_is_estimated_as_a_slower_one() {
         let clock = watched(512, 2_000, |_| 25);
         let value = clock.at(at_ms(12_000)).unwrap().wrapping_sub(FIRST);
         assert!((1_024 + 2_400..=6_144).contains(&value), "{value}");
     }
 
     #[test]
-    fn a_rate_is_not_guessed_from_little() {
+    fn no_rate_from_a_short_span() {
         assert_eq!(watched(1_000, 90, |_| 25).at(at_ms(1_000)), None);
         assert_eq!(EchoClock::default().at(at_ms(1_000)), None);
     }
 
     #[test]
-    fn what_was_seen_is_the_least() {
+    fn the_newest_tsval_is_the_minimum() {
         let mut clock = watched(1_000, 2_000, |_| 25);
         let newest = FIRST.wrapping_add(3_000);
         clock.note(at_ms(2_500), newest);
         assert_eq!(clock.at(at_ms(0)), Some(newest));
         clock.note(at_ms(2_510), FIRST.wrapping_add(1_000));
-        assert_eq!(clock.at(at_ms(0)), Some(newest), "an older one is no news");
+        assert_eq!(clock.at(at_ms(0)), Some(newest), "an older one changes nothing");
     }
 }

@@ -20,14 +20,14 @@ use holdover_wire::Packet;
 use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Connection;
 
-/// What a handoff sets off.
+/// The reaction to a handoff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FastRetransmitConfig {
-    /// How many identical ACKs each peer gets; 0 for none.
+    /// The number of identical ACKs for each peer; 0 for none.
     pub copies: u8,
-    /// Whether the host retransmits what it has outstanding.
+    /// Whether the host retransmits its outstanding data.
     pub own_data: bool,
-    /// Whether only another attachment counts, or every return of the link.
+    /// Whether only a change of attachment counts, or every link-up.
     pub only_moved: bool,
 }
 
@@ -50,7 +50,7 @@ impl FastRetransmit {
     /// The name in scenario files.
     pub const NAME: &'static str = "fast_retransmit";
 
-    /// A mechanism that has heard of nothing yet.
+    /// A mechanism without state.
     pub const fn new(config: FastRetransmitConfig) -> Self {
         Self { config, due: false, actions: VecDeque::new() }
     }

@@ -38,34 +38,35 @@ use holdover_filter::Agenda;
 use holdover_filter::LastSent;
 use holdover_filter::{Connection, Table, tcp_mut};
 
-/// How hosts freeze their peers.
+/// When and how hosts freeze their peers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FreezeConfig {
     /// How long before the cut a connection is frozen.
     pub warning: WarningPeriod,
-    /// How many ZWAs leave when a connection is frozen. With 0, only the ACKs that data cause tell the peer, as in the thesis's
-    /// simulator. Four and more make three duplicates without a change of the window, which a sender may take for a loss.
+    /// The number of ZWAs sent when a connection is frozen. With 0, only the ACKs of arriving data inform the peer, as
+    /// in the thesis's simulator. Four and more make three duplicates without a change of the window, which a sender
+    /// may take for a loss.
     pub at_once: u8,
-    /// How long the host's TCP may take to acknowledge data while frozen before it is asked to; `None` leaves its ACKs as
-    /// delayed as they are. Zero suits a TCP that answers in the same instant; in front of a kernel, a millisecond spares
-    /// questions that are being answered.
+    /// How long the host's TCP may take to acknowledge data while frozen before it is prompted; `None` leaves its ACKs
+    /// delayed. Zero suits a TCP that answers in the same instant; in front of a kernel, a millisecond saves needless
+    /// prompts.
     pub ask_after: Option<Duration>,
-    /// Connections on which no data came for so long are left alone: an idle receiver gains nothing by freezing.
+    /// Connections without data for this long are left alone: an idle receiver gains nothing by freezing.
     pub flowing: Duration,
-    /// Whether a window probe that comes while frozen thaws, if there is room: it shows that the peer can be heard. So the
-    /// thesis (section 5.1.4); Freeze-TCP holds every ACK at zero until the link is back.
+    /// Whether a window probe that arrives while frozen thaws, if there is room: it shows that the path works. So the
+    /// thesis (section 5.1.4); Freeze-TCP holds every ACK at zero until link-up.
     pub thaw_on_probe: bool,
-    /// Whether reconnection is told by one window update. For a host without [`crate::reconnect_acks`], whose peer else
-    /// waits for its next probe ("no TR-ACKs" in the Freeze-TCP paper).
+    /// Whether reconnection is announced by one window update. For a host without [`crate::reconnect_acks`], whose peer
+    /// would otherwise wait for its next probe ("no TR-ACKs" in the Freeze-TCP paper).
     pub update_at_up: bool,
-    /// Whether the reserved flag of the IPv4 header ([`Packet::reserved_flag`]) goes with every window of zero, for a gateway that does
-    /// not look into TCP headers, and whether data that come with that flag are answered with the real window (the thesis, section
-    /// 4.6.2): the gateway sends them because the link works again. The next data without the flag freeze anew while the warning
-    /// stands.
+    /// Whether the reserved flag of the IPv4 header ([`Packet::reserved_flag`]) goes with every zero window, for a
+    /// gateway that does not parse TCP headers, and whether data with that flag are answered with the real window (the
+    /// thesis, section 4.6.2): the gateway sends them because the link works again. The next data without the flag
+    /// freeze again while the warning stands.
     pub ip_flag: bool,
-    /// A connection thaws by itself if it is not cut off so long after the foreseen moment, or after the warning if that
-    /// named none. Warnings that are repeated meanwhile put that off, by as much again at most. It is not frozen again before
-    /// warnings have ceased, and then so long.
+    /// A connection thaws if it is not cut off within this time after the predicted cut, or after the warning if that
+    /// named no time. Repeated warnings postpone that, by as much again at most. It is not frozen again until there
+    /// have been no warnings for this long.
     pub patience: Duration,
 }
 
@@ -86,21 +87,22 @@ impl Default for FreezeConfig {
     }
 }
 
-/// How long before the cut a connection is frozen; at once if the warning comes later than that, or names no lead.
+/// How long before the cut a connection is frozen; at once if the warning is later than that, or names no lead.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum WarningPeriod {
-    /// With the warning, however early.
+    /// At the warning, however early.
     WholeLead,
-    /// So long (Freeze-TCP's experiments: the round trip, measured beforehand).
+    /// This long (Freeze-TCP's experiments: the round trip, measured beforehand).
     Fixed(Duration),
-    /// So many round trips of the connection, measured from the packets that pass, with their queues; as [`Self::WholeLead`]
-    /// where nothing has been measured.
+    /// This many round trips of the connection, measured from its packets, with their queues; as [`Self::WholeLead`]
+    /// without a measurement.
     RoundTrips(f64),
-    /// So long after the warning as experience shows, whatever lead it names: after each cut, a period that was shorter than
-    /// the round trip brings the next freeze forward by `step`, and one that was longer puts it off (the thesis's dynamic
-    /// threshold, section 7.2, as far as one can go behind the warning; it has not said how large a step is).
+    /// A time after the warning that is adapted by experience, whatever lead it names: after each cut, a period that
+    /// was shorter than the round trip brings the next freeze forward by `step`, and one that was longer postpones it
+    /// (the thesis's dynamic threshold, section 7.2, as far as possible after the warning; the thesis does not give the
+    /// step).
     Adaptive {
-        /// By how much.
+        /// The step.
         step: Duration,
     },
 }
@@ -115,18 +117,18 @@ pub struct Freeze {
     out: Out,
 }
 
-/// A disconnection is foreseen.
+/// A predicted disconnection.
 #[derive(Clone, Copy, Debug)]
 struct Warning {
     at: Instant,
     cut_at: Option<Instant>,
-    /// From then on it is not believed any more.
+    /// From then on it is ignored.
     until: Instant,
-    /// One that comes before then is the same again.
+    /// A warning before then counts as the same one.
     ceases_at: Instant,
 }
 
-/// What the filter has to say and to do.
+/// The output of the filter.
 #[derive(Debug, Default)]
 struct Out {
     agenda: Agenda,
@@ -137,26 +139,26 @@ struct Out {
 #[derive(Clone, Debug, Default)]
 struct State {
     last_sent: LastSent,
-    heard: Option<Heard>,
+    heard: Option<PeerNumbers>,
     round_trip: RoundTrip,
     data_at: Option<Instant>,
     phase: Phase,
-    /// ZWAs that have not left yet, and when they are made if the host's TCP has not.
+    /// ZWAs still to be sent, and when the filter makes them if the host's TCP has not.
     owed: u8,
     repeat_at: Option<Instant>,
-    /// When the host's TCP is asked to acknowledge.
+    /// When the host's TCP is prompted to acknowledge.
     ask_at: Option<Instant>,
-    /// The beginning of the warning that has frozen it in vain.
+    /// The beginning of the warning that has frozen it without a cut.
     in_vain: Option<Instant>,
-    /// [`WarningPeriod::Adaptive`]: how long after the warning.
+    /// [`WarningPeriod::Adaptive`]: the time after the warning.
     postponement: Duration,
     over: bool,
     due: Option<Instant>,
 }
 
-/// The peer's newest numbers, for a question in its name.
+/// The peer's newest numbers, for a prompt on its behalf.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct PeerNumbers {
     ack: Seq,
     window: u16,
     timestamps: Option<Timestamps>,
@@ -166,11 +168,11 @@ struct Heard {
 enum Phase {
     #[default]
     Open,
-    /// It is warned, and will freeze.
+    /// Warned; it will freeze.
     Waiting { from: Instant },
     /// Every window is zero.
     Frozen { since: Instant, until: Instant, latest: Instant },
-    /// And the link is gone.
+    /// The link is down.
     Cut,
 }
 
@@ -178,7 +180,7 @@ impl Freeze {
     /// The name in scenario files.
     pub const NAME: &'static str = "freeze";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: FreezeConfig) -> Self {
         Self { config, connections: Table::default(), warning: None, down: false, out: Out::default() }
     }
@@ -218,7 +220,7 @@ impl Freeze {
         }
     }
 
-    /// The link is there, still or again.
+    /// The link is up, still or again.
     fn on_connected(&mut self, now: Instant, update: bool) {
         self.warning = None;
         self.down = false;
@@ -278,7 +280,7 @@ impl SegmentFilter for Freeze {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // What is due at `now` only because of this waits for the next call: the host's TCP has its turn before.
+        // Work caused at `now` waits for the next call: the host's TCP is first.
         let due: Vec<Connection> = core::iter::from_fn(|| self.out.agenda.take_due(now)).collect();
         for connection in due {
             let Some(state) = self.connections.get_mut(connection) else { continue };
@@ -300,7 +302,7 @@ impl SegmentFilter for Freeze {
     }
 }
 
-/// Sets the flag on a segment with a window of zero.
+/// Sets the flag on a segment with a zero window.
 fn mark(config: &FreezeConfig, packet: &mut Packet) {
     let shuts = packet.tcp().is_some_and(|segment| {
         let flags = segment.flags;
@@ -311,9 +313,9 @@ fn mark(config: &FreezeConfig, packet: &mut Packet) {
     }
 }
 
-/// What happens to one connection.
+/// The state machine of one connection.
 impl State {
-    /// It is warned, once more perhaps.
+    /// Handles a warning, new or repeated.
     fn warn(&mut self, now: Instant, connection: Connection, warning: Warning, config: &FreezeConfig, out: &mut Out) {
         match &mut self.phase {
             Phase::Frozen { until, latest, .. } => *until = warning.until.min(*latest),
@@ -399,7 +401,7 @@ impl State {
     ) {
         self.data_at = Some(now);
         match self.phase {
-            // It has begun to flow only now, or has thawed too early.
+            // Data has started to flow only now, or it has thawed too early.
             Phase::Open => {
                 if let Some(warning) = warning {
                     self.warn(now, connection, warning, config, out);
@@ -422,7 +424,7 @@ impl State {
         out: &mut Out,
     ) {
         match (self.phase, warning) {
-            // Measured anew: the round trip may have grown since the warning.
+            // Recomputed: the round trip may have grown since the warning.
             (Phase::Waiting { from }, Some(warning)) if from <= now => {
                 return self.warn(now, connection, warning, config, out);
             }
@@ -450,7 +452,7 @@ impl State {
         self.reschedule(connection, out);
     }
 
-    /// Has the host's TCP acknowledge what it has.
+    /// Prompts the host's TCP to acknowledge its data.
     fn ask(&self, connection: Connection, out: &mut Out) {
         let (Some(acked), Some(heard), false) = (self.last_sent.ack(), self.heard, self.over) else { return };
         let segment = Segment {
@@ -470,7 +472,7 @@ impl State {
 
     fn hear(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.contains(Flags::ACK) {
-            self.heard = Some(Heard {
+            self.heard = Some(PeerNumbers {
                 ack: self.heard.map_or(segment.ack, |heard| heard.ack.max(segment.ack)),
                 window: segment.window,
                 timestamps: segment.options.timestamps,
@@ -481,7 +483,7 @@ impl State {
         }
     }
 
-    /// Whether the peer asks for the window: a segment without data below it (Linux), or one byte at it (RFC 9293 section
+    /// Whether the peer probes the window: a segment without data below it (Linux), or one byte at it (RFC 9293 section
     /// 3.8.6.1).
     fn is_probe(&self, segment: &Segment) -> bool {
         if !matches!(self.phase, Phase::Frozen { .. } | Phase::Cut) || self.owed > 0 {
@@ -494,13 +496,13 @@ impl State {
         }
     }
 
-    /// [`WarningPeriod::Adaptive`]: how early was early enough?
+    /// [`WarningPeriod::Adaptive`]: learns from the cut.
     fn learn(&mut self, now: Instant, warning: Warning, config: &FreezeConfig) {
         let WarningPeriod::Adaptive { step } = config.warning else { return };
         let Some(round_trip) = self.round_trip.smoothed() else { return };
         let period = match self.phase {
             Phase::Frozen { since, .. } => now.saturating_since(since),
-            // It would have been, so late that the cut came before.
+            // The freeze was planned so late that the cut came before.
             Phase::Open | Phase::Waiting { .. } if self.in_vain != Some(warning.at) && self.flows(now, config) => {
                 Duration::ZERO
             }
@@ -511,7 +513,7 @@ impl State {
         } else if period > round_trip {
             self.postponement += step;
         }
-        // Whoever waits longer than there is between warning and cut never freezes, and so never learns.
+        // A wait longer than the time from warning to cut never freezes, and so never learns.
         self.postponement = self.postponement.min(now.saturating_since(warning.at));
     }
 

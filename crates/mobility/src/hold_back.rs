@@ -26,21 +26,22 @@
 use holdover_base::Duration;
 use holdover_flow::Half;
 
-/// How much is held back, and when nothing is.
+/// How much is held back, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HoldBackConfig {
-    /// How many whole segments. More let a sender start faster after an outage: an eighth of a round trip's worth on fast links.
+    /// The number of whole segments. More let a sender start faster after an outage: an eighth of a round trip's worth
+    /// on fast links.
     pub segments: u8,
-    /// Nothing is held before so many bytes have been acknowledged.
+    /// Nothing is held before this many bytes have been acknowledged.
     pub after_bytes: u64,
-    /// Nothing is held for so long after link-up.
+    /// Nothing is held for this long after link-up.
     pub pause: Duration,
-    /// What is held is flushed if no newer ACK comes for so long.
+    /// Held ACKs are flushed if no newer ACK arrives for this long.
     pub flush: Duration,
 }
 
 impl Default for HoldBackConfig {
-    /// Four segments after the first 150 kB, with a pause of 1 s and a flush after 40 ms: what was checked on Linux 6.18.
+    /// Four segments after the first 150 kB, with a pause of 1 s and a flush after 40 ms: tested on Linux 6.18.
     fn default() -> Self {
         Self { segments: 4, after_bytes: 150_000, pause: Duration::from_secs(1), flush: Duration::from_millis(40) }
     }
@@ -56,10 +57,10 @@ impl From<HoldBackConfig> for holdover_flow::HoldBack {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "hold_back";
 
-/// After a flush, so many times the held segments must be acknowledged before anything is held again.
+/// After a flush, this multiple of the held segments must be acknowledged before anything is held again.
 const RECOVERY_FACTOR: u64 = 4;
 
-/// The sender waited for what was held: from how many bytes acknowledged on something may be held again.
+/// After the sender has waited for held ACKs: the acknowledged bytes from which holding may resume.
 pub(crate) fn resume_after_flush(half: &Half, held: u32) -> u64 {
     half.bytes_acked() + u64::from(held) * RECOVERY_FACTOR
 }

@@ -1,4 +1,4 @@
-//! What a mobile host can do for its TCP connections when its link comes and goes. One file a mechanism; each can be used alone,
+//! Mechanisms of a mobile host for its TCP connections on a link that comes and goes. One file per mechanism; each can be used alone,
 //! and together with the others.
 //!
 //! A [`SegmentFilter`] stands in the path of packets and works in front of any TCP, also that of an unmodified kernel. An

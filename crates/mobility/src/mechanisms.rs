@@ -1,4 +1,4 @@
-//! Which mechanisms a host has.
+//! The set of mechanisms of a host.
 
 use crate::Chain;
 use crate::ack_stall::{self, AckStallConfig};
@@ -18,7 +18,7 @@ use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
 use crate::wake::{Wake, WakeConfig};
 use holdover_srp::{Srp, SrpConfig};
 
-/// Which mechanisms a host has; none by default.
+/// The mechanisms of a host; none by default.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::reconnect_acks`].
@@ -49,27 +49,27 @@ pub struct Mechanisms {
     pub ack_stall: Option<AckStallConfig>,
     /// See [`crate::unreachable_poke`].
     pub unreachable_poke: Option<UnreachablePokeConfig>,
-    /// Those of the three above that are `None` are on as well, with their defaults: see [`crate::wake`].
+    /// Those of the three above that are `None` are enabled as well, with their defaults: see [`crate::wake`].
     pub wake: bool,
-    /// How `hold_back`, `ack_stall` and `wake` let go of what they hold: see [`crate::release`].
+    /// How `hold_back`, `ack_stall` and `wake` release held ACKs: see [`crate::release`].
     pub release: ReleaseConfig,
 }
 
-/// Two mechanisms that undo each other's work.
+/// Two mechanisms that interfere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{one}\" does not go with \"{other}\": {why}")]
+#[error("\"{one}\" cannot be combined with \"{other}\": {why}")]
 pub struct CombinationError {
-    /// One, by its name in scenario files.
+    /// One mechanism, by its name in scenario files.
     pub one: &'static str,
     /// The other.
     pub other: &'static str,
-    /// What would come of it.
+    /// The reason.
     pub why: &'static str,
 }
 
 impl Mechanisms {
-    /// Whether they can work together. What withholds ACKs lets none out at the moments at which others rely on theirs; and a
-    /// sender whose recovery is led by the receiver's bitmask must not be made to start over.
+    /// Whether they can be combined. Mechanisms that withhold ACKs send none when others rely on theirs; and a sender
+    /// in recovery by the receiver's bitmask must not be restarted.
     pub fn check(&self) -> Result<(), CombinationError> {
         self.check_withholding()?;
         self.check_split()?;
@@ -91,7 +91,7 @@ impl Mechanisms {
         }
     }
 
-    /// No ACK of the host's TCP crosses the link of a connection that is split on the host itself.
+    /// A connection that is split on the host itself sends no ACK of the host's TCP over the link.
     fn check_split(&self) -> Result<(), CombinationError> {
         let of_acks = [
             (self.wake, Wake::NAME),
@@ -105,7 +105,7 @@ impl Mechanisms {
         ];
         match of_acks.into_iter().find(|(is_on, _)| *is_on && self.srp.is_some()) {
             Some((_, other)) => {
-                let why = "SRP carries the data over the link, and no segment that the other would change";
+                let why = "SRP carries the data over the link, without segments that the other could change";
                 Err(CombinationError { one: Srp::NAME, other, why })
             }
             None => Ok(()),
@@ -124,32 +124,28 @@ impl Mechanisms {
             (
                 self.freeze.is_some(),
                 Freeze::NAME,
-                "the ACK that closes the window would be withheld, or what is released would still say that it is closed",
+                "the ACK that closes the window would be withheld, or the released ACKs would still close it",
             ),
             (
                 self.reconnect_acks.is_some(),
                 ReconnectAcks::NAME,
-                "its ACKs would be withheld, and what is released wakes the peer by itself",
+                "its ACKs would be withheld, and the released ACKs wake the peer anyway",
             ),
             (
                 self.fast_retransmit.is_some_and(|config| config.copies > 0),
                 FastRetransmit::NAME,
-                "its ACKs would be withheld, and what is released wakes the peer by itself",
+                "its ACKs would be withheld, and the released ACKs wake the peer anyway",
             ),
             (
                 self.retransmission_trigger.is_some_and(relays_acks),
                 RetransmissionTrigger::NAME,
                 "its duplicate ACKs would be withheld; its option is not",
             ),
-            (
-                self.delayed_dupacks.is_some(),
-                DelayedDupacks::NAME,
-                "both hold up ACKs, and neither sees what the other holds",
-            ),
+            (self.delayed_dupacks.is_some(), DelayedDupacks::NAME, "both delay ACKs, and neither sees the other's"),
             (
                 self.probe.is_some(),
                 Probe::NAME,
-                "its nacks and bitmasks would be withheld, and what is released wakes the peer by itself",
+                "its nacks and bitmasks would be withheld, and the released ACKs wake the peer anyway",
             ),
         ];
         match clashes.into_iter().find(|(is_on, ..)| *is_on) {
@@ -158,8 +154,8 @@ impl Mechanisms {
         }
     }
 
-    /// The chain of them, ready to run. What an outgoing packet meets first is named first. Those that [`Self::check`] refuses
-    /// do no harm together, and less good than each alone.
+    /// The chain of these mechanisms, ready to run, in the order in which an outgoing packet passes them. Combinations
+    /// that [`Self::check`] refuses do no harm, but work less well than each alone.
     pub fn chain(&self) -> Chain {
         let mut chain = Chain::new();
         if let Some(config) = self.user_timeout {
@@ -177,7 +173,7 @@ impl Mechanisms {
         if let Some(config) = self.ebsn {
             chain.push_endpoint(Box::new(Ebsn::new(config)));
         }
-        // First of the filters: duplicates that others make on purpose are not held up.
+        // First of the filters: intentional duplicates of others are not delayed.
         if let Some(config) = self.delayed_dupacks {
             chain.push(Box::new(DelayedDupacks::new(config)));
         }
@@ -187,7 +183,7 @@ impl Mechanisms {
         if let Some(config) = self.freeze {
             chain.push(Box::new(Freeze::new(config)));
         }
-        // It sees the windows of a freeze, and refreshes what the others before it say.
+        // It sees the windows of a freeze, and refreshes timestamps of the mechanisms before it.
         if let Some(config) = self.timestamp_echo {
             chain.push(Box::new(TimestampEcho::new(config)));
         }
@@ -196,10 +192,10 @@ impl Mechanisms {
             chain.push(Box::new(Wake::new(wake)));
         }
         if let Some(config) = &self.srp {
-            // The sequence numbers of the near side never leave the host.
+            // The near side's sequence numbers never leave the host.
             chain.push(Box::new(Srp::new(config.clone(), [0; 16])));
         }
-        // Nearest to the link: no other mechanism can let the real window out.
+        // Nearest to the link: no other mechanism can send the real window.
         if let Some(config) = self.new_cell_window {
             chain.push(Box::new(NewCellWindow::new(config)));
         }

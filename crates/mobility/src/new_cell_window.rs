@@ -22,9 +22,9 @@ use holdover_filter::{Connection, Table, tcp_mut};
 /// How the window opens in a new cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewCellWindowConfig {
-    /// The window at first, in bytes.
+    /// The initial window, in bytes.
     pub initial_bytes: u32,
-    /// By how much of what is newly acknowledged it grows, in percent: with 100 it doubles in a round trip, as in slow start.
+    /// Its growth in percent of newly acknowledged bytes: with 100 it doubles in a round trip, as in slow start.
     pub growth_percent: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct NewCellWindow {
 struct State {
     scale: WindowScale,
     acked: Option<Seq>,
-    /// The most that is offered, in bytes.
+    /// The limit of the offered window, in bytes.
     limit: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl NewCellWindow {
     /// The name in scenario files.
     pub const NAME: &'static str = "new_cell_window";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: NewCellWindowConfig) -> Self {
         Self { config, connections: Table::default(), actions: VecDeque::new() }
     }
@@ -85,7 +85,7 @@ impl SegmentFilter for NewCellWindow {
                 segment.window = field;
             }
         } else if segment.window > 0 {
-            // What the host offers by itself is no more.
+            // The host itself offers no more.
             state.limit = None;
             self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "opened" });
         }

@@ -1,4 +1,4 @@
-//! **PROBE: explicit handoff recovery.** What was lost in a handoff is found by timeouts that have backed off, or one loss a
+//! **PROBE: explicit handoff recovery.** Losses of a handoff are found by timeouts that have backed off, or one loss a
 //! round trip, and slow start goes on from a threshold that the timeouts have cut. Here both ends' TCPs know of handoffs: the
 //! mobile receiver says when one is over, the sender probes the new path with three segments, and the answer says what is
 //! missing and how fast the path is.
@@ -8,17 +8,17 @@
 //! ([`crate::fast_retransmit`], [`crate::retransmission_trigger`], [`crate::reconnect_acks`]), nor with what withholds ACKs
 //! ([`crate::wake`] and its parts).
 //!
-//! **Who does what.**
+//! **The exchange.**
 //!
 //! 1. *Mobile host*, when its link is up at another attachment: three nacks on each connection, pure ACKs with an option. A
 //!    distinct kind is needed because a sender that guards against false fast retransmits ignores duplicate ACKs after a
 //!    timeout (RFC 6582 section 3.2).
 //! 2. *Sender*, at the first nack of a handoff; a mobile sender at the link event: the handoff recovery phase begins. Fast
 //!    retransmit is barred below SND.NXT, the timer starts anew without backoff, and three consecutive segments from SND.UNA on
-//!    go out as probes. What is outstanding is presumed lost but not sent again before the bitmask has come.
+//!    go out as probes. Outstanding data is presumed lost but not sent again before the bitmask has come.
 //! 3. *Receiver*: the spacing of consecutive probes gives the bandwidth (packet pair). After the last probe, or when no other has
 //!    come for [`ProbeConfig::patience`], one ACK carries the bitmask.
-//! 4. *Sender*: ssthresh = bandwidth × round-trip time, cwnd = ssthresh / 2. What the receiver holds is struck off; the rest is
+//! 4. *Sender*: ssthresh = bandwidth × round-trip time, cwnd = ssthresh / 2. Data that the receiver holds is struck off; the rest is
 //!    retransmitted within cwnd, oldest first, and cwnd grows with ACKs as ever. The phase ends, and the bar is lifted, when all
 //!    up to recovery_end is acknowledged, the highest byte that the receiver held.
 //!
@@ -81,17 +81,17 @@ pub use option::OPTION_ID;
 /// How a handoff is recovered from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeConfig {
-    /// How many nacks each peer gets; 0 for none.
+    /// The number of nacks for each peer; 0 for none.
     pub nacks: u8,
-    /// How many segments the sender probes with, at least 1; two give a bandwidth.
+    /// The number of segments in a probe, at least 1; two give a bandwidth.
     pub probes: u8,
-    /// Whether the host probes for its own data when its link is up.
+    /// Whether the host probes for its own data at link-up.
     pub own_data: bool,
-    /// Whether only another attachment counts, or every return of the link.
+    /// Whether only a change of attachment counts, or every link-up.
     pub only_moved: bool,
     /// How long the receiver waits for the next probe before it answers.
     pub patience: Duration,
-    /// The round-trip time that ssthresh is computed with.
+    /// The round-trip time for the computation of ssthresh.
     pub round_trip: RoundTrip,
 }
 
@@ -109,12 +109,12 @@ impl Default for ProbeConfig {
     }
 }
 
-/// Which round-trip time ssthresh is computed with.
+/// The round-trip time for the computation of ssthresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RoundTrip {
     /// From the probes to the bitmask.
     Exchange,
-    /// TCP's SRTT, or the exchange's where there is none.
+    /// TCP's SRTT, or that of the exchange without one.
     Smoothed,
 }
 
@@ -122,23 +122,23 @@ pub enum RoundTrip {
 #[derive(Debug)]
 pub struct Probe {
     config: ProbeConfig,
-    handoffs: VecDeque<Who>,
+    handoffs: VecDeque<Affected>,
     /// The number of the last handoff of this host.
     number: u8,
-    /// Nacks and bitmasks that wait for an ACK to carry them.
+    /// Nacks and bitmasks that wait for an ACK.
     outgoing: BTreeMap<Connection, VecDeque<Outgoing>>,
-    heard: VecDeque<Heard>,
+    heard: VecDeque<PeerMessage>,
     recovering: BTreeMap<Connection, Recovering>,
-    /// The last number of each peer that began a phase.
+    /// The last number of each peer that started a phase.
     nacked: BTreeMap<ConnectionId, u8>,
     arrivals: BTreeMap<Connection, Arrivals>,
     agenda: Agenda,
     actions: VecDeque<Action>,
 }
 
-/// Whose way has changed.
+/// The connections whose path has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Who {
+enum Affected {
     All,
     Peer(Vec<IpAddr>),
 }
@@ -149,17 +149,17 @@ enum Outgoing {
     Bitmask(Answer),
 }
 
-/// What a peer has said.
+/// A message of a peer.
 #[derive(Clone, Debug)]
-struct Heard {
+struct PeerMessage {
     connection: Connection,
     seq: Seq,
     ack: Seq,
-    what: What,
+    what: Content,
 }
 
 #[derive(Clone, Debug)]
-enum What {
+enum Content {
     Nack(u8),
     Bitmask(Bitmask),
 }
@@ -168,7 +168,7 @@ impl Probe {
     /// The name in scenario files.
     pub const NAME: &'static str = "probe";
 
-    /// A mechanism that has heard of nothing yet.
+    /// A mechanism without state.
     pub fn new(config: ProbeConfig) -> Self {
         Self {
             config,
@@ -188,7 +188,7 @@ impl Probe {
         self.actions.push_back(Action { at, connection, mechanism: Self::NAME, what });
     }
 
-    fn hear_of_link(&mut self, who: Who, event: LinkEvent) {
+    fn hear_of_link(&mut self, who: Affected, event: LinkEvent) {
         if let LinkEvent::Up { moved, .. } = event
             && (moved || !self.config.only_moved)
         {
@@ -230,8 +230,8 @@ impl Probe {
         }
         let (seq, ack) = (segment.seq, segment.ack);
         let what = match Message::read(segment) {
-            Some(Message::Nack { number }) => What::Nack(number),
-            Some(Message::Bitmask(bitmask)) => What::Bitmask(bitmask),
+            Some(Message::Nack { number }) => Content::Nack(number),
+            Some(Message::Bitmask(bitmask)) => Content::Bitmask(bitmask),
             Some(Message::Probe { number, index, count }) => {
                 if self.arrivals.get(&connection).is_none_or(|arrivals| arrivals.number != number) {
                     self.expect_probes(connection, Arrivals::new(now, number, count));
@@ -245,7 +245,7 @@ impl Probe {
             }
             None => return,
         };
-        self.heard.push_back(Heard { connection, seq, ack, what });
+        self.heard.push_back(PeerMessage { connection, seq, ack, what });
     }
 
     fn expect_probes(&mut self, connection: Connection, arrivals: Arrivals) {
@@ -259,12 +259,12 @@ impl Probe {
         }
     }
 
-    /// The mobile host has arrived: its peers are told, and it probes for its own data.
-    fn hand_off(&mut self, now: Instant, endpoint: &mut Endpoint, who: &Who) {
+    /// The mobile host has arrived: sends nacks to its peers, and probes for its own data.
+    fn hand_off(&mut self, now: Instant, endpoint: &mut Endpoint, who: &Affected) {
         self.number = self.number.wrapping_add(1);
         let is_meant = |tcp: &holdover_tcp::Connection| match who {
-            Who::All => true,
-            Who::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
+            Affected::All => true,
+            Affected::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
         };
         let ids = endpoint.connections().filter(|(_, tcp)| tcp.state().is_synchronized() && is_meant(tcp));
         let ids: Vec<ConnectionId> = ids.map(|(id, _)| id).collect();
@@ -275,7 +275,7 @@ impl Probe {
                 tcp.send_acks(self.config.nacks);
                 let nacks = (0..self.config.nacks).map(|_| Outgoing::Nack(self.number));
                 make_room(&mut self.outgoing);
-                // A nack of the last handoff that has not gone out is one too many.
+                // A nack of the previous handoff that was not sent is obsolete.
                 self.outgoing.insert(connection, nacks.collect());
                 self.note(now, connection, "sent nacks");
             }
@@ -285,7 +285,7 @@ impl Probe {
         }
     }
 
-    /// The handoff recovery phase begins, anew if it lasts.
+    /// The handoff recovery phase begins, or restarts.
     fn begin(&mut self, now: Instant, endpoint: &mut Endpoint, id: ConnectionId, number: u8) {
         let Some(tcp) = endpoint.connection_mut(id) else { return };
         let connection = Connection { local: tcp.local(), remote: tcp.remote() };
@@ -296,7 +296,7 @@ impl Probe {
         }
     }
 
-    fn take_heard(&mut self, now: Instant, endpoint: &mut Endpoint, heard: &Heard) {
+    fn take_heard(&mut self, now: Instant, endpoint: &mut Endpoint, heard: &PeerMessage) {
         let is_it = |tcp: &holdover_tcp::Connection| {
             tcp.local() == heard.connection.local
                 && tcp.remote() == heard.connection.remote
@@ -304,14 +304,14 @@ impl Probe {
         };
         let Some(id) = endpoint.connections().find(|(_, tcp)| is_it(tcp)).map(|(id, _)| id) else { return };
         match &heard.what {
-            What::Nack(number) => {
+            Content::Nack(number) => {
                 if self.nacked.get(&id) != Some(number) {
                     make_room(&mut self.nacked);
                     self.nacked.insert(id, *number);
                     self.begin(now, endpoint, id, *number);
                 }
             }
-            What::Bitmask(bitmask) => {
+            Content::Bitmask(bitmask) => {
                 let Some(tcp) = endpoint.connection_mut(id) else { return };
                 let Some(recovering) = self.recovering.get_mut(&heard.connection) else { return };
                 if recovering.take_bitmask(now, tcp, heard.ack, bitmask, &self.config) {
@@ -321,7 +321,7 @@ impl Probe {
         }
     }
 
-    /// The receiver answers what is due.
+    /// The receiver sends due answers.
     fn answer(&mut self, now: Instant, endpoint: &mut Endpoint) {
         while let Some(connection) = self.agenda.take_due(now) {
             let is_it =
@@ -341,7 +341,7 @@ impl Probe {
         }
     }
 
-    /// What has changed for senders in the phase.
+    /// Advances senders in the phase.
     fn step(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let mut notes = Vec::new();
         self.recovering.retain(|connection, recovering| {
@@ -366,8 +366,8 @@ impl Probe {
     }
 }
 
-impl Heard {
-    /// Whoever cannot see what is under way cannot make a sender start over: both numbers must be such as the peer can send now.
+impl PeerMessage {
+    /// An off-path attacker cannot restart a sender: both numbers must be plausible for the peer now.
     fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
         let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
         tcp.state().is_synchronized()
@@ -378,7 +378,7 @@ impl Heard {
     }
 }
 
-/// What is remembered of connections is bounded; forgetting it leaves them to TCP's timer.
+/// Bounds the table of connections; evicted ones are left to TCP's timer.
 fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>) {
     if map.len() >= LIMIT {
         map.pop_first();
@@ -397,11 +397,11 @@ impl SegmentFilter for Probe {
     }
 
     fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
-        self.hear_of_link(Who::All, event);
+        self.hear_of_link(Affected::All, event);
     }
 
     fn handle_peer(&mut self, _now: Instant, peer: &[IpAddr], event: LinkEvent) {
-        self.hear_of_link(Who::Peer(peer.to_vec()), event);
+        self.hear_of_link(Affected::Peer(peer.to_vec()), event);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -25,19 +25,19 @@ use holdover_filter::{Connection, Table, tcp_mut};
 /// How reconnection is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReconnectAcksConfig {
-    /// How many ACKs are sent on each connection.
+    /// The number of ACKs on each connection.
     pub copies: u8,
-    /// The most that they offer as a window, in bytes, if the attachment is a new one; `None` for the real window.
+    /// The largest window that they offer, in bytes, if the attachment is new; `None` for the real window.
     pub restart_window_bytes: Option<u32>,
-    /// Whether they carry the mark of M-TCP's mobile host (URG with an urgent pointer of 0), which the supervisor host takes off. Other
-    /// peers see an ACK with a flag that says nothing.
+    /// Whether they carry the mark of M-TCP's mobile host (URG with an urgent pointer of 0), which the supervisor host
+    /// removes. For other peers the flag has no meaning.
     pub marked: bool,
-    /// Connections on which nothing was heard from the peer for so long before the cut are left alone: nobody waits there.
+    /// Connections without a packet of the peer for this long before the cut are left alone: no peer waits there.
     pub idle: Duration,
 }
 
 impl Default for ReconnectAcksConfig {
-    /// Three, with the real window, to peers heard of in the last ten minutes of connectivity.
+    /// Three, with the real window, to peers heard within the last ten minutes of connectivity.
     fn default() -> Self {
         Self { copies: 3, restart_window_bytes: None, marked: false, idle: Duration::from_secs(600) }
     }
@@ -64,7 +64,7 @@ impl ReconnectAcks {
     /// The name in scenario files.
     pub const NAME: &'static str = "reconnect_acks";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: ReconnectAcksConfig) -> Self {
         Self { config, connections: Table::default(), down_at: None, ready: VecDeque::new(), actions: VecDeque::new() }
     }

@@ -32,30 +32,31 @@ use crate::Direction;
 use crate::echo_clock::EchoClock;
 use holdover_filter::{Connection, tcp_mut};
 
-/// What is added to half a round trip: an ACK is sent when its data have been taken in, and not all round trips are the shortest.
+/// Added to half a round trip: an ACK is sent when its data have been processed, and round trips vary.
 pub(crate) const LADDER_MARGIN: Duration = Duration::from_millis(5);
 
-/// A TSecr that says nothing.
+/// A TSecr without meaning.
 pub(crate) const NO_ECHO: u32 = 0;
 
-/// How held ACKs are let go.
+/// How held ACKs are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseConfig {
-    /// From link-up to the first ACK. If data comes within that time, it flows by itself, and nothing is done.
+    /// From link-up to the first ACK. If data arrives within that time, it flows by itself, and nothing is released.
     pub grace: Duration,
-    /// ACKs sent within so long before the cut, or half a round trip and 5 ms if that is longer, may have been lost: a one-byte step
-    /// is made for each, if they are few. Zero for half a round trip and 5 ms.
+    /// ACKs sent within this time before the cut, or half a round trip and 5 ms if that is longer, may have been lost:
+    /// a one-byte step is made for each, if they are few. Zero for half a round trip and 5 ms.
     pub ladder: Duration,
-    /// Whether TSecr is moved forward to what the peer's clock says now, as far as that is known.
+    /// Whether TSecr is advanced to the current value of the peer's clock, if known.
     pub refresh_timestamps: bool,
-    /// For so long after link-up the host's own ACKs get a refreshed TSecr too, while they echo a TSval from before the outage.
+    /// For this long after link-up the host's own ACKs are refreshed too, while they echo a TSval from before the
+    /// outage.
     pub refresh_for: Duration,
-    /// Whether the one-byte steps are made at all: without them, one ACK says everything.
+    /// Whether to make one-byte steps: without them, one ACK covers everything.
     pub two_steps: bool,
 }
 
 impl Default for ReleaseConfig {
-    /// After 1 ms, with steps for the ACKs of the last 30 ms, and with timestamps refreshed for a second: what was checked on
+    /// After 1 ms, with steps for the ACKs of the last 30 ms, and with timestamps refreshed for a second: tested on
     /// Linux 6.18.
     fn default() -> Self {
         Self {
@@ -68,8 +69,8 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// The ACKs that tell the sender everything, in the order in which they are sent. Those sent since `lost_after` may have died with
-/// the link, and `step_from` is the last of them; `direction` is theirs. They echo `echo`, if that is given.
+/// The ACKs that release everything, in order. Those shown since `lost_after` may have died with the link, and
+/// `step_from` is the last of them; `direction` is theirs. They echo `echo`, if given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
     half: &Half,
@@ -98,7 +99,8 @@ pub(crate) fn acks(
     packets.into_iter().map(refreshed).collect()
 }
 
-/// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are too many.
+/// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are
+/// too many.
 fn steps(
     config: &ReleaseConfig,
     half: &Half,
@@ -110,14 +112,14 @@ fn steps(
     }
     let shown = match direction {
         Direction::Outgoing => half.shown_since(lost_after),
-        // The host's own TCP has seen every ACK that it was shown.
+        // The host's own TCP has received every ACK shown to it.
         Direction::Incoming => None,
     };
     shown.unwrap_or_else(|| vec![step_from]).into_iter().map(|ack| ack + 1).collect()
 }
 
-/// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known. `beyond` is the round trip
-/// to the host, of a controller that is not there.
+/// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is unknown. `beyond`
+/// is the round trip to the host, for a controller elsewhere.
 pub(crate) fn fresh_echo(
     clock: &EchoClock,
     direction: Direction,
@@ -126,12 +128,13 @@ pub(crate) fn fresh_echo(
     now: Instant,
 ) -> Option<u32> {
     match (direction, beyond) {
-        // The TSvals took their time to come here, which keeps the estimate behind.
+        // The delay of the TSvals keeps the estimate behind.
         (Direction::Outgoing, None) => clock.at(now),
-        // At a gateway they took less than to the host, of which an ACK would come: a round trip between the two is missing.
+        // At a gateway that delay is shorter than to the host, which would send the ACK: a round trip between the two
+        // is missing.
         (Direction::Outgoing, Some(beyond)) => clock.around(now - beyond),
-        // An ACK that comes now echoes a TSval of a round trip ago. What the host has sent since then, a retransmission into a path
-        // that was not there yet, would be a round trip that is shorter than any: BBR would believe it for ten seconds.
+        // An ACK that arrives now echoes a TSval of a round trip ago. A later one, of a retransmission into a path that
+        // did not work yet, would be a round trip shorter than any: BBR would use it for ten seconds.
         (Direction::Incoming, _) => clock.around(now - latest_round_trip),
     }
 }

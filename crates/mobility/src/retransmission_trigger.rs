@@ -35,21 +35,22 @@ const OPTION_LEN: usize = 8;
 /// How TCP is made to retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetransmissionTriggerConfig {
-    /// What becomes of the timer's backoff. The paper leaves it open.
+    /// What happens to the timer's backoff. The paper leaves it open.
     pub after: AfterRetransmit,
-    /// Whether it counts towards the limit at which TCP gives up, like a retransmission by the timer. The paper leaves it open.
+    /// Whether it counts towards the limit at which TCP gives up, like a retransmission by the timer. The paper leaves
+    /// it open.
     pub counts: bool,
-    /// How the other end is made to retransmit, if it cannot know by itself.
+    /// How the other end is made to retransmit, if it does not know by itself.
     pub relay: Relay,
-    /// Whether congestion state is forgotten when the attachment is a new one and the timer has not run out since the cut.
+    /// Whether congestion state is reset when the attachment is new and the timer has not expired since the cut.
     pub forced_slow_start: bool,
-    /// At most one trigger on each connection in this time, from any source. Another is put off until then.
+    /// The shortest time between triggers on each connection, from any source. Another is postponed until then.
     pub min_interval: Duration,
 }
 
 impl Default for RetransmissionTriggerConfig {
-    /// The timer starts anew without backoff and without counting, the option tells the other end, a new network is entered by
-    /// slow start, and there is at most one trigger in half a second.
+    /// The timer restarts without backoff and without counting, the option informs the other end, a new network is
+    /// entered by slow start, and there is at most one trigger in half a second.
     fn default() -> Self {
         Self {
             after: AfterRetransmit::Reset,
@@ -66,15 +67,16 @@ impl Default for RetransmissionTriggerConfig {
 pub enum Relay {
     /// It is not.
     None,
-    /// By the Immediate Retransmission option, on the next segment if that has room for it, or else on an ACK of its own; on
-    /// three segments if the peer says nothing new meanwhile.
+    /// By the Immediate Retransmission option, on the next segment if that has room for it, or else on a separate ACK;
+    /// on three segments if the peer sends nothing new meanwhile.
     Option,
-    /// By so many segments with the same ACK number, at least four: three duplicates and the original that may be lost.
+    /// By this many segments with the same ACK number, at least four: three duplicates and the original that may be
+    /// lost.
     DuplicateAcks {
         /// How many.
         segments: u8,
-        /// Whether retransmissions count among them, as the paper has it; only what is missing is then sent as pure ACKs. A peer
-        /// that goes by RFC 5681 section 2 does not count those.
+        /// Whether retransmissions count among them, as in the paper; only the rest is then sent as pure ACKs. A peer
+        /// that follows RFC 5681 section 2 does not count those.
         piggyback: bool,
     },
 }
@@ -85,9 +87,9 @@ pub struct RetransmissionTrigger {
     config: RetransmissionTriggerConfig,
     indicators: Vec<Indicator>,
     fired: BTreeMap<Connection, Instant>,
-    /// What came too soon after that.
+    /// Indicators within the interval.
     postponed: BTreeMap<Connection, Postponed>,
-    /// The number of the last request of each peer that was granted.
+    /// The number of the last granted request of each peer.
     answered: BTreeMap<ConnectionId, u16>,
     asking: BTreeMap<Connection, Request>,
     requests: u16,
@@ -95,33 +97,33 @@ pub struct RetransmissionTrigger {
     actions: VecDeque<Action>,
 }
 
-/// Somebody may be within reach again.
+/// A peer may be reachable again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Indicator {
-    who: Who,
+    who: Affected,
     symmetric: bool,
     moved: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Who {
+enum Affected {
     All,
     Peer(Vec<IpAddr>),
     /// One connection, later.
     One(Connection),
-    /// The peer of this connection says so.
-    Asked(Connection, Asked),
+    /// The peer of this connection has requested it.
+    Requested(Connection, PeerRequest),
 }
 
 /// A segment with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Asked {
+struct PeerRequest {
     number: u16,
     seq: Seq,
     ack: Seq,
 }
 
-/// An indicator that waits.
+/// A postponed indicator.
 #[derive(Clone, Copy, Debug)]
 struct Postponed {
     until: Instant,
@@ -129,14 +131,14 @@ struct Postponed {
     moved: bool,
 }
 
-/// On so many segments a request goes out.
+/// The number of segments with a request.
 const MOST_REQUESTS: u8 = 3;
 
-/// An option that is to go out.
+/// An option to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     number: u16,
-    /// On so many more segments.
+    /// The number of segments left.
     left: u8,
     /// SND.UNA when it was made.
     snd_una: Seq,
@@ -149,7 +151,7 @@ impl RetransmissionTrigger {
     /// The name in scenario files.
     pub const NAME: &'static str = "retransmission_trigger";
 
-    /// A trigger that has not been fired yet.
+    /// A trigger before its first use.
     pub fn new(config: RetransmissionTriggerConfig) -> Self {
         Self {
             config,
@@ -164,7 +166,7 @@ impl RetransmissionTrigger {
         }
     }
 
-    fn indicate(&mut self, who: Who, event: LinkEvent) {
+    fn indicate(&mut self, who: Affected, event: LinkEvent) {
         if let LinkEvent::Up { symmetric, moved } = event {
             self.indicators.push(Indicator { who, symmetric, moved });
         }
@@ -174,7 +176,7 @@ impl RetransmissionTrigger {
         self.actions.push_back(Action { at, connection, mechanism: Self::NAME, what });
     }
 
-    /// Whether a connection may be triggered again, and if so, that it was; if not, it will be.
+    /// Whether a connection may be triggered now, and if so, notes it; otherwise postpones it.
     fn may_fire(&mut self, now: Instant, connection: Connection, indicator: &Indicator) -> bool {
         let interval = self.config.min_interval;
         if let Some(&at) = self.fired.get(&connection).filter(|&&at| now.saturating_since(at) < interval) {
@@ -243,7 +245,7 @@ impl RetransmissionTrigger {
         }
     }
 
-    /// A segment goes out on a connection whose peer is to be asked.
+    /// An outgoing segment of a connection whose peer is to be informed.
     fn ask(&mut self, connection: Connection, packet: &mut Packet) {
         let Some(segment) = packet.tcp() else { return };
         let Some(request) = self.asking.get_mut(&connection) else { return };
@@ -285,9 +287,9 @@ impl RetransmissionTrigger {
     }
 }
 
-impl Asked {
-    /// Whoever cannot see what is under way cannot make it start over: both numbers must be such as the peer can send now,
-    /// a retransmission included.
+impl PeerRequest {
+    /// An off-path attacker cannot restart a sender: both numbers must be plausible for the peer now, a retransmission
+    /// included.
     fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
         let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
         tcp.state().is_synchronized()
@@ -332,7 +334,8 @@ impl SegmentFilter for RetransmissionTrigger {
                     self.asking.remove(&connection);
                 }
                 if let Some(number) = request_in(segment) {
-                    let who = Who::Asked(connection, Asked { number, seq: segment.seq, ack: segment.ack });
+                    let who =
+                        Affected::Requested(connection, PeerRequest { number, seq: segment.seq, ack: segment.ack });
                     self.indicators.push(Indicator { who, symmetric: true, moved: false });
                 }
             }
@@ -341,16 +344,16 @@ impl SegmentFilter for RetransmissionTrigger {
     }
 
     fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
-        self.indicate(Who::All, event);
+        self.indicate(Affected::All, event);
     }
 
     fn handle_peer(&mut self, _now: Instant, peer: &[IpAddr], event: LinkEvent) {
-        self.indicate(Who::Peer(peer.to_vec()), event);
+        self.indicate(Affected::Peer(peer.to_vec()), event);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         for (connection, it) in self.postponed.extract_if(.., |_, postponed| postponed.until <= now) {
-            let who = Who::One(connection);
+            let who = Affected::One(connection);
             self.indicators.push(Indicator { who, symmetric: it.symmetric, moved: it.moved });
         }
     }
@@ -375,10 +378,10 @@ impl EndpointMechanism for RetransmissionTrigger {
                 tcp.local() == connection.local && tcp.remote() == connection.remote
             };
             let is_meant = |id: ConnectionId, tcp: &holdover_tcp::Connection| match &indicator.who {
-                Who::All => true,
-                Who::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
-                Who::One(connection) => is_it(tcp, connection),
-                Who::Asked(connection, asked) => {
+                Affected::All => true,
+                Affected::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
+                Affected::One(connection) => is_it(tcp, connection),
+                Affected::Requested(connection, asked) => {
                     is_it(tcp, connection)
                         && asked.can_be_the_peers(tcp)
                         && self.answered.get(&id) != Some(&asked.number)
@@ -387,7 +390,7 @@ impl EndpointMechanism for RetransmissionTrigger {
             let ids = endpoint.connections().filter(|(id, tcp)| !tcp.is_closed() && is_meant(*id, tcp));
             let ids: Vec<ConnectionId> = ids.map(|(id, _)| id).collect();
             for id in ids {
-                if let Who::Asked(_, asked) = &indicator.who {
+                if let Affected::Requested(_, asked) = &indicator.who {
                     if self.answered.len() >= LIMIT {
                         self.answered.retain(|id, _| endpoint.connection(*id).is_some());
                     }

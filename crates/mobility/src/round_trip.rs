@@ -1,21 +1,21 @@
-//! The round trip of a connection, measured from the packets that pass.
+//! The round trip of a connection, measured from its packets.
 //!
-//! A host that only receives has two sources: the handshake, and the timestamps that the peer echoes on its data (RFC 7323). One
-//! that sends has its own data and their ACKs as well. `freeze` measures so; flows of `wake` have `crates/flow/c/round_trip.h`, which also
-//! allows for header prediction.
+//! A host that only receives has two sources: the handshake, and the timestamps that the peer echoes on its data (RFC
+//! 7323). A host that sends also has its own data and their ACKs. `freeze` uses this; flows of `wake` use
+//! `crates/flow/c/round_trip.h`, which also supports header prediction.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq};
 
-/// What is known of a connection's round trip, queues included.
+/// The round trip of a connection, queues included.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
-    /// A timestamp of the host, and when it first left.
+    /// A timestamp of the host, and when it was first sent.
     stamped: Option<(u32, Instant)>,
-    /// The end of something that the host has sent once, and when.
+    /// The end of data that the host has sent once, and when.
     timed: Option<(Seq, Instant)>,
-    /// SND.NXT of the host, as far as it has been seen.
+    /// SND.NXT of the host, as far as seen.
     nxt: Option<Seq>,
     heard_at: Option<Instant>,
 }
@@ -26,12 +26,12 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// What is being timed now is no round trip: the link was gone, or the window closed, in between.
+    /// Drops the pending measurement: the link was down, or the window closed, in between.
     pub(crate) fn forget_pending(&mut self) {
         (self.stamped, self.timed) = (None, None);
     }
 
-    /// The host sends `segment`. It is timed unless another one is.
+    /// Notes an outgoing segment. It is timed unless another one is.
     pub(crate) fn note_outgoing(&mut self, now: Instant, segment: &Segment) {
         if let Some(ts) = segment.options.timestamps {
             self.stamped.get_or_insert((ts.val, now));
@@ -41,7 +41,7 @@ impl RoundTrip {
         }
         let end = segment.seq + segment.seq_len();
         match self.nxt {
-            // Karn's rule: what was sent twice measures nothing.
+            // Karn's rule: a retransmission measures nothing.
             Some(nxt) if segment.seq.lt(nxt) => self.timed = None,
             _ => {
                 self.timed.get_or_insert((end, now));
@@ -50,12 +50,12 @@ impl RoundTrip {
         self.nxt = Some(self.nxt.map_or(end, |nxt| nxt.max(end)));
     }
 
-    /// Whether an ACK is the one that is awaited.
+    /// Whether an ACK ends the measurement.
     fn is_ended_by(&self, ack: Seq) -> bool {
         self.timed.is_some_and(|(end, _)| ack.ge(end))
     }
 
-    /// The peer's `segment` has come.
+    /// Notes an incoming segment.
     pub(crate) fn note_incoming(&mut self, now: Instant, segment: &Segment) {
         if let Some((_, sent_at)) = self.timed.filter(|_| self.is_ended_by(segment.ack)) {
             self.timed = None;
@@ -66,7 +66,7 @@ impl RoundTrip {
             if ahead >= 0 {
                 self.stamped = None;
             }
-            // If nothing came in between, the peer may just have had nothing to say.
+            // Without a packet in between, the peer may just have had nothing to send.
             let flows = self.heard_at.is_some_and(|at| at >= sent_at);
             if ahead == 0 && flows && !segment.payload.is_empty() {
                 self.sample(now.saturating_since(sent_at));

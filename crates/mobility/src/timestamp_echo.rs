@@ -28,12 +28,12 @@ use crate::echo_clock::{EchoClock, is_older};
 use crate::{Action, Direction, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, Table, tcp_mut};
 
-/// How the echoed timestamp is kept up to date.
+/// How the echoed timestamp is updated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimestampEchoConfig {
-    /// From when on the outage is counted.
+    /// The start of the outage.
     pub since: Since,
-    /// Which stamp is echoed at other times.
+    /// The stamp that is echoed at other times.
     pub echo: Echo,
 }
 
@@ -44,22 +44,22 @@ impl Default for TimestampEchoConfig {
     }
 }
 
-/// From when on the outage is counted.
+/// The start of the outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Since {
     /// From the last ACK with a window of zero that left after the warning (thesis, section 4.4). Without one, nothing is done.
     ZeroWindow,
-    /// From the last ACK before the cut: for a host that does not freeze, or was not warned.
+    /// From the last ACK before the cut: for a host that does not freeze, or had no warning.
     LastAck,
 }
 
-/// Which stamp the host echoes while nothing is cut off.
+/// The stamp that the host echoes while the link is up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Echo {
-    /// That which its TCP chooses: of the segment that ACKs wait for (RFC 7323 section 4.3).
+    /// The choice of its TCP: of the segment that ACKs wait for (RFC 7323 section 4.3).
     Own,
-    /// The newest of a segment that begins at or before what is expected, whether or not an ACK of it was lost or delayed
-    /// (thesis, section 5.1.3, after Wright and Stevens).
+    /// The newest one of a segment that begins at or before RCV.NXT, even if its ACK was lost or delayed (thesis,
+    /// section 5.1.3, after Wright and Stevens).
     Newest,
 }
 
@@ -76,9 +76,9 @@ pub struct TimestampEcho {
 #[derive(Clone, Debug, Default)]
 struct State {
     clock: EchoClock,
-    /// The newest stamp of a segment that a TCP may echo, and when it came.
+    /// The newest stamp of a segment that a TCP may echo, and its arrival.
     recent: Option<(u32, Instant)>,
-    /// What the host's TCP expects next.
+    /// RCV.NXT of the host's TCP.
     expected: Option<Seq>,
     last_ack_at: Option<Instant>,
     last_zero_at: Option<Instant>,
@@ -99,7 +99,7 @@ impl TimestampEcho {
     /// The name in scenario files.
     pub const NAME: &'static str = "timestamp_echo";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: TimestampEchoConfig) -> Self {
         Self { config, connections: Table::default(), fading: false, down: false, actions: VecDeque::new() }
     }
@@ -112,7 +112,7 @@ impl TimestampEcho {
                 Since::LastAck => state.last_ack_at,
             };
             let Some((since, (stamp, came_at))) = since.zip(state.recent) else { continue };
-            // A stamp that came later than the ACK is younger by that.
+            // A stamp that arrived later than the ACK is younger by that.
             let Some(ticks) = state.ticks(since.max(came_at), now) else { continue };
             state.floor = Some(Floor { stamp: stamp.wrapping_add(ticks), until: now + MSL });
             self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refreshed" });
@@ -133,7 +133,7 @@ impl SegmentFilter for TimestampEcho {
             state.hear(now, segment, stamps.val);
             return Verdict::Pass;
         }
-        // What a SYN-ACK echoes is the SYN's.
+        // A SYN-ACK echoes the stamp of the SYN.
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::SYN) {
             return Verdict::Pass;
         }
@@ -178,7 +178,7 @@ impl State {
         if !in_order || self.recent.is_some_and(|(recent, _)| is_older(stamp, recent)) {
             return;
         }
-        // The same stamp again is as old as when it first came.
+        // A repeated stamp is as old as its first arrival.
         if self.recent.is_none_or(|(recent, _)| recent != stamp) {
             self.recent = Some((stamp, now));
         }
@@ -186,7 +186,7 @@ impl State {
         self.expected = Some(self.expected.map_or(end, |expected| expected.max(end)));
     }
 
-    /// How many ticks the peer's clock makes at least between two moments; `None` if that is not known, or not one.
+    /// The least number of ticks of the peer's clock between two times; `None` if unknown, or zero.
     fn ticks(&self, from: Instant, to: Instant) -> Option<u32> {
         let (from, to) = self.clock.at(from).zip(self.clock.at(to))?;
         is_older(from, to).then(|| to.wrapping_sub(from))

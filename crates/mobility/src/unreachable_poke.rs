@@ -20,12 +20,12 @@ use holdover_wire::{Flags, IcmpError, Packet, Segment, Seq, Unreachable};
 use crate::Direction;
 use holdover_filter::Connection;
 
-/// How a backed-off sender is told.
+/// The messages to a backed-off sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnreachablePokeConfig {
-    /// How many messages.
+    /// The number of messages.
     pub copies: u8,
-    /// The time between two.
+    /// The interval between two.
     pub every: Duration,
 }
 
@@ -36,20 +36,20 @@ impl Default for UnreachablePokeConfig {
     }
 }
 
-/// Spreads the messages of many connections: a link that has just come back has better things to carry.
+/// Spreads the messages of many connections: the capacity of a link that has just come up is needed for data.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Pacing {
-    /// When the next message may go, if none may go before its time.
+    /// The earliest time of the next message.
     next_at: Instant,
 }
 
 impl Pacing {
-    /// So many messages may go at once, and then one every so often: some 100 bytes each, which is 3.2 Mbit/s. How many connections are
-    /// woken at a time depends on how many resume.
+    /// The burst, and then the interval: some 100 bytes each, which is 3.2 Mbit/s. The number of connections woken at a
+    /// time depends on how many resume.
     const AT_ONCE: u32 = 64;
     const EVERY: Duration = Duration::from_micros(250);
 
-    /// When the next message is to go: at once, or later. That moment is taken.
+    /// Reserves the time of the next message, now or later.
     pub(crate) fn book(&mut self, now: Instant) -> Instant {
         let at = self.next_at.max(now - Self::EVERY * u64::from(Self::AT_ONCE - 1));
         self.next_at = at + Self::EVERY;
@@ -60,8 +60,8 @@ impl Pacing {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "unreachable_poke";
 
-/// Host unreachable about the byte `oldest` of the sender whose ACKs go in `direction`; `None` if its quote cannot be written. Over
-/// IPv6 it is *no route*, the only one that Linux takes for a reason to take back a doubling (`tcp_v6_err`).
+/// Host unreachable about the byte `oldest` of the sender whose ACKs go in `direction`; `None` if its quote cannot be
+/// emitted. Over IPv6 it is *no route*, the only one for which Linux takes back a doubling (`tcp_v6_err`).
 pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq) -> Option<Packet> {
     let Connection { local, remote } = connection;
     let kind = if local.is_ipv4() { Unreachable::Host } else { Unreachable::Network };
@@ -79,7 +79,7 @@ pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq)
         |from: IpAddr, to: IpAddr, error: IcmpError| Packet::new(from, to, holdover_wire::Payload::IcmpError(error));
     Some(match direction {
         Direction::Outgoing => icmp(local.ip(), remote.ip(), quote(remote, local)?),
-        // From the peer's address: what comes in over a link with an address of the host's own is thrown away.
+        // From the peer's address: packets from an own address that arrive over a link are dropped.
         Direction::Incoming => icmp(remote.ip(), local.ip(), quote(local, remote)?),
     })
 }
@@ -95,7 +95,7 @@ mod tests {
         let booked: Vec<Duration> = (0..70).map(|_| pacing.book(now).saturating_since(now)).collect();
         assert!(booked[..64].iter().all(|&wait| wait == Duration::ZERO), "{booked:?}");
         assert_eq!(booked[64..67], [250, 500, 750].map(Duration::from_micros));
-        // Later there is room again, for no more than before.
+        // Later there is room again, for the same burst.
         let later = now + Duration::from_secs(1);
         assert_eq!((0..70).filter(|_| pacing.book(later) == later).count(), 64);
     }

@@ -26,15 +26,15 @@ use holdover_wire::{Packet, Seq};
 use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Connection;
 
-/// When a long user timeout is asked for.
+/// When a long user timeout is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UserTimeoutPolicyConfig {
-    /// The long one, within the limits of the host's own TCP.
+    /// The long timeout, within the limits of the host's own TCP.
     pub long: Duration,
-    /// What is advertised afterwards where nothing was before; `None` for nothing.
+    /// The timeout advertised afterwards where there was none before; `None` for none.
     pub afterwards: Option<Duration>,
-    /// How long after the disconnection the former one returns at the earliest: so long the next disconnection finds the long
-    /// one in place.
+    /// How long after the disconnection the former timeout returns at the earliest: until then the next disconnection
+    /// finds the long one in place.
     pub linger: Duration,
 }
 
@@ -49,12 +49,12 @@ impl Default for UserTimeoutPolicyConfig {
 #[derive(Debug)]
 pub struct UserTimeoutPolicy {
     config: UserTimeoutPolicyConfig,
-    /// What was in force before, of those that have the long one.
+    /// The former timeouts of connections with the long one.
     former: BTreeMap<ConnectionId, Former>,
-    /// What is to be done next, at the next call of `steer`.
+    /// The next task of `steer`.
     due: Option<Due>,
     return_at: Option<Instant>,
-    /// It returns to each connection that goes on.
+    /// It returns to each connection that resumes.
     returns: bool,
     actions: VecDeque<Action>,
 }
@@ -64,7 +64,7 @@ struct Former {
     timeout: Option<Duration>,
     advertise: Option<Duration>,
     changeable: bool,
-    /// SND.UNA when the link came back.
+    /// SND.UNA at link-up.
     una: Option<Seq>,
 }
 
@@ -78,13 +78,13 @@ impl UserTimeoutPolicy {
     /// The name in scenario files.
     pub const NAME: &'static str = "user_timeout";
 
-    /// A policy that has not done anything yet.
+    /// A policy without state.
     pub fn new(config: UserTimeoutPolicyConfig) -> Self {
         Self { config, former: BTreeMap::new(), due: None, return_at: None, returns: false, actions: VecDeque::new() }
     }
 
     fn raise(&mut self, now: Instant, endpoint: &mut Endpoint) {
-        // What is closed and forgotten needs no former timeout.
+        // Closed connections need no former timeout.
         self.former.retain(|id, _| endpoint.connection(*id).is_some());
         let open = endpoint.connections().filter(|(_, tcp)| tcp.state().is_synchronized() && !tcp.is_closed());
         let ids: Vec<ConnectionId> = open.map(|(id, _)| id).filter(|id| !self.former.contains_key(id)).collect();
@@ -93,7 +93,7 @@ impl UserTimeoutPolicy {
             let settings = tcp.user_timeout_config();
             let (timeout, advertise, changeable) = (settings.timeout, settings.advertise, settings.changeable);
             let long = self.config.long.max(settings.lower_limit).min(settings.upper_limit);
-            // Without a user timeout R2 decides, which may have more patience, or no end of it.
+            // Without a user timeout R2 decides, which may be longer, or unlimited.
             let is_short = timeout.or_else(|| tcp.r2_span()).is_some_and(|timeout| timeout < long);
             let asks = advertise.is_none_or(|advertised| advertised < long);
             if is_short {
@@ -112,14 +112,14 @@ impl UserTimeoutPolicy {
         }
     }
 
-    /// The link is back: from here on something has to be acknowledged.
+    /// The link is up: progress counts from here.
     fn note_progress(&mut self, endpoint: &Endpoint) {
         for (id, former) in &mut self.former {
             former.una = endpoint.connection(*id).map(holdover_tcp::Connection::snd_una);
         }
     }
 
-    /// Gives their former timeout back to those that go on.
+    /// Restores the former timeout of connections that have resumed.
     fn give_back(&mut self, now: Instant, endpoint: &mut Endpoint) {
         let waits = |tcp: &holdover_tcp::Connection, former: &Former| {
             tcp.send_queue_len() > 0 && former.una.is_none_or(|una| tcp.snd_una() == una)

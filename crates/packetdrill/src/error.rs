@@ -16,7 +16,7 @@ pub struct ScriptError {
     pub found: String,
 }
 
-/// A place in a script: a byte offset, made a line and a column when somebody asks.
+/// A place in a script: a byte offset, converted to line and column on demand.
 pub(crate) type Offset = usize;
 
 /// Line and column, from 1, of a byte offset.

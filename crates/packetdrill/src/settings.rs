@@ -3,7 +3,7 @@
 use holdover_base::Duration;
 use holdover_tcp::{Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit};
 
-/// Settings of the machine. At first they are those of a Linux that nobody has changed.
+/// Settings of the machine, initially Linux's defaults.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
     pub(crate) congestion_control: String,

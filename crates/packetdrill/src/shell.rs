@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_told() {
+    fn unknown_commands_are_reported() {
         assert_eq!(applied("./other.sh").blockers(), ["the script ./other.sh is not there"]);
         assert_eq!(applied("iptables -A INPUT").blockers().len(), 1);
         assert_eq!(applied("sysctl -w net.ipv4.tcp_nothing=1").notes().len(), 1);

@@ -1,4 +1,4 @@
-//! One page that tells one thing: a headline, a sentence or two, a picture, a table. It needs nothing but itself.
+//! A self-contained page on one topic: a headline, a sentence or two, a picture, a table.
 
 use std::fmt::Write;
 

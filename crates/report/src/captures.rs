@@ -1,4 +1,4 @@
-//! One capture for each interface, and one for what each link dropped.
+//! One capture for each interface, and one for the packets that each link dropped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A page of sections, in the style of all pages: it needs nothing but itself.
+//! A self-contained page of sections, in the style of all pages.
 //!
 //! Texts may have `code` in backquotes and [links](to) as Markdown has them; everything else is escaped.
 

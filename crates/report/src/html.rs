@@ -1,4 +1,4 @@
-//! One page with everything: it needs nothing but itself, and reads well in light, in dark and on paper.
+//! The self-contained report page, for light, dark and print.
 
 use std::fmt::Write;
 

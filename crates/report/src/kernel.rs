@@ -1,4 +1,4 @@
-//! Runs on real kernels: what is known of them beyond what every run has, and how they differ from the simulator's.
+//! Runs on real kernels: their additional measurements, and differences from the simulator.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! What a run leaves behind.
+//! The files that a run writes.
 //!
 //! - [`Recorder`] listens to a run and writes captures, events and samples as they happen, so that its memory does not grow
 //!   with the time that is simulated. What plots need is thinned out on the way ([`Series`]).

@@ -329,7 +329,7 @@ pub struct CellMetrics {
     pub up: DirectionMetrics,
     /// Packets handed back to their sender when a station left.
     pub handed_back_packets: u64,
-    /// Attempts that nobody answered.
+    /// Attempts without an answer.
     pub unanswered: u64,
     /// Attempts whose data frames were damaged by bit errors.
     #[serde(default)]

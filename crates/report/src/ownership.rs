@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What a run writes at the top of its directory.
+/// The files that a run writes at the top of its directory.
 const FILES: [&str; 7] =
     ["report.html", "summary.json", "flows.csv", "differences.csv", "scenario.toml", "progress.svg", "progress.png"];
 const VARIANTS: &str = "variants";

@@ -1,4 +1,4 @@
-//! A file that has its name only when it is whole.
+//! A file that gets its name only when complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -68,7 +68,7 @@ impl Write for PartFile {
 impl Drop for PartFile {
     fn drop(&mut self) {
         if self.out.take().is_some() {
-            // Nobody is left to be told.
+            // An error cannot be reported in drop.
             let _ = fs::remove_file(&self.part);
         }
     }

@@ -1,4 +1,4 @@
-//! When the path between two nodes was down: when no way of links that were up led from one to the other.
+//! When the path between two nodes was down: when no path of links that were up connected them.
 
 use std::collections::BTreeSet;
 

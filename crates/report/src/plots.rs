@@ -146,7 +146,7 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
         name = run.config.flows[id.0 as usize].name.as_str();
         let points = received_over_time(flow);
         let label = if run.variant.is_empty() { name } else { run.variant };
-        curves.push(Curve { width: 1.8, ..told_apart(index, label, points) });
+        curves.push(Curve { width: 1.8, ..distinct_curve(index, label, points) });
     }
     let first = runs.first().filter(|_| !curves.is_empty())?;
     let same_outages = runs.iter().all(|run| run.record.series.meets_outages_of(&first.record.series));
@@ -175,7 +175,7 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
             // What is complete goes no further.
             let most = points.last().map_or(0.0, |last| last.1);
             points.truncate(points.partition_point(|point| point.1 < most) + 1);
-            Some(Curve { width: 2.2, ..told_apart(index, name, points) })
+            Some(Curve { width: 2.2, ..distinct_curve(index, name, points) })
         });
         let bands = panel.flows.first().map_or(Vec::new(), |&(id, _)| bands_of(run.record, run.config, id));
         Chart {
@@ -190,8 +190,8 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
     Plot { name: PROGRESS.to_owned(), charts: panels.iter().map(chart).collect() }
 }
 
-/// Curve number `index` of several in one chart: it differs from the others in more than its colour.
-fn told_apart(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
+/// Curve number `index` of several in one chart, distinct by dashes and marks as well as colour.
+fn distinct_curve(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
     let mark = (index > 0).then(|| Mark::category(index - 1));
     Curve { dashed: index % 2 == 1, mark, ..Curve::new(name, Ink::category(index), Kind::Line, points) }
 }

@@ -1,4 +1,4 @@
-//! Listens to a run and writes down what happens.
+//! Observes a run and records its events.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
 use crate::traffic::{Owners, Ways};
 
-/// What a recorder writes beside samples.
+/// The output of a recorder besides samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecorderOptions {
     /// What captures keep; `None` for no captures.
@@ -47,7 +47,7 @@ impl Default for RecorderOptions {
     }
 }
 
-/// Why a run could not be recorded. The message names the file.
+/// Errors of recording. The message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// A file could not be written.
@@ -115,7 +115,7 @@ pub struct Recorder {
     error: Option<RecordError>,
 }
 
-/// What is known when a run has ended.
+/// The end of a run.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// How it ended: `all-done`, `time-limit` or `idle`.
@@ -171,7 +171,7 @@ impl Recorder {
         })
     }
 
-    /// Why the recording has ended early, if it has.
+    /// The error that ended the recording early, if any.
     pub fn error(&self) -> Option<&RecordError> {
         self.error.as_ref()
     }
@@ -339,7 +339,8 @@ fn make_dir(dir: &Path) -> Result<(), RecordError> {
     fs::create_dir_all(dir).map_err(|error| RecordError::io(dir, error))
 }
 
-/// What the time-sequence plots show, as `time-sequence.csv`: `position` is the number of the first byte sent, or of the next
+/// The data of the time-sequence plots, as `time-sequence.csv`: `position` is the number of the first byte sent, or of
+/// the next
 /// byte that an ACK expects. Thinned out: the captures have everything.
 fn write_time_sequences(dir: &Path, config: &WorldConfig, series: &Series) -> Result<(), RecordError> {
     let path = dir.join("time-sequence.csv");

@@ -24,7 +24,7 @@ use crate::quantity::{FileNames, plain_name};
 use crate::recorder::RecordError;
 use crate::summary::Summary;
 
-/// Why a directory cannot take the results of a run.
+/// Errors of a results directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     /// There is something in it.
@@ -59,7 +59,7 @@ pub enum ResultsError {
     },
 }
 
-/// How and when a run was made: everything about it that is not a function of scenario and seed.
+/// Properties of a run that are not a function of scenario and seed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Manifest {
     /// The version of Holdover.

@@ -10,7 +10,8 @@ pub(crate) struct Column {
     pub(crate) heading: &'static str,
     /// What it says, in words.
     pub(crate) meaning: &'static str,
-    /// The value of a flow; `None` where it does not apply. A column that applies to nobody is left out.
+    /// The value of a flow; `None` where it does not apply. A column that applies to no flow is left
+    /// out.
     pub(crate) value: fn(&FlowMetrics) -> Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Whose packet this is.
+//! The flow of a packet.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;

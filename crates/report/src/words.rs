@@ -1,4 +1,4 @@
-//! What happened, in plain words.
+//! Descriptions of events.
 
 use std::collections::BTreeMap;
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_told_with_its_idle_times_and_repetitions() {
+    fn a_flow_is_described_with_its_idle_times_and_repetitions() {
         assert_eq!(
             outcome(&flow(&[])),
             "6 MB arrived in 34 s (1.41 Mbit/s); a perfect sender would have needed 32 s (94.1 %)"

@@ -1,4 +1,4 @@
-//! serde's view of a [`Node`]: what goes wrong knows the way to where it went wrong.
+//! A serde deserializer for [`Node`] whose errors carry the path of the field.
 
 use serde::de::{self, DeserializeSeed, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, and where.
+//! Errors of a scenario, with their position.
 
 use core::fmt;
 use core::ops::Deref;

@@ -1,4 +1,4 @@
-//! Scenario files: what a run consists of, read from TOML and checked before anything runs.
+//! Scenario files: the description of a run, read from TOML and checked before anything runs.
 //!
 //! A [`Scenario`] is read from a file ([`Scenario::read`]) or a text ([`Scenario::parse`]). What is wrong in it is one
 //! [`ScenarioError`] that names the file, line, column and field, what was found and what would be accepted. What was read is

@@ -1,4 +1,4 @@
-//! What a run records and draws.
+//! The recordings and plots of a run.
 
 use holdover_base::Duration;
 

@@ -1,4 +1,4 @@
-//! A problem on its way up to where its place in the text is known.
+//! An error before its position in the text is known.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! An error as a person reads it: what is wrong, where, and what to do instead.
+//! The text of an error: the cause, its position, and a suggestion.
 
 use core::fmt::Write;
 

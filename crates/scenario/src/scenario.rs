@@ -233,7 +233,7 @@ impl Scenario {
         Ok(warnings.into_iter().map(of_some).collect())
     }
 
-    /// The files that it names: their names in it, and their texts. Whoever keeps the scenario keeps these too.
+    /// The files that the scenario names: their names in it, and their texts. Store them with the scenario.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traces.texts()
     }

@@ -1,4 +1,4 @@
-//! A TOML text as a tree whose every part knows its place, so that what is found wrong later can still be shown.
+//! A TOML text as a tree of nodes with positions, so that later errors can show them.
 
 use core::ops::Range;
 

@@ -36,7 +36,7 @@ impl Air {
         Place { node, medium: Medium::Cell(self.id), transit }
     }
 
-    /// When the cell wants its turn: at once if a call has brought something out of it that nobody has taken yet.
+    /// The cell's next deadline: at once if an output of an earlier call is pending.
     pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
         if self.cell.has_output() { Some(now) } else { self.cell.poll_timeout().map(|(at, _)| at) }
     }

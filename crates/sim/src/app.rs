@@ -1,4 +1,4 @@
-//! What applications do when their connection tells them something, or their time has come.
+//! Applications: their actions on events of their connection, and on timers.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;

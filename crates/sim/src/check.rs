@@ -1,4 +1,4 @@
-//! Whether a description is that of a world.
+//! Checks the description of a world.
 
 use std::collections::{BTreeMap, BTreeSet};
 

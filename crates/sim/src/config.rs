@@ -1,4 +1,4 @@
-//! What a world is made of.
+//! The description of a world.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The processor of a router: one server, and a line before it.
+//! The processor of a router: one server with a queue.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use crate::config::{NodeId, RouterCpu};
 use crate::frame::Frame;
 
-/// What a router's processor has done.
+/// Counters of a router's processor.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CpuStatistics {
     /// Packets that were served.
@@ -32,7 +32,7 @@ pub struct CpuStatistics {
 pub(crate) struct Cpu {
     config: RouterCpu,
     line: VecDeque<Waiting>,
-    /// When the first in line is served.
+    /// When the service of the first packet ends.
     done_at: Option<Instant>,
     /// Until when it has other things to do.
     busy_until: Instant,
@@ -74,7 +74,7 @@ impl Cpu {
         self.line.len()
     }
 
-    /// A packet comes. It is given back if the line is full.
+    /// Queues a packet, or returns it if the queue is full.
     pub(crate) fn take(&mut self, now: Instant, frame: Box<Frame>, is_operation: bool) -> Result<(), Box<Frame>> {
         if self.line.len() >= self.config.backlog_packets as usize {
             self.statistics.dropped += 1;

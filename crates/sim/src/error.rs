@@ -1,4 +1,4 @@
-//! Worlds that cannot be.
+//! Errors in the description of a world.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::ConfigError;

@@ -8,7 +8,7 @@
 //! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and
 //!    [`World::handle_raw`]) for each packet that a host's kernel has sent, [`World::handle_socket_event`] for what its
 //!    applications have seen, [`World::handle_sample`] for what a sampled socket has said;
-//! 3. [`World::poll_order`] until `None`, and does as told;
+//! 3. [`World::poll_order`] until `None`, and executes each order;
 //! 4. waits for packets, for event, or until [`World::next_deadline`].
 //!
 //! A router can be external as well ([`World::set_external_router`]): it forwards nothing by itself. The ends of a link can be
@@ -39,7 +39,7 @@ use crate::flow::{End, FlowId};
 use crate::frame::Frame;
 use crate::observer::LinkId;
 
-/// What the shell of external hosts has to do.
+/// An order to the shell of external hosts.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
     /// A packet has come to a host, past its mechanisms, or to an external router: its kernel gets it, from the interface that
@@ -63,7 +63,7 @@ pub enum Order {
         /// Where to.
         remote: SocketAddr,
     },
-    /// An application writes so much, as fast as it goes.
+    /// An application writes this amount as fast as TCP accepts it.
     Write {
         /// The flow.
         flow: FlowId,
@@ -71,10 +71,10 @@ pub enum Order {
         end: End,
         /// How much.
         bytes: u64,
-        /// When it writes no more, although it has not written all.
+        /// When it stops writing even if data remain.
         until: Option<Instant>,
     },
-    /// An application writes no more after what it was told to write.
+    /// An application writes no data beyond earlier orders.
     Shutdown {
         /// The flow.
         flow: FlowId,
@@ -114,12 +114,12 @@ pub enum Order {
     },
 }
 
-/// What the application at one end of a flow has seen on an external host.
+/// An event of the application at one end of a flow on an external host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SocketEvent {
     /// The connection is established.
     Connected,
-    /// So many bytes have been read.
+    /// The number of bytes read.
     Read(u64),
     /// The peer has nothing more to say.
     PeerClosed,

@@ -1,4 +1,4 @@
-//! A flow: one application at each end of a path, and what is measured of it.
+//! A flow: one application at each end of a path, and its measurements.
 
 use core::net::IpAddr;
 

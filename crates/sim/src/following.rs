@@ -1,4 +1,4 @@
-//! When routers heed that a link has gone down or come back.
+//! When routers react to a link that goes down or comes back.
 
 use holdover_base::Instant;
 
@@ -13,9 +13,9 @@ pub(crate) struct Following {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// As routers know it.
+    /// The state known to routers.
     up: bool,
-    /// When they will know otherwise.
+    /// When that changes.
     changes_at: Option<Instant>,
 }
 

@@ -1,4 +1,4 @@
-//! A host with links is warned before it loses the one that it uses.
+//! Warnings to a host before it loses its current link.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::Capacity;
@@ -7,7 +7,7 @@ use crate::config::WorldConfig;
 use crate::network::capacity_of;
 use crate::observer::LinkId;
 
-/// What a host knows of the outages to come.
+/// A host's knowledge of coming outages.
 #[derive(Clone, Debug)]
 pub(crate) struct Forewarning {
     lead: Duration,

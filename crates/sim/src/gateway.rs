@@ -1,4 +1,4 @@
-//! A router that does something for the connections of mobile hosts.
+//! A router with mechanisms for the connections of mobile hosts.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A host: its TCP endpoint, and who its connections belong to.
+//! A host: its TCP endpoint, and the flows of its connections.
 
 use core::net::IpAddr;
 

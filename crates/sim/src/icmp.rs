@@ -10,13 +10,13 @@ use crate::frame::Frame;
 
 /// From one error to the next for the same node, in the long run (Linux `icmp_ratelimit`).
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So many errors may follow each other at once (Linux `XRLIM_BURST_FACTOR`).
+/// The burst of errors (Linux `XRLIM_BURST_FACTOR`).
 const BURST: u64 = 6;
 
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What routers remember of the errors that they have sent.
+/// Token buckets of routers for their errors.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct IcmpErrors {
     /// For each router and each node that it sends errors to (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 (f)).

@@ -1,4 +1,4 @@
-//! What a link is made of below IP.
+//! Links below IP.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::MacAddress;
@@ -59,7 +59,7 @@ pub enum AddressLoss {
 /// What a link is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum LinkKind {
-    /// A wire: IP packets and nothing else. Hosts are told of outages by the world alone.
+    /// A wire that carries IP packets only. Hosts learn of outages from the world alone.
     #[default]
     Wire,
     /// Ethernet between a host and a router: interfaces with addresses and carrier, ARP and neighbour discovery.

@@ -28,7 +28,7 @@ const NDP_BYTES: usize = 72;
 /// What one end of an Ethernet knows of the other end, for one family.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Neighbour {
-    /// Nothing, and nobody wants to know.
+    /// Unknown, with no request pending.
     #[default]
     Unknown,
     /// Nothing yet.

@@ -1,4 +1,4 @@
-//! Everything that carries packets, and whose turn it is.
+//! All carriers of packets, and the schedule.
 
 use holdover_base::{Instant, Rng};
 use holdover_link::cell::{Hop as CellHop, contend};

@@ -1,4 +1,4 @@
-//! Which way a packet goes.
+//! Routing of packets.
 //!
 //! Between routers: a route set by hand, or else fewest hops, and of equals the link that is described first. An outage changes nothing
 //! of that, unless routers follow links: then those that they know to be down are left out. Hosts do not forward. A host with

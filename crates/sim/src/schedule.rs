@@ -1,4 +1,4 @@
-//! Whose turn it is: the next deadline of every source, in total order.
+//! The schedule: the next deadline of every source, in total order.
 
 use holdover_base::Instant;
 

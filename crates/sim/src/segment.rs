@@ -1,4 +1,4 @@
-//! The second layer of a link: which families it carries, and who knows whom.
+//! The second layer of a link: the families it carries, and neighbour tables.
 
 use holdover_base::Instant;
 use holdover_link::{Link, LinkConfig, Outages, PointToPoint, PointToPointEvent};

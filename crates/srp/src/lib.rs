@@ -11,7 +11,7 @@
 //!   fixed host  -- TCP --  [Srp] base station  - - SRP over UDP - -  [Srp] mobile host  -- TCP --  application
 //! ```
 //!
-//! As in every split connection, the base station acknowledges what the mobile host may never get.
+//! As in every split connection, the base station acknowledges data that the mobile host may never receive.
 //!
 //! # SRP as it is here
 //!
@@ -47,26 +47,26 @@ pub use node::Srp;
 /// The UDP port of both ends. No port is assigned: it is one of those for private use (RFC 6335 section 6).
 pub const PORT: u16 = 49_994;
 
-/// How the session layer works. See the [crate].
+/// Parameters of the session layer. See the [crate].
 #[derive(Clone, PartialEq, Debug)]
 pub struct SrpConfig {
     /// The TCP of the near side.
     pub near: Arc<Config>,
     /// Bytes of data in a packet at most.
     pub packet_bytes: usize,
-    /// Packets under way at most, 1 to 64: no more than the queue of the wireless link takes.
+    /// Packets in flight at most, 1 to 64: no more than the queue of the wireless link holds.
     pub window_packets: u32,
-    /// The least timeout.
+    /// The shortest timeout.
     pub least_timeout: Duration,
-    /// The longest, to which it doubles.
+    /// The longest timeout, up to which it doubles.
     pub most_timeout: Duration,
-    /// How many connections are split at once; others pass.
+    /// The most connections that are split at once; others pass.
     pub most: usize,
 }
 
 impl SrpConfig {
-    /// 1400 bytes, 32 packets, 50 ms to 1 s, 10,000 connections. More packets than the queue of the wireless link has room for are lost there
-    /// again and again, as there is no congestion control.
+    /// 1400 bytes, 32 packets, 50 ms to 1 s, 10,000 connections. A window larger than the queue of the wireless link
+    /// loses packets again and again, as there is no congestion control.
     pub fn with(near: Config) -> Self {
         Self {
             near: Arc::new(near),
@@ -78,29 +78,29 @@ impl SrpConfig {
         }
     }
 
-    /// Whether it can work so.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// The first setting with which it cannot.
+    /// The first invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         let refuse = |what| Err(ConfigError { what });
         match self {
-            Self { packet_bytes: 0, .. } => refuse("packets have 0 bytes"),
-            Self { packet_bytes: 60_001.., .. } => refuse("packets have more than 60,000 bytes"),
-            Self { window_packets: 0 | 65.., .. } => refuse("the window is not 1 to 64 packets"),
-            Self { most: 0, .. } => refuse("it splits at most 0 connections"),
-            Self { least_timeout: Duration::ZERO, .. } => refuse("the least timeout is 0 s"),
-            _ if self.most_timeout < self.least_timeout => refuse("the longest timeout is less than the least"),
+            Self { packet_bytes: 0, .. } => refuse("packet_bytes is 0"),
+            Self { packet_bytes: 60_001.., .. } => refuse("packet_bytes is above 60,000"),
+            Self { window_packets: 0 | 65.., .. } => refuse("window_packets is not 1 to 64"),
+            Self { most: 0, .. } => refuse("most is 0"),
+            Self { least_timeout: Duration::ZERO, .. } => refuse("least_timeout is 0 s"),
+            _ if self.most_timeout < self.least_timeout => refuse("most_timeout is less than least_timeout"),
             _ => Ok(()),
         }
     }
 }
 
-/// A session layer that cannot work.
+/// An invalid setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("SRP cannot work: {what}")]
+#[error("invalid SRP settings: {what}")]
 pub struct ConfigError {
-    /// Why.
+    /// The reason.
     pub what: &'static str,
 }

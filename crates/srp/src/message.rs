@@ -23,68 +23,68 @@ const TYPE_ACK: u8 = 1;
 const TYPE_PROBE: u8 = 2;
 const TYPE_RESET: u8 = 3;
 
-/// What a packet means beside its data.
+/// The flag of a data packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flag {
-    /// Data and nothing else.
+    /// Data only.
     None,
-    /// The first packet of a direction: it asks for a connection, or grants it.
+    /// The first packet of a direction: it requests a connection, or accepts it.
     Open,
-    /// The last packet of a direction: no more data follow.
+    /// The last packet of a direction.
     End,
 }
 
-/// What one end of a session says to the other.
+/// A message of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// A numbered packet.
     Data {
         /// Its number.
         number: Seq,
-        /// What it means beside its data.
+        /// Its flag.
         flag: Flag,
         /// Data of the connection.
         data: Bytes,
     },
-    /// What has arrived.
+    /// Acknowledges packets.
     Ack {
-        /// All packets below have arrived.
+        /// All packets below this number have arrived.
         expected: Seq,
-        /// There is room for packets below.
+        /// There is room for packets below this number.
         limit: Seq,
         /// Bit n (from the least significant): packet `expected + 1 + n` has arrived.
         mask: u64,
     },
-    /// Asks for an [`Message::Ack`].
+    /// Requests an [`Message::Ack`].
     Probe,
-    /// There is no such session, or not any more.
+    /// The session does not exist, or not any more.
     Reset,
 }
 
-/// Bytes that are no message.
+/// Bytes that are no valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
-    /// It ends too early.
-    #[error("an SRP message of {have} bytes, at least {needed} are needed")]
+    /// The message is truncated.
+    #[error("truncated SRP message: {have} bytes, at least {needed} needed")]
     Short {
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
-        /// Bytes that are needed.
+        /// Bytes needed.
         needed: usize,
     },
-    /// Another version.
+    /// An unknown version.
     #[error("SRP version {0}, expected 1")]
     Version(u8),
-    /// A type that is not known.
+    /// An unknown type.
     #[error("SRP message type {0}, expected 0 to 3")]
     Type(u8),
-    /// Flags that exclude each other, or are not known.
+    /// Flags that exclude each other, or are unknown.
     #[error("SRP flags {0:#06x}, expected 0, 1 or 2")]
     Flags(u16),
 }
 
 impl Message {
-    /// The datagram that carries it from the near end of `connection` to the far one.
+    /// The datagram with this message from the near end of `connection` to the far one.
     pub fn packet(&self, connection: Connection) -> Packet {
         let Connection { local, remote } = connection;
         let (kind, flags, number, limit) = match self {
@@ -116,11 +116,11 @@ impl Message {
         Packet::new(local.ip(), remote.ip(), Udp { src_port: PORT, dst_port: PORT, payload: payload.freeze() })
     }
 
-    /// Reads a message, and the TCP ports of its sender and its receiver.
+    /// Parses a message, and the TCP ports of its sender and its receiver.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// The bytes are no valid message.
     pub fn parse(bytes: &Bytes) -> Result<(Self, u16, u16), MessageError> {
         let short = |needed| MessageError::Short { have: bytes.len(), needed };
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else { return Err(short(HEADER_LEN)) };
@@ -151,7 +151,7 @@ impl Message {
         Ok((message, u16::from_be_bytes([s0, s1]), u16::from_be_bytes([d0, d1])))
     }
 
-    /// The datagram of SRP in a packet, if it has one.
+    /// The SRP datagram of a packet, if it is one.
     pub fn datagram(packet: &Packet) -> Option<&Udp> {
         match &packet.payload {
             Payload::Udp(udp) if udp.dst_port == PORT && udp.src_port == PORT => Some(udp),

@@ -16,7 +16,7 @@ use crate::sender::Sender;
 
 /// The session layer at one end of a wireless hop. See the [crate].
 ///
-/// `local` in a [`Connection`] is the near end, whichever end of the hop this is.
+/// `local` in a [`Connection`] is the near end, at either end of the hop.
 #[derive(Debug)]
 pub struct Srp {
     config: SrpConfig,
@@ -24,7 +24,7 @@ pub struct Srp {
     owners: BTreeMap<ConnectionId, Connection>,
     sessions: BTreeMap<Connection, Session>,
     agenda: Agenda,
-    /// Sessions to which something has happened.
+    /// Sessions with pending work.
     touched: BTreeSet<Connection>,
     ended: Ended,
     ready: VecDeque<Injected>,
@@ -35,13 +35,13 @@ pub struct Srp {
 struct Session {
     /// The near half, once there is one.
     near: Option<ConnectionId>,
-    /// The near host's SYN, until the far end has granted it.
+    /// The near host's SYN, until the far end has accepted the connection.
     syn: Option<Packet>,
-    /// The far end has asked for the connection, and waits until the near host has granted it.
-    owes_grant: bool,
+    /// The far end has requested the connection, and waits for the near host's SYN-ACK.
+    owes_accept: bool,
     sender: Sender,
     receiver: Receiver,
-    /// Whether the near half was told that the far end has ended.
+    /// Whether the near half was closed after the end of the far direction.
     is_shut: bool,
     /// Its deadline in the agenda.
     due: Option<Instant>,
@@ -52,7 +52,7 @@ impl Session {
         Self {
             near: None,
             syn: None,
-            owes_grant: false,
+            owes_accept: false,
             sender: Sender::new(config),
             receiver: Receiver::new(config),
             is_shut: false,
@@ -60,7 +60,7 @@ impl Session {
         }
     }
 
-    /// Whether both directions have ended, and all of them has arrived.
+    /// Whether both directions have ended, and all their data has arrived.
     fn is_done(&self) -> bool {
         self.sender.is_done() && self.receiver.is_done()
     }
@@ -70,7 +70,7 @@ impl Srp {
     /// The name in scenario files.
     pub const NAME: &'static str = "srp";
 
-    /// A node that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
+    /// A node without sessions. Initial sequence numbers are derived from `secret`.
     pub fn new(config: SrpConfig, secret: [u8; 16]) -> Self {
         Self {
             config,
@@ -85,12 +85,12 @@ impl Srp {
         }
     }
 
-    /// How many connections are split now.
+    /// The number of connections that are split now.
     pub fn connections(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Packets of a connection that were sent over the hop and are not acknowledged; `None` if it is not split.
+    /// Packets of a connection in flight over the hop; `None` if it is not split.
     pub fn outstanding(&self, connection: Connection) -> Option<usize> {
         self.sessions.get(&connection).map(|session| session.sender.outstanding())
     }
@@ -102,7 +102,7 @@ impl Srp {
         }
     }
 
-    /// The near host's TCP sends a segment.
+    /// Handles a segment of the near host's TCP.
     fn take_segment(&mut self, now: Instant, connection: Connection, packet: &Packet, segment: &Segment) -> Verdict {
         let is_first = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
         let is_over = self.is_over(connection);
@@ -126,14 +126,14 @@ impl Srp {
         Verdict::Keep
     }
 
-    /// Whether the near half of a connection is over, so that its ports may be used again.
+    /// Whether the near half of a connection is closed, so that its ports may be reused.
     fn is_over(&self, connection: Connection) -> bool {
         let id = self.sessions.get(&connection).and_then(|session| session.near);
         let half = id.and_then(|id| self.near.connection(id));
         half.is_none_or(|half| half.is_closed() || half.state() == holdover_tcp::State::TimeWait)
     }
 
-    /// The near host asks for a connection: so does this end of the hop.
+    /// The near host opens a connection: requests it over the hop.
     fn open(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
         let mut session = Session::new(&self.config);
         session.syn = Some(packet.clone());
@@ -142,11 +142,11 @@ impl Srp {
         Verdict::Keep
     }
 
-    /// The far end of the hop says something.
+    /// Handles a message from the far end of the hop.
     fn take_message(&mut self, now: Instant, connection: Connection, message: Message) {
         let opens = matches!(message, Message::Data { number, flag: Flag::Open, .. } if number == Seq::new(0));
         if opens && self.sessions.get(&connection).is_some_and(Session::is_done) {
-            // The ports are used again.
+            // The ports are reused.
             self.forget(now, connection);
         }
         if !self.sessions.contains_key(&connection) {
@@ -171,13 +171,13 @@ impl Srp {
                 let ack = session.receiver.ack();
                 self.say(connection, &ack);
             }
-            // The far end has forgotten a session that has ended in good order; its last acknowledgement was lost.
+            // The far end has dropped a session that ended in good order; its last acknowledgement was lost.
             Message::Reset if session.sender.has_ended() && session.receiver.has_ended() => session.sender.finish(),
             Message::Reset => self.abort(now, connection),
         }
     }
 
-    /// The far end asks for a connection: the near host is asked in its name.
+    /// The far end requests a connection: opens it to the near host in the client's name.
     fn open_near(&mut self, now: Instant, connection: Connection) -> bool {
         if self.sessions.len() >= self.config.most {
             return false;
@@ -185,7 +185,7 @@ impl Srp {
         let Connection { local, remote } = connection;
         let near = self.config.near.clone();
         let Ok(id) = self.near.connect(now, near, Some(remote), local) else { return false };
-        let session = Session { owes_grant: true, ..Session::new(&self.config) };
+        let session = Session { owes_accept: true, ..Session::new(&self.config) };
         self.sessions.insert(connection, session);
         self.enter(id, connection);
         true
@@ -196,12 +196,12 @@ impl Srp {
         self.ready.push_back(Injected { direction: Direction::Outgoing, packet });
     }
 
-    /// Does what follows from what has arrived: data go from one side to the other, and packets out.
-    fn go_on(&mut self, now: Instant) {
+    /// Moves data between the near halves and the hop, and sends pending packets.
+    fn advance(&mut self, now: Instant) {
         loop {
             while let Some(connection) = self.touched.pop_first() {
-                self.pump_in(now, connection);
-                self.pump_out(now, connection);
+                self.move_to_host(now, connection);
+                self.move_to_hop(now, connection);
                 self.flush(connection);
                 self.end_if_done(now, connection);
             }
@@ -223,7 +223,7 @@ impl Srp {
     fn handle_event(&mut self, now: Instant, connection: Connection, event: Event) {
         let Some(session) = self.sessions.get_mut(&connection) else { return };
         match event {
-            Event::Connected if core::mem::take(&mut session.owes_grant) => {
+            Event::Connected if core::mem::take(&mut session.owes_accept) => {
                 session.sender.send(now, Flag::Open, Bytes::new());
             }
             Event::Closed => {
@@ -236,8 +236,8 @@ impl Srp {
         }
     }
 
-    /// What has come over the hop goes to the near host.
-    fn pump_in(&mut self, now: Instant, connection: Connection) {
+    /// Moves data from the hop to the near host.
+    fn move_to_host(&mut self, now: Instant, connection: Connection) {
         let Some(session) = self.sessions.get_mut(&connection) else { return };
         while let Some((flag, data)) = session.receiver.peek() {
             let (flag, len) = (*flag, data.len());
@@ -261,10 +261,10 @@ impl Srp {
         }
     }
 
-    /// What the near host has sent goes over the hop.
-    fn pump_out(&mut self, now: Instant, connection: Connection) {
+    /// Moves data from the near host to the hop.
+    fn move_to_hop(&mut self, now: Instant, connection: Connection) {
         let Some(session) = self.sessions.get_mut(&connection) else { return };
-        if session.syn.is_some() || session.owes_grant {
+        if session.syn.is_some() || session.owes_accept {
             return;
         }
         let Some(half) = session.near.and_then(|id| self.near.connection_mut(id)) else { return };
@@ -291,7 +291,7 @@ impl Srp {
         self.agenda.set(connection, &mut session.due, session.sender.poll_timeout());
     }
 
-    /// Forgets a session whose both directions have ended and arrived, once the near half is over.
+    /// Drops a session whose directions have both ended and arrived, once the near half is closed.
     fn end_if_done(&mut self, now: Instant, connection: Connection) {
         let Some(session) = self.sessions.get(&connection) else { return };
         let is_done = session.is_done();
@@ -301,7 +301,7 @@ impl Srp {
         }
     }
 
-    /// The near side has failed: the far end is told.
+    /// The near side has failed: resets the far end.
     fn reset(&mut self, now: Instant, connection: Connection) {
         self.say(connection, &Message::Reset);
         let what = "reset";
@@ -309,7 +309,7 @@ impl Srp {
         self.forget(now, connection);
     }
 
-    /// The far end has failed: the near host is told.
+    /// The far end has failed: aborts the near half.
     fn abort(&mut self, now: Instant, connection: Connection) {
         let Some(session) = self.sessions.get_mut(&connection) else { return };
         if let Some(syn) = session.syn.take()
@@ -346,7 +346,7 @@ impl SegmentFilter for Srp {
                 self.touched.insert(connection);
                 self.take_segment(now, connection, packet, segment)
             }
-            // Over the hop, a connection that is split has no segments.
+            // A split connection sends no segments over the hop.
             (Direction::Incoming, Some(connection)) if self.sessions.contains_key(&connection) => Verdict::Drop,
             (Direction::Incoming, Some(_)) | (Direction::Outgoing, None) => Verdict::Pass,
             (Direction::Incoming, None) => match Message::datagram(packet).map(|udp| Message::parse(&udp.payload)) {
@@ -362,7 +362,7 @@ impl SegmentFilter for Srp {
             },
         };
         if verdict == Verdict::Keep {
-            self.go_on(now);
+            self.advance(now);
         } else {
             self.touched.clear();
         }
@@ -380,7 +380,7 @@ impl SegmentFilter for Srp {
                 self.touched.insert(connection);
             }
         }
-        self.go_on(now);
+        self.advance(now);
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
@@ -396,7 +396,8 @@ impl SegmentFilter for Srp {
     }
 }
 
-/// Connections that have ended lately: late segments of theirs must not leave the node, which has spoken in the name of their peers.
+/// Connections that ended recently: their late segments must not leave the node, which has answered in the name of
+/// their peers.
 #[derive(Debug, Default)]
 struct Ended {
     since: BTreeMap<Connection, Instant>,
@@ -406,7 +407,7 @@ struct Ended {
 impl Ended {
     /// As long as a host may be in TIME-WAIT (RFC 9293 section 3.4.2: twice the MSL; Linux takes 60 s).
     const LINGER: Duration = Duration::from_secs(60);
-    /// How many are remembered.
+    /// The most that are remembered.
     const MOST: usize = 4_096;
 
     fn insert(&mut self, now: Instant, connection: Connection) {
@@ -432,7 +433,7 @@ impl Ended {
     }
 }
 
-/// As much as has come and fits into a packet; `None` if there is nothing.
+/// As much data as is there and fits into a packet; `None` if there is none.
 fn read_packet(now: Instant, half: &mut holdover_tcp::Connection, len: usize) -> Option<Bytes> {
     let first = half.read_at_most(now, len).filter(|data| !data.is_empty())?;
     if first.len() == len || half.readable_len() == 0 {

@@ -1,4 +1,4 @@
-//! The receiving half of a session: puts packets in order, and says what has arrived.
+//! The receiving half of a session: reorders packets and acknowledges them.
 
 use std::collections::VecDeque;
 
@@ -13,29 +13,29 @@ use crate::message::{Flag, Message};
 pub struct Receiver {
     window: u32,
     expected: Seq,
-    /// Packets beyond `expected`: the first place is that of `expected` itself, which is empty.
+    /// Packets beyond `expected`: the first slot is that of `expected` itself, which is empty.
     beyond: VecDeque<Option<(Flag, Bytes)>>,
-    /// Packets in order that the owner has not taken.
+    /// Packets in order that the owner has not read.
     ready: VecDeque<(Flag, Bytes)>,
-    /// The limit that was told last.
-    told: Seq,
+    /// The limit advertised last.
+    advertised: Seq,
     has_ended: bool,
 }
 
 impl Receiver {
-    /// Nothing received yet.
+    /// Before the first packet.
     pub fn new(config: &SrpConfig) -> Self {
         Self {
             window: config.window_packets,
             expected: Seq::new(0),
             beyond: VecDeque::new(),
             ready: VecDeque::new(),
-            told: Seq::new(1),
+            advertised: Seq::new(1),
             has_ended: false,
         }
     }
 
-    /// A packet has arrived. It is acknowledged whether it is news or not.
+    /// Handles a packet, and acknowledges it even if it is a duplicate.
     pub fn handle_data(&mut self, number: Seq, flag: Flag, data: Bytes) -> Message {
         let place = number.saturating_since(self.expected) as usize;
         if number.ge(self.expected) && number.lt(self.limit()) && !self.has_ended {
@@ -53,20 +53,20 @@ impl Receiver {
         self.ack()
     }
 
-    /// What has arrived.
+    /// The current acknowledgement.
     pub fn ack(&mut self) -> Message {
-        self.told = self.limit();
+        self.advertised = self.limit();
         let arrived = self.beyond.iter().skip(1).take(64).enumerate();
         let mask = arrived.fold(0, |mask, (bit, packet)| mask | u64::from(packet.is_some()) << bit);
-        Message::Ack { expected: self.expected, limit: self.told, mask }
+        Message::Ack { expected: self.expected, limit: self.advertised, mask }
     }
 
-    /// The next packet in order, to look at.
+    /// The next packet in order.
     pub fn peek(&self) -> Option<&(Flag, Bytes)> {
         self.ready.front()
     }
 
-    /// Takes the first `len` bytes of the next packet; the packet itself goes when all are taken.
+    /// Takes the first `len` bytes of the next packet; removes the packet when none are left.
     pub fn take(&mut self, len: usize) -> Option<Bytes> {
         let (_, data) = self.ready.front_mut()?;
         let taken = data.split_to(len.min(data.len()));
@@ -76,29 +76,29 @@ impl Receiver {
         Some(taken)
     }
 
-    /// An ACK that is due because there is room again: the peer may wait for it.
+    /// A window update, if one is due: the peer may wait for it.
     pub fn poll_update(&mut self) -> Option<Message> {
-        let was_shut =
-            self.told == self.expected || self.limit().saturating_since(self.told) >= self.window.div_ceil(2);
-        (self.limit().gt(self.told) && was_shut).then(|| self.ack())
+        let was_shut = self.advertised == self.expected
+            || self.limit().saturating_since(self.advertised) >= self.window.div_ceil(2);
+        (self.limit().gt(self.advertised) && was_shut).then(|| self.ack())
     }
 
-    /// Whether all has arrived.
+    /// Whether everything has arrived.
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether all has arrived, and was taken.
+    /// Whether everything has arrived and was read.
     pub fn is_done(&self) -> bool {
         self.has_ended && self.ready.is_empty()
     }
 
-    /// Packets that wait for those before them, or for the owner.
+    /// Packets that wait for earlier ones, or for the owner.
     pub fn waiting(&self) -> usize {
         self.ready.len() + self.beyond.iter().flatten().count()
     }
 
-    /// There is room for packets below.
+    /// The receiver has room for packets below this number.
     fn limit(&self) -> Seq {
         self.expected + self.window.saturating_sub(self.ready.len() as u32)
     }

@@ -1,4 +1,5 @@
-//! The sending half of a session: numbers packets, keeps them until they are acknowledged, and repeats those that are missing.
+//! The sending half of a session: numbers packets, keeps them until they are acknowledged, and retransmits the missing
+//! ones.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use holdover_wire::Seq;
 use crate::SrpConfig;
 use crate::message::{Flag, Message};
 
-/// Packets that a mask can tell of.
+/// The most packets that a mask can report.
 const MOST_WINDOW: u32 = 64;
 
 /// The sending half. See the [module](self).
@@ -18,20 +19,20 @@ pub struct Sender {
     window: u32,
     least: Duration,
     most: Duration,
-    /// Packets from the oldest one that is not acknowledged.
+    /// Packets from the oldest unacknowledged one on.
     sent: VecDeque<Sent>,
     base: Seq,
     next: Seq,
-    /// The peer has room for packets below.
+    /// The peer has room for packets below this number.
     limit: Seq,
-    /// How often anything was transmitted: later transmissions have higher numbers.
+    /// The number of transmissions: later ones have higher numbers.
     transmissions: u64,
     smoothed: Option<Duration>,
     deviation: Duration,
     backoff: u32,
-    /// When the oldest packet is repeated, or a probe is sent.
+    /// The time to retransmit the oldest packet, or to send a probe.
     due: Option<Instant>,
-    /// Whether it has ended its direction.
+    /// Whether the direction has ended.
     has_ended: bool,
     ready: VecDeque<Message>,
     repeated: u64,
@@ -42,14 +43,14 @@ struct Sent {
     flag: Flag,
     data: Bytes,
     at: Instant,
-    /// Its last transmission.
+    /// The number of its last transmission.
     transmission: u64,
     is_repeated: bool,
     is_acked: bool,
 }
 
 impl Sender {
-    /// Nothing sent yet.
+    /// Before the first packet.
     pub fn new(config: &SrpConfig) -> Self {
         Self {
             window: config.window_packets,
@@ -71,12 +72,12 @@ impl Sender {
         }
     }
 
-    /// Whether another packet may be sent now.
+    /// Whether another packet may be sent.
     pub fn has_room(&self) -> bool {
         !self.has_ended && (self.sent.len() as u32) < self.window && self.next.lt(self.limit)
     }
 
-    /// Whether all that was sent has arrived, the end of the direction included.
+    /// Whether everything sent has arrived, the end of the direction included.
     pub fn is_done(&self) -> bool {
         self.has_ended && self.sent.is_empty()
     }
@@ -86,17 +87,17 @@ impl Sender {
         self.has_ended
     }
 
-    /// Packets that were sent and are not acknowledged.
+    /// Packets in flight.
     pub fn outstanding(&self) -> usize {
         self.sent.len()
     }
 
-    /// How many transmissions were repetitions.
+    /// The number of retransmissions.
     pub fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Sends a packet. Only if there is room ([`Self::has_room`]); otherwise nothing happens.
+    /// Sends a packet if there is room ([`Self::has_room`]); does nothing otherwise.
     pub fn send(&mut self, now: Instant, flag: Flag, data: Bytes) {
         if !self.has_room() {
             return;
@@ -112,16 +113,16 @@ impl Sender {
         }
     }
 
-    /// The owner has something to send and no room: the peer's window is asked for until it opens.
+    /// The owner has data and no room: probes the peer's window until it opens.
     pub fn wait_for_room(&mut self, now: Instant) {
         if self.sent.is_empty() && self.due.is_none() {
             self.due = Some(now + self.timeout());
         }
     }
 
-    /// The peer says what has arrived.
+    /// Handles an acknowledgement.
     pub fn handle_ack(&mut self, now: Instant, expected: Seq, limit: Seq, mask: u64) {
-        // Numbers that were never sent are not acknowledged by this peer.
+        // A peer cannot acknowledge numbers that were never sent.
         if expected.gt(self.next) || expected.lt(self.base) {
             return;
         }
@@ -158,7 +159,7 @@ impl Sender {
         }
     }
 
-    /// What was transmitted before something that has arrived is lost.
+    /// Retransmits packets whose last transmission precedes one that has arrived.
     fn repeat_before(&mut self, now: Instant, newest: u64) {
         for index in 0..self.sent.len() {
             if !self.sent[index].is_acked && self.sent[index].transmission < newest {
@@ -176,7 +177,7 @@ impl Sender {
         self.ready.push_back(Message::Data { number, flag: sent.flag, data: sent.data.clone() });
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.due.take_if(|due| *due <= now).is_none() {
             return;
@@ -185,13 +186,13 @@ impl Sender {
         if self.sent.is_empty() {
             self.ready.push_back(Message::Probe);
         } else {
-            // The answer to the oldest shows what else is missing.
+            // The answer to the oldest packet shows the other holes.
             self.repeat(now, 0);
         }
         self.due = Some(now + self.timeout());
     }
 
-    /// The peer has all of it, and has forgotten the session.
+    /// The peer has received everything and dropped the session.
     pub fn finish(&mut self) {
         self.sent.clear();
         self.due = None;

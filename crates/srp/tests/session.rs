@@ -1,4 +1,4 @@
-//! Both halves of a session by scripts and on random ways, the messages, and whole connections between two nodes.
+//! Both halves of a session by scripts and over random hops, the messages, and whole connections between two nodes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +34,7 @@ fn numbers(sender: &mut Sender) -> Vec<u32> {
     numbers
 }
 
-/// The opening is acknowledged after 20 ms, and five packets are sent at 20 ms.
+/// The opening is acknowledged after 20 ms; five packets are sent at 20 ms.
 fn five_out() -> Sender {
     let mut sender = Sender::new(&config());
     sender.send(at(0), Flag::Open, Bytes::new());
@@ -47,15 +47,15 @@ fn five_out() -> Sender {
     sender
 }
 
-/// 1 and 3 are lost: the mask of 4 tells.
+/// 1 and 3 are lost, as the mask of 4 shows.
 #[test]
-fn what_was_transmitted_before_something_that_arrived_is_repeated_once() {
+fn packets_sent_before_one_that_arrived_are_retransmitted_once() {
     let mut sender = five_out();
     sender.handle_ack(at(40), Seq::new(1), Seq::new(65), 0b1);
     assert_eq!(numbers(&mut sender), [1]);
     sender.handle_ack(at(41), Seq::new(1), Seq::new(65), 0b101);
     assert_eq!(numbers(&mut sender), [3]);
-    // The same again, and 5, tell nothing new of 1 and 3, which were transmitted later.
+    // A duplicate, and 5, say nothing new about 1 and 3, which were transmitted later.
     sender.handle_ack(at(42), Seq::new(1), Seq::new(65), 0b101);
     sender.handle_ack(at(43), Seq::new(1), Seq::new(65), 0b1101);
     assert_eq!(numbers(&mut sender), [] as [u32; 0]);
@@ -66,9 +66,10 @@ fn what_was_transmitted_before_something_that_arrived_is_repeated_once() {
     assert_eq!((sender.outstanding(), sender.poll_timeout()), (0, None));
 }
 
-/// SRTT is 20 ms and RTTVAR 10 ms: 60 ms, then 120, 240, ... up to 1 s. The oldest goes alone; its answer shows the rest.
+/// SRTT is 20 ms and RTTVAR 10 ms: 60 ms, then 120, 240, ... up to 1 s. Only the oldest packet is sent; its answer
+/// shows the other holes.
 #[test]
-fn silence_repeats_the_oldest_and_doubles_the_timeout() {
+fn a_timeout_retransmits_the_oldest_packet_and_doubles() {
     let mut sender = five_out();
     let mut due = Vec::new();
     for _ in 0..6 {
@@ -83,11 +84,11 @@ fn silence_repeats_the_oldest_and_doubles_the_timeout() {
 }
 
 #[test]
-fn the_peers_limit_is_kept_and_asked_for() {
+fn the_peers_limit_is_respected_and_probed() {
     let mut sender = five_out();
     sender.handle_ack(at(40), Seq::new(6), Seq::new(65), 0);
     let mut sender = {
-        // A limit never goes back.
+        // A limit never decreases.
         sender.handle_ack(at(41), Seq::new(6), Seq::new(6), 0);
         sender
     };
@@ -103,7 +104,7 @@ fn the_peers_limit_is_kept_and_asked_for() {
     assert_eq!(shut.poll_transmit(), Some(Message::Probe));
     shut.handle_ack(at(500), Seq::new(1), Seq::new(2), 0);
     assert!(shut.has_room());
-    // What was never sent, and what is long over, is not believed.
+    // Acknowledgements of packets never sent, and old ones, are ignored.
     sender.handle_ack(at(50), Seq::new(500), Seq::new(560), u64::MAX);
     sender.handle_ack(at(50), Seq::new(2), Seq::new(1 << 31), u64::MAX);
     sender.send(at(51), Flag::End, Bytes::new());
@@ -111,7 +112,7 @@ fn the_peers_limit_is_kept_and_asked_for() {
 }
 
 #[test]
-fn the_receiver_puts_packets_in_order_and_says_what_is_there() {
+fn the_receiver_reorders_packets_and_acknowledges_them() {
     let mut receiver = Receiver::new(&SrpConfig { window_packets: 4, ..config() });
     let data = |byte| Bytes::from(vec![byte; 3]);
     let ack = |expected, limit, mask| Message::Ack { expected: Seq::new(expected), limit: Seq::new(limit), mask };
@@ -136,7 +137,7 @@ fn connection() -> Connection {
 }
 
 #[test]
-fn bytes_that_are_no_message_are_refused() {
+fn invalid_messages_are_refused() {
     let bytes =
         |message: &Message| Message::datagram(&message.packet(connection())).expect("a datagram").payload.clone();
     let ack = bytes(&Message::Ack { expected: Seq::new(1), limit: Seq::new(2), mask: 3 });
@@ -156,7 +157,7 @@ fn bytes_that_are_no_message_are_refused() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused() {
+fn invalid_settings_are_refused() {
     assert_eq!(config().check(), Ok(()));
     for bad in [
         SrpConfig { packet_bytes: 0, ..config() },
@@ -171,7 +172,7 @@ fn settings_that_cannot_work_are_refused() {
     }
 }
 
-/// A host, the node beside it, and what goes between.
+/// A host, the node beside it, and packets between them.
 struct End {
     address: IpAddr,
     host: Endpoint,
@@ -184,7 +185,7 @@ struct End {
 struct Path {
     now: Instant,
     ends: [End; 2],
-    /// What is on the hop, by when it arrives and where.
+    /// Packets on the hop, by arrival and destination.
     hop: BTreeMap<(Instant, u64), (usize, Packet)>,
     order: u64,
     loss: f64,
@@ -215,7 +216,7 @@ impl Path {
         Self { now: Instant::ZERO, ends, hop: BTreeMap::new(), order: 0, loss, down, rng: Rng::new(seed), crossed: 0 }
     }
 
-    /// All that happens at this moment.
+    /// Handles all events at the current time.
     fn settle(&mut self) {
         for round in 0.. {
             assert!(round < 10_000, "livelock at {}", self.now);
@@ -244,7 +245,7 @@ impl Path {
                 Direction::Incoming => end.host.handle_packet(now, &made.packet),
                 Direction::Outgoing => {
                     assert!(Message::datagram(&made.packet).is_some(), "{}", made.packet);
-                    // As it would go over the wire.
+                    // As a packet read from the wire.
                     let packet = Packet::parse(made.packet.emit().expect("bytes")).expect("a packet");
                     let is_down = self.down.iter().any(|&(from, to)| now >= at(from) && now < at(to));
                     if !is_down && !self.rng.chance(self.loss) {
@@ -267,7 +268,7 @@ impl Path {
         has_acted
     }
 
-    /// Time goes by until `until`, or until nothing is to come.
+    /// Advances time to `until`, or to the last event.
     fn run_until(&mut self, until: Instant) {
         self.settle();
         for _ in 0..200_000 {
@@ -291,7 +292,7 @@ impl Path {
             }
             self.settle();
         }
-        panic!("deadlines without end");
+        panic!("livelock: deadlines without end");
     }
 
     fn tcp(&mut self, side: usize) -> &mut holdover_tcp::Connection {
@@ -299,7 +300,7 @@ impl Path {
         self.ends[side].host.connection_mut(id).expect("a connection")
     }
 
-    /// Writes as much of `data` as there is room for.
+    /// Writes as much of `data` as fits.
     fn write(&mut self, side: usize, data: &mut Bytes) {
         let now = self.now;
         let tcp = self.tcp(side);
@@ -312,7 +313,7 @@ fn pattern(len: usize) -> Bytes {
     (0..len).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into()
 }
 
-/// Opened by the one, data in both directions, closed in good order, and forgotten by both nodes.
+/// Opens a connection, transfers data both ways, closes it, and checks that both nodes have dropped it.
 fn transfer(path: &mut Path, len: usize, longest: Duration) {
     let end = Instant::ZERO + longest;
     let mut left = [pattern(len), pattern(len / 3)];
@@ -361,7 +362,7 @@ fn an_outage_ends_within_the_longest_timeout() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_refuses() {
+fn a_closed_port_refuses_the_connection() {
     let mut path = Path::new(0.0, &[], 1);
     path.ends[1].host.unlisten(80);
     path.run_until(at(100));
@@ -379,9 +380,9 @@ fn an_abort_reaches_the_other_end() {
     assert_eq!(path.ends.each_ref().map(|end| end.node.connections()), [0, 0]);
 }
 
-/// Connections that began before, and those beyond the limit, pass; segments over the hop of one that is split do not.
+/// Connections that began before, and those beyond the limit, pass; segments of a split connection over the hop do not.
 #[test]
-fn what_is_not_split_passes() {
+fn connections_that_are_not_split_pass() {
     let mut node = Srp::new(SrpConfig { most: 1, ..config() }, [1; 16]);
     let mut path = Path::new(0.0, &[], 1);
     let syn = path.ends[0].host.poll_transmit(Instant::ZERO).expect("a SYN").packet;
@@ -430,9 +431,9 @@ proptest! {
         prop_assert_eq!(Message::parse(&udp.payload), Ok((message, 80, 1024)));
     }
 
-    /// Any bytes, and any messages in any order: nothing panics, and what is kept stays bounded.
+    /// Any bytes, and any messages in any order: no panic, and state stays bounded.
     #[test]
-    fn nothing_harms_a_node(
+    fn arbitrary_messages_do_no_harm(
         messages in prop::collection::vec((any_message(), 0_u64..2_000, 0_u16..3), 1..80),
         bytes in prop::collection::vec(any::<u8>(), 0..40),
     ) {
@@ -483,10 +484,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Random losses and outages: all bytes arrive, in order and once, in less time than the rounds that the losses cost, and with not many
-    /// more packets than were needed.
+    /// Random losses and outages: all bytes arrive in order and once, within the rounds that the losses cost, with a
+    /// bounded number of packets.
     #[test]
-    fn everything_arrives_whatever_the_hop_does(
+    fn everything_arrives_despite_losses_and_outages(
         loss in 0.0..0.3,
         gaps in prop::collection::vec((100_u64..2_000, 50_u64..3_000), 0..4),
         len in 1_000_usize..200_000,
@@ -508,10 +509,10 @@ proptest! {
     }
 }
 
-/// The last acknowledgement of the one direction is lost, and its sender is told that the session is over, while data of the other direction
+/// The last acknowledgement of one direction is lost, and its sender gets a reset, while data of the other direction
 /// still wait for the host.
 #[test]
-fn a_session_that_is_forgotten_early_loses_no_data() {
+fn a_session_dropped_early_by_the_peer_loses_no_data() {
     let mut path = Path::new(0.22425269450350913, &[(1061, 2621)], 16810796903470806759);
     transfer(&mut path, 116_253, Duration::from_secs(30));
 }

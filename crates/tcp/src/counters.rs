@@ -1,4 +1,4 @@
-//! Why a segment was sent, what became of one that arrived, and how often.
+//! Counters of sent segments by reason and of received segments by disposition.
 
 use holdover_base::ByteCount;
 
@@ -12,7 +12,7 @@ macro_rules! counted_enum {
         pub enum $name { $($(#[$variant_meta])* $variant,)* }
 
         impl $name {
-            /// All of them, in the order in which they are counted.
+            /// All of them, in the order of their counters.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
             /// How many there are.
             pub const COUNT: usize = Self::ALL.len();
@@ -84,7 +84,7 @@ counted_enum! {
 }
 
 counted_enum! {
-    /// What became of a segment that arrived.
+    /// How an arriving segment was handled.
     Disposition {
         /// It was processed.
         Accepted = "accepted",
@@ -120,21 +120,21 @@ counted_enum! {
         ReassemblyFull = "reassembly-full",
         /// No connection and no listener: answered by a reset, unless it was one.
         NoConnection = "no-connection",
-        /// A listener got something that is not a SYN.
+        /// A segment without SYN at a listener.
         NotForListener = "not-for-listener",
         /// The connection is closed already.
         Closed = "closed",
-        /// A listener has as many half-open connections as it allows.
+        /// The listener's backlog is full.
         BacklogFull = "backlog-full",
     }
 }
 
-/// What a connection has done so far.
+/// Counters of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// What every connection has to count, each [`Kind`] at its [`Kind::common_place`].
+    /// The common kinds, each [`Kind`] at its [`Kind::common_place`].
     common: [u32; Kind::COMMON],
-    /// The kinds that have occurred of the others, in order: on a path without trouble there are none.
+    /// The other kinds that have occurred, in order; empty on a path without trouble.
     rare: OnDemand<Vec<(Kind, u32)>>,
     /// Data bytes sent for the first time.
     pub bytes_sent: ByteCount,
@@ -171,7 +171,7 @@ impl Counters {
         self.count(Kind::Received(disposition))
     }
 
-    /// Counts `count` segments sent for `reason` by a TCP that is not this crate's, beside what [`Self::segments_sent`] says.
+    /// Adds `count` segments sent for `reason` by another TCP; [`Self::segments_sent`] does not change.
     pub fn add_sent(&mut self, reason: Reason, count: u32) {
         for _ in 0..count {
             self.add_one(Kind::Sent(reason));
@@ -214,7 +214,7 @@ impl Counters {
     }
 }
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
     Sent(Reason),
@@ -222,7 +222,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// How many have a place of their own.
+    /// Number of counters in `common`.
     const COMMON: usize = 8;
 
     #[inline]

@@ -1,9 +1,9 @@
-//! Delivery-rate samples: how fast what was sent has arrived, from one ACK to the next
-//! (draft-cheng-iccrg-delivery-rate-estimation, in its names).
+//! Delivery-rate samples: the rate at which data is delivered, measured per ACK
+//! (draft-cheng-iccrg-delivery-rate-estimation, with its names).
 //!
-//! Each segment remembers how much had been delivered when it was sent, and when. When it is delivered itself, the difference over
-//! the time that passed is a sample of the path's rate. Of sending and acknowledging the slower counts, so that neither a burst of
-//! segments nor a burst of ACKs passes for a faster path.
+//! Each segment records the delivered count and the time when it was sent. When the segment is delivered, the
+//! difference in count over the elapsed time is a sample of the path's rate. The slower of the send rate and the ACK
+//! rate counts, so that a burst of segments or of ACKs does not pass for a faster path.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
@@ -12,7 +12,7 @@ use crate::congestion::bbr::bandwidth;
 use crate::recovery::Rack;
 use crate::recovery::queue::Sent;
 
-/// What was known when a segment was sent (section 3.1.2, the packet's state).
+/// Delivery state when a segment was sent (section 3.1.2, the packet's state).
 #[derive(Clone, Debug)]
 pub(crate) struct Departure {
     /// P.delivered, in segments.
@@ -53,7 +53,7 @@ pub(crate) struct LostSegment {
     pub(crate) departure: Departure,
 }
 
-/// What is in flight and was lost when a segment leaves.
+/// Segments in flight and lost when a segment is sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     /// Segments in flight, with the one that leaves.
@@ -92,7 +92,7 @@ pub(crate) struct RateSample {
     pub(crate) interval: Duration,
     /// C.delivered when the segment that makes the sample was sent.
     pub(crate) prior_delivered: u64,
-    /// The application, not the path, had limited what was sent.
+    /// The application, not the path, limited sending.
     pub(crate) is_app_limited: bool,
     /// The ACK of a single small segment, which the peer may have delayed (Linux `is_ack_delayed`).
     pub(crate) may_be_delayed: bool,
@@ -123,7 +123,7 @@ impl DeliveryRate {
         self.app_limited_until > 0
     }
 
-    /// A segment is sent (section 3.2); `is_first` says that nothing else is outstanding.
+    /// A segment is sent (section 3.2); `is_first`: nothing else is outstanding.
     pub(crate) fn on_sent(&mut self, now: Instant, is_first: bool, load: Load) -> Departure {
         if is_first {
             self.first_sent_at = now;
@@ -144,7 +144,7 @@ impl DeliveryRate {
         self.app_limited_until = (self.delivered + u64::from(in_flight)).max(1);
     }
 
-    /// An ACK arrives: what an earlier one left unfinished is void.
+    /// An ACK arrives: discards an unfinished sample of the previous one.
     pub(crate) fn begin_ack(&mut self) {
         self.newest = None;
     }
@@ -230,7 +230,7 @@ mod tests {
         }
         let last = last.unwrap();
         assert_eq!((last.delivered, last.interval, last.prior_delivered), (10, Duration::from_millis(68), 0));
-        // What is sent now is measured from the last ACK on.
+        // Segments sent now are measured from the last ACK on.
         let next = sent(70, 1_000, rate.on_sent(at(70), true, Load::default()));
         rate.begin_ack();
         rate.on_delivered(&next);
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(rate.delivered(), 1);
     }
 
-    /// Section 3.4: what is sent until the flight of that moment is delivered says nothing of the path.
+    /// Section 3.4: samples do not measure the path until the current flight is delivered.
     #[test]
     fn samples_are_the_applications_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate::new(at(0));

@@ -1,11 +1,11 @@
 //! A complete TCP endpoint without I/O (RFC 9293 and its companions).
 //!
-//! A [`Connection`] is a state machine over values: segments and times go in, segments, events and deadlines come out. An
-//! [`Endpoint`] owns many of them, and knows listeners, ports and the rules for segments that belong to nobody. What differs
-//! between stacks is a [`Config`], and named stacks are [`Profile`]s.
+//! A [`Connection`] is a state machine over values: segments and times go in, segments, events and deadlines come out.
+//! An [`Endpoint`] owns many connections, and handles listeners, ports and segments without a connection. A [`Config`]
+//! holds all differences between stacks; named stacks are [`Profile`]s.
 //!
-//! Nothing here knows a mechanism for links that come and go by name. Such a mechanism either rewrites packets outside, or
-//! steers a connection through the general verbs of [`Connection`].
+//! This crate contains no mechanism for intermittent links. Such a mechanism either rewrites packets outside, or steers
+//! a connection through the general verbs of [`Connection`].
 
 #![forbid(unsafe_code)]
 

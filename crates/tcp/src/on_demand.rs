@@ -1,18 +1,17 @@
-//! State that most connections do not have most of the time: out-of-order data, an episode of loss, a limit that the owner
-//! has set. A host holds many connections that do nothing, and those should not pay for it.
+//! State that most connections lack most of the time: out-of-order data, an episode of loss, a limit set by the owner.
+//! A host holds many idle connections, which should not pay for it.
 
 use core::fmt;
 use core::ops::Deref;
 use std::collections::VecDeque;
 
-/// A value that is on the heap while it says something, and takes one word while it does not.
+/// A value that is on the heap while it differs from [`Absent::ABSENT`], and takes one word otherwise.
 ///
-/// Reading needs no distinction: in its absence it reads as [`Absent::ABSENT`]. Writing does, and is explicit, so that a
-/// place that merely resets something cannot bring the value into being: [`Self::to_mut`] makes it,
-/// [`Self::if_present`] does not, [`Self::clear`] gives it back.
+/// Reads need no distinction: an absent value reads as [`Absent::ABSENT`]. Writes are explicit, so that a mere reset
+/// cannot allocate the value: [`Self::to_mut`] allocates it, [`Self::if_present`] does not, [`Self::clear`] frees it.
 pub(crate) struct OnDemand<T>(Option<Box<T>>);
 
-/// What a value reads as while there is none.
+/// The value to read while none is allocated.
 pub(crate) trait Absent: Clone + 'static {
     const ABSENT: &'static Self;
 }
@@ -56,7 +55,7 @@ impl<T: Absent> OnDemand<T> {
         self.0 = None;
     }
 
-    /// Gives the value back if it says nothing any more.
+    /// Frees the value if it equals [`Absent::ABSENT`].
     pub(crate) fn clear_if_unset(&mut self)
     where
         T: PartialEq,

@@ -1,15 +1,14 @@
-//! Pacing: data leaves in small bursts, spaced so that their rate is the one that congestion control asks for, and not as fast as
-//! ACKs come in.
+//! Pacing: data leaves in small bursts, spaced by the rate of congestion control instead of the rate of ACKs.
 //!
-//! The bursts are those of Linux's internal pacing, which sends what a millisecond of the rate amounts to at once (two segments at
-//! least) and then waits until the burst has left at that rate. Time that passed beyond the end of a wait is credited to the next
-//! burst, for at most half of its length.
+//! The bursts are those of Linux's internal pacing, which sends a millisecond's worth of the rate at once (two segments
+//! at least) and then waits until the burst has left at that rate. Time beyond the end of a wait is credited to the
+//! next burst, for at most half of its length.
 
 use holdover_base::{Duration, Instant};
 
 /// A burst holds what the rate amounts to in 2^-10 s (Linux `sk_pacing_shift`).
 const BURST_SHIFT: u32 = 10;
-/// No burst is larger than what a network card segments by itself, in bytes.
+/// Maximum burst: the limit of segmentation offload, in bytes.
 const MAX_BURST_BYTES: u64 = 65_535;
 /// Paths shorter than this are given larger bursts (Linux `tcp_tso_rtt_log`): the largest, halved for every 512 us of the least RTT.
 const SHORT_RTT: Duration = Duration::from_micros(512);

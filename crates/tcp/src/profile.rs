@@ -1,4 +1,4 @@
-//! Named stacks, each with the evidence for what sets it apart from [`Config::rfc`].
+//! Named stacks, each with the evidence for its differences from [`Config::rfc`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -382,10 +382,10 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A name that is no profile's.
+/// The name of no known profile.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr, bbr-v3"
+    "no stack profile \"{0}\"; expected one of tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr, bbr-v3"
 )]
 pub struct UnknownProfile(Box<str>);
 

@@ -1,4 +1,4 @@
-//! What has arrived: data in order that waits for the reader, and blocks out of order that wait for the gap to close.
+//! Received data: in-order data waiting for the reader, and out-of-order blocks waiting for a gap to close.
 
 use std::collections::VecDeque;
 
@@ -56,7 +56,7 @@ struct Block {
     pieces: VecDeque<Bytes>,
 }
 
-/// What an arrival did.
+/// Result of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Inserted {
     /// Bytes that had arrived before.
@@ -138,7 +138,7 @@ impl ReceiveBuffer {
         result
     }
 
-    /// Notes a FIN at `seq`, beyond what has arrived in order. The block that it ends becomes the most recent, also if it comes again.
+    /// Notes a FIN at `seq`, beyond the in-order data. Its block becomes the most recent one, also for a repeated FIN.
     pub(crate) fn insert_fin(&mut self, seq: Seq) {
         let waiting = self.out_of_order.to_mut();
         waiting.stamp += 1;
@@ -256,7 +256,7 @@ impl OutOfOrder {
                 seq += covered;
             }
             if !data.is_empty() && block.range.end.le(seq) {
-                // The rest goes on behind this block: `fill` will append it there.
+                // The rest follows behind this block: `fill` will append it there.
                 let next = self.blocks.get(index + 1).map_or(end, |next| next.range.start.min(end));
                 let more = next.saturating_since(seq);
                 let piece = data.split_to(more as usize);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives in whatever order, what is read is the stream, and the bookkeeping agrees with a bitmap.
+        /// Whatever the order of arrival, the reader gets the stream, and the bookkeeping agrees with a bitmap.
         #[test]
         fn reassembly_agrees_with_a_bitmap(pieces in proptest::collection::vec((0_u32..400, 1_u32..60), 1..80)) {
             let base = u32::MAX - 150;

@@ -1,17 +1,17 @@
-//! Dynamic right-sizing: the receive buffer follows what its reader takes in a round trip (Linux `tcp_rcv_space_adjust`, after Fisk and
-//! Feng, "Dynamic Right-Sizing in TCP", 2001).
+//! Dynamic right-sizing: the receive buffer follows the amount read per round trip (Linux `tcp_rcv_space_adjust`, after
+//! Fisk and Feng, "Dynamic Right-Sizing in TCP", 2001).
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use crate::config::BufferGrowth;
 
-/// What a reader takes, against the round trip as the receiver sees it.
+/// The reader's rate against the round trip measured by the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct RightSizing {
     /// When the present round began, in microseconds of a clock that wraps: a round that seems short ends a round trip later.
     since_us: u32,
-    /// What was read since then, in bytes.
+    /// Bytes read since then.
     read: u32,
     /// The most that was read in a round trip so far, in bytes.
     most: u32,
@@ -37,8 +37,8 @@ impl RightSizing {
         Self { since_us: in_micros(now), read: 0, most, rtt_us: 0, echoed: 0, edge: None, timed_us: 0 }
     }
 
-    /// A segment echoes the timestamp `echoed`, which is `rtt` old; `None` if it is not full-sized (Linux `tcp_rcv_rtt_measure_ts`).
-    /// `is_drained` says that the reader has read all that came before.
+    /// A segment echoes the timestamp `echoed`, which is `rtt` old; `None` if it is not full-sized (Linux
+    /// `tcp_rcv_rtt_measure_ts`). `is_drained`: the reader has read all earlier data.
     pub(crate) fn time_echo(&mut self, growth: BufferGrowth, echoed: u32, rtt: Option<Duration>, is_drained: bool) {
         let is_known = core::mem::replace(&mut self.echoed, echoed) == echoed;
         let Some(rtt) = rtt else { return };
@@ -73,7 +73,7 @@ impl RightSizing {
         self.most = self.most.min(window);
     }
 
-    /// The reader took `len` bytes and left `left`. Returns what it could use, in bytes of window, if that is more than before.
+    /// The reader took `len` bytes and left `left`. Returns the useful window in bytes, if that is a new maximum.
     pub(crate) fn on_read(
         &mut self,
         now: Instant,

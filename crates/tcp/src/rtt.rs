@@ -1,4 +1,4 @@
-//! From samples of the round-trip time to a retransmission timeout (RFC 6298), with exponential backoff.
+//! The retransmission timeout from samples of the round-trip time (RFC 6298), with exponential backoff.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
@@ -12,7 +12,7 @@ pub(crate) struct RttEstimator {
     srtt: Duration,
     /// Mean deviation; for [`Estimator::Linux`] the short-term one.
     mdev: Duration,
-    /// What is added to SRTT: 4 RTTVAR.
+    /// Added to SRTT: 4 RTTVAR.
     margin: Duration,
     /// [`Estimator::Linux`]: the largest `mdev` of the current window, never below the floor. [`Estimator::Ns2`]: [`Ticks`], packed,
     /// as every connection pays for a field of its own.
@@ -198,7 +198,7 @@ impl RttEstimator {
         self.rto = self.unbacked(config);
     }
 
-    /// Takes one doubling back and says what the timeout is now (RFC 6069 section 3).
+    /// Reverts one doubling and returns the new RTO (RFC 6069 section 3).
     pub(crate) fn revert_one_backoff(&mut self, config: &RtoConfig) -> Duration {
         self.backoff = self.backoff.saturating_sub(1);
         self.rto = self.unbacked(config).saturating_shl(self.backoff).min(config.max);

@@ -1,4 +1,4 @@
-//! Data that the application has written and that was not sent yet.
+//! Data written by the application and not sent yet.
 
 use std::collections::VecDeque;
 
@@ -41,7 +41,7 @@ impl SendBuffer {
         }
     }
 
-    /// Takes the first chunk, and what is missing to `len` from those behind it.
+    /// Takes the first chunk, and fills up to `len` from the following ones.
     fn take_chunks(&mut self, len: usize) -> Bytes {
         let chunks = self.chunks.to_mut();
         let mut taken = chunks.pop_front().unwrap_or_default();

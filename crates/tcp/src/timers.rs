@@ -1,13 +1,13 @@
 //! The timers of a connection: one enum, one table.
 //!
-//! Any number may be armed at once (a persist timer, a user timeout and a keep-alive coexist), and any may be held: a held
-//! timer does not run, and keeps the time that remained until it is released.
+//! Any number may be armed at once (a persist timer, a user timeout and a keep-alive coexist), and any may be held: a
+//! held timer does not run, and keeps its remaining time until it is released.
 
 use holdover_base::{Duration, Instant};
 
 use crate::on_demand::{Absent, OnDemand};
 
-/// What a deadline is for.
+/// Purpose of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Timer {

@@ -1,4 +1,4 @@
-//! What crosses a TUN device, as pcapng, seen from the kernel's side as `tcpdump` in the namespace would.
+//! A pcapng capture of a TUN device, from the kernel's side, as by `tcpdump` in the namespace.
 
 use std::fmt;
 use std::io::Write;

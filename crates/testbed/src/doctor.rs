@@ -1,4 +1,4 @@
-//! What this kernel and this user allow, and what would change what they do not.
+//! Checks of the requirements on kernel and user, with fixes.
 //!
 //! Each [`Check`] tries the thing itself where that can be done without a trace (a namespace, a socket option), and looks at files where
 //! it cannot.
@@ -11,19 +11,19 @@ use crate::{Congestion, KernelListener, Namespace, Privilege, SocketOptions};
 /// One thing that was looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// What.
+    /// The name of the check.
     pub name: &'static str,
-    /// What it is needed for.
+    /// The uses that need it.
     pub need: Need,
     /// Whether it is there.
     pub is_fine: bool,
-    /// What was found, in a few words.
+    /// The result, in a few words.
     pub found: String,
-    /// What to do about it; empty if it is fine.
+    /// The fix; empty if none is needed.
     pub fix: String,
 }
 
-/// What a check is needed for.
+/// A use that needs a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// Runs with this machine's kernel, the demo among them.
@@ -111,7 +111,7 @@ fn namespaces(privilege: Result<&Privilege, &crate::PrivilegeError>) -> Check {
     check("network namespaces", Need::RealRuns, found)
 }
 
-/// What can only be tried inside a namespace.
+/// Checks that need a namespace.
 fn inside() -> Vec<Check> {
     let congestion = |congestion: Congestion| {
         let name = congestion.name();

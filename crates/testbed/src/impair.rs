@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant, Rng};
 
-/// What shall happen to packets. The words are netem's; probabilities are from 0 to 1. The default is a perfect link.
+/// The impairments, in netem's terms; probabilities are from 0 to 1. The default is a perfect link.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ImpairmentConfig {
     /// The probability that a packet is lost.
@@ -21,7 +21,7 @@ pub struct ImpairmentConfig {
     pub duplicate: f64,
     /// The probability that one bit of a packet is flipped, anywhere in it.
     pub corrupt: f64,
-    /// How long every packet takes.
+    /// The delay of every packet.
     pub delay: Duration,
     /// The probability that a packet takes [`ImpairmentConfig::reorder_delay`] longer, so that later ones overtake it.
     pub reorder: f64,
@@ -40,7 +40,7 @@ pub struct Outage {
     pub until: Instant,
 }
 
-/// What has happened to packets so far.
+/// Counters of impairments so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImpairmentCounters {
     /// Packets that came in.
@@ -91,7 +91,7 @@ pub struct Impairment {
     duplicate: Rng,
     corrupt: Rng,
     reorder: Rng,
-    /// By the time of arrival; among equals, what came in first goes out first.
+    /// By the time of arrival; FIFO among equals.
     in_flight: BTreeMap<(Instant, u64), Bytes>,
     entered: u64,
     counters: ImpairmentCounters,

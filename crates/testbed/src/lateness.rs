@@ -1,4 +1,4 @@
-//! How late a machine wakes its threads: what a test of milliseconds may be excused by, and nothing else.
+//! Scheduling latency of the machine: the only allowance for tests with bounds of milliseconds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,7 +75,7 @@ impl Lateness {
         Duration::from_nanos(self.worst_nanos.load(Ordering::Relaxed))
     }
 
-    /// Whether the machine was so late that a failed measurement says nothing.
+    /// Whether the machine was so late that a failed measurement is inconclusive.
     pub fn is_excuse(&self) -> bool {
         self.worst() >= Self::EXCUSE
     }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_threads_is_told_so() {
+    fn a_process_with_threads_gets_an_error() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let other = std::thread::spawn(move || held.recv());
         let result = enter_user_namespace();

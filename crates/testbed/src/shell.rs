@@ -42,7 +42,7 @@ pub enum TunDirection {
     ToKernel,
 }
 
-/// The loop's state, which outlasts one run: the clock goes on, packets stay in flight.
+/// The loop's state, kept between runs: the clock continues, packets stay in flight.
 #[derive(Debug)]
 pub struct Shell<'a> {
     tun: &'a Tun,
@@ -55,7 +55,7 @@ pub struct Shell<'a> {
     counters: ShellCounters,
 }
 
-/// What a run ended with.
+/// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped<T> {
     /// The application said so, with this.
@@ -64,7 +64,7 @@ pub enum Stopped<T> {
     AtDeadline,
 }
 
-/// What crossed the device.
+/// Counters of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShellCounters {
     /// Packets that the kernel sent.
@@ -116,7 +116,7 @@ pub enum ShellError {
         /// The interface's MTU in bytes.
         mtu: u32,
     },
-    /// The endpoint's deadline does not advance although it has been told of it again and again.
+    /// The endpoint's deadline does not advance after repeated timeouts.
     #[error("livelock: the endpoint's deadline {deadline} stays in the past, and nothing is sent or received")]
     Livelock {
         /// The deadline.
@@ -197,7 +197,8 @@ impl<'a> Shell<'a> {
 
     /// Drives `endpoint` until `application` breaks off or `limit` has passed.
     ///
-    /// The application is called once in every round, after the endpoint has heard all news: the place to read, to write,
+    /// The application is called once in every round, after the endpoint has handled all input: the place to read, to
+    /// write,
     /// and to see whether the test is over. What the endpoint wants to send when it breaks off is still sent.
     pub fn run<E, T>(
         &mut self,
@@ -391,7 +392,7 @@ impl<'a> Shell<'a> {
 }
 
 impl Waker {
-    /// One that wakes whoever polls it.
+    /// An event descriptor that wakes its poller.
     pub(crate) fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self(Arc::new(fd)))
@@ -433,7 +434,7 @@ impl WallClock {
     }
 }
 
-/// Tells the loop that the other thread is through, also when it panics.
+/// Notifies the loop of the other thread's end, also by panic.
 struct SignalEnd<'a> {
     is_over: &'a AtomicBool,
     waker: Waker,

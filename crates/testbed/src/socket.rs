@@ -25,7 +25,7 @@ pub enum Congestion {
 /// `linux/tcp.h`.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// What is set on a socket before it connects or listens.
+/// Options set before a socket connects or listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
     /// `TCP_CONGESTION`.
@@ -40,7 +40,7 @@ pub struct SocketOptions {
     pub send_buffer: Option<ByteCount>,
     /// `TCP_MAXSEG` in bytes.
     pub max_segment: Option<u32>,
-    /// `TCP_FASTOPEN_CONNECT`: what is written first goes into the SYN, if the server has given a cookie for that.
+    /// `TCP_FASTOPEN_CONNECT`: the first write goes into the SYN, if the host has a cookie of the server.
     pub fast_open_connect: bool,
     /// The address to connect from.
     pub local: Option<SocketAddr>,
@@ -64,7 +64,7 @@ pub struct KernelStream {
 /// A kernel socket could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Nobody came or answered in time.
+    /// No connection or answer in time.
     #[error("{call} did not succeed within {timeout}")]
     TimedOut {
         /// What was waited for.
@@ -166,7 +166,7 @@ impl KernelListener {
         set_rto_max(&self.socket, max)
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub fn local_addr(&self) -> Result<SocketAddr, SocketError> {
         address_of(self.socket.local_addr(), "getsockname")
     }
@@ -247,7 +247,7 @@ impl KernelStream {
         set_rto_max(&self.socket, max)
     }
 
-    /// Ends this side's stream (FIN); the other one goes on.
+    /// Ends this side's stream (FIN); the other direction stays open.
     pub fn shutdown_write(&self) -> Result<(), SocketError> {
         self.socket.shutdown(Shutdown::Write).map_err(failed("shutdown"))
     }

@@ -1,7 +1,7 @@
-//! What a packet of a full Ethernet MTU costs to read and to write: `cargo bench -p holdover-wire`.
+//! The cost of parsing and emitting a packet of a full Ethernet MTU: `cargo bench -p holdover-wire`.
 //!
-//! `checksum` is the part of both that only touches the bytes, for comparison; `snapped` is what a capture with a snap length
-//! of 96 bytes pays.
+//! `checksum` is the share of both that only touches the bytes, for comparison; `snapped` is the cost of a capture with
+//! a snap length of 96 bytes.
 
 use std::hint::black_box;
 

@@ -4,10 +4,10 @@ use core::net::IpAddr;
 
 use etherparse::checksum::Sum16BitWords;
 
-/// What a transport checksum covers besides the transport's own bytes.
+/// The bytes that a transport checksum covers besides the transport's own.
 #[derive(Clone, Copy)]
 pub(crate) enum Cover {
-    /// Nothing (ICMP of IPv4, the IPv4 header itself).
+    /// None (ICMP of IPv4, the IPv4 header itself).
     Plain,
     /// A pseudo header (RFC 9293 section 3.1 for IPv4, RFC 8200 section 8.1 for IPv6).
     Pseudo {
@@ -23,14 +23,14 @@ pub(crate) enum Cover {
 /// The checksum over `head` followed by `rest`, as a number in host order: what a sender writes when the field within
 /// `head` is zero, and zero for a receiver that includes an intact field. `head` is of even length.
 pub(crate) fn checksum(cover: Cover, head: &[u8], rest: &[u8]) -> u16 {
-    debug_assert!(head.len().is_multiple_of(2), "only the last byte of all may be without a partner");
+    debug_assert!(head.len().is_multiple_of(2), "only the last byte may be unpaired");
     let mut sum = Sum16BitWords::new();
     if let Cover::Pseudo { src, dst, protocol } = cover {
         sum = add_address(add_address(sum, src), dst)
             .add_2bytes([0, protocol])
             .add_4bytes(((head.len() + rest.len()) as u32).to_be_bytes());
     }
-    // The sum is kept in memory order, so that it is the machine's bytes that are the field's.
+    // The sum is kept in memory order, as the bytes of the field are.
     u16::from_be_bytes(sum.add_slice(head).add_slice(rest).ones_complement().to_ne_bytes())
 }
 

@@ -1,30 +1,30 @@
-//! How much shorter packets become when their payload is compressed, as a model.
+//! A model of payload compression.
 
 use crate::{Packet, Payload};
 
-/// What remains of the payload of packets that are compressed one by one, by what they carry. Headers stay as they are. Encrypted
-/// payload does not compress, and a packet that would not become shorter is sent as it is.
+/// How much of the payload of packets that are compressed one by one remains, by content. Headers stay unchanged.
+/// Encrypted payload does not compress, and a packet that would not become shorter is sent unchanged.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Compression {
-    /// What remains of TCP data, as a share from 0 to 1 of its bytes.
+    /// The share of TCP data that remains, from 0 to 1.
     pub tcp: f64,
-    /// What remains of UDP data.
+    /// The share of UDP data that remains.
     pub udp: f64,
-    /// What remains of everything else behind IP headers: ICMP, fragments, other protocols.
+    /// The share that remains of everything else behind IP headers: ICMP, fragments, other protocols.
     pub other: f64,
-    /// Bytes that compression adds to each packet that it makes shorter, such as a header of its own.
+    /// Bytes that compression adds to each packet that it shortens, such as a header of its own.
     pub header_bytes: u32,
 }
 
 impl Default for Compression {
-    /// Nothing becomes shorter.
+    /// No compression.
     fn default() -> Self {
         Self { tcp: 1.0, udp: 1.0, other: 1.0, header_bytes: 0 }
     }
 }
 
 impl Compression {
-    /// By how many bytes `packet` becomes shorter.
+    /// The number of bytes by which `packet` becomes shorter.
     pub fn saved(&self, packet: &Packet) -> usize {
         let (share, len) = match &packet.payload {
             Payload::Tcp(segment) => (self.tcp, segment.payload.len()),
@@ -34,7 +34,7 @@ impl Compression {
                 (self.other, packet.wire_len() - packet.ip_header_len())
             }
         };
-        // Rounded up: a part of a byte takes a byte.
+        // Rounded up to whole bytes.
         let remains = (share * len as f64).ceil() as usize;
         len.saturating_sub(remains).saturating_sub(self.header_bytes as usize)
     }

@@ -16,7 +16,7 @@ use crate::{EmitError, Flags, Fragment, Packet, Payload, Segment, Udp};
 
 /// IPv4's total length counts its header.
 const MAX_LEN_V4: usize = u16::MAX as usize;
-/// IPv6's payload length does not; jumbograms (RFC 2675) are not written.
+/// IPv6's payload length does not count its header; jumbograms (RFC 2675) are not emitted.
 const MAX_LEN_V6: usize = u16::MAX as usize + Ipv6Header::LEN;
 
 impl Packet {
@@ -69,14 +69,14 @@ impl Packet {
         Ok(len)
     }
 
-    /// What follows the IP header: `bytes` if they may leave as they came.
+    /// The bytes after the IP header: `bytes` if they may be sent unchanged.
     fn upper<'a>(&'a self, received: Option<&Received>, bytes: Option<&'a Bytes>) -> Result<Upper<'a>, EmitError> {
         match (received, &self.payload, bytes) {
             (Some(came), Payload::Tcp(segment), _) => {
                 let cover = Cover::Pseudo { src: self.src, dst: self.dst, protocol: TCP };
                 Ok(Upper::edit_tcp(came, segment)?.with_tcp_checksum(came, cover))
             }
-            // The IP header that came names the protocol.
+            // The received IP header names the protocol.
             (_, _, Some(bytes)) => Ok(Upper::opaque(0, bytes)),
             _ => Upper::new(self),
         }
@@ -150,7 +150,7 @@ impl Packet {
     }
 }
 
-/// Everything after the IP header: at most a TCP header with its options, and the payload.
+/// Everything after the IP header: at most a TCP header with options, and the payload.
 struct Upper<'a> {
     protocol: u8,
     head: [u8; TcpHeader::MAX_LEN],
@@ -166,7 +166,7 @@ impl<'a> Upper<'a> {
             Payload::Tcp(segment) => Self::new_tcp(segment)?.with_checksum(pseudo(TCP), 16),
             Payload::Udp(udp) => {
                 let mut upper = Self::new_udp(udp).with_checksum(pseudo(UDP), 6);
-                // Zero says that there is no checksum; its other form in ones' complement says zero (RFC 768).
+                // A field of zero means "no checksum"; a checksum of zero is sent as all ones (RFC 768).
                 if upper.head[6..8] == [0, 0] {
                     upper.head[6..8].fill(0xff);
                 }
@@ -226,7 +226,7 @@ impl<'a> Upper<'a> {
         self
     }
 
-    /// Fills in the checksum that came, with what has changed in the header.
+    /// Updates the received checksum by the changes of the header.
     fn with_tcp_checksum(mut self, came: &Received, cover: Cover) -> Self {
         match came.tcp_checksum(self.head(), self.payload) {
             Some(sum) => {
@@ -269,7 +269,7 @@ impl<'a> Upper<'a> {
         Ok(Self::with_head(TCP, &header.to_bytes(), &segment.payload))
     }
 
-    /// The header that came with what differs in the value.
+    /// The received header, with the fields that differ in the value.
     fn edit_tcp(came: &Received, segment: &'a Segment) -> Result<Self, EmitError> {
         let mut options = [0; MAX_EDITED_LEN];
         let len = came.edit_options(&segment.options, &mut options);
@@ -281,7 +281,7 @@ impl<'a> Upper<'a> {
         head[4..8].copy_from_slice(&segment.seq.value().to_be_bytes());
         head[8..12].copy_from_slice(&segment.ack.value().to_be_bytes());
         let [high, low] = segment.flags.bits().to_be_bytes();
-        // Data offset, the reserved bits that came, and the control bits.
+        // Data offset, the received reserved bits, and the control bits.
         let reserved = head[12] & 0xe;
         head[12] = (((Segment::HEADER_LEN + len) / 4) as u8) << 4 | reserved | high & 1;
         head[13] = low;
@@ -297,7 +297,7 @@ impl<'a> Upper<'a> {
         let header = UdpHeader {
             source_port: udp.src_port,
             destination_port: udp.dst_port,
-            // A datagram too long for this field is too long for IP, which refuses it.
+            // IP refuses a datagram that is too long for this field.
             length: (UdpHeader::LEN + udp.payload.len()) as u16,
             checksum: 0,
         };

@@ -1,4 +1,4 @@
-//! Payload that only the holder of a key can read, without the cost of a cipher.
+//! Encrypted payload without the cost of a cipher.
 
 use core::fmt;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use crate::Payload;
 
-/// An encrypted payload as a model: it is as long as an Encapsulating Security Payload (RFC 4303), and its plaintext is out of reach
-/// without the [`EncryptionKey`]. A simulation carries it instead of the real bytes of [`Payload::Esp`], so that no box on the path can
-/// act on headers that it could not read in a network. A box may keep, delay or drop it as a whole.
+/// A model of encrypted payload: as long as an Encapsulating Security Payload (RFC 4303), with a plaintext that only
+/// the [`EncryptionKey`] opens. A simulation carries it instead of the real bytes of [`Payload::Esp`], so that no node
+/// on the path can act on headers that it could not read in a real network. A node may keep, delay or drop it as a
+/// whole.
 ///
 /// On the wire it is ESP with bytes that stand for the ciphertext.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,7 +25,7 @@ struct Content {
     key: EncryptionKey,
 }
 
-/// What opens an [`Encrypted`] payload: the name of a key, not a secret. It is not printed.
+/// The key of an [`Encrypted`] payload: a name, not a secret. It is not printed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EncryptionKey(u64);
 
@@ -42,7 +43,7 @@ impl fmt::Debug for EncryptionKey {
 }
 
 impl Encrypted {
-    /// `plaintext` encrypted. `ciphertext` stands for the bytes behind the IP header: only its length matters.
+    /// `plaintext`, encrypted. `ciphertext` stands for the bytes behind the IP header: only its length matters.
     pub fn new(plaintext: Payload, ciphertext: Bytes, key: EncryptionKey) -> Self {
         Self { ciphertext, content: Arc::new(Content { plaintext, key }) }
     }
@@ -52,7 +53,7 @@ impl Encrypted {
         &self.ciphertext
     }
 
-    /// The plaintext, if `key` is the one that it was encrypted with.
+    /// The plaintext, if `key` is the key that encrypted it.
     pub fn plaintext(&self, key: EncryptionKey) -> Option<&Payload> {
         (self.content.key == key).then_some(&self.content.plaintext)
     }
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_esp_without_the_plaintext() {
+    fn it_is_emitted_as_esp_without_the_plaintext() {
         let encrypted = Payload::Encrypted(Encrypted::new(plaintext(), CIPHERTEXT, EncryptionKey::new(1)));
         for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
             let packet = Packet::new(src.parse().unwrap(), dst.parse().unwrap(), encrypted.clone());

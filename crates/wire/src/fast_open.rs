@@ -4,10 +4,10 @@ use core::fmt;
 
 use crate::{ExperimentalId, OptionKind};
 
-/// TCP Fast Open: a cookie, or the request for one.
+/// TCP Fast Open: a cookie, or a cookie request.
 ///
-/// The option has kind 34. Before that was assigned, it was an experiment of kind 254 (RFC 6994), which Linux still understands and
-/// tries with a server that does not answer a request of kind 34.
+/// The option has kind 34. Before its assignment it was an experiment of kind 254 (RFC 6994), which Linux still
+/// accepts, and tries with a server that does not answer a request of kind 34.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FastOpen {
     bytes: [u8; Self::MAX_COOKIE],
@@ -22,10 +22,10 @@ impl FastOpen {
     pub const MIN_COOKIE: usize = 4;
     /// The identifier of the experiment.
     pub const EXPERIMENT: ExperimentalId = ExperimentalId::Short(0xf989);
-    /// A cookie is asked for.
+    /// A cookie request.
     pub const REQUEST: Self = Self { bytes: [0; Self::MAX_COOKIE], len: 0, is_experiment: false };
 
-    /// A cookie, or without bytes the request for one; `None` for a length that no cookie has: it is even, and
+    /// A cookie, or, if `cookie` is empty, a cookie request; `None` for an invalid length: valid ones are even,
     /// [`Self::MIN_COOKIE`] to [`Self::MAX_COOKIE`].
     pub fn new(cookie: &[u8]) -> Option<Self> {
         let len = cookie.len();
@@ -38,22 +38,22 @@ impl FastOpen {
         Some(Self { bytes, len: len as u8, is_experiment: false })
     }
 
-    /// The same as the experiment of kind 254, or as the option of kind 34.
+    /// The option as the experiment of kind 254, or as kind 34.
     pub const fn as_experiment(self, is_experiment: bool) -> Self {
         Self { is_experiment, ..self }
     }
 
-    /// Whether it is the experiment of kind 254.
+    /// Whether it has kind 254.
     pub const fn is_experiment(&self) -> bool {
         self.is_experiment
     }
 
-    /// The cookie; nothing if it is asked for.
+    /// The cookie; empty in a request.
     pub fn cookie(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Whether a cookie is asked for.
+    /// Whether it is a cookie request.
     pub const fn is_request(&self) -> bool {
         self.len == 0
     }
@@ -63,7 +63,7 @@ impl FastOpen {
         2 + self.len as usize + if self.is_experiment { Self::EXPERIMENT.wire_len() } else { 0 }
     }
 
-    /// Reads a whole option: kind, length and value. `None` if it is another one, or if no cookie has its length.
+    /// Parses a whole option: kind, length and value. `None` for another option, or an invalid length.
     pub(crate) fn read(kind: u8, value: &[u8]) -> Option<Self> {
         const FAST_OPEN: u8 = OptionKind::FastOpen as u8;
         const EXPERIMENTAL: u8 = OptionKind::Experimental2 as u8;
@@ -74,7 +74,7 @@ impl FastOpen {
         }
     }
 
-    /// Kind, length and what comes before the cookie, of which so many bytes count.
+    /// Kind, length and identifier: the bytes before the cookie, and their number.
     pub(crate) const fn head(self) -> ([u8; 4], usize) {
         let len = self.wire_len() as u8;
         if self.is_experiment {
@@ -85,7 +85,7 @@ impl FastOpen {
     }
 }
 
-/// As packetdrill writes it.
+/// Prints the option in packetdrill's notation.
 impl fmt::Display for FastOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_experiment { "FOEXP" } else { "FO" })?;

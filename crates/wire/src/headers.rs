@@ -1,4 +1,4 @@
-//! The headers of a TCP segment of which a capture may have kept no more.
+//! TCP headers from captures that may hold nothing more.
 
 use core::net::IpAddr;
 
@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crate::parse::{FragmentHeader, IpHeader, TCP};
 use crate::{Flags, Layer, ParseError, Segment, Seq, TcpOptions};
 
-/// The headers of a TCP segment, and how much data it carried. The data itself is opaque and may be missing.
+/// The headers of a TCP segment, and the length of its data. The data itself is opaque and may be missing.
 ///
-/// Checksums are not verified: they cover data that may not be there, and a capture of outgoing packets has them before the
-/// device fills them in.
+/// Checksums are not verified: they cover data that may be missing, and captures of outgoing packets precede checksum
+/// offload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpHeaders {
     /// Source address.
@@ -19,21 +19,21 @@ pub struct TcpHeaders {
     pub dst: IpAddr,
     /// The identification of an IPv4 header; `None` for IPv6.
     pub id: Option<u16>,
-    /// The segment without its payload. Options that the capture cut off are missing.
+    /// The segment without its payload, and without options that the capture cut off.
     pub segment: Segment,
     /// Bytes of data that the segment had on the wire.
     pub payload_len: u32,
 }
 
 impl TcpHeaders {
-    /// Bytes of a packet that [`TcpHeaders::parse`] looks at in the usual case: an IPv6 and a TCP header with all options, and
-    /// room for extension headers.
+    /// Bytes of a packet that [`TcpHeaders::parse`] usually needs: an IPv6 and a TCP header with all options, and room
+    /// for extension headers.
     pub const ENOUGH: usize = 256;
 
-    /// Reads the headers of an IP packet that had `original_len` bytes, of which `captured` is the beginning.
+    /// Parses the headers of an IP packet of `original_len` bytes; `captured` is its beginning.
     ///
-    /// `None` for fragments and for other protocols than TCP. A length field of zero, as in packets that are larger than it can
-    /// say (RFC 2675, and Linux's segmentation offload), stands for `original_len`.
+    /// `None` for fragments and for protocols other than TCP. A length field of zero stands for `original_len`: the
+    /// packet is larger than the field can express (RFC 2675, and Linux's segmentation offload).
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Where the length field of an IP header is, and what it does not count.
+/// The position of an IP header's length field, and the bytes that it does not count.
 fn length_field(packet: &[u8]) -> Option<(usize, usize)> {
     match packet.first()? >> 4 {
         4 if packet.len() >= 20 => Some((2, 0)),

@@ -19,8 +19,8 @@ const TYPE_BAD_STATE_V4: u8 = 253;
 const TYPE_BAD_STATE_V6: u8 = 100;
 
 impl IcmpError {
-    /// The error of `kind` about `packet`, from its IP header on: quotes as much as the size limit of ICMP errors allows, 548
-    /// bytes of an IPv4 packet and 1232 of an IPv6 packet. Copies nothing.
+    /// The error of `kind` about `packet`, which begins at its IP header: quotes as much as the size limit of ICMP
+    /// errors allows, 548 bytes of an IPv4 packet and 1232 of an IPv6 packet. Copies nothing.
     pub fn quoting(kind: Unreachable, packet: &Bytes) -> Result<Self, ParseError> {
         let max = match packet.first().map(|first| first >> 4) {
             Some(4) => MAX_QUOTE_V4,
@@ -31,7 +31,7 @@ impl IcmpError {
         Ok(Self { kind, quote: packet.slice(..packet.len().min(max)) })
     }
 
-    /// The error of `kind` about a packet that exists as a value.
+    /// The error of `kind` about a packet value.
     pub fn quoting_packet(kind: Unreachable, packet: &Packet) -> Result<Self, EmitError> {
         let max = if packet.dst.is_ipv6() { MAX_QUOTE_V6 } else { MAX_QUOTE_V4 };
         let mut quote = BytesMut::new();
@@ -52,8 +52,8 @@ impl IcmpError {
         Ok(Quoted { src: ip.src, dst: ip.dst, protocol: ip.protocol, payload })
     }
 
-    /// The TCP segment that the error is about. The quote may be cut off anywhere after the sequence number, and its
-    /// checksums are not looked at: routers change the packet before they quote it, and the rest may be missing.
+    /// The TCP segment that the error is about. The quote may be cut off anywhere after the sequence number. Its
+    /// checksums are not verified: routers change the packet before they quote it, and the rest may be missing.
     pub fn quoted_tcp(&self) -> Result<QuotedTcp, ParseError> {
         let Quoted { src, dst, protocol, payload } = self.quoted()?;
         if protocol != parse::TCP {
@@ -77,7 +77,7 @@ impl IcmpError {
 pub(crate) struct IcmpHead {
     pub(crate) kind: u8,
     pub(crate) code: u8,
-    /// What the four bytes after the checksum say depends on the type.
+    /// The four bytes after the checksum; their meaning depends on the type.
     pub(crate) rest: [u8; 4],
 }
 
@@ -86,7 +86,7 @@ impl IcmpHead {
         Self { kind, code, rest }
     }
 
-    /// What an ICMP error (of IPv4) says; `None` if the message is none.
+    /// The kind of an ICMP error (of IPv4); `None` if the message is no error.
     pub(crate) fn unreachable_v4(self) -> Option<Unreachable> {
         Some(match (self.kind, self.code) {
             (icmpv4::TYPE_DEST_UNREACH, icmpv4::CODE_DST_UNREACH_NET) => Unreachable::Network,
@@ -109,7 +109,7 @@ impl IcmpHead {
         })
     }
 
-    /// What an ICMPv6 error says; `None` if the message is none.
+    /// The kind of an ICMPv6 error; `None` if the message is no error.
     pub(crate) fn unreachable_v6(self) -> Option<Unreachable> {
         Some(match (self.kind, self.code) {
             (icmpv6::TYPE_DST_UNREACH, icmpv6::CODE_DST_UNREACH_NO_ROUTE) => Unreachable::Network,
@@ -117,7 +117,7 @@ impl IcmpHead {
             (icmpv6::TYPE_DST_UNREACH, icmpv6::CODE_DST_UNREACH_ADDR) => Unreachable::Host,
             (icmpv6::TYPE_DST_UNREACH, icmpv6::CODE_DST_UNREACH_PORT) => Unreachable::Port,
             (icmpv6::TYPE_DST_UNREACH, code) => Unreachable::Other { code },
-            // The code is ignored by the receiver (RFC 4443 section 3.2).
+            // The receiver ignores the code (RFC 4443 section 3.2).
             (icmpv6::TYPE_PACKET_TOO_BIG, _) => Unreachable::PacketTooBig { mtu: u32::from_be_bytes(self.rest) },
             (TYPE_BAD_STATE_V6, 0) => Unreachable::BadState,
             (icmpv6::TYPE_TIME_EXCEEDED, code) => Unreachable::TimeExceeded { code },
@@ -129,7 +129,7 @@ impl IcmpHead {
         })
     }
 
-    /// How an ICMP error (of IPv4) says `kind`.
+    /// The ICMP header (of IPv4) of `kind`.
     pub(crate) fn error_v4(kind: Unreachable) -> Result<Self, EmitError> {
         let unreachable = |code| Self::new(icmpv4::TYPE_DEST_UNREACH, code, [0; 4]);
         Ok(match kind {
@@ -152,7 +152,7 @@ impl IcmpHead {
         })
     }
 
-    /// How an ICMPv6 error says `kind`.
+    /// The ICMPv6 header of `kind`.
     pub(crate) fn error_v6(kind: Unreachable) -> Self {
         let unreachable = |code| Self::new(icmpv6::TYPE_DST_UNREACH, code, [0; 4]);
         let problem = |code, pointer: u32| Self::new(icmpv6::TYPE_PARAMETER_PROBLEM, code, pointer.to_be_bytes());
@@ -170,7 +170,8 @@ impl IcmpHead {
         }
     }
 
-    /// Bytes of the quoted packet that extensions follow, if an ICMP error (of IPv4) says that they do (RFC 4884 section 4).
+    /// Bytes of the quoted packet before extensions, if an ICMP error (of IPv4) announces extensions (RFC 4884 section
+    /// 4).
     pub(crate) fn quote_len_v4(self) -> Option<usize> {
         let words = match self.kind {
             icmpv4::TYPE_DEST_UNREACH | icmpv4::TYPE_TIME_EXCEEDED | icmpv4::TYPE_PARAMETER_PROBLEM => self.rest[1],
@@ -196,7 +197,7 @@ mod tests {
     /// Type, code and the bytes after the checksum.
     type Head = (u8, u8, [u8; 4]);
 
-    /// Every kind as ICMP and as ICMPv6 say it.
+    /// Every kind, as ICMP and as ICMPv6 header.
     const WIRE: [(Unreachable, Head, Head); 10] = [
         (Unreachable::Network, (3, 0, [0; 4]), (1, 0, [0; 4])),
         (Unreachable::Host, (3, 1, [0; 4]), (1, 3, [0; 4])),

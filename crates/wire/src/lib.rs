@@ -1,11 +1,11 @@
-//! Packets: sequence numbers, packets as values, bytes to values and back, and captures.
+//! Packets: sequence numbers, packet values, parsing, emitting, and captures.
 //!
-//! The state machines of Holdover see only the values of this crate; bytes exist at the edges (a TUN device, a capture).
-//! Payload is [`bytes::Bytes`], so that a packet can be cloned, queued and captured without copying its data.
+//! The state machines of Holdover handle only the values of this crate; bytes exist at the edges (a TUN device, a
+//! capture). Payload is [`bytes::Bytes`], so that a packet can be cloned, queued and captured without copying its data.
 //!
-//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`Packet::parse_to_forward`] keeps what a value does not
-//! hold for a box that forwards the packet, [`pcapng::Writer`] writes captures. [`TcpInfo`] is what a
-//! Linux kernel tells of one of its own connections.
+//! [`Packet::parse`] and [`Packet::emit`] convert between bytes and values, [`Packet::parse_to_forward`] also keeps the
+//! bytes that a value does not hold, for nodes that forward the packet, and [`pcapng::Writer`] writes captures.
+//! [`TcpInfo`] is the Linux kernel's report about one of its own connections.
 
 #![forbid(unsafe_code)]
 

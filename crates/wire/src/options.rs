@@ -1,4 +1,4 @@
-//! TCP options: bytes to values and back.
+//! TCP options: parsing and emitting.
 
 use bytes::Bytes;
 
@@ -22,8 +22,8 @@ const EXPERIMENTAL_2: u8 = OptionKind::Experimental2 as u8;
 impl TcpOptions {
     /// Bytes that the options occupy in the header, padding included.
     ///
-    /// The words of the timestamps and SACK options begin at a multiple of 4 bytes (RFC 7323 appendix A, and what kernels
-    /// send and expect on their fast path), unless the options fit into the header only without that padding.
+    /// The words of the timestamps and SACK options are aligned to 4 bytes (RFC 7323 appendix A; kernels send and
+    /// expect it on their fast path), unless the options fit into the header only without that padding.
     pub fn wire_len(&self) -> usize {
         match self.layout_len(true) {
             aligned if aligned <= Segment::MAX_OPTIONS_LEN => aligned,
@@ -94,7 +94,8 @@ impl TcpOptions {
         true
     }
 
-    /// Writes the options in [`TcpOptions::wire_len`] bytes at the beginning of `out`; they have been found to fit.
+    /// Writes the options in [`TcpOptions::wire_len`] bytes at the beginning of `out`; the caller has checked that they
+    /// fit.
     pub(crate) fn write(&self, out: &mut [u8; Segment::MAX_OPTIONS_LEN]) -> usize {
         let aligned = self.layout_len(true) <= Segment::MAX_OPTIONS_LEN;
         let mut out = Cursor { out: &mut out[..], at: 0 };
@@ -139,12 +140,12 @@ impl TcpOptions {
 }
 
 impl TcpOptions {
-    /// Whether a whole option is of a kind that a value holds, and has a length of that kind.
+    /// Whether a whole option is of a kind that a value holds, with a valid length.
     pub(crate) fn knows(raw: &[u8]) -> bool {
         Self::default().read(raw[0], &raw[2..]) || (matches!(raw[0], EXPERIMENTAL_1 | EXPERIMENTAL_2) && raw.len() >= 4)
     }
 
-    /// Moves the value of the option that stands in `place` from here to there. Returns whether there is one that fits: a shorter
+    /// Moves the value of the option at `place` from here to there. Returns whether there is one that fits: a shorter
     /// list of SACK blocks is padded, a longer one does not fit.
     pub(crate) fn take_into(&mut self, place: &mut [u8]) -> bool {
         let kind = place[0];
@@ -163,7 +164,7 @@ impl TcpOptions {
         }
     }
 
-    /// Takes the Fast Open option if it has the kind and the length of the one that stands in `place`.
+    /// Takes the Fast Open option if it has the kind and length of the one at `place`.
     fn take_fast_open(&mut self, place: &mut [u8]) -> bool {
         let in_place = FastOpen::read(place[0], &place[2..]);
         let Some(in_place) = in_place else { return false };
@@ -191,7 +192,7 @@ impl TcpOptions {
         true
     }
 
-    /// Takes the first experimental option if it is the one that stands in `place`.
+    /// Takes the first experimental option if it is the one at `place`.
     fn take_experimental(&mut self, place: &[u8]) -> bool {
         let Some((first, rest)) = self.experimental.as_deref().and_then(<[_]>::split_first) else { return false };
         if first.wire_len() != place.len() {
@@ -224,7 +225,7 @@ fn read_block(block: &[u8]) -> SeqRange {
     SeqRange::new(word(0), word(4))
 }
 
-/// Reads a whole option as a shared experimental one; `None` if it is none or has no room for an identifier.
+/// Parses a whole option as a shared experimental one; `None` if it is another kind or too short for an identifier.
 fn read_experimental(raw: &Bytes) -> Option<Experimental> {
     let &[kind @ (EXPERIMENTAL_1 | EXPERIMENTAL_2), _, a, b, ..] = &raw[..] else { return None };
     let id = ExperimentalId::Short(u16::from_be_bytes([a, b]));
@@ -238,7 +239,7 @@ pub(crate) enum RawOption<'a> {
     NoOperation,
     /// Kind, length and value.
     Option(&'a [u8]),
-    /// The rest of the list, in which the length of an option is below 2 or beyond the header.
+    /// The rest of the list, from an option whose length is below 2 or beyond the header.
     Malformed(&'a [u8]),
 }
 
@@ -251,7 +252,7 @@ impl<'a> RawOption<'a> {
     }
 }
 
-/// The options of a header in their order, up to the end of the list.
+/// The options of a header in order, up to the end of the list.
 #[derive(Clone, Debug)]
 pub(crate) struct OptionList<'a>(&'a [u8]);
 
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn of_duplicates_the_last_counts() {
+    fn the_last_duplicate_counts() {
         assert_eq!(parse(&[2, 4, 0, 1, 2, 4, 0, 2]).mss, Some(2));
         assert_eq!(parse(&[253, 4, 0, 1, 253, 4, 0, 1]).experimental.unwrap().len(), 2);
     }
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_after_the_end_of_the_list() {
+    fn options_after_the_end_of_the_list_are_ignored() {
         assert_eq!(parse(&[1, 0, 2, 4, 5, 0xb4, 0, 0]), TcpOptions::default());
     }
 

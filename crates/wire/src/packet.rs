@@ -18,12 +18,12 @@ pub struct Packet {
     pub ttl: u8,
     /// The traffic class byte: DSCP and ECN.
     pub traffic_class: u8,
-    /// The reserved bit of IPv4's flags (RFC 791 section 3.1: bit 0, "must be zero"). Senders leave it clear; the gateway of
-    /// Freeze-TCP's thesis and its mobile hosts use it between them. IPv6 has no such bit.
+    /// The reserved bit of IPv4's flags (RFC 791 section 3.1: bit 0, "must be zero"). Senders leave it clear; the
+    /// gateway of Freeze-TCP's thesis and its mobile hosts exchange it. IPv6 has no such bit.
     pub reserved_flag: bool,
     /// What the packet carries.
     pub payload: Payload,
-    /// The bytes that a packet was read from that is to be forwarded as it came ([`Packet::parse_to_forward`]).
+    /// The bytes of a packet that is to be forwarded unchanged ([`Packet::parse_to_forward`]).
     pub received: Option<Box<Received>>,
 }
 
@@ -44,7 +44,7 @@ impl Packet {
         }
     }
 
-    /// Bytes of the IP header: 20 or 40, or with the options and extension headers that the packet came with.
+    /// Bytes of the IP header: 20 or 40, or with the options and extension headers of a received packet.
     pub fn ip_header_len(&self) -> usize {
         self.as_received().map_or_else(|| self.own_ip_header_len(), Received::ip_len)
     }
@@ -96,11 +96,11 @@ pub enum Payload {
     IcmpError(IcmpError),
     /// An ICMP or ICMPv6 echo request or reply.
     IcmpEcho(IcmpEcho),
-    /// An Encapsulating Security Payload (RFC 4303): opaque, so that nobody can look inside by accident.
+    /// An Encapsulating Security Payload (RFC 4303), opaque.
     Esp(Bytes),
     /// Encrypted payload of a simulation: opaque as well.
     Encrypted(Encrypted),
-    /// A fragment: there is no transport header to trust in it, so it stays opaque as well.
+    /// A fragment: opaque, as it may lack the transport header.
     Fragment(Fragment),
     /// Any other protocol.
     Other {
@@ -112,7 +112,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Bytes behind the IP header of a packet that is written from its value.
+    /// Bytes behind the IP header of a packet that is emitted from its value.
     fn wire_len(&self, dst: IpAddr) -> usize {
         match self {
             Self::Tcp(segment) => segment.wire_len(),
@@ -214,28 +214,28 @@ pub struct IcmpEcho {
 /// One fragment of a larger packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// Which packet it belongs to.
+    /// The identification of the larger packet.
     pub id: u32,
-    /// Where it begins, in bytes; a multiple of 8.
+    /// Its offset in bytes; a multiple of 8.
     pub offset: u16,
-    /// Whether more follow.
+    /// The more-fragments flag.
     pub more: bool,
-    /// The protocol of the whole.
+    /// The protocol of the larger packet.
     pub protocol: u8,
-    /// This part's bytes.
+    /// Its bytes.
     pub payload: Bytes,
 }
 
-/// An ICMP (RFC 792) or ICMPv6 (RFC 4443) error message; the packet's addresses say which.
+/// An ICMP (RFC 792) or ICMPv6 (RFC 4443) error message, by the family of the packet's addresses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IcmpError {
-    /// What went wrong.
+    /// The error.
     pub kind: Unreachable,
     /// The beginning of the packet that caused it, from its IP header on.
     pub quote: Bytes,
 }
 
-/// What an ICMP error says. The names are RFC 1122's and RFC 4443's.
+/// The kind of an ICMP error. The names are RFC 1122's and RFC 4443's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unreachable {
     /// No route (type 3 code 0; ICMPv6 type 1 code 0).
@@ -248,7 +248,7 @@ pub enum Unreachable {
     Port,
     /// The packet does not fit and must not be fragmented (type 3 code 4; ICMPv6 type 2).
     PacketTooBig {
-        /// The MTU of the next hop in bytes; 0 if an old router did not say.
+        /// The MTU of the next hop in bytes; 0 from an old router that does not report it.
         mtu: u32,
     },
     /// The hop limit or the time for reassembly ran out (type 11; ICMPv6 type 3).
@@ -263,20 +263,21 @@ pub enum Unreachable {
         /// The code.
         code: u8,
     },
-    /// Explicit bad state notification: an attempt of a base station to transmit the quoted packet over its wireless link has failed
-    /// (Bakshi and others 1997). Its authors derive it from source quench, which RFC 6633 has retired, and name no type; here it has
-    /// those for experiments (RFC 4727 section 2.2: type 253 code 0; RFC 4443 section 2.1: ICMPv6 type 100 code 0).
+    /// Explicit bad state notification: a base station has failed to transmit the quoted packet over its wireless link
+    /// (Bakshi and others 1997). Its authors derive it from source quench, which RFC 6633 has retired, and name no
+    /// type; here it has those for experiments (RFC 4727 section 2.2: type 253 code 0; RFC 4443 section 2.1: ICMPv6
+    /// type 100 code 0).
     BadState,
     /// A parameter problem (type 12; ICMPv6 type 4).
     ParameterProblem {
         /// The code.
         code: u8,
-        /// Where in the quoted packet, in bytes.
+        /// The offset in the quoted packet, in bytes.
         pointer: u32,
     },
 }
 
-/// The packet that an ICMP error quotes, as far as it does.
+/// The packet that an ICMP error quotes, possibly cut off.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quoted {
     /// Its source address.

@@ -1,4 +1,4 @@
-//! Bytes to packets.
+//! Parsing packets.
 
 use core::net::IpAddr;
 
@@ -22,40 +22,40 @@ pub(crate) const UDP: u8 = ip_number::UDP.0;
 pub(crate) const ESP: u8 = ip_number::ENCAP_SEC.0;
 pub(crate) const ICMPV6: u8 = ip_number::IPV6_ICMP.0;
 pub(crate) const IPV6_FRAGMENT: u8 = ip_number::IPV6_FRAG.0;
-/// The byte of an IPv4 header with its flags, and the first of them there.
+/// The offset of the flags in an IPv4 header, and the first flag there.
 pub(crate) const FLAGS_AT: usize = 6;
 pub(crate) const RESERVED_FLAG: u8 = 0x80;
 const HOP_BY_HOP: u8 = ip_number::IPV6_HOP_BY_HOP.0;
 const ROUTING: u8 = ip_number::IPV6_ROUTE.0;
 const DESTINATION_OPTIONS: u8 = ip_number::IPV6_DEST_OPTIONS.0;
 
-/// What to do about checksums when reading.
+/// How to handle checksums when parsing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksums {
-    /// A wrong checksum is an error: for everything that arrives.
+    /// A wrong checksum is an error: for everything received from a network.
     #[default]
     Verify,
-    /// Checksums are not looked at: for packets whose checksum is still to be filled in by an offloading device, as captures
-    /// of outgoing traffic and TUN devices with offload have them.
+    /// Checksums are not verified: for packets whose checksum an offloading device has yet to fill in, as in captures
+    /// of outgoing traffic and on TUN devices with offload.
     Ignore,
 }
 
 impl Packet {
-    /// Reads one IP packet; its payload is a slice of `bytes`, not a copy.
+    /// Parses one IP packet; its payload is a slice of `bytes`, not a copy.
     ///
-    /// Bytes beyond the length in the IP header are padding of the link and cut off. IPv4 options and IPv6 extension headers
-    /// are skipped (the latter wherever they stand; a routing header that is not used up yet makes the packet
-    /// [`Payload::Other`], because it is still on its way). Of a fragment nothing but the IP header is looked at; an IPv6
+    /// Bytes beyond the length in the IP header are link padding and cut off. IPv4 options and IPv6 extension headers
+    /// are skipped (the latter in any position; a routing header with segments left makes the packet
+    /// [`Payload::Other`], because it is not yet at its destination). Of a fragment only the IP header is parsed; an
+    /// IPv6 packet with a fragment header that is whole (an atomic fragment) is no fragment (RFC 6946).
     /// packet with a fragment header that is whole all the same is no fragment (RFC 6946).
-    ///
-    /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options and extension
-    /// headers, the IPv6 flow label, TCP's reserved bits, the place of TCP options in the header, and the extensions of ICMP
-    /// errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
+    /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options
+    /// and extension headers, the IPv6 flow label, TCP's reserved bits, the position of TCP options in the header, and
+    /// the extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
         Self::parse_with(bytes, Checksums::Verify)
     }
 
-    /// Reads one IP packet as [`Packet::parse`] does, with a choice about checksums.
+    /// Parses one IP packet as [`Packet::parse`] does, with a choice about checksums.
     pub fn parse_with(mut bytes: Bytes, checksums: Checksums) -> Result<Self, ParseError> {
         let ip = IpHeader::parse(&bytes, checksums)?;
         bytes.truncate(ip.payload_end);
@@ -80,7 +80,7 @@ impl Packet {
     }
 }
 
-/// What matters of an IP header, of its extension headers and of the place of the payload.
+/// The relevant fields of an IP header and its extension headers, and the offset of the payload.
 pub(crate) struct IpHeader {
     pub(crate) src: IpAddr,
     pub(crate) dst: IpAddr,
@@ -93,7 +93,7 @@ pub(crate) struct IpHeader {
     pub(crate) payload_end: usize,
 }
 
-/// Which part of a larger packet this is.
+/// The position of a fragment.
 #[derive(Clone, Copy)]
 pub(crate) struct FragmentHeader {
     pub(crate) id: u32,
@@ -103,7 +103,7 @@ pub(crate) struct FragmentHeader {
 }
 
 impl FragmentHeader {
-    /// Whether it belongs to a part of a packet.
+    /// Whether it belongs to a fragment.
     pub(crate) fn is_part(self) -> bool {
         !self.is_whole()
     }
@@ -121,8 +121,7 @@ impl IpHeader {
         }
     }
 
-    /// Reads the header of a packet that an ICMP error quotes: it may be shorter than it says, and its checksum counts for
-    /// nothing.
+    /// Parses the header of a packet that an ICMP error quotes: it may be cut off, and its checksum is not verified.
     pub(crate) fn parse_quoted(bytes: &[u8]) -> Result<Self, ParseError> {
         match version(bytes)? {
             4 => Self::parse_v4(bytes, false, false),
@@ -183,15 +182,15 @@ impl IpHeader {
         Ok(ip)
     }
 
-    /// Goes on to the upper-layer header. Each round consumes at least 8 bytes.
+    /// Advances to the upper-layer header. Each round consumes at least 8 bytes.
     fn skip_extension_headers(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
         loop {
             let rest = &bytes[self.payload_start..self.payload_end];
             match self.protocol {
                 HOP_BY_HOP | DESTINATION_OPTIONS | ROUTING => {
                     let header = Ipv6RawExtHeaderSlice::from_slice(rest).map_err(extension_error)?;
-                    // Segments Left (RFC 8200 section 4.4). The pseudo header of what follows has the last destination,
-                    // which is not yet the one in the IPv6 header.
+                    // Segments Left (RFC 8200 section 4.4). The pseudo header uses the last destination, which is not
+                    // yet the one in the IPv6 header.
                     if self.protocol == ROUTING && header.slice()[3] != 0 {
                         return Ok(());
                     }
@@ -270,7 +269,7 @@ fn parse_udp(mut bytes: Bytes, src_dst: (IpAddr, IpAddr), checksums: Checksums) 
     }
     bytes.truncate(len);
     match (sent_checksum, src_dst.1) {
-        // The sender made none (RFC 768).
+        // The sender computed none (RFC 768).
         (0, IpAddr::V4(_)) => {}
         (0, IpAddr::V6(_)) if checksums == Checksums::Verify => return Err(ParseError::UdpChecksumMissing),
         _ => verify(checksums, Layer::Udp, pseudo(src_dst, UDP), &bytes)?,

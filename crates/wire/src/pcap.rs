@@ -9,7 +9,7 @@ use holdover_base::{Duration, Instant};
 use crate::pcapng::LINKTYPE_RAW;
 use crate::{CaptureError, Packet};
 
-/// Says that the fraction of a second is in nanoseconds, and tells the byte order.
+/// The magic number: times in nanoseconds; it also shows the byte order.
 const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
 const RECORD_HEADER_LEN: usize = 16;
 
@@ -23,8 +23,8 @@ pub struct Writer<W> {
 }
 
 impl<W: io::Write> Writer<W> {
-    /// Begins a capture that keeps the first `snap_len` bytes of each packet. A run's zero is shown as 1970-01-01: see
-    /// [`Writer::with_start`].
+    /// Begins a capture that keeps the first `snap_len` bytes of each packet. Time zero of a run is shown as
+    /// 1970-01-01: see [`Writer::with_start`].
     pub fn new(mut out: W, snap_len: u32) -> Result<Self, CaptureError> {
         let mut header = BytesMut::with_capacity(24);
         header.put_u32_le(MAGIC_NANOSECONDS);
@@ -38,7 +38,7 @@ impl<W: io::Write> Writer<W> {
         Ok(Self { out, snap_len, start: Duration::ZERO, record: BytesMut::new() })
     }
 
-    /// Shows a run's zero as the point `since_1970` after 1970-01-01 00:00 UTC.
+    /// Shows time zero of a run as `since_1970` after 1970-01-01 00:00 UTC.
     pub fn with_start(self, since_1970: Duration) -> Self {
         Self { start: since_1970, ..self }
     }

@@ -38,16 +38,16 @@ pub struct Writer<W> {
 pub struct Interface<'a> {
     /// Its name; empty if it has none.
     pub name: &'a str,
-    /// What people should know about it; empty for nothing.
+    /// A description for readers; empty for none.
     pub description: &'a str,
-    /// Its rate, if it has a fixed one.
+    /// Its rate, if fixed.
     pub speed: Option<BitRate>,
-    /// How many bytes of a packet are kept; `None` for all.
+    /// Bytes kept of each packet; `None` for all.
     pub snap_len: Option<u32>,
 }
 
 impl<'a> Interface<'a> {
-    /// An interface of which nothing is known but its name, and whose packets are kept whole.
+    /// An interface with a name only, whose packets are kept whole.
     pub fn new(name: &'a str) -> Self {
         Self { name, description: "", speed: None, snap_len: None }
     }
@@ -57,7 +57,7 @@ impl<'a> Interface<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InterfaceId(u32);
 
-/// Whether a packet was received or sent by the interface that saw it.
+/// Whether the interface received or sent the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureDirection {
     /// Received.
@@ -66,14 +66,14 @@ pub enum CaptureDirection {
     Outbound,
 }
 
-/// When, where and how a packet was seen.
+/// The time, interface and direction of a captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// By which interface.
+    /// The interface.
     pub interface: InterfaceId,
-    /// Which way it went, if that is known.
+    /// The direction, if known.
     pub direction: Option<CaptureDirection>,
     /// A comment that is shown with the packet; empty for none.
     pub comment: &'a str,
@@ -87,8 +87,8 @@ impl Record<'_> {
 }
 
 impl<W: io::Write> Writer<W> {
-    /// Begins a capture by the program called `application` (as `holdover 0.1.0`). A run's zero is shown as 1970-01-01: see
-    /// [`Writer::with_start`].
+    /// Begins a capture by the program called `application` (as `holdover 0.1.0`). Time zero of a run is shown as
+    /// 1970-01-01: see [`Writer::with_start`].
     pub fn new(out: W, application: &str) -> Result<Self, CaptureError> {
         let mut writer = Self { out, interfaces: Vec::new(), start: Duration::ZERO, block: BytesMut::new() };
         writer.begin(SECTION_HEADER);
@@ -103,17 +103,17 @@ impl<W: io::Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Shows a run's zero as the point `since_1970` after 1970-01-01 00:00 UTC.
+    /// Shows time zero of a run as `since_1970` after 1970-01-01 00:00 UTC.
     pub fn with_start(self, since_1970: Duration) -> Self {
         Self { start: since_1970, ..self }
     }
 
-    /// Adds an interface. That is possible at any time before its first packet.
+    /// Adds an interface, at any time before its first packet.
     pub fn add_interface(&mut self, interface: &Interface<'_>) -> Result<InterfaceId, CaptureError> {
         self.begin(INTERFACE_DESCRIPTION);
         self.block.put_u16_le(LINKTYPE_RAW);
         self.block.put_u16_le(0);
-        // Zero says that there is no limit, so that the least is 1.
+        // Zero means no limit, so the minimum is 1.
         self.block.put_u32_le(interface.snap_len.map_or(0, |len| len.max(1)));
         put_text(&mut self.block, IF_NAME, interface.name)?;
         put_text(&mut self.block, IF_DESCRIPTION, interface.description)?;
@@ -128,15 +128,15 @@ impl<W: io::Write> Writer<W> {
         Ok(id)
     }
 
-    /// Records a packet. What is beyond the interface's snap length is not copied.
+    /// Records a packet; copies no more than the interface's snap length.
     pub fn write(&mut self, record: &Record<'_>, packet: &Packet) -> Result<(), CaptureError> {
         let snap_len = self.begin_packet(record)?;
         let original = packet.emit_prefix_into(&mut self.block, snap_len)?;
         self.finish_packet(record, original)
     }
 
-    /// Records the bytes of a packet that had `original_len` bytes, of which `captured` is the beginning or the whole. It
-    /// need not be one that can be parsed.
+    /// Records the bytes of a packet of `original_len` bytes; `captured` is its beginning or the whole. It need not be
+    /// a valid packet.
     pub fn write_bytes(
         &mut self,
         record: &Record<'_>,
@@ -161,7 +161,7 @@ impl<W: io::Write> Writer<W> {
         self.out
     }
 
-    /// Begins a packet's block; returns the most bytes of it to keep.
+    /// Begins a packet's block; returns the limit of bytes to keep.
     fn begin_packet(&mut self, record: &Record<'_>) -> Result<usize, CaptureError> {
         let index = record.interface.0;
         let &snap_len = self.interfaces.get(index as usize).ok_or(CaptureError::NoSuchInterface { index })?;
@@ -170,7 +170,7 @@ impl<W: io::Write> Writer<W> {
         self.block.put_u32_le(index);
         self.block.put_u32_le((nanos >> 32) as u32);
         self.block.put_u32_le(nanos as u32);
-        // Captured and original length are known when the packet's bytes are there.
+        // Captured and original length are known once the packet's bytes are appended.
         self.block.put_u64_le(0);
         Ok(snap_len as usize)
     }

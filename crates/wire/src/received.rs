@@ -1,11 +1,11 @@
-//! The bytes of a packet that is forwarded, beside its value.
+//! The bytes of a forwarded packet, kept beside its value.
 //!
-//! A [`Packet`] holds what endpoints and mechanisms read and change. A box in the path must pass on the rest as well: IPv4's
-//! identification, flags and options, IPv6's flow label and extension headers, TCP's reserved bits, unknown options and the order of
-//! options, UDP's missing checksum, extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps a reference to the bytes
-//! that came in. [`Packet::emit`] returns these bytes, without copying them, if the value is unchanged. Otherwise it starts from them
-//! and edits what differs; the TCP checksum then follows from the one that came and the difference of the headers (RFC 1624), and
-//! the payload is not read.
+//! A [`Packet`] holds the fields that endpoints and mechanisms read and change. A node that forwards must pass on the
+//! rest as well: IPv4's identification, flags and options, IPv6's flow label and extension headers, TCP's reserved
+//! bits, unknown options and the order of options, UDP's missing checksum, extensions of ICMP errors (RFC 4884).
+//! [`Packet::parse_to_forward`] keeps a reference to the received bytes. [`Packet::emit`] returns these bytes, without
+//! copying them, if the value is unchanged. Otherwise it starts from them and edits the differences; the TCP checksum
+//! is then updated by the difference of the headers (RFC 1624), and the payload is not read.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -14,23 +14,23 @@ use crate::options::{END, NO_OPERATION, OptionList, RawOption};
 use crate::parse::{Checksums, FLAGS_AT, IpHeader, RESERVED_FLAG, TCP};
 use crate::{EmitError, Packet, ParseError, Payload, Segment, TcpOptions};
 
-/// The bytes that a packet was read from.
+/// The bytes of a received packet.
 ///
-/// They count only while the packet is recognizably the same: with the addresses and, for TCP, the ports that it came with, and for
-/// other protocols with the payload that it came with. Otherwise the packet is written from its value alone.
+/// They are used only while the packet is recognizably the same: with its original addresses, and, for TCP, ports, and
+/// for other protocols, payload. Otherwise the packet is emitted from its value alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// The packet from its IP header on, without padding of the link.
+    /// The packet from its IP header on, without link padding.
     bytes: Bytes,
     /// Bytes of the IP header with its options or extension headers.
     ip_len: usize,
-    /// IPv4's identification: each packet that is cut from a larger one has its own.
+    /// IPv4's identification: a device that segments a packet gives each segment its own.
     identification: u16,
-    /// Whether the checksums were verified when it was read.
+    /// Whether the checksums were verified on parsing.
     is_verified: bool,
 }
 
-/// Where the fields of an IPv4 header are, in bytes (RFC 791 section 3.1).
+/// Offsets of the fields of an IPv4 header, in bytes (RFC 791 section 3.1).
 mod v4 {
     use core::ops::Range;
 
@@ -43,7 +43,7 @@ mod v4 {
     pub(super) const ADDRESSES: Range<usize> = 12..20;
 }
 
-/// Where the fields of an IPv6 header are, in bytes (RFC 8200 section 3).
+/// Offsets of the fields of an IPv6 header, in bytes (RFC 8200 section 3).
 mod v6 {
     use core::ops::Range;
 
@@ -55,21 +55,21 @@ mod v6 {
 }
 
 impl Packet {
-    /// Reads one IP packet as [`Packet::parse_with`] does, and keeps the bytes for forwarding: if nothing of the value is
-    /// changed, [`Packet::emit`] gives the same bytes again, without padding of the link. With [`Checksums::Ignore`] it computes the
-    /// checksums, which an offloading device may have left open.
+    /// Parses one IP packet as [`Packet::parse_with`] does, and keeps the bytes for forwarding: while the value is
+    /// unchanged, [`Packet::emit`] returns the same bytes, without link padding. With [`Checksums::Ignore`] it computes
+    /// the checksums, which an offloading device may not have filled in.
     pub fn parse_to_forward(bytes: Bytes, checksums: Checksums) -> Result<Self, ParseError> {
         let mut packet = Self::parse_with(bytes.clone(), checksums)?;
         packet.received = Some(Box::new(Received::new(bytes, checksums == Checksums::Verify)?));
         Ok(packet)
     }
 
-    /// IPv4's identification of a packet that is forwarded; `None` for IPv6 and for packets that are made here.
+    /// IPv4's identification of a forwarded packet; `None` for IPv6 and for packets generated here.
     pub fn identification(&self) -> Option<u16> {
         self.received.as_ref().filter(|_| self.dst.is_ipv4()).map(|received| received.identification)
     }
 
-    /// Gives a packet that is forwarded another identification, as a device does that cuts one packet into many. Has no effect if
+    /// Sets the identification of a forwarded packet, as segmentation does for each segment. Has no effect if
     /// [`Packet::identification`] is `None`.
     pub fn set_identification(&mut self, identification: u16) {
         if let Some(received) = &mut self.received {
@@ -77,8 +77,8 @@ impl Packet {
         }
     }
 
-    /// Whether two TCP segments came with the same options and the same IP header but for lengths, identification, hop limit, traffic
-    /// class and checksum: then they may be joined into one packet if their values allow it.
+    /// Whether two received TCP segments have the same options and the same IP header except lengths, identification,
+    /// hop limit, traffic class and checksum: then they may be merged if their values allow it.
     pub fn has_header_of(&self, other: &Self) -> bool {
         match (self.as_received(), other.as_received()) {
             (None, None) => true,
@@ -87,7 +87,7 @@ impl Packet {
         }
     }
 
-    /// What the packet was read from, if that still counts.
+    /// The received bytes, if they may still be used.
     pub(crate) fn as_received(&self) -> Option<&Received> {
         self.received.as_deref().filter(|received| received.is_of(self))
     }
@@ -106,8 +106,8 @@ impl Received {
         self.ip_len
     }
 
-    /// Everything behind the IP header, if `payload`, which is not TCP, may leave as it came: its checksum is known to be right, or it
-    /// has none. Otherwise the payload is written from its value.
+    /// Everything behind the IP header, if `payload`, which is not TCP, may be sent unchanged: its checksum is known to
+    /// be right, or absent. Otherwise the payload is emitted from its value.
     pub(crate) fn upper(&self, payload: &Payload) -> Option<Bytes> {
         let upper = &self.bytes[self.ip_len..];
         let is_complete = match payload {
@@ -118,7 +118,7 @@ impl Received {
         is_complete.then(|| self.bytes.slice(self.ip_len..))
     }
 
-    /// Whether a value is still that of these bytes, but for the fields that may be edited.
+    /// Whether a value matches these bytes, except for fields that may be edited.
     fn is_of(&self, packet: &Packet) -> bool {
         let Ok(ip) = IpHeader::parse(&self.bytes, Checksums::Ignore) else { return false };
         if (ip.src, ip.dst) != (packet.src, packet.dst) {
@@ -155,7 +155,7 @@ impl Received {
         same_ip && reserved(one) == reserved(two) && one.get(Segment::HEADER_LEN..) == two.get(Segment::HEADER_LEN..)
     }
 
-    /// The TCP header with its options; empty if there is none that is whole.
+    /// The TCP header with its options; empty if it is not whole.
     pub(crate) fn tcp_header(&self) -> &[u8] {
         let upper = &self.bytes[self.ip_len..];
         let len = upper.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4);
@@ -168,7 +168,8 @@ impl Received {
         Segment::HEADER_LEN + self.edit_options(options, &mut out)
     }
 
-    /// Appends the IP header with what differs in `packet`, which has `upper_len` bytes behind it. Returns the bytes of the whole.
+    /// Appends the IP header with the changes in `packet`, which has `upper_len` bytes behind it. Returns the bytes of
+    /// the whole.
     pub(crate) fn put_ip(&self, packet: &Packet, upper_len: usize, buf: &mut BytesMut) -> Result<usize, EmitError> {
         let len = self.ip_len + upper_len;
         let start = buf.len();
@@ -198,7 +199,7 @@ impl Received {
         Ok(len)
     }
 
-    /// The bytes that came, if `packet` is still what was read from them and their checksums are known to be right.
+    /// The received bytes, if `packet` is unchanged and their checksums are known to be right.
     pub(crate) fn unchanged(&self, packet: &Packet) -> Option<Bytes> {
         let is_same = self.has_ip_header_of(packet)
             && match &packet.payload {
@@ -210,7 +211,7 @@ impl Received {
         is_same.then(|| self.bytes.clone())
     }
 
-    /// Whether the fields of the IP header that may be edited are as they came.
+    /// Whether the editable fields of the IP header are unchanged.
     fn has_ip_header_of(&self, packet: &Packet) -> bool {
         let header = &self.bytes[..self.ip_len];
         if packet.dst.is_ipv4() {
@@ -233,31 +234,31 @@ impl Received {
             && TcpOptions::parse(&options, 0, options.len()) == segment.options
     }
 
-    /// Whether a segment's payload is the one that came. Usually it is a slice of these bytes, and need not be compared.
+    /// Whether a segment's payload is the received one. Usually it is a slice of these bytes, and needs no comparison.
     fn has_payload(&self, payload: &[u8]) -> bool {
         let came = &self.bytes[self.ip_len + self.tcp_header().len()..];
         came.len() == payload.len() && (core::ptr::eq(came, payload) || came == payload)
     }
 
-    /// The checksum of a TCP header, whose checksum field is zero, before `payload`: the one that came, changed by the difference of
-    /// the headers. `None` if the payload is another one, or the checksum that came was not verified.
+    /// The checksum of a TCP header, whose checksum field is zero, before `payload`: the received one, updated by the
+    /// difference of the headers. `None` if the payload differs, or the received checksum was not verified.
     pub(crate) fn tcp_checksum(&self, header: &[u8], payload: &[u8]) -> Option<u16> {
         if !(self.is_verified && self.has_payload(payload)) {
             return None;
         }
         let came = self.tcp_header();
         let sum = read_u16(came, 16);
-        // Ones' complement has two zeros, and a checksum that came need not have the one that is computed.
+        // Ones' complement has two zeros, and the received checksum may be the other one.
         if came.len() == header.len() && came[..16] == header[..16] && came[18..] == header[18..] {
             return Some(sum);
         }
-        // The pseudo header counts the segment's length. A segment is shorter than 2^16 bytes, or `put_ip` refuses it.
+        // The pseudo header includes the segment's length. `put_ip` refuses segments of 2^16 bytes or more.
         let [was, is] = [came, header].map(|header| (header.len() + payload.len()) as u16);
         Some(updated(sum, &[&came[..16], &came[18..], &was.to_be_bytes()], &[header, &is.to_be_bytes()]))
     }
 
-    /// Writes TCP options: the bytes that came if the value says the same, else with what differs. Returns their length, which is
-    /// too long for a header if it is above [`Segment::MAX_OPTIONS_LEN`].
+    /// Writes TCP options: the received bytes if the value is the same, else with the differences. Returns their
+    /// length, which is too long for a header if it is above [`Segment::MAX_OPTIONS_LEN`].
     pub(crate) fn edit_options(&self, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LEN]) -> usize {
         let came = self.bytes.slice_ref(&self.tcp_header()[Segment::HEADER_LEN..]);
         if TcpOptions::parse(&came, 0, came.len()) == *options {
@@ -268,11 +269,11 @@ impl Received {
     }
 }
 
-/// Room for the options that came and for those that a value adds to them.
+/// Room for the received options and for those that a value adds.
 pub(crate) const MAX_EDITED_LEN: usize = 2 * Segment::MAX_OPTIONS_LEN + 4;
 
-/// Writes the options that came with the values of `options`, each in its place; options that are gone become padding, and those
-/// that are new follow. Options of unknown kinds stay. Returns the length, a multiple of 4.
+/// Writes the received options with the values of `options`, each in its place; removed options become padding, and new
+/// ones follow. Options of unknown kinds stay. Returns the length, a multiple of 4.
 fn edit_options(came: &Bytes, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LEN]) -> usize {
     let mut rest = options.clone();
     let mut at = 0;
@@ -288,7 +289,7 @@ fn edit_options(came: &Bytes, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LE
     if !rest.is_empty() {
         at = trimmed(&out[..at]);
         let mut added = [0; Segment::MAX_OPTIONS_LEN];
-        // They begin at a multiple of 4 bytes, as the words in them are to.
+        // Its words are aligned to 4 bytes.
         out[at..at.next_multiple_of(4)].fill(NO_OPERATION);
         at = at.next_multiple_of(4);
         if rest.wire_len() > added.len() {
@@ -302,7 +303,7 @@ fn edit_options(came: &Bytes, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LE
     at.next_multiple_of(4)
 }
 
-/// The length of options without what follows the last whole one.
+/// The length of options up to the end of the last whole one.
 fn trimmed(options: &[u8]) -> usize {
     let used = OptionList::new(options).fold((0, 0), |(at, used), option| {
         let end = at + option.bytes().len();

@@ -149,8 +149,7 @@ pub struct TcpOptions {
     /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994). `None` is the usual case
     /// and costs one word.
     pub experimental: Option<Box<[Experimental]>>,
-    /// How many options were skipped when the segment was read, for an unknown kind or a length that is wrong for the kind;
-    /// not written.
+    /// The number of options skipped on parsing, for an unknown kind or an invalid length; not emitted.
     pub unknown: u8,
 }
 
@@ -229,7 +228,7 @@ pub enum OptionKind {
     Experimental2 = 254,
 }
 
-/// The timestamps option (RFC 7323 section 3.2). Both values count ticks of the clock of whoever made them.
+/// The timestamps option (RFC 7323 section 3.2). Both values count ticks of their sender's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Timestamps {
     /// TSval: the sender's clock when it sent this segment.
@@ -347,14 +346,14 @@ impl fmt::Display for UserTimeout {
     }
 }
 
-/// A shared experimental option (RFC 6994): kind 253 or 254, an experiment identifier, and its data.
+/// A shared experimental option (RFC 6994): kind 253 or 254, an experiment identifier, and data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Experimental {
     /// Whether the kind is 254 (else 253).
     pub second_kind: bool,
     /// The experiment.
     pub id: ExperimentalId,
-    /// What follows the identifier.
+    /// The data after the identifier.
     pub data: Bytes,
 }
 
@@ -364,7 +363,7 @@ impl Experimental {
         2 + self.id.wire_len() + self.data.len()
     }
 
-    /// The same option for a reader who knows that this experiment's identifier has 32 bits; `None` if the data is too short
+    /// The same option with an identifier of 32 bits, for an experiment that has one; `None` if the data is too short
     /// for that.
     pub fn with_long_id(&self) -> Option<Self> {
         let ExperimentalId::Short(high) = self.id else { return Some(self.clone()) };
@@ -374,10 +373,10 @@ impl Experimental {
     }
 }
 
-/// A TCP experiment identifier: 16 bits, or 32 of which the first 16 are registered (RFC 6994 section 3).
+/// A TCP experiment identifier: 16 bits, or 32, of which the first 16 are registered (RFC 6994 section 3).
 ///
-/// On the wire nothing tells the two apart; a reader knows which experiments it takes part in. Reading yields 16 bits and
-/// leaves the rest to the data.
+/// The wire format does not distinguish the two; a reader knows its own experiments. Parsing yields 16 bits and leaves
+/// the rest to the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExperimentalId {
     /// A 16-bit identifier.

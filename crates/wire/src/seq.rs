@@ -54,7 +54,7 @@ impl Seq {
         if other.lt(self) { other } else { self }
     }
 
-    /// How far `self` is ahead of `earlier`, or 0 if it is behind.
+    /// The distance from `earlier` to `self`, or 0 if `self` is behind.
     pub const fn saturating_since(self, earlier: Self) -> u32 {
         if self.lt(earlier) { 0 } else { self.0.wrapping_sub(earlier.0) }
     }
@@ -100,7 +100,7 @@ impl fmt::Debug for Seq {
     }
 }
 
-/// A half-open range of sequence space: `start` is in it, `end` is the first number that is not.
+/// A half-open range of sequence space: includes `start`, excludes `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SeqRange {
     /// The first number in the range.

@@ -1,18 +1,18 @@
-//! What the kernel says about one of its TCP connections: `struct tcp_info` of `linux/tcp.h`.
+//! The kernel's report about one of its TCP connections: `struct tcp_info` of `linux/tcp.h`.
 
 use std::fmt;
 
 use holdover_base::Duration;
 
-/// The socket option `TCP_INFO`. The fields' names and order are the kernel's; times are [`Duration`]s, sequence space and
-/// rates are bytes and bytes per second, windows of congestion control (`tcpi_snd_cwnd`, `tcpi_snd_ssthresh`) and the
-/// counts of the scoreboard are segments. A field that an older kernel does not have is 0.
+/// The socket option `TCP_INFO`. Field names and order are the kernel's; times are [`Duration`]s, sequence space and
+/// rates are bytes and bytes per second, congestion windows (`tcpi_snd_cwnd`, `tcpi_snd_ssthresh`) and the counts of
+/// the scoreboard are segments. A field that an older kernel lacks is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the names are the kernel's, whose documentation is linux/tcp.h")]
 pub struct TcpInfo {
     pub tcpi_state: TcpState,
     pub tcpi_ca_state: CaState,
-    /// Timeouts in a row for the segment at `snd_una`.
+    /// Consecutive timeouts for the segment at `snd_una`.
     pub tcpi_retransmits: u8,
     /// Unanswered probes of a zero window or of keep-alive.
     pub tcpi_probes: u8,
@@ -23,7 +23,7 @@ pub struct TcpInfo {
     pub tcpi_snd_wscale: u8,
     pub tcpi_rcv_wscale: u8,
     pub tcpi_delivery_rate_app_limited: bool,
-    /// The reason of a failed TCP Fast Open.
+    /// Why TCP Fast Open failed.
     pub tcpi_fastopen_client_fail: u8,
     pub tcpi_rto: Duration,
     pub tcpi_ato: Duration,
@@ -99,7 +99,7 @@ pub enum TcpState {
     LastAck,
     Listen,
     Closing,
-    /// A number that this crate does not know.
+    /// An unknown state.
     Other(u8),
 }
 
@@ -116,19 +116,19 @@ pub enum CaState {
     Recovery,
     /// After a timeout.
     Loss,
-    /// A number that this crate does not know.
+    /// An unknown state.
     Other(u8),
 }
 
 impl TcpInfo {
-    /// The largest `struct tcp_info` that is asked for; the kernel fills in what it has.
+    /// The largest `struct tcp_info` to request; the kernel fills in the fields that it has.
     pub const MAX_LEN: usize = 512;
 
-    /// Reads the kernel's structure, which is longer in newer kernels.
+    /// Parses the kernel's structure, which is longer in newer kernels.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut fields = Fields(bytes);
         let [state, ca_state, retransmits, probes, backoff, options, wscale, flags] = fields.take::<8>();
-        // The compiler lays bit fields out from the low end on little-endian machines, from the high end on others.
+        // The compiler allocates bit fields from the low end on little-endian machines, from the high end on others.
         let (snd_wscale, rcv_wscale, app_limited, fastopen_fail) = if cfg!(target_endian = "little") {
             (wscale & 15, wscale >> 4, flags & 1, flags >> 1 & 3)
         } else {
@@ -299,7 +299,7 @@ impl CaState {
 mod tests {
     use super::*;
 
-    /// The offsets are those that a C compiler gives on x86-64 to the members of `struct tcp_info`.
+    /// The offsets are those of `struct tcp_info` compiled for x86-64.
     #[test]
     fn fields_are_read_where_the_kernel_puts_them() {
         let mut bytes = [0; 256];

@@ -1,4 +1,4 @@
-//! Captures, read back by programs that are not ours: the `pcap-parser` crate, and tshark where it is installed.
+//! Captures, read back by other implementations: the `pcap-parser` crate, and tshark where it is installed.
 
 mod support;
 
@@ -133,7 +133,7 @@ fn a_classic_capture_is_read_back() {
     assert_eq!((record.caplen, record.origlen, record.data), (40, 56, &packet.emit().unwrap()[..40]));
 }
 
-/// An output that takes `left` bytes.
+/// An output with room for `left` bytes.
 struct Full {
     left: usize,
 }
@@ -199,8 +199,8 @@ fn a_failing_output_is_a_typed_error() {
     assert!(matches!(pcap::Writer::new(Full { left: 23 }, 96), Err(CaptureError::Io(_))));
 }
 
-/// Writes a capture with every kind of payload that has a checksum, most TCP options, and both families. Returns how many
-/// packets it has.
+/// Writes a capture with every kind of payload that has a checksum, most TCP options, and both families. Returns the
+/// number of packets.
 fn for_show(out: impl io::Write) -> usize {
     let mut capture = Writer::new(out, "holdover test").unwrap().with_start(NEW_YEAR);
     let radio =
@@ -296,7 +296,7 @@ fn tshark_finds_nothing_wrong() {
         tshark.args(["-e", field]);
     }
     let Ok(output) = tshark.output() else {
-        // Not by `eprintln!`, which the test runner hides for a test that passes.
+        // Not by `eprintln!`, which the test runner captures when a test passes.
         writeln!(io::stderr(), "tshark_finds_nothing_wrong: skipped, tshark is not installed").unwrap();
         return;
     };
@@ -308,10 +308,10 @@ fn tshark_finds_nothing_wrong() {
         assert_eq!(fields[0], if n % 2 == 0 { "wlan0" } else { "eth0" }, "{line}");
         assert_eq!(fields[1], if n % 3 == 0 { "held by the outage" } else { "" }, "{line}");
         assert_eq!(fields[3], "", "not malformed: {line}");
-        // 1 is "good", empty is "has none".
+        // 1 is "good", empty is "absent".
         let checksums = &fields[4..9];
         assert!(checksums.iter().all(|&status| matches!(status, "" | "1")), "{line}");
-        // All but ESP, IPv6's own header having none, carry at least one.
+        // All but ESP have at least one: IPv6's own header has none.
         assert_eq!(checksums.contains(&"1"), n != packets - 1, "{line}");
         // PI_WARN is 0x600000, PI_ERROR 0x800000.
         assert!(fields[9].parse().unwrap_or(0_u32) < 0x60_0000, "{line}");
@@ -319,12 +319,12 @@ fn tshark_finds_nothing_wrong() {
     assert!(text.lines().nth(1).unwrap().contains("1767225600.025000001"), "{text}");
 }
 
-/// A file that goes away with its test.
+/// A file that is removed at the end of its test.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // Nothing depends on it being gone.
+        // A leftover does no harm.
         let _ = std::fs::remove_file(&self.0);
     }
 }

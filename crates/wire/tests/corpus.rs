@@ -1,7 +1,7 @@
-//! Replays the committed corpus of the fuzz targets, and keeps it together with what it is made from.
+//! Replays the committed corpus of the fuzz targets, and checks that it holds every seed.
 //!
-//! `cargo test -p holdover-wire --test corpus -- --ignored` writes the files of [`seeds`]. What a fuzzer finds is put beside
-//! them under a name of its own.
+//! `cargo test -p holdover-wire --test corpus -- --ignored` writes the files of [`seeds`]. Findings of a fuzzer are
+//! added under names of their own.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn the_corpus_holds() {
     files.sort();
     assert!(files.len() >= seeds().len());
     for file in files {
-        // Shown only when it fails: the last one is the culprit.
+        // Shown on failure only: the last one is the culprit.
         println!("{}", file.display());
         fuzz::parse_any(&fs::read(file).unwrap());
     }
@@ -79,7 +79,7 @@ fn write_the_corpus() {
     }
 }
 
-/// One packet of each kind, then the nasty ones.
+/// One packet of each kind, then malformed ones.
 fn seeds() -> BTreeMap<&'static str, Vec<u8>> {
     let mut seeds = valid();
     seeds.extend(nasty_tcp());
@@ -104,7 +104,7 @@ fn with_options(options: TcpOptions) -> Segment {
     Segment { options, ..full_segment() }
 }
 
-/// A segment with the option bytes that `hex` spells, and no true checksum.
+/// A segment with the option bytes in `hex`, and a wrong checksum.
 fn option_bytes(hex: &str) -> Payload {
     let options = unhex(hex);
     assert!(options.len().is_multiple_of(4));

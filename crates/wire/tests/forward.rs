@@ -1,4 +1,4 @@
-//! Packets that a box in the path passes on: as they came, and with what it edits.
+//! Forwarded packets, unchanged and edited.
 
 mod support;
 
@@ -9,7 +9,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use support::unhex;
 
-/// What the headers hold beside the value: everything that endpoints do not read.
+/// Header contents that a value does not hold.
 #[derive(Clone, Debug)]
 struct Extras {
     identification: u16,
@@ -36,7 +36,7 @@ fn extras() -> impl Strategy<Value = Extras> {
     )
 }
 
-/// Lists of options as hosts send them, with kinds that are unknown here, or anything at all.
+/// Lists of options as hosts send them, with unknown kinds, or arbitrary bytes.
 fn tcp_options() -> impl Strategy<Value = Vec<u8>> {
     let one = prop_oneof![
         Just(vec![1]),
@@ -48,7 +48,7 @@ fn tcp_options() -> impl Strategy<Value = Vec<u8>> {
             .prop_flat_map(|n| vec(any::<u8>(), 8 * n))
             .prop_map(|b| [&[5, 2 + b.len() as u8][..], &b].concat()),
         vec(any::<u8>(), 2).prop_map(|timeout| [&[28, 4][..], &timeout].concat()),
-        // MPTCP, fast open, authentication, and an experiment.
+        // MPTCP, Fast Open, TCP-AO, and an experiment.
         (prop_oneof![Just(30_u8), Just(34), Just(29), Just(253), Just(254)], vec(any::<u8>(), 0..14))
             .prop_map(|(kind, value)| [&[kind, 2 + value.len() as u8][..], &value].concat()),
     ];
@@ -124,7 +124,7 @@ fn ones_complement(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// What a mechanism does to a segment on its way.
+/// An edit of a segment by a mechanism.
 #[derive(Clone, Debug)]
 struct Edit {
     window: Option<u16>,
@@ -200,7 +200,7 @@ proptest! {
             prop_assert_eq!(edited[6] & 0x40, bytes[6] & 0x40);
         }
         if let (Payload::Tcp(edited), Payload::Tcp(came)) = (&mut read.payload, &came.payload) {
-            // A malformed end of the list gives way to options that are added.
+            // Added options replace the malformed end of the list.
             prop_assert!(edited.options.unknown + 1 >= came.options.unknown);
             edited.options.unknown = came.options.unknown;
         }
@@ -209,7 +209,7 @@ proptest! {
         prop_assert_eq!(read, came);
     }
 
-    /// An unchanged packet shares its bytes with what came, and the payload of an edited segment does.
+    /// An unchanged packet shares its bytes with the received one, and so does the payload of an edited segment.
     #[test]
     fn bytes_that_are_unchanged_are_not_copied(packet in support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
@@ -325,7 +325,7 @@ fn options_that_are_taken_away_become_padding_and_new_ones_follow() {
 }
 
 #[test]
-fn another_packet_is_written_from_its_value() {
+fn a_packet_with_other_addresses_is_emitted_from_its_value() {
     let came = Packet::parse_to_forward(multipath_syn(), Checksums::Verify).unwrap();
     let mut reply = Packet { src: came.dst, dst: came.src, ..came.clone() };
     let own = Packet { received: None, ..reply.clone() };

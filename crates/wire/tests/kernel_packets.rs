@@ -1,4 +1,4 @@
-//! Packets that a Linux 6.18 kernel sent into a TUN device, and a second codec, smoltcp's, to agree with.
+//! Packets that a Linux 6.18 kernel sent into a TUN device, and a comparison with another codec, smoltcp's.
 
 mod support;
 
@@ -72,7 +72,7 @@ fn a_syn_of_the_kernel_is_read() {
             ..Segment::default()
         };
         assert_eq!(packet.tcp(), Some(&syn));
-        // Ours has the options in another order, and the same length.
+        // Ours has another order of options, and the same length.
         let written = packet.emit().unwrap();
         assert_eq!(written.len(), unhex(hex).len());
         assert_eq!(Packet::parse(written), Ok(packet));
@@ -123,11 +123,11 @@ fn fragments_of_the_kernel_stay_opaque() {
         if packet.dst.is_ipv6() {
             written[1..4].copy_from_slice(&bytes[1..4]);
         }
-        assert_eq!(written, bytes, "a fragment loses nothing but the flow label");
+        assert_eq!(written, bytes, "a fragment loses the flow label only");
     }
 }
 
-/// What the other codec says about a packet of ours.
+/// Checks one of our packets with the other codec.
 fn check_with_the_other_codec(packet: &Packet) {
     let bytes = packet.emit().unwrap();
     let (src, dst) = (other::IpAddress::from(packet.src), other::IpAddress::from(packet.dst));
@@ -158,7 +158,7 @@ fn check_with_the_other_codec(packet: &Packet) {
             assert!(datagram.verify_checksum(&src, &dst));
             assert_eq!(datagram.payload(), &udp.payload[..]);
         }
-        // The other codec refuses ICMPv6 types that it does not know, those for experiments among them.
+        // The other codec refuses unknown ICMPv6 types, including those for experiments.
         Payload::IcmpError(error) if error.kind == Unreachable::BadState && packet.dst.is_ipv6() => {}
         Payload::IcmpError(_) | Payload::IcmpEcho(_) => match (packet.src, packet.dst) {
             (core::net::IpAddr::V6(src), core::net::IpAddr::V6(dst)) => {
@@ -185,7 +185,7 @@ fn check_options_with_the_other_codec(mut bytes: &[u8], options: &TcpOptions) {
                 seen.timestamps = Some(Timestamps { val: tsval, ecr: tsecr });
             }
             other::TcpOption::SackRange(blocks) => {
-                // It reads three blocks.
+                // It supports three blocks.
                 let ours = options.sack.iter().take(3).map(|block| (block.start.value(), block.end.value()));
                 assert!(blocks.into_iter().flatten().eq(ours));
                 seen.sack = options.sack;

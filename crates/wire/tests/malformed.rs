@@ -1,4 +1,4 @@
-//! Every error has bytes or a value that lead to it, and every leniency has its limits.
+//! Bytes or values for every error, and the limits of every leniency.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn raw(protocol: u8, hex: &str) -> Payload {
     Payload::Other { protocol, payload: unhex(hex).into() }
 }
 
-/// Reads `packet` after `change` to its bytes.
+/// Parses `packet` after `change` to its bytes.
 fn parse_changed(packet: &Packet, change: impl FnOnce(&mut BytesMut)) -> Result<Packet, ParseError> {
     let mut bytes = BytesMut::from(packet.emit().unwrap());
     change(&mut bytes);
@@ -74,7 +74,7 @@ fn lengths_that_contradict_their_header_are_refused() {
     assert_eq!(ihl, Err(ParseError::HeaderLength { layer: Layer::Ipv4, len: 16 }));
     let data_offset = v4(raw(6, "0001 0002 00000000 00000000 4000 0000 0000 0000")).emit().unwrap();
     assert_eq!(Packet::parse(data_offset), Err(ParseError::HeaderLength { layer: Layer::Tcp, len: 16 }));
-    // The header checksum made good again, so that it is the length that is found.
+    // The header checksum is corrected, so that the length is the only error.
     let total = parse_changed(&v4(udp()), |b| {
         let before = u16::from_be_bytes([b[10], b[11]]);
         b[3] = 19;
@@ -101,14 +101,14 @@ fn a_wrong_checksum_says_which() {
         (echo(v6), Layer::Icmpv6),
     ] {
         assert_eq!(parse_changed(&packet, last), Err(ParseError::Checksum(layer)));
-        // The same bytes are a packet for whoever does not look.
+        // Without verification the same bytes are a packet.
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         last(&mut bytes);
         let read = Packet::parse_with(bytes.freeze(), Checksums::Ignore).unwrap();
         assert_ne!(read, packet);
         assert_eq!(read.wire_len(), packet.wire_len());
     }
-    // The pseudo header counts: a segment that is delivered to the wrong address is refused.
+    // The pseudo header is covered: a segment delivered to the wrong address is refused.
     assert_eq!(parse_changed(&v6(full_segment()), |b| b[39] = 9), Err(ParseError::Checksum(Layer::Tcp)));
 }
 
@@ -121,7 +121,7 @@ fn udp_without_a_checksum_is_for_ipv4_only() {
 
 #[test]
 fn a_udp_checksum_that_comes_out_as_zero_is_written_as_its_other_form() {
-    // The last two bytes of data make up what is missing to a sum of all ones.
+    // The last two bytes of data complete the sum to all ones.
     let packet = |tail: u16| v4(Udp { payload: Bytes::copy_from_slice(&tail.to_be_bytes()), ..udp() });
     let checksum = packet(0).emit().unwrap();
     let tail = u16::from_be_bytes([checksum[26], checksum[27]]);
@@ -167,7 +167,7 @@ fn ipv6_extension_headers_are_skipped() {
     assert_eq!(chain(0, &[hop_by_hop, routing, destination].concat()), whole);
     // A fragment header of a packet that is whole (RFC 6946).
     assert_eq!(chain(44, "0600 0000 12345678"), whole);
-    // A routing header with a segment left: the packet is not where it goes.
+    // A routing header with a segment left: the packet is not at its destination.
     let on_its_way = chain(0, "2b00 0104 00000000 0600 0001 00000000").unwrap();
     assert!(matches!(on_its_way.payload, Payload::Other { protocol: 43, .. }), "{on_its_way}");
 }
@@ -227,7 +227,7 @@ fn extensions_of_an_icmp_error_are_not_part_of_the_quote() {
         (v4(IcmpError { kind: Unreachable::Host, quote: quote.clone() }), 25, 32),
         (v6(IcmpError { kind: Unreachable::Host, quote }), 44, 16),
     ] {
-        // 128 bytes of quote and 8 of extensions; the length changes nothing else than the checksum.
+        // 128 bytes of quote and 8 of extensions; apart from the length only the checksum changes.
         let mut bytes = BytesMut::from(packet.emit().unwrap());
         bytes[at] = units;
         let read = Packet::parse_with(bytes.freeze(), Checksums::Ignore).unwrap();

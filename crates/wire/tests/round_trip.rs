@@ -1,4 +1,4 @@
-//! Bytes to values and back, for whatever the generators of [`support`] come up with.
+//! Round trips between bytes and values, for generated packets ([`support`]).
 
 mod support;
 
@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// Bits that no value holds and no checksum covers, and the one flip that says "no checksum" by chance.
+/// Bits that no value holds and no checksum covers, and the one flip that turns a checksum into "none".
 fn is_unnoticeable(packet: &Packet, flipped: &[u8], byte: usize, bit: usize) -> bool {
     let v6 = packet.dst.is_ipv6();
     let flow_label = v6 && matches!((byte, bit), (1, 0..4) | (2 | 3, _));

@@ -1,6 +1,6 @@
-//! What the agent is told: `/etc/holdover/agent.toml`, every field of which may be missing, as may the file.
+//! The configuration of the agent: `/etc/holdover/agent.toml`. The file, and every field in it, is optional.
 //!
-//! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
+//! A file with any error is refused as a whole; the error has the position and what is expected there.
 
 mod signals;
 mod text;
@@ -28,34 +28,34 @@ pub use holdover_host::config_error::ConfigError;
 pub use holdover_host::time_text::Time;
 use holdover_host::time_text::{between, if_between};
 
-/// Where the file is looked for if no other is named.
+/// The file that is read by default.
 pub const DEFAULT_PATH: &str = "/etc/holdover/agent.toml";
 
-/// The endpoint for Prometheus: by default there is one, at this port of the loopback address.
+/// The endpoint for Prometheus: enabled by default, at this port of the loopback address.
 pub type Metrics = MetricsTable<true, 9786>;
 
-/// Everything that can be set. [`Config::default`] is what holds without a file.
+/// All settings. [`Config::default`] applies without a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Configuration of the Holdover agent")]
 pub struct Config {
-    /// Which interfaces the agent looks after.
+    /// Which interfaces the agent manages.
     pub links: Links,
-    /// What it does for connections when a link comes and goes.
+    /// What the agent does for connections when a link goes down and comes up.
     pub wake: Wake,
-    /// What it believes about links.
+    /// Which signals about links the agent uses.
     pub signals: Signals,
-    /// What becomes of connections that can never work again.
+    /// What happens to connections that can never work again.
     pub connections: Connections,
-    /// The gateway that is told of a link.
+    /// The gateway that receives reports about a link.
     pub gateway: GatewayTable,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
-    /// What it writes down.
+    /// The log.
     pub log: Log,
     /// Whether the rules of `[[flow]]` apply, and to which connections.
     pub user_timeouts: UserTimeoutTable,
-    /// How long each connection waits for a peer that does not answer. The first rule that fits decides.
+    /// How long each connection waits for a peer that does not answer. The first matching rule applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flow: Vec<FlowRule>,
 }
@@ -67,49 +67,50 @@ pub struct Config {
 pub struct UserTimeoutTable {
     /// Whether timeouts are set at all.
     pub enabled: bool,
-    /// Whether ssh and rsync are held for eight hours where no rule says otherwise.
+    /// Whether ssh and rsync are held for eight hours unless a rule matches.
     pub built_in: bool,
-    /// Whether connections get back what they had when the agent ends. If not, what is held stays held.
+    /// Whether the former timeouts are restored when the agent ends. Otherwise the connections keep theirs.
     pub restore_on_exit: bool,
-    /// The directory of a cgroup (v2): of new connections, only those of processes in it are looked after. Missing: all.
+    /// The directory of a cgroup (v2): rules apply to new connections of its processes only. Missing: to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
 }
 
-/// Which interfaces the agent looks after.
+/// Which interfaces the agent manages.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Links {
-    /// Interfaces by name or pattern. Empty: every interface that has or had a default route, but for loopback, bridges and
-    /// the inner ends of containers.
+    /// Interfaces by name or pattern. Empty: every interface that has or had a default route, except loopback, bridges
+    /// and the inner ends of containers.
     pub include: Vec<NamePattern>,
-    /// Interfaces that are left alone all the same.
+    /// Interfaces that are excluded.
     pub exclude: Vec<NamePattern>,
 }
 
-/// What the agent does for connections when a link comes and goes.
+/// What the agent does for connections when a link goes down and comes up.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wake {
-    /// The ACK of so many whole segments is kept in hand while data flows, for the moment when the link is back; 0 for none.
+    /// The number of whole segments whose ACK is held back while data flows, to be sent at link-up; 0 for none.
     #[schemars(range(max = 64))]
     pub hold_back: HeldSegments,
-    /// Whether ACKs are withheld altogether in the moment before a cut that was foreseen.
+    /// Whether all ACKs are withheld just before a predicted cut.
     pub ack_stall: bool,
-    /// How long before the foreseen cut that begins. Missing: a round trip of each connection, which is best.
+    /// How long before the predicted cut that begins. Missing: a round trip of each connection, which is best.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_between::<1, 60_000, _>")]
     pub warning_lead: Option<Time>,
-    /// Whether a sender that nothing else can wake is told by ICMP that the host was unreachable.
+    /// Whether a sender that nothing else can wake gets an ICMP host unreachable message.
     pub icmp_poke: bool,
-    /// Whether the echoed timestamps of what is sent at link-up are moved forward by the length of the outage. Without it
-    /// senders may take what they hear for the proof that nothing was lost, and wait.
+    /// Whether the echoed timestamps of packets sent at link-up are advanced by the length of the outage. Otherwise
+    /// senders may take them as proof that nothing was lost, and wait.
     pub refresh_timestamps: bool,
-    /// From link-up to the first packet that the agent sends. If data comes by itself in that time, nothing is done.
+    /// From link-up to the first packet that the agent sends. If data arrives in that time, nothing is sent.
     #[serde(deserialize_with = "between::<0, 10_000, _>")]
     pub grace: Time,
 }
 
-/// The gateway in the path of a link's packets, which is told that the link fades, goes and is back. All three, or none.
+/// The gateway in the path of a link's packets, which receives reports that the link fades, is down and is up. All
+/// three keys, or none.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Gateway")]
@@ -117,31 +118,32 @@ pub struct GatewayTable {
     /// The link's interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Where the gateway hears reports: `[registration] listen` of its configuration.
+    /// The address on which the gateway receives reports: `[registration] listen` of its configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// The file with the key that this host shares with the gateway: a line of 32 to 128 hexadecimal digits.
+    /// The file with the key shared by this host and the gateway: a line of 32 to 128 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
 }
 
-/// What becomes of connections that can never work again.
+/// What happens to connections that can never work again.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Connections {
-    /// Whether connections on an address that this host has lost are ended, so that programs hear of it at once instead of after some 15
-    /// minutes.
+    /// Whether connections on an address that this host has lost are ended, so that programs get an error at once
+    /// instead of after some 15 minutes.
     pub address_gone: AddressGone,
-    /// How long the address has to be gone, while there is another one of its IP version: if it comes back before, they are kept.
+    /// How long the address has to be gone, while there is another one of its IP version: if it returns earlier, the
+    /// connections are kept.
     #[serde(deserialize_with = "between::<0, 86_400_000, _>")]
     pub address_grace: Time,
 }
 
-/// What becomes of connections on an address that this host has lost.
+/// What happens to connections on an address that this host has lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressGone {
-    /// They are kept for as long as the kernel, or a rule of `[[flow]]`, keeps them.
+    /// They are kept as long as the kernel, or a rule of `[[flow]]`, keeps them.
     #[default]
     Keep,
     /// They end: programs get ECONNABORTED.
@@ -157,19 +159,19 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is not TOML, or has something in it that is not understood.
+    /// The file cannot be read, is not TOML, or has an invalid setting.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
         let mut config = Self::parse(path, &text)?;
-        // A timetable lies beside the file that names it, wherever the process was started.
+        // A timetable's path is relative to the configuration file, not to the working directory.
         if let (Some(schedule), Some(directory)) = (&mut config.signals.schedule, path.parent()) {
             *schedule = directory.join(&schedule);
         }
         Ok(config)
     }
 
-    /// Reads [`DEFAULT_PATH`] if there is such a file, and has the defaults if not.
+    /// Reads [`DEFAULT_PATH`] if that file exists; the defaults otherwise.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -182,23 +184,23 @@ impl Config {
         }
     }
 
-    /// Reads the text of a file, whose name is for errors.
+    /// Parses the text of a file; `path` is for errors.
     ///
     /// # Errors
-    /// It is not TOML, or has something in it that is not understood.
+    /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
         if let Some(problem) = config.metrics.problem() {
             return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
         }
         if config.user_timeouts.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_absolute()) {
-            let problem = "cgroup: an absolute path is expected, such as \"/sys/fs/cgroup/user.slice\"".to_owned();
+            let problem = "cgroup: expected an absolute path, such as \"/sys/fs/cgroup/user.slice\"".to_owned();
             return Err(ConfigError::at_key(path, text, ("[user_timeouts]", "cgroup"), problem));
         }
         let GatewayTable { interface, address, key_file } = &config.gateway;
         let given = [interface.is_some(), address.is_some(), key_file.is_some()];
         if given.contains(&true) && given.contains(&false) {
-            let problem = "[gateway]: interface, address and key_file are needed, or none of them".to_owned();
+            let problem = "[gateway]: expected all of interface, address and key_file, or none".to_owned();
             return Err(ConfigError::at(path, text, text.find("[gateway]").unwrap_or(0), problem));
         }
         Policy::check(&config.flow).map_err(|error| {
@@ -211,18 +213,18 @@ impl Config {
     /// The rules in force. No hold is shorter than `at_least`
     /// ([`kernel_patience`](crate::user_timeout::kernel_patience)).
     ///
-    /// Users who are not there are told by [`Policy::problems`].
+    /// [`Policy::problems`] reports unknown users.
     ///
     /// # Errors
-    /// A rule cannot be used, which [`Self::parse`] would have found.
+    /// A rule is invalid, which [`Self::parse`] would have found.
     pub fn policy(&self, at_least: Duration) -> Result<Policy, PolicyError> {
         let options = PolicyOptions { built_in: self.user_timeouts.built_in, at_least };
         Policy::new(&self.flow, options, &mut uid_of)
     }
 
-    /// Everything that is in force, as a file that would say so.
+    /// All settings in force, as a file.
     pub fn to_toml(&self) -> String {
-        // Every value is a text, a number, a truth value or a list of texts, all of which TOML has.
+        // Every value is a string, a number, a boolean or a list of strings, all of which TOML has.
         toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
@@ -234,7 +236,7 @@ impl Config {
 }
 
 impl Links {
-    /// Whether an interface of that name was asked for; `None` if it is for the agent to decide.
+    /// Whether the configuration includes or excludes an interface; `None` if the agent decides.
     pub fn asks_for(&self, name: &str) -> Option<bool> {
         let any = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name));
         if any(&self.exclude) {
@@ -248,7 +250,7 @@ impl Links {
 }
 
 impl Wake {
-    /// The same for the state machine.
+    /// The configuration of the state machine.
     pub fn to_machine(&self) -> WakeConfig {
         let defaults = ReleaseConfig::default();
         let HeldSegments(segments) = self.hold_back;
@@ -265,7 +267,7 @@ impl Wake {
 }
 
 impl Default for Wake {
-    /// Everything on, as `WakeConfig::all` has it.
+    /// Everything enabled, as in `WakeConfig::all`.
     fn default() -> Self {
         Self {
             hold_back: HeldSegments(HoldBackConfig::default().segments),
@@ -291,14 +293,14 @@ impl TryFrom<u64> for HeldSegments {
 }
 
 impl Default for Connections {
-    /// A minute is longer than a DHCP server or a modem takes to give the same address again.
+    /// A DHCP server or a modem assigns the same address again within less than a minute.
     fn default() -> Self {
         Self { address_gone: AddressGone::default(), address_grace: Time(Duration::from_secs(60)) }
     }
 }
 
 impl Default for UserTimeoutTable {
-    /// In force for every process, with the built-in rules.
+    /// Enabled for every process, with the built-in rules.
     fn default() -> Self {
         Self { enabled: true, built_in: true, restore_on_exit: false, cgroup: None }
     }
@@ -313,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_to_be_written() {
+    fn an_empty_file_has_the_defaults() {
         assert_eq!(parse(""), Ok(Config::default()));
         let machine = Config::default().wake.to_machine();
         assert_eq!(machine, WakeConfig::all());
     }
 
     #[test]
-    fn what_is_in_force_reads_as_the_same() {
+    fn printed_settings_parse_to_the_same() {
         let text = "[links]\ninclude = [\"wl*\"]\n[wake]\nhold_back = 8\nwarning_lead = \"300ms\"\n\
                     [signals]\nschedule = \"passes.csv\"\nwifi = { warn = \"adaptive\", floor = \"-78 dBm\" }\n\
                     [metrics]\nenabled = false\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
@@ -345,35 +347,19 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_where_and_what_would_do() {
+    fn an_error_has_its_place_and_the_expected_value() {
         for (text, place, says) in [
             ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
             ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
-            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: 5 is not what is expected here: a "),
-            (
-                "[wake]\nhold_back = \"four\"",
-                "agent.toml:2:13",
-                "hold_back: the text \"four\" is not what is expected here: a whole number",
-            ),
-            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: 1 is not what is expected here: true or false"),
-            (
-                "[links]\ninclude = \"wlan0\"",
-                "agent.toml:2:11",
-                "include: the text \"wlan0\" is not what is expected here: a list in brackets",
-            ),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: expected a time"),
+            ("[wake]\nhold_back = \"four\"", "agent.toml:2:13", "hold_back: expected a whole number, found \"four\""),
+            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: expected true or false, found 1"),
+            ("[links]\ninclude = \"wlan0\"", "agent.toml:2:11", "include: expected a list in brackets"),
             ("[metrics]\nlisten = \"localhost\"", "agent.toml:2:10", "an address and a port"),
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time from 0s to 10s, with its unit"),
             ("[wake]\ngrace = \"11s\"", "agent.toml:2:9", "a time from 0s to 10s"),
-            (
-                "[wake]\nwarning_lead = \"0s\"",
-                "agent.toml:2:16",
-                "warning_lead: the text \"0s\" is not what is expected",
-            ),
-            (
-                "[signals.gateway]\nafter = \"0s\"",
-                "agent.toml:2:9",
-                "after: the text \"0s\" is not what is expected here: a time from 250ms to 3600s",
-            ),
+            ("[wake]\nwarning_lead = \"0s\"", "agent.toml:2:16", "warning_lead: expected a time"),
+            ("[signals.gateway]\nafter = \"0s\"", "agent.toml:2:9", "after: expected a time from 250ms to 3600s"),
             ("[signals.gateway]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
             ("[signals.gateway]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),
             ("[signals.gateway]\nask = true\nevery = \"1 parsec\"", "agent.toml:3:9", "(ns, us, ms, s, min, h)"),
@@ -384,7 +370,7 @@ mod tests {
             ("[signals.wifi]\nevery = \"1ms\"", "agent.toml:2:9", "from 10ms"),
             ("[wake]\nhold_back = -1", "agent.toml:2:13", "hold_back"),
             ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"", "agent.toml:3:1", "port 0"),
-            ("[[flow]]\nport = 0\nhold = \"4h\"", "agent.toml:2:8", "is no port"),
+            ("[[flow]]\nport = 0\nhold = \"4h\"", "agent.toml:2:8", "invalid port"),
             ("[[flow]]\nuser = \"\"\nhold = \"4h\"", "agent.toml:2:8", "a user's name or number"),
             ("[[flow]]\nport = 1\nhold = \"0s\"", "agent.toml:1:1", "between 1 s and 24 days"),
             ("[user_timeouts]\ncgroup = \"a\"", "agent.toml:2:1", "an absolute path"),
@@ -393,7 +379,7 @@ mod tests {
             ("[signals.wifi]\nwarn = \"sometimes\"", "agent.toml:2:8", "`adaptive`"),
             ("[metrics]\nlisten = \"0.0.0.0:9786\"", "agent.toml:2:1", "allow_remote = true"),
             ("[[flow]]\nport = 22\nhold = \"4h\"\n[[flow]]\nport = 80", "agent.toml:4:1", "one of hold, fail_fast"),
-            ("[[flow]]\nhold = \"4h\"\nport = \"ssh\"", "agent.toml:3:8", "\"ssh\" is no port"),
+            ("[[flow]]\nhold = \"4h\"\nport = \"ssh\"", "agent.toml:3:8", "invalid port \"ssh\""),
             ("[nonsense]", "agent.toml:1:2", "`links`"),
             ("links = ", "agent.toml:1:", ""),
         ] {
@@ -437,7 +423,7 @@ mod tests {
     fn the_example_has_every_default_and_nothing_else() {
         let example = file("dist/agent.toml");
         assert_eq!(parse(&example), Ok(Config::default()));
-        // And what has none is there as a comment that would do.
+        // Settings without a default are there as comments that would be valid.
         let optional =
             ["warning_lead", "schedule", "cgroup", "[[flow]]", "remote_port", "process", "remote", "fail_fast"];
         let all = optional
@@ -450,15 +436,15 @@ mod tests {
     }
 
     #[test]
-    fn the_guide_tells_every_field() {
+    fn the_guide_has_every_setting() {
         let guide = file("docs/guide/agent.md") + &file("docs/guide/flows.md");
         let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
         let tables = schema["$defs"].as_object().unwrap().values();
         let fields: Vec<&String> =
             tables.filter_map(|table| table.get("properties")?.as_object()).flat_map(|fields| fields.keys()).collect();
-        assert!(fields.len() > 20, "the schema was not read as intended");
+        assert!(fields.len() > 20, "the schema was not parsed as intended");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
-        // These are the names of sections.
+        // Names of sections.
         let sections =
             ["links", "connections", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
         let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();

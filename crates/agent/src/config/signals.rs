@@ -1,4 +1,4 @@
-//! The section `[signals]`: what the agent believes about links.
+//! The section `[signals]`: which signals about links the agent uses.
 
 use std::path::PathBuf;
 
@@ -11,48 +11,48 @@ use crate::link_watch::silence::SilenceOptions;
 use crate::link_watch::wifi::WifiOptions;
 use crate::link_watch::{Dbm, Source};
 
-/// What the agent believes about links.
+/// Which signals about links the agent uses.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
-    /// The carrier and state of an interface and of those that it runs over, and whether a Wi-Fi station is associated.
+    /// Carrier and operational state of an interface and of those below it, and the association of a Wi-Fi station.
     pub carrier: bool,
-    /// That an interface loses its last address, gets one, or gets another one in its place.
+    /// An interface loses its last address, gets one, or has one replaced.
     pub address: bool,
-    /// That an interface loses its last default route, or gets one.
+    /// An interface loses its last default route, or gets one.
     pub route: bool,
-    /// That the gateway of a default route does not answer ARP or neighbour discovery, or answers again.
+    /// The router of a default route does not answer ARP or neighbour discovery, or answers again.
     pub neighbour: bool,
-    /// That the machine has slept, or is about to, by the word of logind.
+    /// The machine has slept, or is about to, as logind announces.
     pub suspend: bool,
-    /// A file (TOML or CSV) that says when links are down; from the directory of this one, if it is not absolute.
+    /// A file (TOML or CSV) with the times of outages; relative to the directory of this file, unless absolute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<PathBuf>,
-    /// The strength of the Wi-Fi signal, as a warning.
+    /// Signal strength of Wi-Fi, as a warning.
     pub wifi: Wifi,
-    /// That TCP sends and nothing comes in, although the link has a carrier: an outage as they are on mobile networks.
+    /// TCP sends and nothing arrives, although the link has a carrier: a typical outage of mobile networks.
     pub silence: bool,
-    /// How a silence is looked into.
+    /// How a silence is probed.
     pub gateway: GatewayQuestions,
 }
 
-/// How a silence is looked into (`[signals] silence`).
+/// How a silence is probed (`[signals] silence`).
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayQuestions {
-    /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are asked for a sign of life. Idle links never
+    /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are probed. Idle links never
     /// are.
     pub ask: bool,
-    /// What is sent has to be without an answer for so long, and for four round trips, before silence is suspected; not less than
-    /// 250 ms.
+    /// Silence is suspected after data has been unanswered for this long, and for four round trips; not less than 250
+    /// ms.
     #[serde(deserialize_with = "between::<250, 3_600_000, _>")]
     pub after: Time,
-    /// A next hop that does not answer for three times as long is silent, and the link is down; not less than 100 ms.
+    /// A next hop that does not answer for three times this long is silent, and the link is down; not less than 100 ms.
     #[serde(deserialize_with = "between::<100, 60_000, _>")]
     pub every: Time,
 }
 
-/// The strength of the Wi-Fi signal, as a warning.
+/// Signal strength of Wi-Fi, as a warning.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wifi {
@@ -63,7 +63,7 @@ pub struct Wifi {
     /// With `warn = "adaptive"`: how far ahead the level is extrapolated.
     #[serde(deserialize_with = "between::<1, 60_000, _>")]
     pub lead: Time,
-    /// How often the level is asked for.
+    /// The interval between measurements of the level.
     #[serde(deserialize_with = "between::<10, 60_000, _>")]
     pub every: Time,
 }
@@ -72,7 +72,7 @@ pub struct Wifi {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WifiWarning {
-    /// Never: it is not asked for.
+    /// Never: the level is not measured.
     #[default]
     Off,
     /// When it is below the floor.
@@ -82,7 +82,7 @@ pub enum WifiWarning {
 }
 
 impl Signals {
-    /// How silence is found out; `None` if it is of no interest.
+    /// How silence is detected; `None` if disabled.
     pub fn silence_options(&self) -> Option<SilenceOptions> {
         let GatewayQuestions { ask, after: Time(after), every: Time(every) } = self.gateway;
         let (least_after, least_every) = (Duration::from_millis(250), Duration::from_millis(100));
@@ -90,7 +90,7 @@ impl Signals {
         self.silence.then_some(options)
     }
 
-    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
+    /// Whether a source is enabled. Timetables, Wi-Fi levels and commands always are.
     pub fn believes(&self, source: Source) -> bool {
         match source {
             Source::Carrier | Source::Association | Source::Lower => self.carrier,
@@ -133,15 +133,15 @@ impl Default for Signals {
 }
 
 impl Default for GatewayQuestions {
-    /// A second is as long as RFC 6298 has a sender wait at first. A next hop answers within milliseconds, but a station in power save
-    /// hears its access point only every 100 to 300 ms.
+    /// A second is RFC 6298's initial RTO. A next hop answers within milliseconds, but a station in power save hears
+    /// its access point only every 100 to 300 ms.
     fn default() -> Self {
         Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(250)) }
     }
 }
 
 impl Default for Wifi {
-    /// Off. The floor is where 802.11's lowest rates end with usual receivers, with a margin.
+    /// Off. The floor is near the sensitivity of usual receivers at 802.11's lowest rates, with a margin.
     fn default() -> Self {
         Self {
             warn: WifiWarning::Off,

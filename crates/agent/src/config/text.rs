@@ -1,4 +1,4 @@
-//! Names of interfaces as configuration files write them.
+//! Interface names and patterns in configuration files.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,13 +10,13 @@ use crate::written_as_text::written_as_text;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NamePattern(String);
 
-const EXPECTED_PATTERN: &str = "the name of an interface, in which * and ? may stand for letters, such as \"wlan*\"";
+const EXPECTED_PATTERN: &str = "the name of an interface, or a pattern with * and ?, such as \"wlan*\"";
 
 /// `IFNAMSIZ` without its terminating zero; a pattern may be a little longer than what it matches.
 const LONGEST_PATTERN: usize = 32;
 
 impl NamePattern {
-    /// Whether an interface of that name is meant.
+    /// Whether the name matches.
     pub fn matches(&self, name: &str) -> bool {
         pattern::fits(&self.0, name)
     }

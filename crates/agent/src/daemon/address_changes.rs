@@ -14,18 +14,18 @@ use crate::status::ActionLine;
 use holdover_host::clock::Utc;
 use holdover_host::log::with_causes;
 
-/// Looks after connections on addresses that are gone.
+/// Ends connections on lost addresses.
 #[derive(Default)]
 pub(super) struct AddressChanges {
     lost: LostAddresses,
     has_complained: bool,
 }
 
-/// The name under which it is told.
+/// The mechanism's name in reports.
 const MECHANISM: &str = "address_gone";
 
 impl AddressChanges {
-    /// Addresses may have come or gone.
+    /// Handles a change of addresses.
     pub(super) fn handle_interfaces(&mut self, now: Instant, interfaces: &Interfaces) {
         self.lost.handle_addresses(now, interfaces.all_addresses());
     }
@@ -36,7 +36,7 @@ impl AddressChanges {
         self.lost.poll_timeout(grace).filter(|_| config.connections.address_gone == AddressGone::End)
     }
 
-    /// Ends what is to be ended now, but for what is left alone; what was done.
+    /// Ends connections whose time has come, except exempt ones; returns the actions.
     pub(super) fn handle_timeout(
         &mut self,
         (now, utc): (Instant, Utc),
@@ -51,17 +51,12 @@ impl AddressChanges {
         let gone = self.lost.take_given_up(now, grace);
         let ended = end(&gone, left_alone, dry_run).unwrap_or_else(|error| {
             if !std::mem::replace(&mut self.has_complained, true) {
-                tracing::error!(error = with_causes(&error), "connections whose address is gone are left as they are");
+                tracing::error!(error = with_causes(&error), "cannot end connections whose address is gone");
             }
             Vec::new()
         });
         let gone = gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        tracing::info!(
-            addresses = gone,
-            connections = ended.len(),
-            dry_run,
-            "connections on addresses that are gone are ended"
-        );
+        tracing::info!(addresses = gone, connections = ended.len(), dry_run, "ended connections whose address is gone");
         let line = |connection: Connection| ActionLine {
             time: utc.0.as_secs_f64(),
             interface: String::new(),
@@ -76,7 +71,7 @@ impl AddressChanges {
     }
 }
 
-/// Ends the connections on these addresses; those that were there.
+/// Ends the connections on these addresses; returns them.
 fn end(
     addresses: &[IpAddr],
     left_alone: &BTreeSet<Connection>,

@@ -1,7 +1,7 @@
-//! Everything that the daemon decides, without its sockets and clocks.
+//! The decisions of the daemon, without sockets and clocks.
 //!
-//! The shell calls one of the `handle_*`, then [`Core::take_actions`], then asks for the next deadlines: [`Core::poll_timeout`] by the
-//! clock that stands still in sleep, [`Core::poll_time`] by the calendar.
+//! The shell calls one of the `handle_*`, then [`Core::take_actions`], then reads the next deadlines:
+//! [`Core::poll_timeout`] on the monotonic clock, which stops in sleep, and [`Core::poll_time`] in calendar time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -21,11 +21,11 @@ use crate::path_engine::{Attach, Counters, PathEngine as _};
 use crate::status::{ActionLine, Status, UserTimeoutStatus};
 use holdover_host::clock::Utc;
 
-/// The agent's mind.
+/// The state machine of the daemon.
 pub(super) struct Core<A: Attach> {
     attach: A,
     config: Config,
-    /// The interfaces that the command line names; none if the configuration decides.
+    /// The interfaces named on the command line; empty if the configuration decides.
     named: Vec<String>,
     dry_run: bool,
     started: Instant,
@@ -33,11 +33,11 @@ pub(super) struct Core<A: Attach> {
     schedule: Option<ScheduleWatch>,
     wifi_due: Option<Instant>,
     actions: VecDeque<ActionLine>,
-    /// What was done to connections, and not by engines.
+    /// Actions on connections, except those of engines.
     own_actions: Vec<ActionLine>,
 }
 
-/// The sources that can be switched off.
+/// The sources that can be disabled.
 const KERNEL: [Source; 7] = [
     Source::Carrier,
     Source::Association,
@@ -50,10 +50,10 @@ const KERNEL: [Source; 7] = [
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// Actions that are kept for requests.
+/// Actions kept for requests.
 const MOST_ACTIONS: usize = 1000;
 
-/// So many connections are told of one by one.
+/// The most connections listed individually.
 const MOST_CONNECTIONS: usize = 2000;
 
 impl<A: Attach> Core<A> {
@@ -72,10 +72,10 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// Another configuration and timetable are in force. Engines start anew if what they do has changed.
+    /// Applies another configuration and timetable. Engines are restarted if their options have changed.
     pub(super) fn configure(&mut self, now: Instant, utc: Utc, config: Config, schedule: Option<ScheduleWatch>) {
         let before = std::mem::replace(&mut self.config, config);
-        // What the old timetable says is said no more.
+        // Withdraws the statements of the old timetable.
         if let Some(old) = self.schedule.take() {
             let interface = old.interface().map(str::to_owned);
             for event in [LinkEvent::Recovered, UP] {
@@ -90,7 +90,7 @@ impl<A: Attach> Core<A> {
             }
             (link.wifi, link.silence) = (None, None);
             link.handle_signal(now, &Signal::new(now, &link.name.clone(), LinkEvent::Recovered, Source::Wifi));
-            // Who is not believed any more has nothing against the link.
+            // Withdraws the objections of disabled sources.
             for source in KERNEL.into_iter().filter(|&source| !self.config.signals.believes(source)) {
                 link.handle_signal(now, &Signal::new(now, &link.name.clone(), UP, source));
             }
@@ -101,7 +101,7 @@ impl<A: Attach> Core<A> {
         self.handle_time(now, utc);
     }
 
-    /// The kernel's news.
+    /// Handles a change reported by the kernel.
     pub(super) fn handle_change(&mut self, now: Instant, change: Change) {
         match change {
             Change::Appeared { interface, is_eligible } => {
@@ -119,7 +119,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The machine has slept for so long.
+    /// Handles the end of a sleep of this length.
     pub(super) fn handle_sleep(&mut self, now: Instant, slept: Duration) {
         tracing::info!(slept_s = slept.as_secs_f64(), "the machine has slept");
         for event in [LinkEvent::Down, UP] {
@@ -127,16 +127,16 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The machine is about to sleep, may do so now, or does not after all.
+    /// Handles an announcement of sleep: it is about to begin, may begin now, or is cancelled.
     pub(super) fn handle_sleep_foreseen(&mut self, now: Instant, event: LinkEvent) {
-        tracing::info!(event = event.to_string(), "sleep is announced, or over");
-        // Also those that are not looked after now: they may be when it is over.
+        tracing::info!(event = event.to_string(), "announcement of sleep");
+        // Including links that are not managed now: they may be afterwards.
         for interface in self.links.keys().cloned().collect::<Vec<_>>() {
             self.handle_signal(now, &Signal::new(now, &interface, event, Source::Suspend));
         }
     }
 
-    /// Somebody says what has become of a link; the links that heard it.
+    /// Handles a command about a link; returns the links affected.
     pub(super) fn handle_command(&mut self, now: Instant, command: &SignalRequest) -> Result<Vec<String>, Refusal> {
         let event = command.to_event()?;
         let links = self.looked_after();
@@ -152,7 +152,7 @@ impl<A: Attach> Core<A> {
         Ok(heard)
     }
 
-    /// It is so late by the calendar.
+    /// Handles the passing of calendar time.
     pub(super) fn handle_time(&mut self, now: Instant, utc: Utc) {
         let Some(schedule) = &mut self.schedule else { return };
         let events = schedule.handle_time(utc);
@@ -162,7 +162,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The Wi-Fi level of an interface; `None` if it is not associated.
+    /// Handles the Wi-Fi level of an interface; `None` if it is not associated.
     pub(super) fn handle_level(&mut self, now: Instant, interface: &str, level: Option<Dbm>) {
         let watch = self.links.get_mut(interface).and_then(|link| link.wifi.as_mut());
         if let Some(event) = watch.and_then(|watch| watch.handle_level(now, level)) {
@@ -170,7 +170,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The driver of a Wi-Fi interface does not hear beacons, or is not heard.
+    /// The driver of a Wi-Fi interface misses beacons, or gets no acknowledgements.
     pub(super) fn handle_losses(&mut self, now: Instant, interface: &str) {
         let watch = self.links.get_mut(interface).and_then(|link| link.wifi.as_mut());
         if let Some(event) = watch.and_then(WifiWatch::handle_losses) {
@@ -178,7 +178,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// An interface is no Wi-Fi interface.
+    /// An interface has no Wi-Fi.
     pub(super) fn forget_wifi(&mut self, interface: &str) {
         if let Some(link) = self.links.get_mut(interface) {
             link.wifi = None;
@@ -188,7 +188,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The interfaces whose Wi-Fi level is to be looked at now.
+    /// The interfaces whose Wi-Fi level is to be measured now.
     pub(super) fn take_wifi_due(&mut self, now: Instant) -> Vec<Box<str>> {
         if self.wifi_due.is_none_or(|at| at > now) {
             return Vec::new();
@@ -198,14 +198,14 @@ impl<A: Attach> Core<A> {
         self.links.values().filter(|link| link.wifi.is_some()).map(|link| link.name.clone()).collect()
     }
 
-    /// An interface's engine has something to do.
+    /// An interface's engine is ready.
     pub(super) fn handle_ready(&mut self, now: Instant, interface: &str) {
         if let Some(link) = self.links.get_mut(interface) {
             link.handle_ready(now);
         }
     }
 
-    /// Deadlines have passed.
+    /// Handles deadlines that have passed.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let config = self.config.wake.to_machine();
         for link in self.links.values_mut().filter(|link| link.poll_timeout().is_some_and(|at| at <= now)) {
@@ -223,7 +223,7 @@ impl<A: Attach> Core<A> {
         self.links.values().filter_map(Link::poll_timeout).chain(self.wifi_due).min()
     }
 
-    /// When the timetable has something to say next.
+    /// The next time of the timetable.
     pub(super) fn poll_time(&self, utc: Utc) -> Option<Utc> {
         self.schedule.as_ref().and_then(|schedule| schedule.poll_time(utc))
     }
@@ -236,12 +236,12 @@ impl<A: Attach> Core<A> {
         })
     }
 
-    /// Something was done to connections, and not by engines.
+    /// Notes actions on connections that are not of engines.
     pub(super) fn note_actions(&mut self, actions: Vec<ActionLine>) {
         self.own_actions.extend(actions);
     }
 
-    /// What was done since this was asked last.
+    /// The actions since the last call.
     pub(super) fn take_actions(&mut self, now: Instant, utc: Utc) -> Vec<ActionLine> {
         let mut fresh = std::mem::take(&mut self.own_actions);
         fresh.extend(self.links.values_mut().flat_map(|link| link.take_actions(now, utc)));
@@ -251,12 +251,12 @@ impl<A: Attach> Core<A> {
         fresh
     }
 
-    /// The connections in the path of packets of all links, and whether they are left alone there.
+    /// The connections in the path of all links, and whether they are exempt.
     pub(super) fn in_path(&mut self, now: Instant) -> Vec<(Connection, bool)> {
         self.links.values_mut().flat_map(|link| link.in_path(now)).collect()
     }
 
-    /// What is to be left alone, or not any more.
+    /// Exempts connections, or ends exemptions.
     pub(super) fn leave_alone(&mut self, decisions: &[(Connection, bool)]) {
         for engine in self.links.values_mut().filter_map(Link::engine) {
             for &(connection, alone) in decisions.iter() {
@@ -265,12 +265,12 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The last actions, the oldest first.
+    /// The last actions, oldest first.
     pub(super) fn actions(&self) -> impl Iterator<Item = &ActionLine> {
         self.actions.iter()
     }
 
-    /// The next hops of a link that can be asked whether they are there, and those that are known to answer.
+    /// Sets the next hops of a link that can be probed, and those that are known to answer.
     pub(super) fn handle_next_hops(
         &mut self,
         interface: &str,
@@ -289,23 +289,23 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The links whose next hops are to be asked now whether they are there.
+    /// The links whose next hops are to be probed now.
     pub(super) fn take_questions(&mut self) -> Vec<(Box<str>, Question)> {
         self.links.values_mut().filter_map(|link| Some((link.name.clone(), link.take_question()?))).collect()
     }
 
-    /// How a link is, and when it will be cut if that is foreseen.
+    /// The state of a link, and the time of its predicted cut.
     pub(super) fn outlook(&self, interface: &str) -> Option<(LinkState, Option<Instant>)> {
         let link = self.links.get(interface)?;
         Some((link.arbiter.state(), link.arbiter.foreseen_cut()))
     }
 
-    /// The links that are looked after.
+    /// The managed links.
     pub(super) fn looked_after(&self) -> Vec<String> {
         self.links.values().filter(|link| link.is_looked_after()).map(|link| link.name.to_string()).collect()
     }
 
-    /// How it all is.
+    /// The state of everything.
     pub(super) fn status(&mut self, now: Instant, utc: Utc) -> Status {
         let next_cut = self.schedule.as_ref().and_then(|schedule| schedule.next_cut(utc));
         let next_cut_s = next_cut.map(|Utc(cut_at)| cut_at.saturating_since(utc.0).as_secs_f64());
@@ -335,7 +335,7 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// Attaches to an interface or detaches from it, as the configuration wants it.
+    /// Attaches to an interface or detaches from it, as configured.
     fn look_after(&mut self, now: Instant, interface: &str) {
         let config = self.config.wake.to_machine();
         let Some(link) = self.links.get_mut(interface) else { return };
@@ -356,7 +356,7 @@ impl<A: Attach> Core<A> {
         self.wifi_due = any_wifi.then(|| self.wifi_due.unwrap_or(now));
     }
 
-    /// Tells a link, or all that are looked after.
+    /// Signals one link, or all managed links.
     fn signal(&mut self, now: Instant, interface: Option<&str>, event: LinkEvent, source: Source) {
         let names: Vec<Box<str>> = match interface {
             Some(interface) => vec![interface.into()],

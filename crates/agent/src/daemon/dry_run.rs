@@ -1,4 +1,4 @@
-//! Nothing in the path of packets: an engine that says what one would do, connection by connection.
+//! A dry run: an engine without programs that reports what it would do, connection by connection.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -15,19 +15,19 @@ use crate::link_watch::{Family, LinkChange};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
 
-/// Engines that only say what they would do.
+/// Engines that only report what they would do.
 #[derive(Debug, Default)]
 pub struct DryRun;
 
-/// What would be in the path of an interface's packets.
+/// The dry-run engine of an interface.
 pub struct DryEngine {
     interface: Box<str>,
     config: WakeConfig,
     sockets: SocketDiag,
     actions: VecDeque<Action>,
-    /// Connections as they were when the link went down: what is awaited then is what has to be woken.
+    /// Connections at link-down: those with data outstanding then would be woken.
     cut: Vec<TcpSocket>,
-    /// What would be left alone.
+    /// Connections that would be exempt.
     left_alone: BTreeSet<Connection>,
 }
 
@@ -62,7 +62,7 @@ impl DryEngine {
         sockets
     }
 
-    /// Those for which it would do something.
+    /// Connections for which it would act.
     fn looked_after(&mut self) -> Vec<TcpSocket> {
         let mut sockets = self.open();
         sockets.retain(|socket| !self.left_alone.contains(&socket.connection));
@@ -98,7 +98,7 @@ impl PathEngine for DryEngine {
                 self.cut = others;
                 for before in cut {
                     let Some(socket) = after.iter().find(|socket| socket.cookie == before.cookie) else { continue };
-                    // Who was sending or receiving when the link broke waits for a timer now.
+                    // A connection that was active when the link broke now waits for a timer.
                     let was_active = socket.send_queue > 0 || received_lately(&before);
                     let mechanism = if self.config.hold_back.is_some() { "hold_back" } else { "unreachable_poke" };
                     let what = if was_active { "would wake it" } else { "would let it rest" };
@@ -123,7 +123,7 @@ impl PathEngine for DryEngine {
 
     fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
         let open = self.open();
-        // Those that have ended are forgotten.
+        // Drop closed connections.
         let is_open: BTreeSet<Connection> = open.iter().map(|socket| socket.connection).collect();
         self.left_alone.retain(|connection| is_open.contains(connection));
         let known = open.into_iter().map(|socket| {
@@ -133,10 +133,10 @@ impl PathEngine for DryEngine {
                 bytes_sent: info.tcpi_bytes_sent,
                 bytes_received: info.tcpi_bytes_received,
                 idle: Some(info.tcpi_last_data_sent.min(info.tcpi_last_data_recv)),
-                // The kernel knows the one of what it has sent, which for who only receives is that of long ago.
+                // The kernel has only the time of the last data sent, which for a receiver is long ago.
                 round_trip: None,
                 held_bytes: 0,
-                is_left_alone: self.left_alone.contains(&socket.connection),
+                is_exempt: self.left_alone.contains(&socket.connection),
             }
         });
         known.collect()
@@ -155,7 +155,7 @@ impl PathEngine for DryEngine {
     }
 }
 
-/// Whether data came within the last second before the link broke.
+/// Whether data arrived within the last second before the link broke.
 fn received_lately(socket: &TcpSocket) -> bool {
     socket.info.tcpi_bytes_received > 0 && socket.info.tcpi_last_data_recv < Duration::from_secs(1)
 }

@@ -1,4 +1,4 @@
-//! What the rules of `[[flow]]` want left alone in the path of packets.
+//! Connections that the rules of `[[flow]]` exempt in the path of packets.
 
 use std::collections::BTreeMap;
 
@@ -11,56 +11,56 @@ use crate::pace;
 use crate::policy::{Action, Decision, Owner, Owners, Policy, PolicyError};
 use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
 
-/// Which connections in the path are left alone. That has nothing to do with their user timeouts: only the rules are the same.
+/// Exempt connections in the path. This is independent of user timeouts, except for the rules.
 pub(super) struct Exemptions {
-    /// The rules, once they have been read.
+    /// The rules, once read.
     policy: Option<Policy>,
     problem: Option<String>,
-    /// When users are looked up again who were not there.
+    /// When unknown users are looked up again.
     look_up_at: Option<Instant>,
-    /// Whether any rule leaves something alone.
+    /// Whether any rule exempts connections.
     is_wanted: bool,
     owners: Owners,
-    /// What was decided of connections that are in the path.
+    /// The verdicts on connections in the path.
     decided: BTreeMap<Connection, Verdict>,
-    /// When they are looked at next; `None` if there is nothing to find.
+    /// When they are checked next; `None` if no rule exempts anything.
     look_at: Option<Instant>,
 }
 
-/// Whether a connection is left alone.
+/// Whether a connection is exempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// For as long as it is in the path.
+    /// As long as it is in the path.
     Settled(bool),
-    /// For the time being: it matters whose it is, and nobody was seen to have it.
+    /// For now: the rule depends on its owner, who is unknown.
     Pending {
         alone: bool,
-        /// In how many looks in a row there was nobody to be waited for.
+        /// Consecutive checks without a process that could own it.
         in_vain: u8,
     },
 }
 
-/// Who has a connection, as far as its socket tells.
+/// The owner of a connection, as far as its socket shows.
 enum Holder {
     /// A process has it open.
     Found,
-    /// There will be somebody, or it could not be seen: nobody has accepted it yet, or the kernel did not tell.
+    /// Not accepted yet, or the kernel did not answer.
     ToCome,
-    /// It has no socket, or nobody has it open any more.
+    /// It has no socket, or no process has it open any more.
     Nobody,
 }
 
-/// A connection that is forwarded has no socket; one that is being made may not have it yet.
+/// A forwarded connection has no socket; a new one may not have it yet.
 const MOST_IN_VAIN: u8 = 5;
 
-/// How often new connections in the path are looked at, if any are to be left alone.
+/// How often new connections in the path are checked, if any rule exempts connections.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// When it is tried again to read the rules.
+/// The interval between attempts to read the rules.
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Exemptions {
-    /// Those of a configuration.
+    /// The exemptions of a configuration.
     pub(super) fn new(now: Instant, config: &Config) -> Self {
         let is_wanted = config.flow.iter().any(|rule| rule.leave_alone);
         Self {
@@ -74,22 +74,22 @@ impl Exemptions {
         }
     }
 
-    /// Another configuration is in force: what the one before has left alone is looked at once more.
+    /// Applies another configuration: former exemptions are checked once more.
     pub(super) fn configure(&mut self, now: Instant, config: &Config) {
         let was_wanted = self.is_wanted;
         *self = Self::new(now, config);
         self.look_at = (was_wanted || self.is_wanted).then_some(now);
     }
 
-    /// When connections in the path are to be looked at.
+    /// The time of the next check.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.look_at
     }
 
-    /// Of the connections that are in the path, and whether they are left alone there: what is to be changed.
+    /// Returns the changes for the connections in the path, given their current exemptions.
     ///
-    /// Of each connection it is decided once; if its owner matters, once that is known. What the path knows of it may have been lost
-    /// since: with its engine, or for want of room.
+    /// Each connection is decided once, or, if the rule depends on its owner, once that is known. The path may have
+    /// lost an exemption since: with its engine, or for lack of room.
     pub(super) fn decide(
         &mut self,
         now: Instant,
@@ -99,7 +99,7 @@ impl Exemptions {
         self.decide_with(now, config, in_path, || SocketDiag::open()?.connections())
     }
 
-    /// To look at all connections, and to do what came of it, has taken so long: the next look is the later for it.
+    /// The check of all connections and its consequences took this long: the next check is delayed accordingly.
     pub(super) fn handle_done(&mut self, now: Instant, took: Duration) {
         self.look_at = self.look_at.map(|at| at.max(now + pace::rest(took, Duration::ZERO)));
     }
@@ -120,7 +120,7 @@ impl Exemptions {
             }
         };
         let before = std::mem::take(&mut self.decided);
-        // Those of which it matters whose they are, and what was thought of them.
+        // Connections whose rule depends on their owner, and their current verdicts.
         let mut of_owner = BTreeMap::new();
         for &(connection, _) in in_path {
             let settled = match before.get(&connection) {
@@ -147,7 +147,7 @@ impl Exemptions {
         connections: &BTreeMap<Connection, Option<Verdict>>,
         list: impl FnOnce() -> Result<Vec<TcpSocket>, SocketDiagError>,
     ) {
-        let sockets = list().inspect_err(|error| tracing::debug!(%error, "nobody is known to have a connection")).ok();
+        let sockets = list().inspect_err(|error| tracing::debug!(%error, "cannot find the owners of connections")).ok();
         let mut found = BTreeMap::new();
         for socket in sockets.iter().flatten().filter(|socket| connections.contains_key(&socket.connection)) {
             found.insert(socket.connection, socket);
@@ -164,7 +164,7 @@ impl Exemptions {
         }
     }
 
-    /// The rules. Users who were not there are looked up again after a while.
+    /// Reads the rules. Unknown users are looked up again after a while.
     fn read_policy(&mut self, now: Instant, config: &Config) -> Result<Policy, PolicyError> {
         let look_up_at = self.look_up_at;
         if let Some(policy) = self.policy.take_if(|_| look_up_at.is_none_or(|at| now < at)) {
@@ -178,13 +178,13 @@ impl Exemptions {
         }
         let problem = (!policy.problems().is_empty()).then(|| policy.problems().join("; "));
         if problem != self.problem && self.is_wanted {
-            problem.iter().for_each(|problem| tracing::warn!(problem, "connections of these users are not left alone"));
+            problem.iter().for_each(|problem| tracing::warn!(problem, "connections of this user are not exempt"));
         }
         self.problem = problem;
         Ok(policy)
     }
 
-    /// Users whom the rules name and who are not there, or why there are no rules.
+    /// Unknown users in the rules, or why there are no rules.
     pub(super) fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -192,7 +192,7 @@ impl Exemptions {
     fn fail(&mut self, now: Instant, error: &PolicyError) {
         let problem = error.to_string();
         if self.problem.as_ref() != Some(&problem) {
-            tracing::error!(problem, "nothing is left alone; trying again");
+            tracing::error!(problem, "no connection is exempt; trying again");
         }
         self.problem = Some(problem);
         self.look_at = Some(now + RETRY);
@@ -224,7 +224,7 @@ impl Holder {
     fn of(socket: Option<&TcpSocket>) -> Self {
         match socket {
             Some(socket) if socket.inode != 0 => Self::Found,
-            // Its process has not come to it. After the process has closed it the state is another one.
+            // Its process has not accepted it. After closing, the state is another one.
             Some(socket) if matches!(socket.info.tcpi_state, TcpState::Established | TcpState::CloseWait) => {
                 Self::ToCome
             }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_wants_left_alone_is_decided_once() {
+    fn exemptions_are_decided_once() {
         let text = "[[flow]]\nport = 5432\nleave_alone = true\n[[flow]]\nport = 22\nhold = \"8 h\"\n\
                     [[flow]]\nport = 443\nuser = \"root\"\nleave_alone = true\n";
         let config = Config::parse(Path::new("agent.toml"), text).unwrap();
@@ -259,21 +259,21 @@ mod tests {
         let acted = |connection| (connection, false);
         let alone = |connection| (connection, true);
         assert_eq!(exempt.decide(now, &config, &[acted(database), acted(ssh)]), [alone(database)]);
-        // Nobody has that connection here: a rule about its user is not for it.
+        // No process here owns that connection: a rule with a user does not match it.
         assert_eq!(exempt.decide(now, &config, &[alone(database), acted(ssh), acted(web)]), []);
         assert_eq!(exempt.decided.len(), 3);
         assert_eq!(exempt.poll_timeout(), Some(now + LOOK));
-        assert_eq!(exempt.decide(now, &config, &[acted(database)]), [alone(database)], "the path has forgotten it");
+        assert_eq!(exempt.decide(now, &config, &[acted(database)]), [alone(database)], "the path has lost it");
         assert_eq!(exempt.decided.len(), 1, "forgotten with the connection");
-        assert_eq!(exempt.decide(now, &config, &[alone(ssh)]), [acted(ssh)], "no rule is for it any more");
-        // Without rules it is looked once more, for what was left alone before.
+        assert_eq!(exempt.decide(now, &config, &[alone(ssh)]), [acted(ssh)], "no rule matches it any more");
+        // Without rules there is one more check, for former exemptions.
         let config = Config::default();
         exempt.configure(now, &config);
         assert_eq!(exempt.poll_timeout(), Some(now));
         assert_eq!(exempt.decide(now, &config, &[alone(database)]), [acted(database)]);
         assert_eq!(exempt.poll_timeout(), None);
     }
-    /// A connection of this process over loopback, and its socket as the kernel tells of it.
+    /// A connection of this process over loopback, and its socket as the kernel reports it.
     struct Open {
         near: TcpStream,
         _far: TcpStream,
@@ -294,7 +294,7 @@ mod tests {
             SocketDiag::open().unwrap().find(self.connection()).unwrap().unwrap()
         }
 
-        /// Left alone, if it is known that this process has it.
+        /// A rule that exempts connections of this process.
         fn config(&self) -> Config {
             let name = std::fs::read_to_string("/proc/self/comm").unwrap();
             let text = format!("[[flow]]\nremote = \"127.0.0.1\"\nprocess = {:?}\nleave_alone = true\n", name.trim());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_again_whose_a_connection_is_until_that_is_known() {
+    fn an_unknown_owner_is_looked_up_again() {
         let open = Open::new();
         let (connection, socket, config) = (open.connection(), open.socket(), open.config());
         let now = Instant::from_secs(1);
@@ -314,14 +314,14 @@ mod tests {
         };
         for _ in 0..3 * MOST_IN_VAIN {
             assert_eq!(look(Err(SocketDiagError::Answer("none"))), []);
-            assert_eq!(look(Ok(TcpSocket { inode: 0, ..socket.clone() })), [], "nobody has accepted it yet");
+            assert_eq!(look(Ok(TcpSocket { inode: 0, ..socket.clone() })), [], "not accepted yet");
         }
         assert_eq!(look(Ok(socket)), [(connection, true)]);
-        assert_eq!(look(Err(SocketDiagError::Answer("none"))), [(connection, true)], "that is settled");
+        assert_eq!(look(Err(SocketDiagError::Answer("none"))), [(connection, true)], "the verdict is final");
     }
 
     #[test]
-    fn who_has_a_connection_without_a_socket_is_asked_a_few_times() {
+    fn the_owner_of_a_connection_without_socket_is_looked_up_a_few_times() {
         let open = Open::new();
         let (connection, socket, config) = (open.connection(), open.socket(), open.config());
         let now = Instant::from_secs(1);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_is_the_later_the_longer_one_takes() {
+    fn a_longer_check_delays_the_next_one() {
         let text = "[[flow]]\nport = 5432\nleave_alone = true\n";
         let config = Config::parse(Path::new("agent.toml"), text).unwrap();
         let now = Instant::from_secs(1);
@@ -347,6 +347,6 @@ mod tests {
         exempt.configure(now, &Config::default());
         exempt.decide(now, &Config::default(), &[]);
         exempt.handle_done(now, Duration::from_millis(100));
-        assert_eq!(exempt.poll_timeout(), None, "there is nothing to find");
+        assert_eq!(exempt.poll_timeout(), None, "no rule exempts anything");
     }
 }

@@ -1,7 +1,8 @@
-//! Reports to the gateway in the path of a link's packets ([`holdover_mobility::registration`]): that the link fades, is cut, and is back.
+//! Reports to the gateway in the path of a link's packets ([`holdover_mobility::registration`]): the link fades, is
+//! down, is up.
 //!
-//! What is reported is what the mechanisms have been told, for every address of the interface. A report that cannot leave, as the link is cut
-//! already, is repeated; the link's return replaces it.
+//! The reports follow the signals to the mechanisms, for every address of the interface. A report that cannot be sent
+//! because the link is already down is repeated; link-up replaces it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +21,7 @@ use crate::config::GatewayTable;
 use crate::link_watch::LinkState;
 use crate::link_watch::kernel::Interfaces;
 
-/// Reports, if that is configured.
+/// Reports, if configured.
 #[derive(Debug, Default)]
 pub(super) struct GatewayReports(Option<Reports>);
 
@@ -30,25 +31,25 @@ struct Reports {
     gateway: SocketAddr,
     socket: Option<Socket>,
     registrant: Registrant,
-    /// What was last reported of each address.
+    /// The last report for each address.
     reported: BTreeMap<IpAddr, Outlook>,
     was_refused: bool,
 }
 
-/// How a link is, and when it will be cut if that is foreseen.
+/// The state of a link, and the time of its predicted cut.
 type Outlook = (LinkState, Option<Instant>);
 
-/// The gateway cannot be told anything.
+/// Reports cannot be sent.
 #[derive(Debug, thiserror::Error)]
 enum GatewayError {
-    #[error("the key cannot be read")]
+    #[error("cannot read the key")]
     Unreadable(#[from] io::Error),
     #[error(transparent)]
     Key(#[from] KeyError),
 }
 
 impl GatewayReports {
-    /// Begins. What is wrong with the key is told by the log: the agent's own work does not depend on it.
+    /// Starts. A problem with the key is logged: the agent works without reports.
     pub(super) fn start(config: &GatewayTable, dry_run: bool) -> Self {
         let (Some(interface), Some(gateway), Some(file)) = (&config.interface, config.address, &config.key_file) else {
             return Self(None);
@@ -67,7 +68,7 @@ impl GatewayReports {
             })),
             Err(error) => {
                 let problem = with_causes(&error);
-                tracing::error!(file = %file.display(), problem, "the gateway is not told of the link: [gateway] key_file");
+                tracing::error!(file = %file.display(), problem, "cannot report to the gateway: [gateway] key_file");
                 Self(None)
             }
         }
@@ -77,14 +78,14 @@ impl GatewayReports {
         Some(self.0.as_ref()?.socket.as_ref()?.as_fd())
     }
 
-    /// Answers have come.
+    /// Handles answers.
     pub(super) fn handle_ready(&mut self, now: Instant) {
         if let Some(reports) = &mut self.0 {
             reports.handle_ready(now);
         }
     }
 
-    /// Reports what has changed, and what was not answered.
+    /// Sends reports about changes, and repeats those without an answer.
     pub(super) fn report(
         &mut self,
         now: Instant,
@@ -105,7 +106,7 @@ impl GatewayReports {
     }
 }
 
-/// Whether packets for an address pass a gateway.
+/// Whether packets to an address pass a gateway.
 fn is_reported(address: IpAddr) -> bool {
     let is_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     !is_local && !address.is_loopback()
@@ -120,7 +121,7 @@ impl Reports {
         };
         let is_down = outlook.0 == LinkState::Down;
         let registrant = &mut self.registrant;
-        // A link that is cut may have lost its addresses with that; others have been taken away.
+        // A link that is down may have lost its addresses with that; others were removed.
         self.reported.retain(|address, _| {
             let stays = is_down || addresses.contains(address);
             if !stays {
@@ -144,7 +145,7 @@ impl Reports {
                     .ok();
             }
             let Some(socket) = &self.socket else { continue };
-            // The socket is bound to an interface that may be gone, with another one of its name in its place.
+            // The socket is bound to an interface that may have been replaced by another one of its name.
             let is_gone = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO));
             if socket.send_to(&datagram, &SockAddr::from(self.gateway)).is_err_and(|error| is_gone(&error)) {
                 self.socket = None;
@@ -166,10 +167,10 @@ impl Reports {
         }
         let after = self.registrant.counters();
         if after.noted > before.noted {
-            tracing::debug!(gateway = %self.gateway, "the gateway has noted how the link is");
+            tracing::debug!(gateway = %self.gateway, "the gateway has accepted the report");
         }
         if after.refused > before.refused && !std::mem::replace(&mut self.was_refused, true) {
-            tracing::warn!(gateway = %self.gateway, "the gateway does not hear this host's key about this address");
+            tracing::warn!(gateway = %self.gateway, "the gateway does not accept this host's key for this address");
         }
     }
 }
@@ -184,7 +185,7 @@ fn registrant(file: &Path) -> Result<Registrant, GatewayError> {
     Ok(Registrant::new(key, u64::from_ne_bytes(first)))
 }
 
-/// A socket whose datagrams leave by this interface.
+/// A socket that sends on this interface.
 fn open(interface: &str, gateway: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(gateway), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
@@ -215,11 +216,11 @@ mod tests {
             |reports: &mut Reports, now| std::iter::from_fn(|| reports.registrant.poll_transmit(now)).count();
         reports.note(now, (LinkState::Up, None), &[former]);
         assert_eq!(datagrams(&mut reports, now), 1);
-        // The address goes with the link.
+        // The address is lost with the link.
         reports.note(now, (LinkState::Down, None), &[]);
         assert_eq!(reports.reported[&former].0, LinkState::Down);
-        assert_eq!(datagrams(&mut reports, now), 1, "that it is away");
-        // The link is back with another one.
+        assert_eq!(datagrams(&mut reports, now), 1, "the report of link-down");
+        // The link is up with another address.
         reports.note(now, (LinkState::Up, None), &[next]);
         assert!(reports.reported.keys().eq([&next]));
         assert_eq!(datagrams(&mut reports, now), 1);

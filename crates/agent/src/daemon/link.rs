@@ -1,4 +1,4 @@
-//! One interface: who says what of it, what stands in its path, and what has come of it.
+//! One interface: the signals about it, its engine, and the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,68 +23,68 @@ pub(super) struct Link<E> {
     pub(super) path: Path<E>,
     pub(super) wifi: Option<WifiWatch>,
     pub(super) silence: Option<SilenceWatch>,
-    /// The link is said to be down because nothing comes in.
+    /// The link is regarded as down because nothing arrives.
     pub(super) is_silent: bool,
-    /// What next hops are to be asked, and how.
+    /// The pending probe of next hops.
     pub(super) question: Option<Question>,
     pub(super) arbiter: Arbiter,
-    /// Whether there is an interface of that name.
+    /// Whether the interface exists.
     is_there: bool,
-    /// Since when the engine has none, if it had one.
+    /// Since when the engine has no interface, if it had one.
     gone_since: Option<Instant>,
-    /// Since when it is as it is.
+    /// Since when it is in this state.
     since: Instant,
     down_since: Option<Instant>,
     record: LinkRecord,
-    /// What the engine could not do last, and when.
+    /// The last failure of the engine, and its time.
     trouble: Option<(Instant, String)>,
-    done: BTreeMap<Connection, Done>,
+    done: BTreeMap<Connection, ActionRecord>,
 }
 
-/// What stands in the path of its packets.
+/// The engine of an interface.
 pub(super) enum Path<E> {
-    /// Nothing, and nothing is to.
+    /// None, as configured.
     LeftAlone,
-    /// This.
+    /// Attached.
     Attached(E),
-    /// Nothing, though something should.
+    /// None, although there should be one.
     Failed { problem: String, retry_at: Option<Instant> },
 }
 
-/// A question to every next hop of a link.
+/// A probe of every next hop of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Question {
-    /// At its broadcast address.
+    /// To the broadcast address.
     pub(super) is_broadcast: bool,
 }
 
-/// What was done for a connection.
+/// The actions on a connection.
 #[derive(Clone, Default, Debug)]
-struct Done {
+struct ActionRecord {
     actions: u64,
-    /// The last thing that was done, or what came of it.
+    /// The last action, or its outcome.
     last: Option<String>,
     saved_s: Option<f64>,
 }
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// The name under which outcomes are told.
+/// The mechanism's name in outcomes.
 const WAKE: &str = "wake";
 
-/// What an interface that is gone has left is kept for so long.
+/// How long the state of a removed interface is kept.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// What the kernel has refused is told for so long.
+/// How long a refusal of the kernel is reported.
 const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 
-/// When an engine is tried again that could not be attached.
+/// The interval between attempts to attach an engine.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// When it is looked whether another agent has let go of the interface.
+/// The interval between checks whether another agent has released the interface.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// What was done is remembered of so many connections that are no more.
+/// The most closed connections whose actions are remembered.
 const MOST_REMEMBERED: usize = 4096;
 
 impl<E: PathEngine> Link<E> {
@@ -119,13 +119,13 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// The interface is gone. One of that name may come soon, with the same addresses: a modem that is set up anew, a tunnel.
+    /// The interface is gone. One with the same name and addresses may follow soon: a modem after a reset, a tunnel.
     pub(super) fn leave(&mut self, now: Instant) {
         (self.is_there, self.wifi) = (false, None);
         self.gone_since.get_or_insert(now);
         self.arbiter = Arbiter::new();
         if self.is_looked_after() {
-            tracing::info!(interface = &*self.name, "gone; its connections are remembered for a while");
+            tracing::info!(interface = &*self.name, "the interface is gone; its connections are kept for a while");
         }
         let change = LinkChange::of_both(LinkEvent::Down);
         if let Some(engine) = self.engine() {
@@ -134,17 +134,17 @@ impl<E: PathEngine> Link<E> {
         self.note(now, change);
     }
 
-    /// An interface of that name is there.
+    /// The interface exists.
     pub(super) fn appear(&mut self, is_eligible: bool) {
         (self.is_there, self.is_eligible) = (true, is_eligible);
     }
 
-    /// Whether there is no such interface, and nothing that waits for it.
+    /// Whether the interface does not exist and its state is no longer kept.
     pub(super) fn is_over(&self) -> bool {
         !self.is_there && !matches!(self.path, Path::Attached(_))
     }
 
-    /// Attaches or detaches, as is wanted and possible.
+    /// Attaches or detaches, as configured and possible.
     pub(super) fn look_after<A: Attach<Engine = E>>(
         &mut self,
         now: Instant,
@@ -156,7 +156,7 @@ impl<E: PathEngine> Link<E> {
         match (is_wanted && self.is_there, self.is_looked_after()) {
             (true, true) if is_gone => self.attach_again(now, attach, config),
             (true, false) => self.attach(now, attach, config),
-            // An interface that nobody names is wanted when it has a route; till then what is known waits for it.
+            // An interface that is not named is managed once it has a route; until then the known state is kept.
             (false, true) if !is_gone => {
                 self.path = Path::LeftAlone;
                 tracing::info!(interface = &*self.name, "detached");
@@ -165,7 +165,7 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// Puts the engine in the path again: there is such an interface once more.
+    /// Attaches the engine to the new interface of the same name.
     fn attach_again<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
         self.gone_since = None;
         let Path::Attached(engine) = &mut self.path else { return };
@@ -178,11 +178,11 @@ impl<E: PathEngine> Link<E> {
         tracing::info!(interface = &*self.name, "attached again");
         let families = self.arbiter.down().others();
         if !families.is_empty() {
-            self.tell(now, &[LinkChange { families, event: UP }], &"it is there again");
+            self.tell(now, &[LinkChange { families, event: UP }], &"the interface exists again");
         }
     }
 
-    /// Puts an engine in the path.
+    /// Attaches an engine.
     fn attach<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
         (self.trouble, self.gone_since) = (None, None);
         self.path = match attach.attach(&self.name, config) {
@@ -201,7 +201,7 @@ impl<E: PathEngine> Link<E> {
                 if is_news && retry == Retry::Never {
                     tracing::error!(interface = &*self.name, problem, "not attached");
                 } else if is_news {
-                    tracing::error!(interface = &*self.name, problem, "not attached; trying again");
+                    tracing::error!(interface = &*self.name, problem, "cannot attach; trying again");
                 }
                 let retry_at = match retry {
                     Retry::Soon => Some(now + RETRY_SOON),
@@ -213,14 +213,14 @@ impl<E: PathEngine> Link<E> {
         };
     }
 
-    /// A source speaks.
+    /// Handles a signal of a source.
     pub(super) fn handle_signal(&mut self, now: Instant, signal: &Signal) {
         let changes = self.arbiter.handle_signal(now, signal);
         tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, told = changes.len());
         self.tell(now, &changes, &signal.source);
     }
 
-    /// What is due.
+    /// Handles deadlines.
     pub(super) fn handle_timeout<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
         if self.arbiter.poll_timeout().is_some_and(|at| at <= now) {
             let changes = self.arbiter.handle_timeout(now);
@@ -259,14 +259,14 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// Packets may come in over a link that is said to be down.
+    /// Handles packets that arrive over a link that is regarded as down.
     fn heed_packets(&mut self, now: Instant) {
         let contradicted = self.engine().map_or(Families::NONE, |engine| engine.contradicts_down());
         let families = self.arbiter.handle_packets(contradicted);
         if !families.is_empty() {
             let change = LinkChange { families, event: UP };
             tracing::info!(
-                interface = &*self.name, event = %change, because = "packets come in over the link that is said to be down", "link"
+                interface = &*self.name, event = %change, because = "packets arrive over the link", "link"
             );
             self.is_silent = false;
             self.note(now, change);
@@ -310,7 +310,7 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// What the engine has done since this was asked last.
+    /// The actions of the engine since the last call.
     pub(super) fn take_actions(&mut self, now: Instant, utc: Utc) -> Vec<ActionLine> {
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
         let trouble = engine.poll_trouble();
@@ -330,10 +330,10 @@ impl<E: PathEngine> Link<E> {
         lines
     }
 
-    /// One message in a while is enough, whatever it is.
+    /// Logs no more than one failure in a while.
     fn note_trouble(&mut self, now: Instant, trouble: String) {
         if !self.has_trouble(now) {
-            tracing::warn!(interface = &*self.name, trouble, "the kernel has refused something");
+            tracing::warn!(interface = &*self.name, trouble, "the kernel has refused a call");
         }
         self.trouble = Some((now, trouble));
     }
@@ -342,15 +342,15 @@ impl<E: PathEngine> Link<E> {
         self.trouble.as_ref().is_some_and(|(at, _)| now.saturating_since(*at) < TROUBLE_LASTS)
     }
 
-    /// What was done for a connection so far, to be added to.
-    fn done(&mut self, now: Instant, connection: Connection) -> &mut Done {
+    /// The record of a connection.
+    fn done(&mut self, now: Instant, connection: Connection) -> &mut ActionRecord {
         if self.done.len() >= MOST_REMEMBERED && !self.done.contains_key(&connection) {
             self.forget_what_is_over(now);
         }
         self.done.entry(connection).or_default()
     }
 
-    /// Counts what became of a connection; `None` for what is not told.
+    /// Counts an outcome; `None` if it is not reported.
     fn note_outcome(
         &mut self,
         (now, utc): (Instant, Utc),
@@ -383,7 +383,7 @@ impl<E: PathEngine> Link<E> {
         let done = self.done(now, connection);
         done.actions += 1;
         done.last = Some(format!("{mechanism}: {what}"));
-        // What a dry run would do is all that it has to say.
+        // A dry run reports its intentions only.
         if what.starts_with("would") {
             tracing::info!(interface = &*self.name, %connection, mechanism, what, "dry run");
         } else {
@@ -401,7 +401,7 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// Makes room: what was done for connections that the engine does not know any more is forgotten, or else everything.
+    /// Makes room: forgets the actions on connections that the engine does not know any more, or else all.
     fn forget_what_is_over(&mut self, now: Instant) {
         let known: BTreeSet<Connection> = self.in_path(now).into_iter().map(|(connection, _)| connection).collect();
         self.done.retain(|connection, _| known.contains(connection));
@@ -417,12 +417,12 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// How the link is, by all who know something of it.
+    /// The state of the link, by all sources.
     pub(super) fn state(&self) -> LinkState {
         if self.is_silent { LinkState::Down } else { self.arbiter.state() }
     }
 
-    /// The IP version that is cut off while the other is not.
+    /// The IP versions that are down while the other is up.
     fn families_down(&self) -> Vec<Family> {
         let is_partly = self.state() != LinkState::Down;
         self.arbiter.down().iter().filter(|_| is_partly).collect()
@@ -430,7 +430,7 @@ impl<E: PathEngine> Link<E> {
 
     pub(super) fn status(&self, now: Instant) -> LinkStatus {
         let mut record = self.record.clone();
-        // The outage that is not over counts.
+        // The current outage counts.
         record.down_s += self.down_since.map_or(0.0, |since| now.saturating_since(since).as_secs_f64());
         LinkStatus {
             interface: self.name.to_string(),
@@ -450,10 +450,10 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// The connections in the path, and whether they are left alone there.
+    /// The connections in the path, and whether they are exempt.
     pub(super) fn in_path(&mut self, now: Instant) -> Vec<(Connection, bool)> {
         let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
-        known.into_iter().map(|known| (known.connection, known.is_left_alone)).collect()
+        known.into_iter().map(|known| (known.connection, known.is_exempt)).collect()
     }
 
     pub(super) fn connections(&mut self, now: Instant) -> Vec<ConnectionStatus> {
@@ -477,7 +477,7 @@ impl<E: PathEngine> Link<E> {
             rto_ms: None,
             backoff: None,
             user_timeout: None,
-            left_alone: known.is_left_alone,
+            left_alone: known.is_exempt,
             actions: done.actions,
             last_action: done.last,
             saved_s: done.saved_s,

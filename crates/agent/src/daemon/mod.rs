@@ -1,7 +1,7 @@
-//! The daemon: one thread, one poll loop, around the machines that decide.
+//! The daemon: one thread, one poll loop, around the state machines.
 //!
-//! It ends on SIGTERM and SIGINT, and reads its configuration again on SIGHUP. Whatever way it ends, its engines go with it, and with
-//! them everything that they have in the path of packets.
+//! It ends on SIGTERM and SIGINT, and reloads its configuration on SIGHUP. However it ends, its engines end with it,
+//! and so does everything that they have in the path of packets.
 
 mod address_changes;
 mod core;
@@ -56,68 +56,68 @@ use crate::path_engine::Attach;
 use crate::sockets::{SocketDiag, owner};
 use crate::status::{ActionLine, ConnectionStatus, Status};
 
-/// With what the daemon starts.
+/// What the daemon is started with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// What is in force.
+    /// The configuration.
     pub config: Config,
-    /// The file to read again on SIGHUP; `None` for the one at its usual place, if there is one.
+    /// The file to reload on SIGHUP; `None` for the default one, if it exists.
     pub config_path: Option<PathBuf>,
-    /// The interfaces to look after, whatever the configuration says; empty if that decides.
+    /// The interfaces to manage, overriding the configuration; empty if the configuration decides.
     pub interfaces: Vec<String>,
     /// The control socket.
     pub socket: PathBuf,
-    /// Whether nothing is done but said. To be told to those who ask; it is [`Attach`] that decides.
+    /// Whether this is a dry run, for status requests; [`Attach`] implements it.
     pub dry_run: bool,
-    /// The address of the bus on which logind is heard; `None` for the system's.
+    /// The address of the bus with logind; `None` for the system bus.
     pub system_bus: Option<String>,
 }
 
-/// The daemon cannot go on.
+/// The daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The kernel's news of links cannot be had.
+    /// The kernel's notifications about links are not available.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// A file is not what it should be.
+    /// A file is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Another agent has the control socket.
-    #[error("an agent is running already{}: it has {}", process(*pid), path.display())]
+    /// Another agent owns the control socket.
+    #[error("an agent is running already{}: it owns {}", process(*pid), path.display())]
     AlreadyRunning {
         /// The socket.
         path: PathBuf,
-        /// The process, as it calls itself; `None` if it is not known.
+        /// The pid of the process; `None` if unknown.
         pid: Option<u32>,
     },
-    /// This process or this kernel lacks what the agent needs, and will not get it while it runs.
-    #[error("the agent cannot work here: {problem}")]
+    /// This process or kernel lacks what the agent needs, permanently.
+    #[error("the agent cannot run here: {problem}")]
     CannotWork {
-        /// What is missing, and what to do about it.
+        /// What is missing, and how to get it.
         problem: String,
     },
-    /// The control socket would take the place of something else.
-    #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
+    /// Something else is in the place of the control socket.
+    #[error("{} exists and is not a socket; choose another path for the control socket (--socket)", path.display())]
     NotASocket {
-        /// What is there.
+        /// The path.
         path: PathBuf,
     },
-    /// The control socket cannot be made.
-    #[error("the control socket {} cannot be made; it needs root, or another place (--socket)", path.display())]
+    /// The control socket cannot be created.
+    #[error("cannot create the control socket {}; run as root, or choose another path (--socket)", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Signals of the system cannot be waited for.
-    #[error("signals of the system: {0}")]
+    /// Signal handlers cannot be installed.
+    #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
-    /// Waiting failed.
+    /// `poll(2)` failed.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The privileges that are not needed could not be given up.
-    #[error("giving up privileges: {0}")]
+    /// Unneeded privileges could not be dropped.
+    #[error("cannot drop privileges: {0}")]
     Privileges(#[source] io::Error),
 }
 
@@ -131,8 +131,9 @@ impl From<ControlSocketError> for DaemonError {
     }
 }
 
-/// What is kept: eBPF programs and their maps (`CAP_BPF`, `CAP_PERFMON`), putting them in the path of packets (`CAP_NET_ADMIN`), raw
-/// packets (`CAP_NET_RAW`), and which process a connection belongs to (`CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`).
+/// The capabilities kept: for eBPF programs and their maps (`CAP_BPF`, `CAP_PERFMON`), attaching them
+/// (`CAP_NET_ADMIN`), raw packets (`CAP_NET_RAW`), and the process of a connection (`CAP_SYS_PTRACE`,
+/// `CAP_DAC_READ_SEARCH`).
 const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN)
@@ -140,17 +141,17 @@ const KEPT: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH);
 
-/// ` (pid 4711)`, where it is known.
+/// ` (pid 4711)`, if known.
 fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-/// What tells the daemon to stop, and to read its configuration again.
+/// The inputs that make the daemon stop, and reload its configuration.
 #[derive(Debug)]
 pub struct Orders {
-    /// It is to stop.
+    /// Stop.
     pub stop: SignalInput,
-    /// It is to read its configuration again.
+    /// Reload the configuration.
     pub reload: SignalInput,
 }
 
@@ -165,7 +166,7 @@ impl Orders {
     }
 }
 
-/// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
+/// Drops every unneeded privilege, permanently. Call it before the first thread is started.
 ///
 /// # Errors
 /// [`DaemonError::Privileges`].
@@ -179,35 +180,37 @@ pub struct Daemon<A: Attach> {
     setup: Setup,
     interfaces: Interfaces,
     monitor: Monitor,
-    /// What tunnels run over.
+    /// The endpoints of tunnels.
     endpoints: Endpoints,
     sleep: Sleep,
-    /// Readable when the calendar has jumped, which waking up from sleep counts as.
+    /// Readable when calendar time has jumped, also by waking from sleep.
     calendar: Option<OwnedFd>,
     control: Requesters,
-    /// The right to the control socket. Dropped after the engines, which come before it: the next agent finds the path free.
+    /// Ownership of the control socket. Dropped after the engines, which precede it: the next agent finds the path
+    /// free.
     _ownership: Ownership,
     metrics: Option<Scrapes>,
-    /// What was answered last.
+    /// The last answer.
     scraped: Option<Scraped>,
-    /// Who wants to hear of every action.
+    /// Sessions that follow all actions.
     followers: Vec<SessionId>,
-    /// What the rules of connections make of them.
+    /// User timeouts by the rules.
     timeouts: Timeouts,
-    /// What they leave alone.
+    /// Exemptions by the rules.
     exemptions: Exemptions,
-    /// What becomes of connections whose address is gone.
+    /// Ends connections on lost addresses.
     address_changes: AddressChanges,
     wifi: Wifi,
-    /// Who asks next hops for a sign of life.
+    /// Probes of next hops.
     next_hops: NextHops,
     /// Reports to the gateway in the path of a link's packets.
     gateway: GatewayReports,
-    /// Dropped last: a signal after that ends the process at once.
+    /// Dropped last: a later signal ends the process at once.
     orders: Orders,
 }
 
-/// Everyone on this host may ask for metrics, and looking at all connections takes its time: a second request within this time gets the same answer.
+/// Every user of this host may request metrics, and listing all connections takes time: a second request within this
+/// time gets the same answer.
 const SAME_SCRAPE: Duration = Duration::from_secs(1);
 
 /// The metrics at some time.
@@ -216,27 +219,28 @@ struct Scraped {
     text: String,
 }
 
-/// A timetable is looked at so often even if nothing is due: should the calendar jump without a word, it is late by no more.
+/// The interval between checks of a timetable without a due entry: limits its delay if calendar time jumps without
+/// notification.
 const GLANCE: Duration = Duration::from_secs(30);
 
-/// What a descriptor of the poll loop is for.
+/// The purpose of a descriptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// The daemon is to stop.
+    /// Stop.
     Stop,
-    /// It is to read its configuration again.
+    /// Reload the configuration.
     Reload,
     /// The kernel reports about links.
     Monitor,
-    /// The calendar has jumped.
+    /// Calendar time has jumped.
     Calendar,
     /// logind announces sleep.
     Logind,
     /// A Wi-Fi interface reports.
     Wifi,
-    /// The control socket and its conversations.
+    /// The control socket and its sessions.
     Control,
-    /// The endpoint for Prometheus and its conversations.
+    /// The endpoint for Prometheus and its sessions.
     Metrics,
     /// A new connection may get a user timeout.
     Timeouts,
@@ -244,16 +248,16 @@ pub enum Token {
     NextHops,
     /// The gateway replies.
     Gateway,
-    /// The engine of this interface has something to do.
+    /// The engine of this interface is ready.
     Engine(String),
 }
 
 impl<A: Attach> Daemon<A> {
-    /// Opens everything, and looks at the interfaces that there are.
+    /// Opens everything, and lists the interfaces.
     ///
     /// # Errors
-    /// Something that it cannot do without is missing. That an engine cannot be attached to an interface is no reason if it could be
-    /// to others: it is tried again.
+    /// Something essential is missing. An engine that cannot be attached to one interface, but could be to others, is
+    /// no error: it is tried again.
     pub fn open(setup: Setup, mut attach: A, orders: Orders) -> Result<Self, DaemonError> {
         attach.check().map_err(|error| DaemonError::CannotWork { problem: with_causes(&error) })?;
         let schedule = read_schedule(&setup.config)?;
@@ -292,23 +296,23 @@ impl<A: Attach> Daemon<A> {
         Ok(daemon)
     }
 
-    /// Goes on until it is told to stop.
+    /// Runs until it is stopped.
     ///
     /// # Errors
-    /// Something that it cannot do without has failed.
+    /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
         let links = self.core.looked_after();
         for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
-            tracing::warn!(interface = awaited, "there is no such interface yet");
+            tracing::warn!(interface = awaited, "the interface does not exist yet");
         }
         tracing::info!(links = links.join(", "), dry_run = self.setup.dry_run, "the agent is running");
         let result = poll_loop::run(&mut self);
         self.timeouts.give_up(self.setup.config.user_timeouts.restore_on_exit);
-        tracing::info!("the agent stops");
+        tracing::info!("the agent is stopping");
         result
     }
 
-    /// Everything whose time has come.
+    /// Handles deadlines.
     fn handle_timeout(&mut self, now: Instant, utc: Utc) -> Result<(), DaemonError> {
         if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
@@ -341,7 +345,7 @@ impl<A: Attach> Daemon<A> {
         Ok(())
     }
 
-    /// Sends what was done to those who follow.
+    /// Sends new actions to followers.
     fn tell_followers(&mut self, now: Instant, utc: Utc) {
         for action in self.core.take_actions(now, utc) {
             let line = control_line::write(&Response::Action(action));
@@ -351,7 +355,7 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    /// Connections whose address is gone for good.
+    /// Ends connections whose address is gone.
     fn end_what_cannot_go_on(&mut self, now: Instant, utc: Utc) {
         let config = &self.setup.config;
         if self.address_changes.poll_timeout(config).is_none_or(|at| at > now) {
@@ -385,7 +389,7 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    /// A file that is not what it should be changes nothing.
+    /// An invalid file changes nothing.
     fn reload(&mut self, now: Instant, utc: Utc) {
         let read = match &self.setup.config_path {
             Some(path) => Config::read(path),
@@ -416,7 +420,7 @@ impl<A: Attach> Daemon<A> {
                 self.sleep.follow(self.setup.config.signals.suspend);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }
-            Err(error) => tracing::error!(%error, "the configuration is left as it was"),
+            Err(error) => tracing::error!(%error, "invalid configuration; keeping the current one"),
         }
     }
 
@@ -472,8 +476,8 @@ impl<A: Attach> PollLoop for Daemon<A> {
         let mut interests = Interests::new();
         interests.add_readable(Token::Stop, [self.orders.stop.descriptor()]);
         interests.add_readable(Token::Reload, [self.orders.reload.descriptor()]);
-        // Before the monitor: an association ends before the carrier goes, and is made before the operational state is up. An agent that
-        // was busy for a while and heard of the carrier first would take the association's older news for another outage.
+        // Before the monitor: an association ends before the carrier, and begins before the operational state is up. A
+        // busy agent that read the carrier first would take the older event of the association for another outage.
         interests.add_readable(Token::Wifi, self.wifi.descriptor());
         interests.add_readable(Token::Monitor, [self.monitor.as_fd()]);
         interests.add_readable(Token::Calendar, self.calendar.as_ref().map(|calendar| calendar.as_fd()));
@@ -505,7 +509,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
 
     fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
         let utc = clock::utc();
-        // Before anything that has happened since it woke up.
+        // Before events since the wake-up.
         if let Some(slept) = self.sleep.handle_clocks() {
             self.core.handle_sleep(now, slept);
         }
@@ -520,7 +524,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
                     self.monitor.handle_ready(now, &mut self.interfaces)?;
                     self.tell_changes(now);
                 }
-                // Set again, it is not readable any more.
+                // Setting it again clears the readable state.
                 Token::Calendar => self.calendar = watch_calendar(),
                 Token::Logind => self.hear_logind(now),
                 Token::Wifi => self.hear_wifi(now),
@@ -548,8 +552,8 @@ fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> 
     Ok(schedule.map(ScheduleWatch::new))
 }
 
-/// A timer by the calendar that never fires, but is readable when the calendar jumps or the machine wakes up (`timerfd_create(2)`,
-/// `TFD_TIMER_CANCEL_ON_SET`).
+/// A calendar timer that never fires, but is readable when calendar time jumps or the machine wakes up
+/// (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
 fn watch_calendar() -> Option<OwnedFd> {
     let never = Timespec { tv_sec: i64::MAX / 1_000_000_000, tv_nsec: 0 };
     let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).ok()?;
@@ -559,7 +563,7 @@ fn watch_calendar() -> Option<OwnedFd> {
     Some(timer)
 }
 
-/// What only the kernel's sockets tell: whose a connection is, and how far its timer has backed off.
+/// Details from the kernel's sockets: the process of a connection, and its retransmission backoff.
 fn describe(connections: &mut [ConnectionStatus], timeouts: &Timeouts) {
     let sockets = SocketDiag::open().and_then(|mut diag| diag.connections()).unwrap_or_default();
     let sockets: BTreeMap<(SocketAddr, SocketAddr), _> =

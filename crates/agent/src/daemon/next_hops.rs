@@ -1,4 +1,4 @@
-//! The next hops of all links: who they are, what they are asked, and what they answer.
+//! The next hops of all links: addresses, probes and answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,23 +9,24 @@ use holdover_base::Instant;
 use holdover_mobility::Connection;
 
 use super::core::Core;
-use crate::link_watch::kernel::{Interfaces, News};
+use crate::link_watch::kernel::{Interfaces, KernelEvent};
 use crate::link_watch::neighbour_probe::NeighbourProbe;
 use crate::next_hop;
 use crate::path_engine::Attach;
 
-/// Asks next hops. The sockets are opened with the first question.
+/// Probes next hops. The sockets are opened on first use.
 #[derive(Default)]
 pub(super) struct NextHops {
     probe: Option<NeighbourProbe>,
-    /// Those of tunnels, by the interface below. What is in a tunnel waits for them, and the kernel asks once a second only.
+    /// Next hops below tunnels, by the interface below. Packets in a tunnel wait for them, and the kernel probes only
+    /// once a second.
     below: BTreeMap<u32, next_hop::NextHops>,
-    /// Whether it has been said that nobody can be asked.
+    /// Whether the failure to probe has been logged.
     has_complained: bool,
 }
 
 impl NextHops {
-    /// What is known of the next hops may have changed.
+    /// The known next hops may have changed.
     pub(super) fn handle_interfaces<A: Attach>(core: &mut Core<A>, interfaces: &Interfaces) {
         for link in core.looked_after() {
             let (next_hops, known) = match interfaces.gateways(&link) {
@@ -37,24 +38,24 @@ impl NextHops {
         }
     }
 
-    /// Links below tunnels may be back.
+    /// Links below tunnels may be up again.
     pub(super) fn resolve_below(&mut self, now: Instant, interfaces: &mut Interfaces) {
         let hops = interfaces.take_hops_below();
         let indices: BTreeSet<u32> = hops.iter().map(|hop| hop.index).collect();
         for index in indices {
             let waiting = hops.iter().filter(|hop| hop.index == index).map(|hop| {
                 let [local, remote] = [hop.local, hop.hop].map(|address| SocketAddr::new(address, 0));
-                // Everyone is asked: the Ethernet address of before is not known.
+                // By broadcast: the former Ethernet address is not known.
                 (Connection { local, remote }, [0xff; 6])
             });
             let search = self.below.entry(index).or_default();
             match search.begin(now, index, waiting) {
                 Ok(true) => {}
-                Ok(false) => interfaces.handle(now, News::HopsBelow { index }),
+                Ok(false) => interfaces.handle(now, KernelEvent::HopsBelow { index }),
                 Err(error) => {
                     let interface = interfaces.name(index);
-                    tracing::debug!(interface, %error, "the next hop below a tunnel is not asked for");
-                    interfaces.handle(now, News::HopsBelow { index });
+                    tracing::debug!(interface, %error, "cannot resolve the next hop below a tunnel");
+                    interfaces.handle(now, KernelEvent::HopsBelow { index });
                 }
             }
         }
@@ -66,13 +67,13 @@ impl NextHops {
         self.below.values().filter_map(next_hop::NextHops::poll_timeout).min()
     }
 
-    /// Hears and asks next hops below tunnels. Returns whether some are known now, or not waited for any longer.
+    /// Handles answers of, and probes, next hops below tunnels. Returns whether any is resolved now, or given up.
     pub(super) fn handle_below(&mut self, now: Instant, interfaces: &mut Interfaces) -> bool {
         let mut is_any_known = false;
         self.below.retain(|&index, search| {
             let (is_settled, is_under_way) = (search.handle_ready(now), search.poll_timeout().is_some());
             if is_settled || !is_under_way {
-                interfaces.handle(now, News::HopsBelow { index });
+                interfaces.handle(now, KernelEvent::HopsBelow { index });
                 is_any_known = true;
             }
             is_under_way
@@ -80,7 +81,7 @@ impl NextHops {
         is_any_known
     }
 
-    /// Asks what is to be asked.
+    /// Sends the pending probes.
     pub(super) fn ask<A: Attach>(&mut self, core: &mut Core<A>, interfaces: &Interfaces) {
         for (link, question) in core.take_questions() {
             let Some(gateways) = interfaces.gateways(&link) else { continue };
@@ -97,7 +98,7 @@ impl NextHops {
         }
     }
 
-    /// Hands on what was answered.
+    /// Passes on the answers.
     pub(super) fn handle_ready<A: Attach>(&mut self, now: Instant, core: &mut Core<A>, interfaces: &Interfaces) {
         while let Some(reply) = self.probe.as_mut().and_then(NeighbourProbe::poll_reply) {
             if let Some(link) = interfaces.name(reply.index) {
@@ -106,7 +107,7 @@ impl NextHops {
         }
     }
 
-    /// Readable when something was answered.
+    /// Readable when there are answers.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let below = self.below.values().flat_map(next_hop::NextHops::descriptors).map(|descriptor| descriptor.as_fd());
         self.probe.iter().flat_map(NeighbourProbe::descriptors).chain(below)
@@ -121,7 +122,7 @@ impl NextHops {
 
     fn complain(&mut self, interface: &str, error: &io::Error) {
         if !std::mem::replace(&mut self.has_complained, true) {
-            tracing::warn!(interface, %error, "the next hop cannot be asked whether it is there");
+            tracing::warn!(interface, %error, "cannot probe the next hop");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A link and its silence: joins what has passed to what decides, and to the engine.
+//! Silence of a link: connects the traffic counters with the detector and the engine.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::path_engine::PathEngine;
 const UP: LinkChange = LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false });
 
 impl<E: PathEngine> Link<E> {
-    /// Silence is looked for from now on, or not any more.
+    /// Starts or stops detecting silence.
     pub(super) fn watch_for_silence(&mut self, now: Instant, options: Option<SilenceOptions>) {
         match options {
             Some(options) if self.silence.is_none() => self.silence = Some(SilenceWatch::new(now, options)),
@@ -27,7 +27,7 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// The next hops that can be asked now, and those that are known to answer.
+    /// Sets the next hops that can be probed now, and those that are known to answer.
     pub(super) fn handle_next_hops(&mut self, next_hops: &BTreeSet<IpAddr>, known: impl IntoIterator<Item = IpAddr>) {
         if let Some(silence) = &mut self.silence {
             silence.handle_next_hops(next_hops, known);
@@ -42,18 +42,18 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// What next hops are to be asked.
+    /// The pending probe of next hops.
     pub(super) fn take_question(&mut self) -> Option<Question> {
         self.question.take()
     }
 
-    /// When to look again.
+    /// The time of the next check.
     pub(super) fn poll_silence(&self) -> Option<Instant> {
         let silence = self.silence.as_ref().filter(|_| self.is_watched())?;
         Some(silence.poll_timeout())
     }
 
-    /// Looks at what has passed, if it is time to.
+    /// Checks the traffic, if due.
     pub(super) fn look_for_silence(&mut self, now: Instant) {
         if self.poll_silence().is_none_or(|at| at > now) {
             return;
@@ -72,15 +72,15 @@ impl<E: PathEngine> Link<E> {
         let is_over = self.engine().is_some_and(|engine| !engine.is_silent());
         if is_over && self.is_silent && self.arbiter.state() != LinkState::Down {
             self.is_silent = false;
-            tracing::info!(interface = &*self.name, event = %UP, because = "something comes in again", "link");
+            tracing::info!(interface = &*self.name, event = %UP, because = "packets arrive again", "link");
             self.note(now, UP);
         }
     }
 
-    /// A source has spoken that may know better.
+    /// Another source, which may know better, has reported an event.
     pub(super) fn forget_silence(&mut self, now: Instant, event: LinkEvent) {
         let is_told = matches!(event, LinkEvent::Down | LinkEvent::Up { .. });
-        // What the kernel finds out of neighbours, and only while something is sent, is a part of the same.
+        // The kernel's own neighbour state is part of the same outage, and changes only while packets are sent.
         let is_part = event == LinkEvent::Down && self.is_watched();
         if is_told && !is_part {
             self.is_silent = false;
@@ -90,8 +90,8 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// While somebody else says that the link is down, nobody asks why nothing comes in; the kernel's own questions to neighbours are
-    /// too rare to wait for.
+    /// Silence is not probed while another source reports the link down; the kernel's own neighbour probes are too rare
+    /// to wait for.
     fn is_watched(&self) -> bool {
         let mut objections = self.arbiter.objections();
         let is_up = self.arbiter.state() != LinkState::Down;

@@ -1,4 +1,5 @@
-//! Sleep of the machine: logind's announcements, the inhibitor that has the machine wait, and the clocks that tell that it has slept.
+//! Sleep of the machine: logind's announcements, the inhibitor lock that delays sleep, and the clocks that show past
+//! sleep.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -9,13 +10,13 @@ use holdover_mobility::LinkEvent;
 use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
 use crate::link_watch::suspend::SuspendWatch;
 
-/// What the daemon knows of sleep.
+/// Tracks sleep of the machine.
 pub(super) struct Sleep {
     watch: SuspendWatch,
     options: LogindOptions,
-    /// The connection to logind, once sleep is of interest.
+    /// The connection to logind, if sleep is tracked.
     logind: Option<Logind>,
-    /// The machine stays awake until this is dropped.
+    /// Delays sleep until dropped.
     inhibitor: Option<Inhibitor>,
 }
 
@@ -24,11 +25,12 @@ impl Sleep {
         Self { watch: SuspendWatch::new(clock::slept()), options, logind: None, inhibitor: None }
     }
 
-    /// Connects to logind if sleep is of interest and it is not followed yet.
+    /// Connects to logind if sleep is tracked and it is not connected yet.
     pub(super) fn follow(&mut self, is_wanted: bool) {
         if is_wanted && self.logind.is_none() {
             let followed = Logind::follow(self.options.clone());
-            self.logind = followed.inspect_err(|error| tracing::warn!(%error, "sleep is not foreseen")).ok();
+            self.logind =
+                followed.inspect_err(|error| tracing::warn!(%error, "cannot follow sleep announcements")).ok();
         }
     }
 
@@ -46,8 +48,8 @@ impl Sleep {
         slept
     }
 
-    /// Reads announcements: what the links are told of each. If sleep is not wanted, or no link is looked after, the machine may sleep at
-    /// once.
+    /// Reads announcements; returns the event for the links. If sleep is not tracked, or no link is managed, the
+    /// machine may sleep at once.
     pub(super) fn handle_ready(&mut self, now: Instant, is_wanted: bool, has_links: bool) -> Vec<LinkEvent> {
         let Some(logind) = &mut self.logind else { return Vec::new() };
         let mut events = Vec::new();
@@ -74,13 +76,13 @@ impl Sleep {
         events
     }
 
-    /// Nobody will say that it is over: what the links are told.
+    /// The connection is lost, so no end will be announced: returns the event for the links.
     pub(super) fn forget(&mut self) -> Option<LinkEvent> {
         self.allow();
         self.watch.handle_over()
     }
 
-    /// What the links are told when their time has come. Once they have been, [`Self::allow`] is to be called.
+    /// Returns the event for the links when it is due. Call [`Self::allow`] after passing it on.
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<LinkEvent> {
         self.watch.handle_timeout(now)
     }
@@ -89,7 +91,7 @@ impl Sleep {
         self.watch.poll_timeout()
     }
 
-    /// The machine may sleep.
+    /// Releases the inhibitor lock.
     pub(super) fn allow(&mut self) {
         self.inhibitor = None;
     }

@@ -13,7 +13,7 @@ use crate::link_watch::LinkChange;
 use crate::path_engine::{Counters, PathConnection, PathEngine};
 use crate::status::ActionLine;
 
-/// An engine that says what it is told, and does something for each of it.
+/// An engine that notes its calls, and acts on each.
 struct Fake {
     told: mpsc::Sender<String>,
     action: Option<Action>,
@@ -69,7 +69,7 @@ impl PathEngine for Fake {
     fn leave_alone(&mut self, _: Connection, _: bool) {}
 }
 
-/// A daemon that looks after `lo` of this network namespace, in a thread.
+/// A daemon that manages `lo` of this network namespace, in a thread.
 struct Running {
     thread: Option<JoinHandle<Result<(), DaemonError>>>,
     stop: UnixStream,
@@ -103,7 +103,7 @@ impl Running {
             dry_run: false,
         };
         let daemon = Daemon::open(setup, Fakes(sender.clone()), orders).unwrap_or_else(|error| panic!("{error}"));
-        // What the fakes hold may go from thread to thread; the daemon as a whole is moved once.
+        // The fakes' state may move between threads; the daemon as a whole moves once.
         let thread = Some(std::thread::spawn(move || daemon.run()));
         Self { thread, stop, reload, told, directory }
     }
@@ -132,11 +132,11 @@ impl Running {
     }
 }
 
-/// Nothing of this machine is touched.
+/// Changes nothing on this machine.
 const NO_METRICS: &str = "[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n";
 
 #[test]
-fn a_signal_reaches_the_engine_and_the_action_whoever_follows() {
+fn signals_reach_the_engine_and_actions_reach_followers() {
     let agent = Running::start("signal", NO_METRICS);
     assert_eq!(agent.hears(), "attached");
     let mut follower = Client::ask(&agent.socket(), &Request::Actions { follow: true }).unwrap();
@@ -200,11 +200,11 @@ fn prometheus_is_answered() {
 }
 
 #[test]
-fn nonsense_on_the_socket_is_answered_or_hung_up_on() {
+fn invalid_requests_are_answered_or_disconnected() {
     let agent = Running::start("nonsense", NO_METRICS);
     for nonsense in [&b"\xff\xfe\n"[..], b"{}\n", &[b'x'; 10_000]] {
         let mut stream = UnixStream::connect(agent.socket()).unwrap();
-        // It may have been hung up on before all is written.
+        // The daemon may disconnect before all is written.
         let _ = stream.write_all(nonsense);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);

@@ -1,4 +1,4 @@
-//! What the rules of `[[flow]]` make of connections: their user timeouts in the kernel.
+//! The user timeouts that the rules of `[[flow]]` set in the kernel.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -10,18 +10,18 @@ use crate::status::{GivenUserTimeout, UserTimeoutStatus};
 use crate::user_timeout::{Given, UserTimeoutError, UserTimeoutOptions, UserTimeouts, kernel_patience};
 use holdover_host::log::with_causes;
 
-/// The rules at work.
+/// The rules in force.
 pub(super) struct Timeouts {
-    /// `None` in a dry run, if they are switched off, or if there is a problem.
+    /// `None` in a dry run, if disabled, or after a failure.
     timeouts: Option<UserTimeouts>,
     problem: Option<String>,
-    /// Users in the rules who are not there, as they were told last.
+    /// Unknown users in the rules, as last logged.
     unknown: Vec<String>,
     is_wanted: bool,
     retry_at: Option<Instant>,
 }
 
-/// The rules cannot be put in force.
+/// The rules cannot be applied.
 #[derive(Debug, thiserror::Error)]
 enum RulesError {
     #[error(transparent)]
@@ -30,11 +30,11 @@ enum RulesError {
     Timeouts(#[from] UserTimeoutError),
 }
 
-/// When it is tried again.
+/// The interval between attempts.
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Timeouts {
-    /// Puts the rules in force. In a dry run that is nothing.
+    /// Applies the rules; does nothing in a dry run.
     pub(super) fn start(now: Instant, config: &Config, dry_run: bool) -> Self {
         let is_wanted = config.user_timeouts.enabled && !dry_run;
         let mut this = Self { timeouts: None, problem: None, unknown: Vec::new(), is_wanted, retry_at: None };
@@ -42,7 +42,7 @@ impl Timeouts {
         this
     }
 
-    /// Another configuration is in force.
+    /// Applies another configuration.
     pub(super) fn configure(&mut self, now: Instant, before: &Config, config: &Config, dry_run: bool) {
         if before.user_timeouts == config.user_timeouts && before.flow == config.flow {
             return;
@@ -55,11 +55,11 @@ impl Timeouts {
         self.put_in_force(now, config);
     }
 
-    /// Ends it; whether connections get back what they had.
+    /// Ends; `restore` decides whether connections get their former timeouts back.
     pub(super) fn give_up(&mut self, restore: bool) {
         let Some(timeouts) = self.timeouts.take().filter(|_| restore) else { return };
         if let Err(error) = timeouts.restore() {
-            tracing::error!(error = with_causes(&error), "user timeouts are left as they are");
+            tracing::error!(error = with_causes(&error), "cannot restore user timeouts");
         }
     }
 
@@ -90,7 +90,7 @@ impl Timeouts {
         timeouts.into_iter().chain(self.retry_at).min()
     }
 
-    /// What the connection of a socket was given.
+    /// The timeout set for the connection of a socket.
     pub(super) fn given(&self, cookie: u64) -> Option<GivenUserTimeout> {
         let timeouts = self.timeouts.as_ref()?;
         let &Given { rule, timeout, is_applications, .. } = timeouts.given().get(&cookie)?;
@@ -123,7 +123,7 @@ impl Timeouts {
         match self.try_in_force(now, config) {
             Ok(is_news) => {
                 self.problem = None;
-                // They may be made later, or the user database may not answer yet.
+                // They may be created later, or the user database may not answer yet.
                 self.retry_at = (!self.unknown.is_empty()).then(|| now + RETRY);
                 if is_news {
                     let built_in = config.user_timeouts.built_in;
@@ -134,13 +134,13 @@ impl Timeouts {
         }
     }
 
-    /// Whether anything has changed.
+    /// Returns whether anything has changed.
     fn try_in_force(&mut self, now: Instant, config: &Config) -> Result<bool, RulesError> {
         let policy = config.policy(kernel_patience()?)?;
         if policy.problems() != self.unknown {
             self.unknown = policy.problems().to_vec();
             for problem in &self.unknown {
-                tracing::error!(problem, "a rule does not hold for a user; the others do");
+                tracing::error!(problem, "a rule does not apply to an unknown user; the others do");
             }
         }
         match &mut self.timeouts {
@@ -155,7 +155,7 @@ impl Timeouts {
         Ok(true)
     }
 
-    /// What cannot be done now may be possible later; the path of packets does not depend on it.
+    /// A failure may be temporary; the path of packets is independent of it.
     fn fail(&mut self, now: Instant, error: &dyn std::error::Error) {
         let problem = with_causes(error);
         if self.problem.as_ref() != Some(&problem) {

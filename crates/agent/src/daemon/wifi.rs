@@ -1,4 +1,4 @@
-//! Wi-Fi: whether stations are associated, and how strongly they hear their access points.
+//! Wi-Fi: associations of stations, and the signal strength of their access points.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -6,14 +6,14 @@ use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 
 use super::Daemon;
-use crate::link_watch::association::{AssociationChange, Associations, WifiNews};
+use crate::link_watch::association::{AssociationChange, Associations, WifiEvent};
 use crate::link_watch::kernel::{Change, Interfaces};
 use crate::link_watch::nl80211::events::WifiEvents;
 use crate::link_watch::nl80211::{Station, StationError};
 use crate::link_watch::{Signal, Source};
 use crate::path_engine::Attach;
 
-/// What the daemon has of nl80211.
+/// The nl80211 sockets of the daemon.
 #[derive(Default)]
 pub(super) struct Wifi {
     /// For levels; opened on first use.
@@ -28,7 +28,8 @@ impl Wifi {
         self.events.as_ref().map(|events| events.as_fd())
     }
 
-    /// Listens to associations, if there is a wireless device and nobody listens yet. Returns what has changed meanwhile.
+    /// Subscribes to associations, if there is a wireless device and no subscription yet. Returns the changes since
+    /// then.
     fn listen(&mut self) -> Vec<(u32, AssociationChange)> {
         if self.events.is_some() || !WifiEvents::is_possible() {
             return Vec::new();
@@ -39,13 +40,13 @@ impl Wifi {
                 self.ask_all()
             }
             Err(error) => {
-                tracing::debug!(%error, "associations are not heard of");
+                tracing::debug!(%error, "cannot follow associations");
                 Vec::new()
             }
         }
     }
 
-    /// Asks for the associations of all stations.
+    /// Queries the associations of all stations.
     fn ask_all(&mut self) -> Vec<(u32, AssociationChange)> {
         let found = self.station().map(Station::associations);
         match found {
@@ -54,7 +55,7 @@ impl Wifi {
                 found.into_iter().filter_map(change).collect()
             }
             Some(Err(error)) => {
-                tracing::debug!(%error, "who is associated is not known");
+                tracing::debug!(%error, "cannot query associations");
                 Vec::new()
             }
             None => Vec::new(),
@@ -70,7 +71,7 @@ impl Wifi {
 }
 
 impl<A: Attach> Daemon<A> {
-    /// Wireless devices may have come with interfaces.
+    /// New interfaces may be wireless devices.
     pub(super) fn follow_wifi(&mut self, now: Instant) {
         let changes = self.wifi.listen();
         self.tell_associations(now, &changes);
@@ -81,7 +82,7 @@ impl<A: Attach> Daemon<A> {
         let heard = match events.handle_ready() {
             Ok(heard) => heard,
             Err(error) => {
-                tracing::debug!(%error, "associations are not heard of any more");
+                tracing::debug!(%error, "cannot follow associations any more");
                 self.wifi.events = None;
                 return;
             }
@@ -100,14 +101,14 @@ impl<A: Attach> Daemon<A> {
         self.wifi.associations.retain(|index| interfaces.name(index).is_some());
     }
 
-    /// The operational state comes by another socket and must not be older than the association: an interface that has just been
-    /// associated is dormant until it is authenticated.
+    /// The operational state arrives on another socket and must not be older than the association: a newly associated
+    /// interface is dormant until it is authenticated.
     fn tell_associations(&mut self, now: Instant, changes: &[(u32, AssociationChange)]) {
         for &(index, change) in changes {
             if change != AssociationChange::Lost
                 && let Err(error) = self.monitor.ask_link(now, index, &mut self.interfaces)
             {
-                tracing::debug!(%error, index, "the state of an interface that was associated");
+                tracing::debug!(%error, index, "cannot query the state of an associated interface");
             }
             self.tell_changes(now);
             for signal in signals(now, &self.interfaces, index, change) {
@@ -116,11 +117,11 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    fn measure(&mut self, now: Instant, news: &WifiNews) {
+    fn measure(&mut self, now: Instant, news: &WifiEvent) {
         let Some(interface) = self.interfaces.name(news.index()).map(Box::<str>::from) else { return };
         match news {
-            WifiNews::Level { level, .. } => self.core.handle_level(now, &interface, Some(*level)),
-            WifiNews::BeaconsLost { .. } | WifiNews::PacketsLost { .. } => self.core.handle_losses(now, &interface),
+            WifiEvent::Level { level, .. } => self.core.handle_level(now, &interface, Some(*level)),
+            WifiEvent::BeaconsLost { .. } | WifiEvent::PacketsLost { .. } => self.core.handle_losses(now, &interface),
             _ => {}
         }
     }

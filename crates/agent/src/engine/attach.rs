@@ -1,4 +1,4 @@
-//! How the programs come into the path of packets, and whether they would.
+//! Attaching the programs, and probing whether that works.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use super::interface::Interface;
 use super::path::KernelPath;
 use super::{Engine, EngineError, requirements};
 
-/// How programs are to be put in the path of packets.
+/// How programs are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum AttachMode {
-    /// By tcx, and as filters where the kernel has no tcx.
+    /// By tcx, or as filters if the kernel has no tcx.
     #[default]
     Best,
-    /// By tcx, which came with Linux 6.6: attachments that go with the process.
+    /// By tcx (Linux 6.6): attachments end with the process.
     Tcx,
-    /// As filters of the `clsact` qdisc, which stay until they are removed: by this agent, or by the next one if it is killed. For
-    /// older kernels, and to try on newer ones what happens there.
+    /// As filters of the `clsact` qdisc, which stay until removed: by this agent, or by the next one if it is killed.
+    /// For older kernels, and for tests of their behaviour on newer ones.
     Clsact,
 }
 
-/// How programs were put in the path of packets.
+/// How programs are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachedBy {
     /// See [`AttachMode::Tcx`].
@@ -31,7 +31,7 @@ pub enum AttachedBy {
     Clsact,
 }
 
-/// Why programs were not put in the path of packets.
+/// Why programs were not attached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// A tcx link was refused.
@@ -42,32 +42,32 @@ pub enum AttachError {
     Clsact(#[source] io::Error),
 }
 
-/// Which ways of attaching work; see [`AttachMode`].
+/// The ways of attaching that work; see [`AttachMode`].
 #[derive(Debug)]
 pub struct Attachable {
-    /// By tcx, or why not.
+    /// By tcx, or the reason why not.
     pub tcx: Result<(), EngineError>,
-    /// As filters, or why not.
+    /// As filters, or the reason why not.
     pub clsact: Result<(), EngineError>,
 }
 
 impl Engine {
-    /// Whether this kernel and this user allow the maps and programs to be loaded. Tries the smallest of the programs only: the kernel
+    /// Whether this kernel and this user may load the maps and programs. Tries the smallest program only: the kernel
     /// takes over a second to verify the others.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why not.
     pub fn probe() -> Result<(), EngineError> {
         requirements::check(KernelPath::probe)
     }
 
-    /// Whether the programs are loaded, and attached by tcx and by clsact, each of which is tried on the loopback interface of the
-    /// calling thread's network namespace: for a namespace where nothing else is.
+    /// Whether the programs can be loaded, and attached by tcx and by clsact. Each is tried on the loopback interface
+    /// of the calling thread's network namespace, which must have no other use.
     ///
     /// # Errors
     ///
-    /// The programs are not loaded.
+    /// The programs cannot be loaded.
     pub fn probe_attach() -> Result<Attachable, EngineError> {
         let loopback = Interface::loopback();
         let mut path = KernelPath::load(WakeConfig::all().rules(), 1)?;
@@ -76,11 +76,11 @@ impl Engine {
         Ok(Attachable { tcx, clsact })
     }
 
-    /// Whether the sockets are there by which the agent sends packets.
+    /// Whether the agent's sockets for sending packets can be opened.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// The reason why not.
     pub fn probe_sockets() -> Result<(), EngineError> {
         Injector::open(&Interface::loopback()).map(drop)
     }

@@ -1,36 +1,36 @@
-//! What an engine knows of one connection, for status and tests.
+//! An engine's state of one connection, for status and tests.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction};
 
-/// A connection, as the engine knows it.
+/// An engine's state of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionStatus {
     /// Its addresses and ports.
     pub connection: Connection,
-    /// Since when it has been seen.
+    /// When its first packet passed.
     pub since: Instant,
     /// When its last packet passed.
     pub seen_at: Instant,
-    /// Bytes of data that came in, and that went out; repeated ones included.
+    /// Bytes of data in, and out, retransmissions included.
     pub bytes_in: u64,
     /// See `bytes_in`.
     pub bytes_out: u64,
     /// The path's smoothed round trip, queues included.
     pub round_trip: Option<Duration>,
-    /// Bytes that are received and acknowledged, and whose ACK the peer has not been shown.
+    /// Bytes received and acknowledged whose ACK the peer has not been shown.
     pub held: u32,
-    /// ACKs that were lowered, and that were not let through.
+    /// ACKs lowered, and ACKs withheld.
     pub lowered: u32,
     /// See `lowered`.
     pub withheld: u32,
-    /// Whether a policy leaves it alone.
-    pub is_left_alone: bool,
+    /// Whether a rule exempts it.
+    pub is_exempt: bool,
 }
 
 impl ConnectionStatus {
-    /// The connection as the programs remember it.
+    /// The state of a connection from its flow.
     pub(super) fn of(connection: Connection, flow: &Flow) -> Self {
         Self {
             connection,
@@ -42,7 +42,7 @@ impl ConnectionStatus {
             held: flow.half(Direction::Outgoing).held_bytes(),
             lowered: flow.lowered(),
             withheld: flow.withheld(),
-            is_left_alone: flow.is_left_alone(),
+            is_exempt: flow.is_exempt(),
         }
     }
 }

@@ -1,57 +1,55 @@
-//! Why an engine cannot be made, or has ceased to work.
+//! Errors of engines.
 
 use std::io;
 
 use super::{AttachError, Holder, MissingCapabilities};
 use crate::sockets::SocketDiagError;
 
-/// An engine could not be made, or has ceased to work.
+/// An engine could not be created, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// There is no such interface, or it cannot be asked.
-    #[error("interface {interface} cannot be looked up")]
+    /// The interface does not exist, or cannot be queried.
+    #[error("cannot look up interface {interface}")]
     Interface {
         /// The interface.
         interface: Box<str>,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Its frames are not known.
-    #[error(
-        "interface {interface} is of kind {kind} (ARPHRD_*), whose frames the agent does not know; it knows Ethernet, PPP and raw IP"
-    )]
+    /// Its frame format is unknown.
+    #[error("interface {interface} has the unsupported type {kind} (ARPHRD_*); supported are Ethernet, PPP and raw IP")]
     Kind {
         /// The interface.
         interface: Box<str>,
         /// `ARPHRD_*` of `linux/if_arp.h`.
         kind: u16,
     },
-    /// The interface of that name is not what it was.
-    #[error("interface {interface} has frames of another kind than before")]
+    /// The new interface of the same name has another type.
+    #[error("interface {interface} has another frame format than before")]
     OtherFrames {
         /// The interface.
         interface: Box<str>,
     },
-    /// Another agent has the interface.
-    #[error("another agent has interface {interface}: {holder}; it is taken over when that one ends")]
+    /// Another agent manages the interface.
+    #[error("another agent manages interface {interface}: {holder}; this one takes over when it ends")]
     Held {
         /// The interface.
         interface: Box<str>,
         /// The other agent.
         holder: Holder,
     },
-    /// It cannot be made sure that no other agent has the interface.
-    #[error("the lock of interface {interface} cannot be taken")]
+    /// The lock against other agents on the interface failed.
+    #[error("cannot take the lock of interface {interface}")]
     Lock {
         /// The interface.
         interface: Box<str>,
         /// The kernel's reason.
         source: io::Error,
     },
-    /// This process may not do what the engine does.
+    /// This process lacks capabilities.
     #[error(transparent)]
     Capabilities(#[from] MissingCapabilities),
-    /// This process has the capabilities, and is refused all the same.
+    /// The kernel refuses although this process has the capabilities.
     #[error(
         "the kernel refuses eBPF programs to this process although it has the capabilities: a security module, a seccomp filter of a \
          container, or the kernel's lockdown forbids bpf(2)"
@@ -71,24 +69,24 @@ pub enum EngineError {
     )]
     Program(#[from] aya::programs::ProgramError),
     /// The programs were not attached.
-    #[error("the eBPF programs cannot be attached to {interface}, which needs CAP_NET_ADMIN")]
+    #[error("cannot attach the eBPF programs to {interface}: needs CAP_NET_ADMIN")]
     Attach {
         /// The interface.
         interface: Box<str>,
-        /// Which way failed, and the kernel's reason.
+        /// The method that failed, and the kernel's reason.
         source: AttachError,
     },
     /// A map failed.
-    #[error("a map of the agent's eBPF programs")]
+    #[error("a map of the agent's eBPF programs failed")]
     Map(#[source] aya::maps::MapError),
-    /// The object is not the one that belongs to this program.
+    /// The object does not match this program.
     #[error("the agent's eBPF object lacks {lacks}")]
     Object {
-        /// What is not in it.
+        /// What is missing in it.
         lacks: &'static str,
     },
     /// No socket to send packets.
-    #[error("no packet socket for {interface}: that needs CAP_NET_RAW")]
+    #[error("no packet socket for {interface}: needs CAP_NET_RAW")]
     Socket {
         /// The interface.
         interface: Box<str>,

@@ -1,8 +1,8 @@
-//! Sends packets that the agent has made: out of an interface, or in by it, to the host itself.
+//! Sends packets of the agent: out of an interface, or in through it, to the host itself.
 //!
-//! They go through packet sockets (`packet(7)`) and so past the host's filters and address translation: what is sent belongs to a
-//! connection whose packets the agent has seen behind these. The eBPF programs know them by a mark, let those that go out pass as
-//! they are, and turn the others round.
+//! They use packet sockets (`packet(7)`) and so bypass the host's filters and address translation: they belong to
+//! connections whose packets the agent sees between these and the link. The eBPF programs recognize them by a mark,
+//! pass the outgoing ones unchanged, and redirect the others to ingress.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use holdover_mobility::{Direction, Injected};
 
 use super::{EngineError, Interface, MARK_BACK, MARK_OUT};
 
-/// Sends out of one interface.
+/// Sends on one interface.
 #[derive(Debug)]
 pub(super) struct Injector {
     out: PacketSocket,
@@ -36,7 +36,8 @@ impl Injector {
         })
     }
 
-    /// Sends a packet after `frame`, the Ethernet header of one that went the same way, where the interface has such.
+    /// Sends a packet with `frame`, the Ethernet header of an earlier one in the same direction, if the interface has
+    /// such.
     pub(super) fn send(&mut self, injected: &Injected, frame: &[u8]) -> Result<(), io::Error> {
         let packet = &injected.packet;
         self.buffer.clear();
@@ -46,7 +47,7 @@ impl Injector {
         socket.send(self.index, packet.dst.is_ipv4(), &self.buffer)
     }
 
-    /// Whether the interface has a carrier now, by its driver (`ETHTOOL_GLINK`); `None` if that is not known.
+    /// Whether the interface has a carrier now, as its driver reports (`ETHTOOL_GLINK`); `None` if unknown.
     pub(super) fn has_carrier(&self, interface: &str) -> Option<bool> {
         carrier::has_carrier(&self.out, interface).ok()
     }

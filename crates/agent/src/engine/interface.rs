@@ -1,4 +1,4 @@
-//! What kind of frames an interface has.
+//! Interfaces and their frame formats.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -17,7 +17,7 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// The one that every network namespace has. It has no packets of which the agent knows anything: for probes.
+    /// The loopback interface, on which the agent knows no connections: for probes.
     pub(super) fn loopback() -> Self {
         Self { name: "lo".into(), index: 1, frame_len: FRAME_LEN as u32 }
     }
@@ -31,14 +31,14 @@ impl Interface {
         if fd < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut ask = |what| {
             // SAFETY: both requests read the name of one `struct ifreq` and write into its union.
             let answer = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(&mut request)) };
             if answer < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(request.ifr_ifru) }
         };
-        // SAFETY: this request fills in the hardware address, whose family is the kind of the device.
+        // SAFETY: this request fills in the hardware address; its family is the type of the device.
         let kind = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr.sa_family };
         // SAFETY: this request fills in the index.
         let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifru_ifindex };
@@ -54,7 +54,7 @@ impl Interface {
 /// `linux/if_arp.h`: modems without Ethernet frames (`qmi_wwan` and others).
 const ARPHRD_RAWIP: u16 = 519;
 
-/// A `struct ifreq` for this interface; `None` if no interface can have that name.
+/// A `struct ifreq` for this interface; `None` if the name is not valid.
 fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,12 +1,11 @@
-//! One agent for an interface: a lock that holds between all agents that can reach it.
+//! One agent per interface: a lock between all agents that can reach it.
 //!
-//! Two agents on one interface would each hold back ACKs that the other has let through, and wake each connection twice. They need not
-//! have anything in common but the interface: not the control socket, not the user, not even the file system, if they run in different
-//! containers that share a network. So the lock is where the interface is. It is the name of an abstract Unix socket (`unix(7)`), made of
-//! the interface's index: each network namespace has its own abstract names, as it has its own indices; only one socket can have a
-//! name, which needs no privilege and no writable directory; and the kernel frees it when the process ends, however that happens.
-//!
-//! The other candidate, `flock(2)` on a file below `/run`, would miss agents that see another `/run`, and would need to name namespaces.
+//! Two agents on one interface would each hold back ACKs that the other has passed, and wake each connection twice.
+//! They may share nothing but the interface: not the control socket, not the user, not even the file system, in
+//! different containers with a common network. So the lock is tied to the interface: the name of an abstract Unix
+//! socket (`unix(7)`), derived from the interface index. Each network namespace has its own abstract names and its own
+//! indices; a name belongs to one socket, needs no privilege and no writable directory; and the kernel frees it when
+//! the process ends, however that happens.
 //!
 //! Any process can take a name, though. An agent needs `CAP_NET_ADMIN`; a process that has the name without that capability is not
 //! an agent, and is reported and ignored.
@@ -20,26 +19,26 @@ use std::path::{Path, PathBuf};
 
 use super::EngineError;
 
-/// The right to be in the path of an interface's packets. Given back when it is dropped.
+/// The lock of an interface. Released on drop.
 #[derive(Debug)]
 pub(super) struct InterfaceLock {
-    /// `None` if a process that is no agent has the name.
+    /// `None` if a process that is no agent has taken the name.
     name: Option<UnixListener>,
-    /// Its name says where the control socket is.
+    /// Its name contains the path of the control socket.
     _note: Option<UnixDatagram>,
 }
 
-/// Another agent, which has an interface.
+/// Another agent, which manages an interface.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Holder {
-    /// Its process; `None` if that is in another PID namespace.
+    /// Its pid; `None` in another PID namespace.
     pub pid: Option<u32>,
-    /// Its control socket, as it names it; `None` if that is not known.
+    /// The path of its control socket; `None` if unknown.
     pub control_socket: Option<PathBuf>,
 }
 
 impl InterfaceLock {
-    /// Takes the lock of the interface that has this index in the calling thread's network namespace.
+    /// Takes the lock of the interface with this index in the calling thread's network namespace.
     pub(super) fn take(interface: &str, index: u32, control_socket: &Path) -> Result<Self, EngineError> {
         let failed = |source| EngineError::Lock { interface: interface.into(), source };
         let address = SocketAddr::from_abstract_name(name_of(index)).map_err(failed)?;
@@ -69,19 +68,20 @@ fn name_of(index: u32) -> String {
     format!("holdover/interface/{index}")
 }
 
-/// The beginning of the name that tells of the control socket.
+/// The beginning of the name that contains the control socket.
 fn note_prefix(index: u32) -> String {
     format!("{}/control/", name_of(index))
 }
 
-/// A socket that is there for its name. A path that is too long for a name is left out.
+/// A socket whose name contains the control socket. A path that is too long is left out.
 fn note(index: u32, control_socket: &Path) -> Option<UnixDatagram> {
     let control_socket = std::path::absolute(control_socket).ok()?;
     let name = note_prefix(index) + control_socket.to_str()?;
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
 }
 
-/// The process that has the name; `None` if it is no agent. A process that cannot be inspected is taken for an agent.
+/// The process that has taken the name; `None` if it is no agent. A process that cannot be inspected counts as an
+/// agent.
 fn holder(index: u32, address: &SocketAddr) -> Option<Holder> {
     let pid = UnixStream::connect_addr(address).ok().and_then(|stream| listener_of(&stream));
     if let Some(pid) = pid
@@ -93,7 +93,7 @@ fn holder(index: u32, address: &SocketAddr) -> Option<Holder> {
     Some(Holder { pid, control_socket: noted(index, &names) })
 }
 
-/// The process that listens at the other end (`SO_PEERCRED`); `None` if it is not in this PID namespace.
+/// The process that listens at the other end (`SO_PEERCRED`); `None` if it is in another PID namespace.
 fn listener_of(stream: &UnixStream) -> Option<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -142,15 +142,15 @@ impl std::fmt::Display for Holder {
 mod tests {
     use super::*;
 
-    /// No interface has it.
+    /// An index without an interface.
     const INDEX: u32 = 0x7fff_0000;
 
     #[test]
-    fn one_at_a_time_has_an_interface() {
+    fn an_interface_has_one_agent_at_a_time() {
         let index = INDEX + std::process::id();
         let socket = Path::new("/run/holdover/a b.sock");
         let first = InterfaceLock::take("wlan0", index, socket).unwrap();
-        // More than wait in the backlog of a socket.
+        // More than the backlog of a socket.
         for _ in 0..300 {
             first.hang_up();
             // Without CAP_NET_ADMIN this process is no agent, and is ignored.
@@ -177,7 +177,7 @@ mod tests {
         assert!(may_administer("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(may_administer("CapEff:\t0000000000001000\n"));
         assert!(!may_administer("CapEff:\t0000000000000000\n"));
-        assert!(may_administer(""), "what cannot be read is no proof");
+        assert!(may_administer(""), "an unreadable process counts as an agent");
     }
 
     #[test]

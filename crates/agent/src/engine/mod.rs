@@ -1,12 +1,13 @@
-//! The engine: [`wake`](holdover_mobility::wake) for all TCP connections that cross one interface of this host.
+//! The engine: [`wake`](holdover_mobility::wake) for all TCP connections over one interface of this host.
 //!
-//! The eBPF programs (`bpf/path.bpf.c`) see every packet; [`WakeControl`](holdover_mobility::wake::WakeControl) of `mobility` makes the
-//! decisions that are rare and slow. An [`Engine`] joins the two: it reads the programs' notices, runs the timers, and sends the packets
-//! that result. Nothing has to be configured: connections are learnt from their packets, also those that are older than the engine.
+//! The eBPF programs (`bpf/path.bpf.c`) handle every packet; [`WakeControl`](holdover_mobility::wake::WakeControl) of
+//! `mobility` makes the rare and slow decisions. An [`Engine`] connects the two: it reads the programs' notices, runs
+//! the timers, and sends the resulting packets. No configuration is needed: connections are learnt from their packets,
+//! including those older than the engine.
 //!
-//! It fails open. With tcx (Linux 6.6), programs and maps go with the process, however that ends; without, they stay after SIGKILL
-//! until the next agent removes them ([`AttachMode::Clsact`]). If the process hangs or was killed, the programs let packets pass as
-//! they are 1.5 s later.
+//! It fails open. With tcx (Linux 6.6), programs and maps end with the process, however that ends; without, they stay
+//! after SIGKILL until the next agent removes them ([`AttachMode::Clsact`]). 1.5 s after the process hangs or is
+//! killed, the programs pass packets unchanged.
 //!
 //! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
 //! [`Engine::handle_timeout`]; then [`Engine::poll_action`] and [`Engine::poll_outcome`] until `None`, then
@@ -59,15 +60,15 @@ pub use path::{Cost, Counters};
 pub use requirements::MissingCapabilities;
 pub use served::KernelAttach;
 
-/// What an engine does.
+/// Options of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineOptions {
-    /// Which mechanisms are on.
+    /// The mechanisms.
     pub wake: WakeConfig,
-    /// So many connections are remembered at once: less than 1.5 kB each. When there are more, those that have been idle for longest
-    /// are forgotten.
+    /// The size of the connection table: less than 1.5 kB each. When it is full, the connections idle for longest are
+    /// evicted.
     pub most_connections: u32,
-    /// How the programs are put in the path of packets.
+    /// How the programs are attached.
     pub attach: AttachMode,
 }
 
@@ -88,51 +89,51 @@ pub struct Engine {
     path: KernelPath,
     injector: Injector,
     sockets: SocketDiag,
-    /// Readable when the programs have noticed something, or a neighbour has answered.
+    /// Readable after a notice of the programs, or an answer of a neighbour.
     ready: OwnedFd,
     actions: VecDeque<Action>,
     renew_at: Instant,
     tend_at: Instant,
-    /// When the kernel is asked which connections wait for its timers, if it is to be.
+    /// When to read the kernel's retransmission timers, if that is pending.
     look_at_sockets_at: Option<Instant>,
     looked_at_sockets_at: Instant,
     tended_full: u64,
     failures: u64,
     evicted: u64,
-    /// Given back after the programs are out of the path, which is dropped before it.
+    /// Dropped after the programs, which precede it.
     lock: Option<InterfaceLock>,
 }
 
-/// How packets of the agent are known to its programs: "HO" and the way that they go.
+/// The mark of the agent's own packets: "HO" and the direction.
 const MARK_OUT: u32 = 0x484f_0001;
 /// See [`MARK_OUT`].
 const MARK_BACK: u32 = 0x484f_0002;
 
-/// The programs hear so often that somebody is there.
+/// How often the programs are told that the agent is alive.
 const RENEW_EVERY: Duration = Duration::from_millis(400);
 
-/// What the kernel knows of all sockets takes 2 us for each: what is known without it is woken first.
+/// Reading all sockets of the kernel takes 2 us each: connections known to wait are woken first.
 const LOOK_AT_SOCKETS_AFTER: Duration = Duration::from_millis(10);
-/// And it is asked no more often than this.
+/// The shortest interval between two readings.
 const LOOK_AT_SOCKETS_EVERY: Duration = Duration::from_secs(1);
 
-/// So often it is looked what is over, and what is not known of those that are new.
+/// How often closed connections are removed, and window shifts of new ones looked up.
 const TEND_EVERY: Duration = Duration::from_secs(5);
 
-/// What is over is remembered for so long, for what is retransmitted.
+/// How long closed connections are remembered, for retransmissions.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// So many connections at once: that takes a few milliseconds.
+/// The most connections looked up at once, which takes a few milliseconds.
 const MOST_LEARNT: usize = 2_048;
 
-/// The halves of a connection, by the way of their ACKs.
+/// The halves of a connection, by the direction of their ACKs.
 const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
-/// When there is no room, one in so many goes: those that have been idle for longest.
+/// The fraction of connections evicted when the table is full: those idle for longest.
 const EVICTED_PART: usize = 16;
 
 impl Engine {
-    /// Puts the programs on an interface of the calling thread's network namespace. The engine may be used from any thread.
+    /// Attaches to an interface of the calling thread's network namespace. The engine may be used from any thread.
     ///
     /// # Errors
     ///
@@ -143,7 +144,7 @@ impl Engine {
         let mut path = KernelPath::load(rules, options.most_connections)?;
         let injector = Injector::open(&interface)?;
         let mut sockets = SocketDiag::open()?;
-        // A link that is back waits for no module. Who may not ask is told when it matters.
+        // Loads the kernel module now, so that link-up does not wait for it. A lack of privileges is reported on use.
         let _ = sockets.prepare();
         path.attach(&interface, options.attach)?;
         let ready =
@@ -168,7 +169,7 @@ impl Engine {
         })
     }
 
-    /// Puts the programs on the interface that has the same name now: the one before is gone. What is known of connections is kept.
+    /// Attaches to the new interface of the same name. The state of connections is kept.
     ///
     /// # Errors
     ///
@@ -194,7 +195,7 @@ impl Engine {
         &self.interface.name
     }
 
-    /// The link of the interface has changed, or will.
+    /// Handles a change, or a predicted change, of the interface's link.
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         self.handle_change(now, LinkChange::of_both(event));
     }
@@ -216,7 +217,7 @@ impl Engine {
         self.send(now);
     }
 
-    /// The descriptor is readable.
+    /// Handles its descriptor being readable.
     pub fn handle_ready(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
@@ -224,7 +225,7 @@ impl Engine {
         self.send(now);
     }
 
-    /// A deadline has passed.
+    /// Handles deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
@@ -241,7 +242,7 @@ impl Engine {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
             self.lock.iter().for_each(InterfaceLock::hang_up);
-            // Who is turned away must not wait until somebody happens to look.
+            // Agents that are turned away must not wait for other events.
             if self.path.alone_full() != self.tended_full {
                 self.tend_at = now;
             }
@@ -253,13 +254,13 @@ impl Engine {
         }
     }
 
-    /// The next deadline: there always is one.
+    /// The next deadline; there always is one.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let own = [self.renew_at, self.tend_at].into_iter().chain(self.look_at_sockets_at);
         self.stacks.iter().filter_map(Stack::poll_timeout).chain(own).min()
     }
 
-    /// The next thing that was done.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -269,17 +270,17 @@ impl Engine {
         self.stacks.iter_mut().find_map(|stack| stack.control.poll_outcome())
     }
 
-    /// What the kernel has refused since the last call, after the engine was made: packets then pass as they are.
+    /// The last refusal of the kernel since the last call, after creation: packets then pass unchanged.
     pub fn poll_error(&mut self) -> Option<EngineError> {
         self.path.take_refused()
     }
 
-    /// Packets of the agent's that could not be sent.
+    /// The agent's packets that could not be sent.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// The connections that cross the interface, those that are over excepted.
+    /// The connections over the interface, without closed ones.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let mut live = Vec::new();
         self.path.for_each(|connection, flow| {
@@ -288,27 +289,27 @@ impl Engine {
         live
     }
 
-    /// What the programs have counted.
+    /// The counters of the programs.
     pub fn counters(&self) -> Counters {
         self.path.counters()
     }
 
-    /// What the programs have cost, while the kernel was told to count that ([`count_cost`]).
+    /// The run time of the programs, while the kernel counts it ([`count_cost`]).
     pub fn cost(&mut self) -> Cost {
         self.path.cost()
     }
 
-    /// Leaves a connection alone from now on, or not any more. It must have been seen.
-    pub fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
-        self.path.leave_alone(connection, is_left_alone);
+    /// Exempts a connection that has been seen, or ends the exemption.
+    pub fn leave_alone(&mut self, connection: Connection, is_exempt: bool) {
+        self.path.leave_alone(connection, is_exempt);
     }
 
-    /// What is done for the connections of this one's IP version.
+    /// The stack of the connection's IP version.
     fn stack(&self, connection: Connection) -> &Stack {
         &self.stacks[Family::of_connection(connection).index()]
     }
 
-    /// The link is up. Returns whether connections wait whose next hop is not known.
+    /// Handles link-up: begins to resolve next hops. Returns whether connections wait for that.
     fn begin_resolution(&mut self, now: Instant, family: Family) -> bool {
         if self.interface.frame_len as usize != FRAME_LEN {
             return false;
@@ -322,19 +323,19 @@ impl Engine {
         match stack.next_hops.begin(now, self.interface.index, waiting) {
             Ok(is_unresolved) => {
                 for socket in stack.next_hops.descriptors() {
-                    // One that cannot be waited for is read all the same, with the next question.
+                    // Without a descriptor it is still read, with the next request.
                     let _ = epoll::add(&self.ready, socket, EventData::new_u64(0), EventFlags::IN);
                 }
                 is_unresolved
             }
             Err(error) => {
-                tracing::debug!(interface = &*self.interface.name, %error, "next hops cannot be asked for");
+                tracing::debug!(interface = &*self.interface.name, %error, "cannot resolve next hops");
                 false
             }
         }
     }
 
-    /// Asks next hops for their addresses, and lets go what waits for them.
+    /// Resolves next hops, and releases packets that wait for them.
     fn resolve(&mut self, now: Instant) {
         let mut has_answered = false;
         for stack in &mut self.stacks {
@@ -350,24 +351,24 @@ impl Engine {
         self.look_at_sockets_at = Some(not_before.max(now + LOOK_AT_SOCKETS_AFTER));
     }
 
-    /// Wakes what the packets have not told to be waiting.
+    /// Wakes connections whose state only the kernel's sockets show.
     fn look_at_sockets(&mut self) {
         self.look_at_sockets_at = None;
-        // What cannot be found out is done without.
+        // Optional: ignore failures.
         let Ok(sockets) = self.sockets.connections() else { return };
-        // Where there are many, that took a while.
+        // With many connections that took a while.
         let now = clock::now();
         self.looked_at_sockets_at = now;
         self.path.set_now(now);
         self.stacks.iter_mut().for_each(|stack| stack.wake_outstanding(now, &sockets, &mut self.path));
     }
 
-    /// Reads what the programs have noticed.
+    /// Handles the notices of the programs.
     fn hear(&mut self, now: Instant) {
         let Self { path, stacks, sockets, .. } = self;
         while let Some(notice) = path.next_notice() {
             match notice.report() {
-                // Never later than now: the two clocks are one, but this is a promise of ours to what follows.
+                // Never later than now: the two clocks are the same, but callees rely on it.
                 Some(Report::Notice(connection, direction, told)) => {
                     let (at, family) = (notice.at().min(now), Family::of_connection(connection));
                     let control = &mut stacks[family.index()].control;
@@ -394,7 +395,8 @@ impl Engine {
         }
     }
 
-    /// Sends what is ready, as far as the link takes it: the last ACK of many is the one that counts, and nobody makes it anew.
+    /// Sends pending packets, as far as the link accepts them: of several ACKs the last one matters, and it is not
+    /// repeated.
     fn send(&mut self, now: Instant) {
         Family::BOTH.into_iter().for_each(|family| self.send_of(now, family));
         self.take_actions();
@@ -405,7 +407,7 @@ impl Engine {
         if self.stacks[place].outbox.is_blocked(now) {
             return;
         }
-        // Packets come in over a link that was said to be down: it is up.
+        // Packets arrive over a link that was regarded as down: it is up.
         if self.stacks[place].control.contradicts_down() {
             self.stacks[place].outbox.set_down(false);
         }
@@ -431,7 +433,7 @@ impl Engine {
         let is_put_off = match self.injector.send(&injected, &frame[..self.interface.frame_len as usize]) {
             Ok(()) => return,
             Err(error) => {
-                // The kernel tells of a carrier that is gone up to a second later.
+                // The kernel reports a lost carrier up to a second late.
                 let may_pass = is_full(&error) && self.injector.has_carrier(&self.interface.name) != Some(false);
                 let outbox = &mut self.stacks[Family::of_connection(connection).index()].outbox;
                 may_pass && outbox.put_off(now, connection, injected, tries)
@@ -440,14 +442,14 @@ impl Engine {
         self.failures += u64::from(!is_put_off);
     }
 
-    /// The Ethernet header of the last packet of the connection that went the same way, with the addresses of now where they were
-    /// learnt; `None` if the connection is gone.
+    /// The Ethernet header of the connection's last packet in the same direction, with newly resolved addresses; `None`
+    /// if the connection is gone.
     fn frame(&self, now: Instant, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
         let flow = self.path.flow(connection)?;
         Some(match direction {
             Direction::Outgoing => {
                 let mut frame = flow.frame(direction);
-                // The router may be another one than before, and so may the host's own address.
+                // The router may have changed, and so may the host's own address.
                 let next_hops = &self.stack(connection).next_hops;
                 if let Some((destination, source)) = next_hops.addresses(now, connection.remote.ip()) {
                     frame[..6].copy_from_slice(&destination);
@@ -459,7 +461,7 @@ impl Engine {
         })
     }
 
-    /// Forgets what is over, makes room, and finds out what the packets have not told.
+    /// Evicts connections, and looks up what their packets have not shown.
     fn tend(&mut self, now: Instant) {
         let mut all: Vec<(Instant, Connection)> = Vec::new();
         let mut over = Vec::new();
@@ -497,12 +499,12 @@ impl Engine {
         }
     }
 
-    /// Connections that are older than the agent, and those that a peer has opened: the kernel knows what their SYNs said.
+    /// Looks up window shifts in the kernel, for connections older than the agent or opened by a peer.
     fn learn_window_shifts(&mut self, now: Instant, unknown: &BTreeMap<Connection, [bool; 2]>) {
-        // What cannot be found out is done without.
+        // Optional: ignore failures.
         let Ok(sockets) = self.sockets.connections() else { return };
         for socket in sockets {
-            // What its peer will say is not known yet.
+            // The peer's options are not known yet.
             if socket.info.tcpi_state == TcpState::SynSent {
                 continue;
             }
@@ -517,12 +519,12 @@ impl Engine {
     }
 }
 
-/// What is full now may have room later: the socket, or the interface's queue.
+/// The socket's or the interface's queue may have room later.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
 }
 
-/// Has the kernel count what eBPF programs cost, until the descriptor is closed.
+/// Makes the kernel count the run time of eBPF programs, until the descriptor is closed.
 ///
 /// # Errors
 ///
@@ -539,7 +541,7 @@ impl Drop for Engine {
         self.hear(now);
         for stack in &mut self.stacks {
             stack.control.handle_end(now, &mut self.path.of(stack.family));
-            // It may have been said to be down without being so, and nobody will be there to say this later.
+            // The link may be up although it was reported down; no later code will release these.
             stack.outbox.set_down(false);
         }
         self.send(now);
@@ -553,7 +555,7 @@ impl AsFd for Engine {
     }
 }
 
-/// A descriptor that is readable when the programs have noticed something.
+/// A descriptor that is readable after notices of the programs.
 fn wait_for(path: &KernelPath) -> io::Result<OwnedFd> {
     let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&ready, path, EventData::new_u64(0), EventFlags::IN)?;

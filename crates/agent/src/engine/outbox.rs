@@ -1,8 +1,9 @@
-//! Packets that wait for the link to take them.
+//! Packets that the link has not accepted.
 //!
-//! A packet socket refuses a packet when the interface's queue is full (`ENOBUFS`), which passes, and also when the link has no
-//! carrier, which does not. Nothing else repeats an ACK that the agent made, so it is tried again: with growing pauses, a
-//! limited number of times, and not at all on a link that is known to be down, out of which the copies could come later as a burst.
+//! A packet socket refuses a packet when the interface's queue is full (`ENOBUFS`), which passes, and also when the
+//! link has no carrier, which does not. Nothing else repeats an ACK of the agent, so it is retried: with growing
+//! pauses, a limited number of times, and not at all on a link that is down, which could send the copies later as a
+//! burst.
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::{Connection, Direction, Injected};
@@ -10,32 +11,32 @@ use holdover_mobility::{Connection, Direction, Injected};
 /// The first pause before another try; each is twice as long as the one before, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
-/// A queue of 1,000 packets of 1,500 bytes is over in this time at 100 Mbit/s.
+/// The time to drain a queue of 1,000 packets of 1,500 bytes at 100 Mbit/s.
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
-/// So often a packet is tried again: for some 0.9 s in all.
+/// Attempts per packet: some 0.9 s in all.
 const MOST_TRIES: u32 = 12;
 
-/// What the link did not take last.
+/// The packets that the link has not accepted.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: Option<Waiting>,
-    /// The link was told to be down.
+    /// The link is down.
     is_down: bool,
 }
 
-/// A packet that the link has not taken.
+/// A packet that the link has not accepted.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) connection: Connection,
     pub(super) injected: Injected,
-    /// How often it was tried again; it goes on to what follows in the same burst.
+    /// The number of retries, also counted for the packets that follow in the same burst.
     pub(super) tries: u32,
     again_at: Instant,
 }
 
 impl Outbox {
-    /// The link is down, or not any more.
+    /// Sets whether the link is down.
     pub(super) fn set_down(&mut self, is_down: bool) {
         self.is_down = is_down;
         if is_down {
@@ -43,27 +44,27 @@ impl Outbox {
         }
     }
 
-    /// Whether a packet is not to be sent at all.
+    /// Whether a packet must not be sent at all.
     pub(super) fn refuses(&self, direction: Direction) -> bool {
         self.is_down && direction == Direction::Outgoing
     }
 
-    /// Whether something waits whose time has not come: what comes after it waits too.
+    /// Whether a packet waits for its retry: later ones wait too.
     pub(super) fn is_blocked(&self, now: Instant) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| now < waiting.again_at)
     }
 
-    /// Whether anything waits.
+    /// Whether any packet waits.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// What waits, to be tried now.
+    /// The waiting packet, to be retried now.
     pub(super) fn take(&mut self) -> Option<Waiting> {
         self.waiting.take()
     }
 
-    /// A packet that the link has not taken after `tries` tries; whether it is tried again.
+    /// Queues a packet after `tries` attempts; returns whether it will be retried.
     pub(super) fn put_off(&mut self, now: Instant, connection: Connection, injected: Injected, tries: u32) -> bool {
         if tries >= MOST_TRIES {
             return false;
@@ -73,7 +74,7 @@ impl Outbox {
         true
     }
 
-    /// When what waits is tried again.
+    /// The time of the next retry.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.as_ref().map(|waiting| waiting.again_at)
     }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tries_are_spaced_and_few() {
+    fn retries_are_spaced_and_few() {
         let connection =
             Connection { local: "192.0.2.7:1024".parse().unwrap(), remote: "198.51.100.1:443".parse().unwrap() };
         let packet = Packet::new(connection.local.ip(), connection.remote.ip(), Segment::default());
@@ -102,7 +103,7 @@ mod tests {
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 128, 128, 128, 128, 128]);
         assert!(!outbox.is_waiting() && outbox.poll_timeout().is_none());
-        // What waits when the link goes down does not keep back what is to leave when it is up again.
+        // A packet that waits at link-down does not delay those after link-up.
         assert!(outbox.put_off(now, connection, injected, 0));
         outbox.set_down(true);
         assert!(!outbox.is_waiting() && !outbox.is_blocked(now));

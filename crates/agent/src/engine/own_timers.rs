@@ -1,4 +1,4 @@
-//! When connections of this host would send again by the kernel's own timers.
+//! Retransmission timers of this host's connections, from the kernel.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use holdover_wire::TcpState;
 
 use crate::sockets::{SocketDiag, TcpSocket, TimerKind};
 
-/// The kernel is asked about so many connections: each question takes some 10 us, before anything is woken.
+/// The most connections to query: each takes some 10 us, before anything is woken.
 const MOST: usize = 256;
 
-/// When the peer's answer to what each connection's retransmission timer would send again would come: its expiry and a smoothed round
-/// trip. To be asked before anything is sent that would set the timers anew. Connections without such a timer, or without a socket on this
-/// host, are left out. So are probes of a zero window: their peer waits for nothing.
+/// When each peer's answer to the next retransmission would arrive: expiry of the retransmission timer plus a smoothed
+/// round trip. Query before sending anything that restarts the timers. Connections without such a timer, or without a
+/// socket on this host, are left out. So are zero-window probes: their peer waits for nothing.
 pub(super) fn read(
     now: Instant,
     sockets: &mut SocketDiag,
@@ -26,12 +26,12 @@ pub(super) fn read(
     waiting.take(MOST).filter_map(timer).collect()
 }
 
-/// The same of those sockets whose timer has expired at least once.
+/// The same for the sockets whose timer has expired at least once.
 pub(super) fn backed_off<'a>(
     now: Instant,
     sockets: impl Iterator<Item = &'a TcpSocket>,
 ) -> impl Iterator<Item = (Connection, Instant)> {
-    // A SYN is no data, and its sender takes a message about it for the end of the connection.
+    // A SYN is no data, and an ICMP message about it ends the connection attempt.
     let is_open = |socket: &TcpSocket| socket.info.tcpi_state != TcpState::SynSent;
     let has_expired = move |socket: &&TcpSocket| is_open(socket) && socket.timer.is_some_and(|timer| timer.tries > 0);
     sockets.filter(has_expired).filter_map(move |socket| Some((socket.connection, answered_at(now, socket)?)))

@@ -25,82 +25,82 @@ use crate::link_watch::silence::Traffic;
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
 
-/// The program that carries out orders.
+/// The program that applies orders.
 const ORDER: &str = "order";
 
-/// If nothing is heard of the agent for so long, packets pass as they are.
+/// Without a renewal for this long, packets pass unchanged.
 pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
-/// That nothing happens to the link of an IP version, in the order of [`Family::BOTH`].
+/// The link of an IP version is up, without a change pending; in the order of [`Family::BOTH`].
 const CALM: [u32; 2] = [STATUS_CALM, STATUS_CALM_IPV6];
 
-/// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
+/// Linux's `BPF_F_LOCK`: the value is copied under its lock.
 const LOCK: u64 = 4;
 
-/// The programs and maps of one interface. They go with this value, or with the process.
+/// The programs and maps of one interface. They end with this value, or with the process.
 pub(super) struct KernelPath {
     ebpf: Ebpf,
     flows: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     links: Array<MapData, Plain<Link>>,
     status: Array<MapData, u64>,
     predictions: Array<MapData, Plain<Prediction>>,
-    /// `predictions` as they were when idle ones were last looked for.
+    /// `predictions` at the last search for idle ones.
     predictions_before: Vec<Option<Prediction>>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     /// The current link of each IP version.
     of_families: [LinkState; 2],
-    /// Which of the two links of each IP version in the map is the current one.
+    /// The index of each IP version's current link: the map has two.
     place: u32,
-    /// `STATUS_FRAMES`, or 0 if packets have no frames.
+    /// `STATUS_FRAMES`, or 0 if packets have no link-layer header.
     frames: u32,
     now: Instant,
-    /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
+    /// The last call that the kernel has refused, to be reported later.
     refused: Cell<Option<EngineError>>,
-    /// Where the programs were attached without tcx.
+    /// The filters, if attached without tcx.
     filters: Option<Filters>,
     attached_by: Option<AttachedBy>,
 }
 
-/// What the programs have counted since they were loaded, in packets ([`Counter`]).
+/// The programs' counters since they were loaded, in packets ([`Counter`]).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Counters {
-    /// TCP packets, those that header prediction took included.
+    /// TCP packets, predicted ones included.
     pub seen: u64,
     /// ACKs that were lowered.
     pub lowered: u64,
-    /// ACKs that were not let through.
+    /// ACKs withheld.
     pub withheld: u64,
     /// Echoed timestamps that were replaced.
     pub refreshed: u64,
-    /// Windows that were made small before a cut.
+    /// Windows shrunk before a cut.
     pub shrunk: u64,
-    /// Packets that the agent has made.
+    /// Packets sent by the agent.
     pub injected: u64,
-    /// Left alone: fragments.
+    /// Passed unchanged: fragments.
     pub alone_fragment: u64,
-    /// Left alone: tagged for a VLAN.
+    /// Passed unchanged: with a VLAN tag.
     pub alone_vlan: u64,
-    /// Left alone: IPv6 with extension headers that are too many or not understood.
+    /// Passed unchanged: IPv6 with too many or unknown extension headers.
     pub alone_header: u64,
-    /// Left alone: malformed.
+    /// Passed unchanged: malformed.
     pub alone_malformed: u64,
-    /// Left alone: of connections of which the host has not sent anything yet.
+    /// Passed unchanged: of connections on which the host has not sent anything yet.
     pub alone_unknown: u64,
-    /// Left alone: of connections for which there was no room.
+    /// Passed unchanged: of connections without room in the table.
     pub alone_full: u64,
-    /// Left alone: of connections that a policy leaves alone.
+    /// Passed unchanged: of connections exempted by a rule.
     pub alone_policy: u64,
-    /// Notices that were lost because the agent had not read those before.
+    /// Notices lost because the agent had not read earlier ones.
     pub notice_lost: u64,
 }
 
-/// What the programs have cost.
+/// The run time of the programs.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Cost {
-    /// How often they ran: once for each packet, or for what stands for several.
+    /// The number of runs: one per packet, or per GSO/GRO packet.
     pub runs: u64,
-    /// How long that took in all, in ns.
+    /// Their total time, in ns.
     pub nanos: u64,
 }
 
@@ -109,7 +109,8 @@ pub struct Cost {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Plain<T>(T);
 
-// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts of each of its structures; any bytes are a value.
+// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts for each of its structures; any bytes are a
+// value.
 unsafe impl Pod for Plain<Key> {}
 // SAFETY: as above.
 unsafe impl Pod for Plain<Flow> {}
@@ -121,7 +122,7 @@ unsafe impl Pod for Plain<Prediction> {}
 unsafe impl Pod for Plain<Rules> {}
 
 impl KernelPath {
-    /// Loads the programs. They see nothing before [`Self::attach`].
+    /// Loads the programs. They get no packets before [`Self::attach`].
     pub(super) fn load(rules: Rules, most_connections: u32) -> Result<Self, EngineError> {
         debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len() as usize)));
         let frames = if rules.frame_len() == 0 { 0 } else { STATUS_FRAMES };
@@ -148,13 +149,13 @@ impl KernelPath {
             filters: None,
             attached_by: None,
         };
-        // Programs keep their maps; this one is needed by no one else.
+        // Programs keep their maps; no one else needs this one.
         drop(blank);
         path.write_link(Instant::ZERO);
         path.refused.take().map_or(Ok(path), Err)
     }
 
-    /// How many instructions the verifier has walked through in each program, where the kernel tells (Linux 5.16).
+    /// The number of instructions that the verifier processed for each program, if the kernel reports it (Linux 5.16).
     #[cfg(test)]
     pub(super) fn verified_instructions(&self) -> [(&'static str, Option<u32>); 3] {
         ["egress", "ingress", ORDER].map(|name| {
@@ -163,16 +164,16 @@ impl KernelPath {
         })
     }
 
-    /// Makes the maps, and loads the program that carries out orders.
+    /// Creates the maps, and loads the program that applies orders.
     pub(super) fn probe() -> Result<(), EngineError> {
         let mut ebpf = open_object(WakeConfig::all().rules(), 1)?;
         Ok(program(&mut ebpf, ORDER)?.load()?)
     }
 
-    /// Puts the programs on an interface of the calling thread's network namespace: by tcx, or as filters of `clsact` where the kernel
-    /// has no tcx. Filters that an agent before has left there go.
+    /// Attaches to an interface of the calling thread's network namespace: by tcx, or as filters of `clsact` if the
+    /// kernel has no tcx. Removes filters that an earlier agent has left there.
     pub(super) fn attach(&mut self, interface: &Interface, mode: AttachMode) -> Result<(), EngineError> {
-        // What was on an interface that is gone.
+        // Attachments to an interface that is gone.
         self.filters = None;
         let failed = |source: AttachError| EngineError::Attach { interface: interface.name.clone(), source };
         let tcx = match mode {
@@ -180,9 +181,9 @@ impl KernelPath {
             AttachMode::Best | AttachMode::Tcx => match self.attach_tcx(&interface.name) {
                 Ok(()) => {
                     self.attached_by = Some(AttachedBy::Tcx);
-                    // Else what is left of an agent that had no tcx would rewrite the packets, too, if it ever woke.
+                    // Otherwise filters of an agent without tcx would rewrite the packets as well, if it ever resumed.
                     if let Err(error) = Filters::clear(Owner::AGENT, interface.index) {
-                        tracing::debug!(%error, "filters of an agent before cannot be looked for");
+                        tracing::debug!(%error, "cannot look for filters of an earlier agent");
                     }
                     return Ok(());
                 }
@@ -204,7 +205,7 @@ impl KernelPath {
         Ok(())
     }
 
-    /// How the programs were attached the last time.
+    /// The last way of attaching.
     pub(super) fn attached_by(&self) -> Option<AttachedBy> {
         self.attached_by
     }
@@ -212,7 +213,7 @@ impl KernelPath {
     fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
         let mut attached = None;
         for (name, direction) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
-            // Nearest to the device on the way out, and first on the way in, as far as others let us.
+            // Last on egress and first on ingress, as far as other programs permit.
             let order = if name == "ingress" { LinkOrder::first() } else { LinkOrder::last() };
             let program: &mut SchedClassifier =
                 self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
@@ -233,17 +234,17 @@ impl KernelPath {
         Ok(())
     }
 
-    /// The time of what is said from now on.
+    /// Sets the time of subsequent calls.
     pub(super) fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Tells the programs that somebody is there.
+    /// Tells the programs that the agent is alive.
     pub(super) fn renew(&mut self) {
         self.write_link(self.now + EXPIRES_AFTER);
     }
 
-    /// What the kernel has refused since the last time.
+    /// The last refusal of the kernel since the last call.
     pub(super) fn take_refused(&mut self) -> Option<EngineError> {
         self.refused.take()
     }
@@ -258,7 +259,7 @@ impl KernelPath {
         }
     }
 
-    /// A flow as it is in the map, predicted packets included.
+    /// A flow from the map, predicted packets included.
     pub(super) fn flow(&self, connection: Connection) -> Option<Flow> {
         let key = Key::new(connection);
         let mut numbers =
@@ -269,7 +270,7 @@ impl KernelPath {
         self.flows.get(&Plain(key), LOCK).ok().map(|value| value.0)
     }
 
-    /// Looks at all of them.
+    /// Calls `look` for every flow.
     pub(super) fn for_each(&self, mut look: impl FnMut(Connection, &Flow)) {
         let predictions = (0..PREDICTIONS).filter_map(|number| self.prediction(number));
         for prediction in predictions.filter(|prediction| prediction.is_active(&prediction.key())) {
@@ -289,7 +290,7 @@ impl KernelPath {
         self.predictions.get(&number, 0).ok().map(|value| value.0)
     }
 
-    /// Frees the predictions in which nothing has been noted since the last call.
+    /// Frees the predictions without packets since the last call.
     pub(super) fn free_idle_predictions(&mut self) {
         for number in 0..PREDICTIONS {
             let prediction = self.prediction(number).filter(|prediction| !prediction.is_free());
@@ -302,32 +303,32 @@ impl KernelPath {
         }
     }
 
-    /// Forgets a connection, and then what is predicted of its packets, which would pass unseen.
+    /// Removes a connection, and its predictions, whose packets would pass unseen.
     pub(super) fn forget(&mut self, connection: Connection) {
         let key = Key::new(connection);
-        // It may have gone.
+        // It may be gone.
         let _ = self.flows.remove(&Plain(key));
         for direction in [Direction::Outgoing, Direction::Incoming] {
             self.run_order(OrderRecord::free_prediction(key, Prediction::number(&key, direction)));
         }
     }
 
-    /// Leaves a connection alone, or not any more.
-    pub(super) fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
-        self.run_order(OrderRecord::leave_alone(connection, is_left_alone));
+    /// Exempts a connection, or ends the exemption.
+    pub(super) fn leave_alone(&mut self, connection: Connection, is_exempt: bool) {
+        self.run_order(OrderRecord::leave_alone(connection, is_exempt));
     }
 
-    /// Packets of connections for which there was no room.
+    /// Packets of connections without room in the table.
     pub(super) fn alone_full(&self) -> u64 {
         self.counter(Counter::AloneFull)
     }
 
-    /// Packets that header prediction took.
+    /// Predicted packets.
     pub(super) fn predicted(&self) -> u64 {
         self.counter(Counter::Predicted) + self.counter(Counter::PredictedIn)
     }
 
-    /// What has passed, as far as it says whether the link is silent.
+    /// The traffic counters for silence detection.
     pub(super) fn traffic(&self) -> Traffic {
         Traffic {
             tcp_sent: self.counter(Counter::Seen) + self.counter(Counter::Predicted),
@@ -340,7 +341,7 @@ impl KernelPath {
         self.counters.get(&(counter as u32), 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
     }
 
-    /// What was counted.
+    /// All counters.
     pub(super) fn counters(&self) -> Counters {
         Counters {
             seen: self.counter(Counter::Seen) + self.counter(Counter::SeenIn) + self.predicted(),
@@ -360,7 +361,7 @@ impl KernelPath {
         }
     }
 
-    /// How often the programs have run and how long that took, while somebody had the kernel count (`bpf_enable_stats`).
+    /// Number and total time of the programs' runs, while the kernel counts them (`bpf_enable_stats`).
     pub(super) fn cost(&mut self) -> Cost {
         let mut cost = Cost::default();
         for name in ["egress", "ingress"] {
@@ -378,7 +379,7 @@ impl KernelPath {
         cost
     }
 
-    /// Runs a program on a packet as if it had passed, for tests: returns what became of it (`None` if nothing), and the packet.
+    /// Runs a program on a packet, for tests: returns the verdict (`None` for pass), and the packet.
     #[cfg(test)]
     pub(super) fn run(&mut self, direction: Direction, frame: &[u8], now: Instant, gso_size: u32) -> Option<Vec<u8>> {
         let name = if direction == Direction::Outgoing { "egress" } else { "ingress" };
@@ -398,19 +399,19 @@ impl KernelPath {
         (result.return_value as i32 == -1).then_some(out)
     }
 
-    /// The part of it that is about one IP version.
+    /// The part for one IP version.
     pub(super) fn of(&mut self, family: Family) -> FamilyPath<'_> {
         FamilyPath { path: self, family }
     }
 
-    /// Changes what is remembered of the half of a connection whose ACKs go in `direction`.
+    /// Changes the half of a connection whose ACKs go in `direction`.
     pub(super) fn order(&self, now: Instant, connection: Connection, direction: Direction, order: Order) {
         self.run_order(OrderRecord::new(now, connection, direction, order));
     }
 
-    /// Says what the link does from now on for an IP version.
+    /// Sets the state of the link for an IP version.
     pub(super) fn set_link(&mut self, family: Family, link: LinkState) {
-        // A place that a program is reading is not written twice in a row.
+        // Alternate the two places: a program may still read the other one.
         if self.of_families[family.index()] != link {
             self.of_families[family.index()] = link;
             self.renew();
@@ -426,7 +427,7 @@ impl KernelPath {
         }
     }
 
-    /// Writes the link to the place that is not looked at, and has it looked at.
+    /// Writes the link to the unused place, and switches to it.
     fn write_link(&mut self, expires_at: Instant) {
         self.place ^= STATUS_NUMBER;
         let mut status = self.place | self.frames;
@@ -447,7 +448,7 @@ impl KernelPath {
     }
 }
 
-/// The connections of one IP version, and the link as it is for them.
+/// The connections of one IP version, and its link.
 pub(super) struct FamilyPath<'a> {
     path: &'a mut KernelPath,
     family: Family,
@@ -460,7 +461,7 @@ impl FlowTable for FamilyPath<'_> {
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
         self.path.for_each(|connection, flow| {
-            if Family::of_connection(connection) == self.family && !flow.is_over() && !flow.is_left_alone() {
+            if Family::of_connection(connection) == self.family && !flow.is_over() && !flow.is_exempt() {
                 look(connection, flow);
             }
         });
@@ -488,12 +489,12 @@ impl AsFd for KernelPath {
     }
 }
 
-/// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
+/// Whether the kernel does not know tcx: it reports unknown attach types as invalid arguments.
 fn is_unknown_to_kernel(error: &ProgramError) -> bool {
     matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
 }
 
-/// Makes the maps; the programs are in it, and not loaded.
+/// Creates the maps; the programs are not loaded yet.
 fn open_object(rules: Rules, most_connections: u32) -> Result<Ebpf, EngineError> {
     let ebpf = EbpfLoader::new()
         .override_global("rules", &Plain(rules), true)

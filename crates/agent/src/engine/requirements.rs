@@ -1,4 +1,4 @@
-//! What a process needs to put engines in the path of packets, and what to do where it is missing.
+//! The requirements of engines, and how to meet them.
 
 use std::error::Error;
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct MissingCapabilities {
     is_in_user_namespace: bool,
 }
 
-/// What is needed, and for what.
+/// The capabilities, and their purposes.
 const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::BPF, "CAP_BPF"),
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
@@ -24,7 +24,7 @@ const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
 ];
 
-/// The unit, and what `setcap(8)` gives the program.
+/// The capabilities in the unit file and for `setcap(8)`.
 const ALL: &str = "cap_bpf,cap_perfmon,cap_net_admin,cap_net_raw,cap_sys_ptrace,cap_dac_read_search";
 
 /// Whether this process may load the programs, attach them, and send packets.
@@ -35,7 +35,7 @@ pub(super) fn check(probe: impl FnOnce() -> Result<(), EngineError>) -> Result<(
     let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     missing_of(held, is_in_user_namespace()).map_or(Ok(()), |missing| Err(EngineError::Capabilities(missing)))?;
     probe().map_err(|error| match (is_refused(&error), is_in_user_namespace()) {
-        // A full set of capabilities, but not of the namespace that counts for eBPF.
+        // All capabilities, but not in the user namespace that counts for eBPF.
         (true, true) => EngineError::Capabilities(MissingCapabilities {
             names: vec!["CAP_BPF", "CAP_PERFMON"],
             is_in_user_namespace: true,
@@ -51,7 +51,7 @@ fn missing_of(held: CapabilitySet, is_in_user_namespace: bool) -> Option<Missing
     (!names.is_empty()).then_some(MissingCapabilities { names, is_in_user_namespace })
 }
 
-/// Whether the kernel said `EPERM` or `EACCES`, without a complaint of its verifier.
+/// Whether the kernel returned `EPERM` or `EACCES`, without a verifier log.
 fn is_refused(error: &EngineError) -> bool {
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {
@@ -63,7 +63,7 @@ fn is_refused(error: &EngineError) -> bool {
     false
 }
 
-/// Whether users have other numbers here than in the initial user namespace (`user_namespaces(7)`).
+/// Whether uids are mapped, unlike in the initial user namespace (`user_namespaces(7)`).
 fn is_in_user_namespace() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let numbers: Vec<&str> = map.split_whitespace().collect();

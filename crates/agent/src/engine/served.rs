@@ -15,11 +15,11 @@ use crate::link_watch::{Families, LinkChange};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use holdover_host::log::with_causes;
 
-/// Puts engines on interfaces of the calling thread's network namespace, on each of which there is no other such engine: see
+/// Attaches engines to interfaces of the calling thread's network namespace that have no other such engine: see
 /// [`EngineError::Held`].
 #[derive(Clone, Debug)]
 pub struct KernelAttach {
-    /// Where this agent's control socket is. Other agents are told.
+    /// The path of this agent's control socket, for other agents.
     pub control_socket: PathBuf,
 }
 
@@ -47,7 +47,7 @@ impl Attach for KernelAttach {
     }
 
     fn attach_again(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
-        // It has another index now, and so another lock.
+        // It has a new index, and so another lock.
         engine.lock = None;
         let lock = self.lock(&engine.interface.name)?;
         engine.attach_again()?;
@@ -114,7 +114,7 @@ impl PathEngine for Engine {
                 idle: Some(now.saturating_since(status.seen_at)),
                 round_trip: status.round_trip,
                 held_bytes: status.held.into(),
-                is_left_alone: status.is_left_alone,
+                is_exempt: status.is_exempt,
             })
             .collect()
     }

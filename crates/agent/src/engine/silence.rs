@@ -1,4 +1,4 @@
-//! What the engine does about a silence of its link, which [`crate::link_watch::silence`] finds out.
+//! The engine's part in silence of its link, which [`crate::link_watch::silence`] detects.
 
 use holdover_base::Instant;
 use holdover_mobility::{Connection, Direction, Injected};
@@ -7,11 +7,11 @@ use super::Engine;
 use crate::link_watch::silence::{Survey, Unanswered};
 
 impl Engine {
-    /// What the connections say about a silence of the link.
+    /// The state of the connections, for silence detection.
     pub fn survey(&mut self) -> Survey {
         let mut survey = Survey::default();
         self.path.for_each(|connection, flow| {
-            let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_left_alone();
+            let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_exempt();
             if is_of_no_use {
                 return;
             }
@@ -27,7 +27,7 @@ impl Engine {
         survey
     }
 
-    /// Nothing has come in since then, although something was sent: the first packet that does wakes what waits.
+    /// Nothing has arrived since then, although data was sent: the next packet wakes the waiting connections.
     pub fn handle_silence(&mut self, now: Instant, since: Instant) {
         self.path.set_now(now);
         self.hear(now);
@@ -37,19 +37,19 @@ impl Engine {
         self.send(now);
     }
 
-    /// Something has come in after a silence: what waits is woken.
+    /// A packet has arrived after a silence: wakes the waiting connections.
     pub fn end_silence(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
         for stack in &mut self.stacks {
-            // What they were at the last link-up says nothing of now.
+            // The timers read at the last link-up are outdated.
             stack.own_timers.clear();
             stack.control.end_silence(now, &mut self.path.of(stack.family));
         }
         self.send(now);
     }
 
-    /// Asks a peer for a sign of life.
+    /// Probes a peer.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         let probe = self.path.flow(connection).and_then(|flow| flow.keep_alive(connection));
         if let Some(packet) = probe {

@@ -1,5 +1,5 @@
-//! What an engine does for the connections of one IP version: IPv4 and IPv6 of an interface may fail apart, so each has a link, a next hop
-//! and a machine of its own.
+//! The state of an engine for one IP version: IPv4 and IPv6 of an interface may fail independently, so each has a link,
+//! next hops and a state machine of its own.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Stack {
     pub(super) control: WakeControl,
     pub(super) outbox: Outbox,
     pub(super) next_hops: NextHops,
-    /// When connections would go on by the kernel's own timers, as these stood at the last link-up.
+    /// When connections would resume by the kernel's own timers, read at the last link-up.
     pub(super) own_timers: BTreeMap<Connection, Instant>,
 }
 
@@ -36,7 +36,7 @@ impl Stack {
         }
     }
 
-    /// The link is up or down from now on, before the machine hears of it.
+    /// Prepares for link-up or link-down, before the state machine handles it.
     pub(super) fn prepare(&mut self, now: Instant, event: LinkEvent, sockets: &mut SocketDiag) {
         match event {
             LinkEvent::Down => {
@@ -52,7 +52,7 @@ impl Stack {
         }
     }
 
-    /// The machine hears what has become of the link. `is_unresolved` if connections wait whose next hop is not known.
+    /// Passes a link change to the state machine. `is_unresolved` if connections wait for their next hop.
     pub(super) fn handle_link(&mut self, now: Instant, event: LinkEvent, is_unresolved: bool, path: &mut KernelPath) {
         let path = &mut path.of(self.family);
         match event {
@@ -61,7 +61,7 @@ impl Stack {
         }
     }
 
-    /// Asks next hops for their addresses, and lets go what waits for them. Returns whether one has answered.
+    /// Resolves next hops, and releases packets that wait for them. Returns whether one has answered.
     pub(super) fn resolve(&mut self, now: Instant, path: &mut KernelPath) -> bool {
         let has_answered = self.next_hops.handle_ready(now);
         if has_answered {
@@ -70,13 +70,12 @@ impl Stack {
         has_answered
     }
 
-    /// Wakes the connections on which this host has sent data again in vain, as its kernel knows: without a carrier, or behind a next hop
-    /// that does not answer, what is sent does not reach the interface.
+    /// Wakes the connections on which this host has retransmitted in vain, as the kernel's sockets show: without a
+    /// carrier, or behind a next hop that does not answer, packets do not reach the interface.
     pub(super) fn wake_outstanding(&mut self, now: Instant, sockets: &[TcpSocket], path: &mut KernelPath) {
         let own = sockets.iter().filter(|socket| Family::of_connection(socket.connection) == self.family);
-        let backed_off = own_timers::backed_off(now, own).filter(|(connection, _)| {
-            path.flow(*connection).is_some_and(|flow| !flow.is_over() && !flow.is_left_alone())
-        });
+        let backed_off = own_timers::backed_off(now, own)
+            .filter(|(connection, _)| path.flow(*connection).is_some_and(|flow| !flow.is_over() && !flow.is_exempt()));
         let backed_off: BTreeMap<Connection, Instant> = backed_off.collect();
         self.control.wake_outstanding(now, backed_off.keys().copied(), &mut path.of(self.family));
         for (connection, answered_at) in backed_off {
@@ -84,8 +83,8 @@ impl Stack {
         }
     }
 
-    /// A packet has come in over a link that is said to be down, or after a silence. Silence is the interface's: it is over for both IP
-    /// versions. That the link is up is proven for the version of which this host has heard something, if it has.
+    /// A packet has arrived over a link that is down, or after a silence. Silence ends for both IP versions of the
+    /// interface. The link is up for the version of the packet, if it is for this host.
     pub(super) fn note_incoming(&mut self, now: Instant, heard: Option<Family>, path: &mut KernelPath) {
         if self.control.silent_since().is_some() {
             self.own_timers.clear();

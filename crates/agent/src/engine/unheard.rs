@@ -1,4 +1,4 @@
-//! Packets that come in for an address that this host has lost.
+//! Incoming packets for an address that this host has lost.
 
 use std::io;
 use std::net::UdpSocket;
@@ -7,10 +7,10 @@ use holdover_mobility::Connection;
 
 use crate::sockets::SocketDiag;
 
-/// Whether a connection is this host's own, and its address is none of this host's any more. Its peer goes on sending, as nobody has told it
-/// otherwise: that its packets come in says nothing of the link, since nothing of this host hears them.
+/// Whether a connection is this host's own, but its address is not any more. Its peer keeps sending: such packets prove
+/// nothing about the link, as no connection of this host gets them.
 ///
-/// A connection without a socket here is forwarded, and its addresses are others'.
+/// A connection without a socket here is forwarded, and its addresses belong to other hosts.
 pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bool {
     is_missing(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_for_an_address_that_is_there_or_for_nobody_here_is_heard() {
+    fn only_own_connections_on_lost_addresses_are_unheard() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let own = Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() };

@@ -1,22 +1,24 @@
-//! **The arbiter.** Several sources speak of one link, at different times and not always alike; the mechanisms are told one story.
+//! **The arbiter.** Several sources report about one link, at different times and not always consistently; the
+//! mechanisms get one sequence of events.
 //!
-//! A link is up while nobody says that it is down: a carrier is of no use without an address, nor an address without a route, and a
-//! timetable's word does not bring back a carrier. So coming up is told once, when the last of them has it, and going down at the
-//! first word. What is repeated, or changes nothing, is not told.
+//! A link is up while no source objects: a carrier is useless without an address, and an address without a route. So up
+//! is reported once, when the last source agrees, and down at the first objection. Repetitions, and reports that change
+//! nothing, are not passed on.
 //!
-//! Who gives a *command* was there, and is believed: `up` overrules all who say down, each until it says up itself; `down` holds
-//! until `up`, or until the link starts anew (its carrier, association, address or route comes back after it was gone).
+//! A *command* is trusted: `up` overrules all sources that object, each until it reports up itself; `down` lasts until
+//! `up`, or until the link restarts (its carrier, association, address or route returns after an absence).
 //!
-//! Packets that come in over a link that is said to be down overrule who says so, too: it was said too early, or is not about all that
-//! is behind the link. When he says up, that is told again: the link may have been cut off after all.
+//! Packets that arrive over a link that is down also overrule the sources that object: these reported too early, or not
+//! about everything behind the link. When such a source reports up, that is passed on again: the link may have been
+//! down after all.
 //!
-//! A *warning* is told if it is the first, or foretells an earlier cut than the one before; it ends when all who gave one have
-//! taken it back, or when the time that it named is long over.
+//! A *warning* is passed on if it is the first, or predicts an earlier cut than the one before; it ends when every
+//! source has withdrawn its own, or when the predicted time is long past.
 //!
-//! An address in place of another is a move, whether the link was down in between or not.
+//! A replaced address is a move, whether the link was down in between or not.
 //!
-//! All of this holds for each IP version by itself: a source may speak of one only (its address is gone, its gateway does not answer), and
-//! then nothing is told to the connections of the other.
+//! All of this applies to each IP version separately: a source may report about one only (its address is gone, its
+//! router does not answer), and then the connections of the other get no event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,56 +28,56 @@ use serde::{Deserialize, Serialize};
 
 use super::{Families, Family, LinkChange, Signal, Source};
 
-/// What the mechanisms have been told last.
+/// The state last reported to the mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
-    /// Connected.
+    /// Up.
     Up,
-    /// Connected, and a cut is foreseen.
+    /// Up, and a cut is predicted.
     Fading,
-    /// Cut off.
+    /// Down.
     Down,
 }
 
-/// The arbiter of one interface. [`Self::handle_signal`] and [`Self::handle_timeout`] say what the mechanisms are to be told, in
-/// order.
+/// The arbiter of one interface. [`Self::handle_signal`] and [`Self::handle_timeout`] return the events for the
+/// mechanisms, in order.
 #[derive(Debug, Default)]
 pub struct Arbiter([FamilyArbiter; 2]);
 
 /// The arbiter of one IP version of an interface.
 #[derive(Debug, Default)]
 struct FamilyArbiter {
-    /// Who says that the link is down.
+    /// Sources that report the link down.
     against: BTreeSet<Source>,
-    /// Those of them whom a command, or packets, have overruled.
+    /// Those of them that a command, or packets, have overruled.
     overruled: BTreeSet<Source>,
-    /// Of these, those whom packets have.
+    /// Those of these that packets have overruled.
     contradicted: BTreeSet<Source>,
-    /// Who foretells a cut, and when.
+    /// Sources that predict a cut, and its time.
     warnings: BTreeMap<Source, Instant>,
-    /// The cut that the mechanisms have been told of.
+    /// The predicted cut last reported to the mechanisms.
     told_cut: Option<Instant>,
     is_down: bool,
     has_moved: bool,
 }
 
-/// A warning is forgotten so long after the cut that it foretold.
+/// A warning expires this long after the cut that it predicted.
 const OVERDUE: Duration = Duration::from_secs(2);
 
-/// A later warning is told if it foretells a cut that comes sooner by so much.
+/// A later warning is passed on if its cut is at least this much sooner.
 const SOONER: Duration = Duration::from_millis(10);
 
-/// When a warning that does not say when is taken to mean; for its end only.
+/// The assumed time of a cut without one; for the warning's expiry only.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Arbiter {
-    /// The arbiter of a link of which nobody has said anything: it is up.
+    /// The arbiter of a link without reports: it is up.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How the link is: down if it is for both IP versions.
+    /// The state of the link: down if it is down for both IP versions.
     pub fn state(&self) -> LinkState {
         let states = self.0.each_ref().map(FamilyArbiter::state);
         if self.down().are_both() {
@@ -87,7 +89,7 @@ impl Arbiter {
         }
     }
 
-    /// The first cut that the mechanisms have been told of.
+    /// The earliest predicted cut reported to the mechanisms.
     pub fn foreseen_cut(&self) -> Option<Instant> {
         self.0.iter().filter(|arbiter| !arbiter.is_down).filter_map(|arbiter| arbiter.told_cut).min()
     }
@@ -97,19 +99,19 @@ impl Arbiter {
         Family::BOTH.into_iter().filter(|&family| self.of(family).is_down).collect()
     }
 
-    /// Who says that it is down for an IP version and has not been overruled.
+    /// Sources that object to up for an IP version, and have not been overruled.
     pub fn objections(&self) -> impl Iterator<Item = Source> {
         let all: BTreeSet<Source> = self.0.iter().flat_map(FamilyArbiter::objections).collect();
         all.into_iter()
     }
 
-    /// Packets of these IP versions come in over a link that is said to be down: who says so is overruled, each until he says up himself.
-    /// Returns for which of them it was down.
+    /// Packets of these IP versions arrive over a link that is down: sources that object are overruled, each until it
+    /// reports up itself. Returns the versions for which it was down.
     pub fn handle_packets(&mut self, families: Families) -> Families {
         families.iter().filter(|&family| self.0[family.index()].handle_packets()).collect()
     }
 
-    /// A source speaks.
+    /// Handles a signal of a source.
     pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkChange> {
         let told = Family::BOTH.map(|family| {
             let is_meant = signal.families.contains(family);
@@ -118,12 +120,12 @@ impl Arbiter {
         LinkChange::join(told)
     }
 
-    /// Warnings whose time is over are forgotten.
+    /// Drops expired warnings.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<LinkChange> {
         LinkChange::join(self.0.each_mut().map(|arbiter| arbiter.handle_timeout(now)))
     }
 
-    /// When a warning is to be forgotten.
+    /// When the next warning expires.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(FamilyArbiter::poll_timeout).min()
     }
@@ -142,13 +144,13 @@ impl FamilyArbiter {
         }
     }
 
-    /// Who says that it is down and has not been overruled.
+    /// Sources that object to up and have not been overruled.
     fn objections(&self) -> impl Iterator<Item = Source> {
         self.against.difference(&self.overruled).copied()
     }
 
-    /// Packets come in over a link that is said to be down: who says so is overruled, each until it says up itself. Returns
-    /// whether it was down.
+    /// Packets arrive over a link that is down: sources that object are overruled, each until it reports up itself.
+    /// Returns whether it was down.
     fn handle_packets(&mut self) -> bool {
         if self.is_down {
             self.overrule();
@@ -157,14 +159,14 @@ impl FamilyArbiter {
         std::mem::take(&mut self.is_down)
     }
 
-    /// A source speaks.
+    /// Handles a signal of a source.
     fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkEvent> {
         let source = signal.source;
         match signal.event {
             LinkEvent::Fading { lead } => return self.warn(now, source, lead),
             LinkEvent::Recovered => {
                 let recovered = self.withdraw(source);
-                // Who says that a cut did not come says that there is none.
+                // A source that reports that a cut did not happen withdraws its warning.
                 if source == Source::Command {
                     self.overrule();
                 }
@@ -177,7 +179,7 @@ impl FamilyArbiter {
             }
             LinkEvent::Up { moved, .. } => {
                 let was_against = self.against.remove(&source);
-                // Packets did not bear out that it was down, or not at that time: now it is up for sure.
+                // Packets contradicted the objection, or its time: now the link is up for certain.
                 let is_sure = self.contradicted.remove(&source);
                 self.overruled.remove(&source);
                 self.has_moved |= moved;
@@ -194,20 +196,20 @@ impl FamilyArbiter {
         self.settle().into_iter().collect()
     }
 
-    /// Warnings whose time is over are forgotten.
+    /// Drops expired warnings.
     fn handle_timeout(&mut self, now: Instant) -> Vec<LinkEvent> {
         let over: Vec<Source> =
             self.warnings.iter().filter(|&(_, &cut_at)| cut_at + OVERDUE <= now).map(|(&source, _)| source).collect();
         over.into_iter().filter_map(|source| self.withdraw(source)).collect()
     }
 
-    /// When a warning is to be forgotten.
+    /// When the next warning expires.
     fn poll_timeout(&self) -> Option<Instant> {
         self.warnings.values().min().map(|&cut_at| cut_at + OVERDUE)
     }
 
     fn warn(&mut self, now: Instant, source: Source, lead: Option<Duration>) -> Vec<LinkEvent> {
-        // What is cut off already cannot be cut off.
+        // A link that is down needs no warning.
         if self.is_down {
             return Vec::new();
         }
@@ -220,7 +222,7 @@ impl FamilyArbiter {
         vec![LinkEvent::Fading { lead }]
     }
 
-    /// A source foretells nothing any more.
+    /// Withdraws the warning of a source.
     fn withdraw(&mut self, source: Source) -> Option<LinkEvent> {
         self.warnings.remove(&source)?;
         if !self.warnings.is_empty() || self.is_down {
@@ -235,7 +237,7 @@ impl FamilyArbiter {
         self.overruled.clone_from(&self.against);
     }
 
-    /// What has changed since the mechanisms were told last.
+    /// The change since the last report to the mechanisms.
     fn settle(&mut self) -> Option<LinkEvent> {
         let is_down = self.objections().next().is_some();
         if is_down {
@@ -259,7 +261,7 @@ impl FamilyArbiter {
     }
 }
 
-/// Whether a source speaks of the link itself, so that its coming back is a new start.
+/// Whether a source is about the link itself, so that its return restarts the link.
 fn is_of_the_link(source: Source) -> bool {
     matches!(source, Source::Carrier | Source::Association | Source::Address | Source::Route | Source::Lower)
 }
@@ -277,7 +279,7 @@ mod tests {
         LinkEvent::Fading { lead: Some(Duration::from_millis(millis)) }
     }
 
-    /// What an arbiter says to each of these words, in milliseconds.
+    /// The arbiter's output for signals, with times in milliseconds.
     fn story(words: &[(u64, Source, LinkEvent)]) -> Vec<Vec<LinkEvent>> {
         let mut arbiter = Arbiter::new();
         let said = words.iter().map(|&(millis, source, event)| {
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn up_is_told_when_the_last_of_them_has_it() {
+    fn up_is_reported_when_the_last_source_agrees() {
         use Source::{Address, Carrier, Route};
         let told = story(&[
             (0, Carrier, LinkEvent::Down),
@@ -314,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_believed_until_there_is_news() {
+    fn a_command_holds_until_the_next_report() {
         use Source::{Carrier, Command, Neighbour};
         let told = story(&[
             (0, Neighbour, LinkEvent::Down),
             (1, Command, UP),
-            // Said again it is news: the gateway was tried again.
+            // A repeated report counts: the router was probed again.
             (2, Neighbour, LinkEvent::Down),
             (3, Neighbour, UP),
             (4, Command, LinkEvent::Down),
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_told_at_once_or_with_the_next_up() {
+    fn a_move_is_reported_at_once_or_with_the_next_up() {
         use Source::{Address, Carrier};
         assert_eq!(story(&[(0, Address, MOVED)]), [vec![MOVED]]);
         let told = story(&[(0, Carrier, LinkEvent::Down), (1, Address, MOVED), (2, Carrier, UP), (3, Address, UP)]);
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_told_once_and_an_earlier_one_again() {
+    fn a_warning_is_reported_once_and_an_earlier_one_again() {
         use Source::{Schedule, Wifi};
         let told = story(&[
             (0, Schedule, fading(500)),
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_that_came_to_nothing_is_forgotten() {
+    fn a_false_warning_expires() {
         let mut arbiter = Arbiter::new();
         let signal = Signal::new(Instant::ZERO, "x", fading(100), Source::Command);
         arbiter.handle_signal(Instant::ZERO, &signal);
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_version_say_nothing_of_the_other() {
+    fn packets_of_one_version_do_not_affect_the_other() {
         let mut arbiter = Arbiter::new();
         arbiter.handle_signal(Instant::ZERO, &Signal::new(Instant::ZERO, "x", LinkEvent::Down, Source::Neighbour));
         let [ipv4, ipv6] = Family::BOTH.map(Families::only);
@@ -428,8 +430,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is said in whatever order, to each version: never down twice in a row, never up without down or a move, never recovered
-        /// without a warning, and a command `up` always ends with the link up.
+        /// Any signals in any order, for each version: never down twice in a row, never up without down or a move,
+        /// never recovered without a warning, and a command `up` always ends with the link up.
         #[test]
         fn the_story_makes_sense(words in prop::collection::vec(any_word(), 0..60)) {
             let mut arbiter = Arbiter::new();
@@ -473,9 +475,9 @@ mod tests {
             }
         }
 
-        /// Each version hears what it would hear if the other did not exist.
+        /// Each version gets the same events as if the other did not exist.
         #[test]
-        fn the_versions_do_not_know_of_each_other(words in prop::collection::vec(any_word(), 0..60)) {
+        fn the_versions_are_independent(words in prop::collection::vec(any_word(), 0..60)) {
             let mut both = Arbiter::new();
             let mut alone = [Arbiter::new(), Arbiter::new()];
             let mut now = Instant::ZERO;

@@ -1,12 +1,13 @@
 //! A station's association with its access point.
 //!
-//! The carrier says less than nl80211 does. The kernel may delay a loss of carrier by up to a second (`net/core/link_watch.c`: only a
-//! carrier that comes back is urgent), and if the station is associated again within that time it is never told. Drivers that roam by
-//! themselves keep the carrier while the path changes below it. So an association that ends is a link that is down, and one with
-//! another access point is a new path: down and up, after which neighbours and senders are told anew.
+//! The carrier is less informative than nl80211. The kernel may delay a loss of carrier by up to a second
+//! (`net/core/link_watch.c`: only a returning carrier is urgent), and if the station is associated again within that
+//! time it is never reported. Drivers that roam by themselves keep the carrier while the path changes below it. So the
+//! end of an association is link-down, and an association with another access point is a new path: down and up, after
+//! which neighbours are resolved and senders are woken.
 //!
-//! Being associated does not make a link usable; [`Source::Carrier`](super::Source::Carrier) waits for the authentication, after
-//! which the interface's operational state is up.
+//! An association does not make a link usable; [`Source::Carrier`](super::Source::Carrier) waits for the
+//! authentication, after which the interface's operational state is up.
 
 use std::collections::BTreeMap;
 
@@ -16,60 +17,60 @@ use crate::link_watch::Dbm;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bssid(pub [u8; 6]);
 
-/// Something that nl80211 says of an interface, which goes by its index.
+/// An event of nl80211 about an interface, identified by its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WifiNews {
-    /// It is associated.
+pub enum WifiEvent {
+    /// The interface is associated.
     Connected {
         /// The interface.
         index: u32,
-        /// With this access point.
+        /// The access point.
         bssid: Option<Bssid>,
     },
-    /// The driver has changed the access point by itself.
+    /// The driver has switched to another access point.
     Roamed {
         /// The interface.
         index: u32,
-        /// The new one.
+        /// The new access point.
         bssid: Option<Bssid>,
     },
-    /// It is not associated any more.
+    /// The interface is not associated any more.
     Disconnected {
         /// The interface.
         index: u32,
     },
-    /// A frame ended the association with an access point, which need not be the present one.
+    /// A frame ended the association with an access point, not necessarily the current one.
     Left {
         /// The interface.
         index: u32,
         /// The access point.
         bssid: Bssid,
     },
-    /// The level crossed a threshold that somebody has set.
+    /// The level crossed a threshold set by some process.
     Level {
         /// The interface.
         index: u32,
-        /// How strongly the access point is heard.
+        /// The level of the access point.
         level: Dbm,
     },
-    /// Beacons have not been heard for some time; the driver asks the access point whether it is there.
+    /// No beacons for some time; the driver probes the access point.
     BeaconsLost {
         /// The interface.
         index: u32,
     },
-    /// Many packets in a row were not acknowledged by the access point.
+    /// The access point has not acknowledged many consecutive packets.
     PacketsLost {
         /// The interface.
         index: u32,
     },
 }
 
-/// What has become of an association.
+/// A change of an association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AssociationChange {
-    /// It is over.
+    /// It has ended.
     Lost,
-    /// There is one.
+    /// It has begun.
     Made,
     /// It is with another access point now.
     Moved,
@@ -84,12 +85,12 @@ pub struct Associations {
 /// An interface's association.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Association {
-    /// `None` if the kernel did not say.
+    /// `None` if the kernel did not report it.
     bssid: Option<Bssid>,
 }
 
-impl WifiNews {
-    /// The interface that it is about.
+impl WifiEvent {
+    /// The interface.
     pub const fn index(&self) -> u32 {
         match *self {
             Self::Connected { index, .. }
@@ -104,35 +105,35 @@ impl WifiNews {
 }
 
 impl Associations {
-    /// Nothing is known.
+    /// Without any interface.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// nl80211 says something. `None` if it changes nothing.
-    pub fn handle(&mut self, news: &WifiNews) -> Option<AssociationChange> {
+    /// Handles an event. `None` if it changes nothing.
+    pub fn handle(&mut self, news: &WifiEvent) -> Option<AssociationChange> {
         match *news {
-            WifiNews::Connected { index, bssid } => self.note(index, Some(Association { bssid })),
-            WifiNews::Roamed { index, bssid } => {
+            WifiEvent::Connected { index, bssid } => self.note(index, Some(Association { bssid })),
+            WifiEvent::Roamed { index, bssid } => {
                 self.known.insert(index, Some(Association { bssid }));
                 Some(AssociationChange::Moved)
             }
-            WifiNews::Disconnected { index } => self.note(index, None),
-            WifiNews::Left { index, bssid } => {
+            WifiEvent::Disconnected { index } => self.note(index, None),
+            WifiEvent::Left { index, bssid } => {
                 let is_present = |association: &Association| association.bssid.is_none_or(|present| present == bssid);
                 let present = self.known.get(&index).copied().flatten();
                 if present.as_ref().is_some_and(is_present) { self.note(index, None) } else { None }
             }
-            WifiNews::Level { .. } | WifiNews::BeaconsLost { .. } | WifiNews::PacketsLost { .. } => None,
+            WifiEvent::Level { .. } | WifiEvent::BeaconsLost { .. } | WifiEvent::PacketsLost { .. } => None,
         }
     }
 
-    /// The kernel was asked: an interface is associated with this access point, or with none.
+    /// Handles the result of a query: an interface is associated with this access point, or with none.
     pub fn handle_snapshot(&mut self, index: u32, bssid: Option<Bssid>) -> Option<AssociationChange> {
         self.note(index, bssid.map(|bssid| Association { bssid: Some(bssid) }))
     }
 
-    /// Forgets the interfaces that are gone.
+    /// Removes interfaces that are gone.
     pub fn retain(&mut self, mut is_there: impl FnMut(u32) -> bool) {
         self.known.retain(|&index, _| is_there(index));
     }
@@ -141,7 +142,7 @@ impl Associations {
         let before = self.known.insert(index, now);
         match (before, now) {
             (Some(None), None) => None,
-            // What has not been heard of before may have been associated.
+            // An interface without earlier events may have been associated.
             (_, None) => Some(AssociationChange::Lost),
             (None | Some(None), Some(_)) => Some(AssociationChange::Made),
             (Some(Some(before)), Some(now)) => (before != now).then_some(AssociationChange::Moved),
@@ -158,47 +159,47 @@ mod tests {
     const HERE: Bssid = Bssid([2, 0, 0, 0, 1, 0]);
     const THERE: Bssid = Bssid([2, 0, 0, 0, 2, 0]);
 
-    const fn connected(bssid: Bssid) -> WifiNews {
-        WifiNews::Connected { index: 3, bssid: Some(bssid) }
+    const fn connected(bssid: Bssid) -> WifiEvent {
+        WifiEvent::Connected { index: 3, bssid: Some(bssid) }
     }
 
-    const fn left(bssid: Bssid) -> WifiNews {
-        WifiNews::Left { index: 3, bssid }
+    const fn left(bssid: Bssid) -> WifiEvent {
+        WifiEvent::Left { index: 3, bssid }
     }
 
-    const GONE: WifiNews = WifiNews::Disconnected { index: 3 };
+    const GONE: WifiEvent = WifiEvent::Disconnected { index: 3 };
 
-    fn changes(news: &[WifiNews]) -> Vec<Option<AssociationChange>> {
+    fn changes(news: &[WifiEvent]) -> Vec<Option<AssociationChange>> {
         let mut associations = Associations::new();
         news.iter().map(|news| associations.handle(news)).collect()
     }
 
     #[test]
-    fn an_association_is_lost_once_however_often_it_is_said() {
+    fn repeated_ends_of_an_association_count_once() {
         let told = changes(&[connected(HERE), connected(HERE), left(HERE), GONE, GONE, connected(HERE)]);
         assert_eq!(told, [Some(Made), None, Some(Lost), None, None, Some(Made)]);
     }
 
     #[test]
     fn another_access_point_is_a_move() {
-        let roamed = WifiNews::Roamed { index: 3, bssid: Some(THERE) };
-        // The farewell of the access point that was left comes late.
+        let roamed = WifiEvent::Roamed { index: 3, bssid: Some(THERE) };
+        // The deauthentication from the former access point arrives late.
         let told = changes(&[connected(HERE), connected(THERE), left(HERE), roamed]);
         assert_eq!(told, [Some(Made), Some(Moved), None, Some(Moved)]);
     }
 
     #[test]
-    fn what_the_driver_measures_is_no_change() {
+    fn driver_measurements_are_no_change() {
         let measured = [
-            WifiNews::Level { index: 3, level: Dbm(-90) },
-            WifiNews::BeaconsLost { index: 3 },
-            WifiNews::PacketsLost { index: 3 },
+            WifiEvent::Level { index: 3, level: Dbm(-90) },
+            WifiEvent::BeaconsLost { index: 3 },
+            WifiEvent::PacketsLost { index: 3 },
         ];
         assert_eq!(changes(&measured), [None; 3]);
     }
 
     #[test]
-    fn a_snapshot_makes_good_what_was_not_heard() {
+    fn a_snapshot_makes_up_for_lost_events() {
         let mut associations = Associations::new();
         assert_eq!(associations.handle_snapshot(3, Some(HERE)), Some(Made));
         assert_eq!(associations.handle(&left(THERE)), None);

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn a_printed_level_parses_to_the_same() {
         let level: Dbm = "-78 dBm".parse().unwrap();
         assert_eq!((level, level.to_string().as_str()), (Dbm(-78), "-78 dBm"));
         for text in ["-78", "5 dBm", "-121 dBm", "dBm"] {

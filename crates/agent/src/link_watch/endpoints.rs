@@ -1,4 +1,4 @@
-//! Looks up over which links tunnels run: the ways to their endpoints ([`super::kernel::Way`]).
+//! Looks up the links below tunnels: the routes to their endpoints ([`super::kernel::Way`]).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,11 +6,11 @@ use std::io;
 use holdover_base::Instant;
 
 use super::Family;
-use super::kernel::{Interfaces, News, Tunnel, Way};
+use super::kernel::{Interfaces, KernelEvent, Tunnel, Way};
 use super::wireguard::{self, WireGuard};
 use holdover_host::neighbours::Neighbours;
 
-/// Sockets to ask with, which are opened with the first tunnel.
+/// Sockets for queries, opened for the first tunnel.
 #[derive(Default)]
 pub struct Endpoints {
     routes: Option<Neighbours>,
@@ -19,14 +19,14 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Looks up the ways of all tunnels anew if routes may have changed, and tells the interfaces.
+    /// Looks up all tunnels again if routes may have changed, and passes the result on.
     pub fn refresh(&mut self, now: Instant, interfaces: &mut Interfaces) {
         for tunnel in interfaces.take_tunnels() {
             match self.look_up(&tunnel) {
-                Ok(ways) => interfaces.handle(now, News::Endpoints { index: tunnel.index, ways }),
+                Ok(ways) => interfaces.handle(now, KernelEvent::Endpoints { index: tunnel.index, ways }),
                 Err(error) if !std::mem::replace(&mut self.has_complained, true) => {
                     let interface = interfaces.name(tunnel.index).unwrap_or_default();
-                    tracing::warn!(interface, %error, "the link below the tunnel is not known");
+                    tracing::warn!(interface, %error, "cannot look up the link below the tunnel");
                 }
                 Err(_) => {}
             }

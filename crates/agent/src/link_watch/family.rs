@@ -1,4 +1,4 @@
-//! The two IP versions of a link, which may fail apart.
+//! The two IP versions of a link, which may fail independently.
 
 use core::fmt;
 use std::net::IpAddr;
@@ -23,17 +23,17 @@ pub struct Families {
     ipv6: bool,
 }
 
-/// What has become of a link, for the connections of some IP versions.
+/// A change of a link, for the connections of some IP versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkChange {
     /// The IP versions.
     pub families: Families,
-    /// What.
+    /// The event.
     pub event: LinkEvent,
 }
 
 impl Family {
-    /// Both, in the order of the fields of arrays with one place for each.
+    /// Both, in the order of arrays with one element for each.
     pub const BOTH: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
     /// The version of an address.
@@ -46,7 +46,7 @@ impl Family {
         Self::of(connection.local.ip())
     }
 
-    /// The other one.
+    /// The other version.
     pub const fn other(self) -> Self {
         match self {
             Self::Ipv4 => Self::Ipv6,
@@ -54,7 +54,7 @@ impl Family {
         }
     }
 
-    /// Its place in an array with one place for each.
+    /// Its index in an array with one element for each.
     pub const fn index(self) -> usize {
         match self {
             Self::Ipv4 => 0,
@@ -86,7 +86,7 @@ impl Families {
         }
     }
 
-    /// Whether a version is among them.
+    /// Whether it contains a version.
     pub const fn contains(self, family: Family) -> bool {
         match family {
             Family::Ipv4 => self.ipv4,
@@ -94,34 +94,34 @@ impl Families {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     pub const fn is_empty(self) -> bool {
         !self.ipv4 && !self.ipv6
     }
 
-    /// Whether both are among them.
+    /// Whether it contains both.
     pub const fn are_both(self) -> bool {
         self.ipv4 && self.ipv6
     }
 
-    /// The versions that are among them.
+    /// Its versions.
     pub fn iter(self) -> impl Iterator<Item = Family> {
         Family::BOTH.into_iter().filter(move |&family| self.contains(family))
     }
 
-    /// The versions that are not among them.
+    /// The versions that it does not contain.
     #[must_use]
     pub const fn others(self) -> Self {
         Self { ipv4: !self.ipv4, ipv6: !self.ipv6 }
     }
 
-    /// Those that are among these or among the others.
+    /// The union.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self { ipv4: self.ipv4 || other.ipv4, ipv6: self.ipv6 || other.ipv6 }
     }
 
-    /// Those that are among these and among the others.
+    /// The intersection.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self { ipv4: self.ipv4 && other.ipv4, ipv6: self.ipv6 && other.ipv6 }
@@ -142,12 +142,12 @@ impl FromIterator<Family> for Families {
 }
 
 impl LinkChange {
-    /// Something that concerns the connections of both versions.
+    /// An event for the connections of both versions.
     pub const fn of_both(event: LinkEvent) -> Self {
         Self { families: Families::BOTH, event }
     }
 
-    /// What was found out for each version, in order: what is the same for both is one change.
+    /// The events of each version, in order: equal ones become one change.
     pub(super) fn join([ipv4, ipv6]: [Vec<LinkEvent>; 2]) -> Vec<Self> {
         if ipv4 == ipv6 {
             return ipv4.into_iter().map(Self::of_both).collect();

@@ -1,20 +1,21 @@
-//! What the kernel says of interfaces, addresses, routes and neighbours, as signals about links.
+//! Kernel notifications about interfaces, addresses, routes and neighbours, as signals about links.
 //!
-//! The shell calls [`Interfaces::handle`] for each [`News`], then takes [`Interfaces::poll_change`] until `None`. What the kernel
-//! had to say may have been lost (a full socket buffer); then the shell asks for all of it again, between
-//! [`Interfaces::begin_snapshot`] and [`Interfaces::end_snapshot`], and what is not told again is gone.
+//! The shell calls [`Interfaces::handle`] for each [`KernelEvent`], then takes [`Interfaces::poll_change`] until
+//! `None`. After an overrun (a full socket buffer) the shell dumps everything again, between
+//! [`Interfaces::begin_snapshot`] and [`Interfaces::end_snapshot`]; whatever is missing then is gone.
 //!
-//! An interface is *eligible* if it may be an uplink: it has, or has had, a default route, and is neither loopback nor a bridge nor
-//! the like. Having had one is enough because it is lost in the very moments that matter.
+//! An interface is *eligible* if it may be an uplink: it has, or has had, a default route, and is neither loopback nor
+//! a bridge nor the like. A former route is enough because it is lost in the very moments that matter.
 //!
-//! A default route counts if a rule leads to its table ([`super::rules`]). It *leads* if no other uplink has one with a lower metric in
-//! that table: packets go by that one then, so that an interface whose routes all cease to lead has lost its route. Routes over tunnels do
-//! not take the lead from the links that carry them.
+//! A default route counts if a rule leads to its table ([`super::rules`]). It *leads* if no other uplink has one with a
+//! lower metric in that table: packets would use that one. An interface without leading routes has lost its route.
+//! Routes over tunnels do not take the lead from the links that carry them.
 //!
-//! IPv4 and IPv6 are told apart where one of them has lost its addresses, its routes or its gateways and the other has not. A version that
-//! an interface never had has no connections there, and goes the way of the other.
+//! IPv4 and IPv6 are separate where one of them has lost its addresses, its routes or its routers and the other has
+//! not. A version that an interface never had has no connections there, and follows the other.
 //!
-//! Silence is no signal: an interface that never had an address, a default route or a gateway is not down for the want of it.
+//! Absence is no signal: an interface that never had an address, a default route or a router is not down for lack of
+//! it.
 
 mod interface;
 mod lower;
@@ -30,29 +31,29 @@ pub use self::lower::{HopBelow, Stacking, Tunnel, Way};
 use super::rules::{Rule, Rules};
 use super::{Families, Family, Signal, Source};
 
-/// Something that the kernel says. Interfaces go by their index.
+/// A notification of the kernel. Interfaces are identified by their index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum News {
-    /// There is an interface, and this is how it is now.
+pub enum KernelEvent {
+    /// An interface, and its state.
     Link {
         /// Its index.
         index: u32,
         /// Its name.
         name: Box<str>,
-        /// Its kind as `ip -details link` has it; empty for hardware.
+        /// Its kind as in `ip -details link`; empty for hardware.
         kind: Box<str>,
         /// Whether it is `lo`.
         is_loopback: bool,
         /// Whether it is administratively up (`IFF_UP`).
         is_set_up: bool,
-        /// Set up, with a carrier and not dormant.
+        /// Administratively up, with a carrier and not dormant.
         can_carry: bool,
-        /// Whether those at the other end have addresses of its own that are asked for: not on links from point to point.
+        /// Whether hosts at the other end are resolved by ARP or neighbour discovery: not on point-to-point links.
         has_neighbours: bool,
-        /// What it is made of.
+        /// The interfaces below and above.
         stacking: Stacking,
     },
-    /// An interface is gone, and everything of it.
+    /// An interface is gone, with everything on it.
     LinkGone {
         /// Its index.
         index: u32,
@@ -63,40 +64,40 @@ pub enum News {
         index: u32,
         /// The address.
         address: IpAddr,
-        /// Whether it is there and can be used: neither tentative nor refused by duplicate address detection.
+        /// Whether it exists and is usable: neither tentative nor refused by duplicate address detection.
         is_usable: bool,
     },
     /// A default route of any table but `local`.
     DefaultRoute {
         /// The interface.
         index: u32,
-        /// What tells it from others.
+        /// The route.
         route: DefaultRoute,
-        /// Whether it is there, and how it came to be.
+        /// Whether it exists.
         presence: Presence,
     },
-    /// Another route than a default route has changed.
+    /// A route other than a default route has changed.
     OtherRoute,
-    /// The ways to the endpoints of a tunnel, as they were looked up; `None` if it has no endpoint that is known.
+    /// The routes to the endpoints of a tunnel; `None` if no endpoint is known.
     Endpoints {
         /// The tunnel.
         index: u32,
-        /// The ways.
+        /// The routes.
         ways: Option<BTreeSet<Way>>,
     },
-    /// The next hops of tunnels on this interface are known, or nobody waits for them any longer.
+    /// The next hops of tunnels on this interface are resolved, or given up.
     HopsBelow {
         /// The interface.
         index: u32,
     },
-    /// A rule by which default routes of a table may be used.
+    /// A routing rule that default routes of a table depend on.
     Rule {
         /// The rule.
         rule: Rule,
-        /// Whether it is there.
+        /// Whether it exists.
         is_there: bool,
     },
-    /// What is known of a neighbour.
+    /// The state of a neighbour.
     Neighbour {
         /// The interface.
         index: u32,
@@ -107,25 +108,25 @@ pub enum News {
     },
 }
 
-/// What tells a default route from others of an interface.
+/// A default route of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct DefaultRoute {
     /// Whether it is one of IPv6.
     pub is_ipv6: bool,
-    /// The table that it is in.
+    /// Its table.
     pub table: u32,
-    /// The gateway; `None` if everybody is on the link.
+    /// The next hop; `None` if all destinations are on the link.
     pub gateway: Option<IpAddr>,
     /// Its metric.
     pub metric: u32,
 }
 
-/// Whether a route is there.
+/// Whether a route exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It is there.
+    /// It exists.
     There,
-    /// It is there in place of all of its family and table with its metric, of which the kernel does not say that they are gone.
+    /// It replaces all routes of its family, table and metric, whose removal the kernel does not report.
     Instead,
     /// It is gone.
     Gone,
@@ -134,45 +135,45 @@ pub enum Presence {
 /// Whether a neighbour answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reachability {
-    /// It has answered not long ago.
+    /// It has answered recently.
     Answers,
-    /// It needs not be asked: somebody has said what its address is, and looks after that.
+    /// It needs no probes: its address is configured or managed by another process.
     Fixed,
-    /// It was asked, and did not answer.
+    /// It was probed, and did not answer.
     Failed,
-    /// It is being asked, or has not been for a while.
+    /// It is being probed, or has not been for a while.
     Unknown,
-    /// Nothing is known any more.
+    /// Its entry is gone.
     Forgotten,
 }
 
-/// Something that has become of the interfaces.
+/// A change of the interfaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// An interface is there that is eligible, or has become so.
+    /// An interface exists, or has become eligible.
     Appeared {
         /// Its name.
         interface: Box<str>,
-        /// Whether it may be an uplink. If not, it is looked after if it was asked for by name.
+        /// Whether it may be an uplink. If not, it is managed only if named in the configuration.
         is_eligible: bool,
     },
-    /// An interface is gone, or has another name now.
+    /// An interface is gone, or has been renamed.
     Disappeared {
         /// Its name.
         interface: Box<str>,
     },
-    /// News of a link.
+    /// A signal about a link.
     Signal(Signal),
 }
 
-/// The gateways of an interface that can be asked whether they are there.
+/// The routers of an interface that can be probed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gateways {
     /// The interface's index.
     pub index: u32,
     /// Their addresses.
     pub addresses: BTreeSet<IpAddr>,
-    /// When they were found to answer last, if ever.
+    /// When they last answered, if ever.
     pub answered_at: BTreeMap<IpAddr, Instant>,
 }
 
@@ -181,20 +182,20 @@ pub struct Gateways {
 pub struct Interfaces {
     interfaces: BTreeMap<u32, Interface>,
     rules: Rules,
-    /// Since tunnels were looked up last.
+    /// Since the last look-up of tunnels.
     have_routes_changed: bool,
-    /// Next hops of tunnels whose link is back, by interface, that are not known yet.
+    /// Unresolved next hops of tunnels whose link is up again, by interface.
     unresolved_below: BTreeSet<(u32, IpAddr)>,
     /// The neighbour, by interface, that has just answered.
     answering: Option<(u32, IpAddr)>,
-    /// Those that the shell has not been told of.
+    /// Those that the shell has not taken yet.
     to_ask_below: BTreeSet<HopBelow>,
     changes: VecDeque<Change>,
-    /// While a snapshot is taken: what has been told in it.
-    snapshot: Option<Vec<News>>,
+    /// During a snapshot: its notifications.
+    snapshot: Option<Vec<KernelEvent>>,
 }
 
-/// An interface, with what its sources have said last.
+/// An interface, with the last reports of its sources.
 #[derive(Debug, Default)]
 struct Interface {
     name: Box<str>,
@@ -203,57 +204,57 @@ struct Interface {
     is_tunnel: bool,
     lower: Lower,
     was_told_eligible: Option<bool>,
-    /// The link's message came; what came before it waits for the name.
+    /// Its link message has arrived; earlier notifications wait for the name.
     is_named: bool,
     can_carry: bool,
     has_carried: bool,
-    /// Its carrier was gone once.
+    /// Its carrier was lost once.
     has_returned: bool,
     has_neighbours: bool,
     addresses: BTreeSet<IpAddr>,
-    /// The addresses of either family before it lost its last one.
+    /// The addresses of each family before it lost the last one.
     last_addresses: [BTreeSet<IpAddr>; 2],
     /// Its default routes in all tables.
     installed: BTreeSet<DefaultRoute>,
-    /// Those of them to which a rule leads.
+    /// Those with a rule that leads to their table.
     routes: BTreeSet<DefaultRoute>,
     has_had_route: bool,
-    /// The IP versions of which one of them leads, and of which one ever has.
+    /// The IP versions with a leading route, and those that ever had one.
     leads: Families,
     has_led: Families,
-    /// Neighbours that do not answer, by the kernel's word.
+    /// Neighbours that do not answer, as the kernel reports.
     failed: BTreeSet<IpAddr>,
-    /// Gateways that have answered.
+    /// Routers that have answered.
     answering: BTreeSet<IpAddr>,
-    /// Neighbours that need not be asked.
+    /// Neighbours that need no probes.
     fixed: BTreeSet<IpAddr>,
-    /// When gateways were found to answer last.
+    /// When routers last answered.
     answered_at: BTreeMap<IpAddr, Instant>,
-    /// Which sources have said that it is down, and for which IP versions.
+    /// The sources that have reported down, and for which IP versions.
     said_down: BTreeMap<Source, Families>,
 }
 
 impl Interfaces {
-    /// Nothing is known.
+    /// Without any interface.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The kernel says something.
-    pub fn handle(&mut self, now: Instant, news: News) {
+    /// Handles a notification.
+    pub fn handle(&mut self, now: Instant, news: KernelEvent) {
         self.have_routes_changed |= lower::concerns_routes(&news);
-        // Of other routes there may be many, and nothing is remembered of them.
-        if news == News::OtherRoute {
+        // There may be many other routes; they are not stored.
+        if news == KernelEvent::OtherRoute {
             return;
         }
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.push(news.clone());
         }
         match news {
-            News::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
+            KernelEvent::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
-                    // Renamed: for configuration by name, one interface is gone and another one there.
+                    // Renamed: for configuration by name, one interface is gone and another one exists.
                     self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
                     interface.was_told_eligible = None;
                     interface.said_down.clear();
@@ -263,13 +264,13 @@ impl Interfaces {
                 (interface.kind, interface.lower.stacking) = (kind, stacking);
                 (interface.name, interface.is_named) = (name, true);
                 (interface.can_carry, interface.has_neighbours) = (can_carry, has_neighbours);
-                // The kernel does not tell of each of them.
+                // The kernel does not report each removal.
                 if !is_set_up {
                     interface.installed.clear();
                 }
             }
-            News::LinkGone { index } => self.remove(index),
-            News::Address { index, address, is_usable } => {
+            KernelEvent::LinkGone { index } => self.remove(index),
+            KernelEvent::Address { index, address, is_usable } => {
                 let Some(interface) = self.known_or_new(index, is_usable) else { return };
                 if is_usable {
                     interface.addresses.insert(address);
@@ -277,12 +278,12 @@ impl Interfaces {
                     interface.remove_address(address);
                 }
             }
-            News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
-            News::Rule { rule, is_there } => self.rules.note(rule, is_there),
-            News::Endpoints { index, ways } => self.note_endpoints(index, ways),
-            News::HopsBelow { index } => self.note_hops_below(index),
-            News::OtherRoute => {}
-            News::Neighbour { index, address, state } => {
+            KernelEvent::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
+            KernelEvent::Rule { rule, is_there } => self.rules.note(rule, is_there),
+            KernelEvent::Endpoints { index, ways } => self.note_endpoints(index, ways),
+            KernelEvent::HopsBelow { index } => self.note_hops_below(index),
+            KernelEvent::OtherRoute => {}
+            KernelEvent::Neighbour { index, address, state } => {
                 self.answering = (state == Reachability::Answers).then_some((index, address));
                 if let Some(hop) = self.answering {
                     self.unresolved_below.remove(&hop);
@@ -295,25 +296,25 @@ impl Interfaces {
         self.answering = None;
     }
 
-    /// Everything is about to be told anew.
+    /// Begins a snapshot: a complete dump follows.
     pub fn begin_snapshot(&mut self) {
         self.snapshot = Some(Vec::new());
     }
 
-    /// Not everything has been told, or not as it is now: what has been holds, and nothing is gone because it was not.
+    /// Abandons an incomplete or outdated dump: the former state stays, and nothing is removed.
     pub fn abandon_snapshot(&mut self, now: Instant) {
         self.snapshot = None;
         self.tell(now);
     }
 
-    /// Everything has been told: what was not is gone.
+    /// Ends a snapshot: everything that was not in it is gone.
     pub fn end_snapshot(&mut self, now: Instant) {
         let Some(told) = self.snapshot.take() else { return };
         let mut addresses = BTreeSet::new();
         let mut routes = BTreeSet::new();
         let mut links = BTreeSet::new();
         let mut rules = BTreeSet::new();
-        // Of neighbours that have been forgotten nothing is told.
+        // Neighbours that have been removed are not in the dump.
         for interface in self.interfaces.values_mut() {
             interface.failed.clear();
             interface.answering.clear();
@@ -321,13 +322,13 @@ impl Interfaces {
         }
         for news in told {
             match news {
-                News::Link { index, .. } => _ = links.insert(index),
-                News::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
-                News::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
+                KernelEvent::Link { index, .. } => _ = links.insert(index),
+                KernelEvent::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
+                KernelEvent::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
                     _ = routes.insert((index, route))
                 }
-                News::Rule { rule, is_there: true } => _ = rules.insert(rule),
-                News::Neighbour { index, address, state } => {
+                KernelEvent::Rule { rule, is_there: true } => _ = rules.insert(rule),
+                KernelEvent::Neighbour { index, address, state } => {
                     if let Some(interface) = self.interfaces.get_mut(&index) {
                         interface.note_neighbour(now, address, state);
                     }
@@ -351,18 +352,18 @@ impl Interfaces {
         self.tell(now);
     }
 
-    /// What has changed, in order.
+    /// The next change, in order.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
     }
 
-    /// The addresses of an interface that can be used.
+    /// The usable addresses of an interface.
     pub fn addresses(&self, interface: &str) -> impl Iterator<Item = IpAddr> {
         let found = self.interfaces.values().find(|known| known.is_named && *known.name == *interface);
         found.into_iter().flat_map(|known| known.addresses.iter().copied())
     }
 
-    /// The addresses of all interfaces, each with whether its interface can carry packets.
+    /// The addresses of all interfaces, and whether the interface can carry packets.
     pub fn all_addresses(&self) -> impl Iterator<Item = (IpAddr, bool)> {
         self.interfaces.values().flat_map(|known| known.addresses.iter().map(|&address| (address, known.can_carry)))
     }
@@ -372,7 +373,7 @@ impl Interfaces {
         self.interfaces.get(&index).filter(|known| known.is_named).map(|known| &*known.name)
     }
 
-    /// The gateways of an interface, if all of its default routes lead to one that can be asked.
+    /// The routers of an interface, if every default route has one that can be probed.
     pub fn gateways(&self, interface: &str) -> Option<Gateways> {
         let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);
         let (&index, known) = named.next()?;
@@ -401,13 +402,13 @@ impl Interfaces {
         }
     }
 
-    /// What is gone of an interface that is gone itself is no reason to remember it.
+    /// A removal on an unknown interface does not create it.
     fn known_or_new(&mut self, index: u32, is_there: bool) -> Option<&mut Interface> {
         if is_there { Some(self.interfaces.entry(index).or_default()) } else { self.interfaces.get_mut(&index) }
     }
 
     fn tell(&mut self, now: Instant) {
-        // What is half told in a snapshot is told when it is whole.
+        // In a snapshot, changes are reported at its end.
         if self.snapshot.is_some() {
             return;
         }
@@ -418,7 +419,7 @@ impl Interfaces {
         }
     }
 
-    /// Which default routes may be used, and which interfaces' lead.
+    /// Finds the default routes that count, and the interfaces with leading ones.
     fn find_leaders(&mut self) {
         let mut least = BTreeMap::new();
         for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
@@ -444,13 +445,13 @@ impl DefaultRoute {
         if self.is_ipv6 { Family::Ipv6 } else { Family::Ipv4 }
     }
 
-    /// The kernel has one route in each place, unless others were appended.
+    /// The kernel has one route for each of these keys, unless others were appended.
     const fn place(&self) -> (bool, u32, u32) {
         (self.is_ipv6, self.table, self.metric)
     }
 }
 
-/// Whether an interface leads to other parts of this machine: its name and kind say so.
+/// Whether an interface connects to other parts of this machine, by name and kind.
 fn is_inner(kind: &str, name: &str) -> bool {
     const KINDS: [&str; 4] = ["bridge", "dummy", "ifb", "nlmon"];
     const NAMES: [&str; 9] = ["docker", "br-", "veth", "virbr", "vnet", "lxc", "cni", "flannel", "cali"];

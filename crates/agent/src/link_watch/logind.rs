@@ -1,8 +1,8 @@
-//! What logind says before the machine sleeps, and when it is awake again: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on
-//! the system bus. An inhibitor (`systemd-inhibit(1)`, of the kind *delay*) has it wait until connections are prepared.
+//! logind's announcements of sleep and wake-up: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on the system
+//! bus. An inhibitor lock (`systemd-inhibit(1)`, mode *delay*) delays sleep until connections are prepared.
 //!
-//! The bus is followed by a thread of its own and one of zbus's, which are asleep in between. Without a bus or logind nothing comes of
-//! it; it is tried again once a minute.
+//! The bus is read by a separate thread and one of zbus's, which sleep in between. Without a bus or logind there are no
+//! announcements; the connection is retried once a minute.
 
 use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};
@@ -20,32 +20,32 @@ use zbus::{Connection, MatchRule, Message, MessageStream};
 
 use holdover_host::clock;
 
-/// Something that logind says.
+/// An announcement of logind.
 #[derive(Debug)]
 pub enum Announcement {
     /// The machine is about to sleep.
     Soon {
-        /// It does as soon as this is dropped, or logind's patience is over (5 s); at once if there is nothing to drop.
+        /// The machine sleeps once this is dropped, or after logind's timeout (5 s); at once without an inhibitor.
         inhibitor: Option<Inhibitor>,
-        /// How long it had slept in all when that was said.
+        /// How long it had slept in total at the announcement.
         slept: holdover_base::Duration,
     },
-    /// It is awake, or stays so.
+    /// It is awake, or sleep was cancelled.
     Over,
 }
 
-/// While it is there, the machine does not sleep.
+/// Delays sleep until dropped.
 #[derive(Debug)]
 pub struct Inhibitor {
     _descriptor: OwnedFd,
 }
 
-/// Which bus, and what for.
+/// Options of the connection.
 #[derive(Clone, Debug, Default)]
 pub struct LogindOptions {
-    /// The bus's address; `None` for that of the system.
+    /// The bus address; `None` for the system bus.
     pub address: Option<String>,
-    /// Whether the machine is not to be kept awake for anything.
+    /// Whether not to take inhibitor locks.
     pub only_listens: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct LogindOptions {
 #[derive(Debug)]
 pub struct Logind {
     announced: mpsc::Receiver<Announcement>,
-    /// A byte for each.
+    /// A byte for each announcement.
     bell: UnixStream,
     has_ended: bool,
 }
@@ -62,20 +62,20 @@ const SERVICE: &str = "org.freedesktop.login1";
 const PATH: &str = "/org/freedesktop/login1";
 const INTERFACE: &str = "org.freedesktop.login1.Manager";
 
-/// When it is tried again.
+/// The interval between attempts.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// For an answer of the bus or of logind.
+/// The timeout for answers of the bus or of logind.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Announcements that wait to be read.
+/// The capacity of the announcement queue.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(8).unwrap();
 
 impl Logind {
-    /// Follows it from now on. To be called after privileges have been given up.
+    /// Connects. Call it after privileges have been dropped.
     ///
     /// # Errors
-    /// There can be no more descriptors or threads.
+    /// No more descriptors or threads are available.
     pub fn follow(options: LogindOptions) -> io::Result<Self> {
         let (announce, announced) = mpsc::channel();
         let (bell, rope) = UnixStream::pair()?;
@@ -98,7 +98,7 @@ impl Logind {
         }
     }
 
-    /// Whether its thread is gone: there will be nothing more.
+    /// Whether its thread has ended: no announcements will follow.
     pub const fn has_ended(&self) -> bool {
         self.has_ended
     }
@@ -110,15 +110,15 @@ impl AsFd for Logind {
     }
 }
 
-/// The other end.
+/// The thread's end of the queue.
 struct Teller {
     announce: mpsc::Sender<Announcement>,
     rope: UnixStream,
-    /// What it has said last.
+    /// Its last announcement.
     said_soon: Cell<bool>,
 }
 
-/// Nobody listens any more.
+/// The receiver is gone.
 struct NobodyListens;
 
 impl Teller {
@@ -136,11 +136,11 @@ fn run(options: &LogindOptions, teller: &Teller) {
             Ok(NobodyListens) => return,
             Err(error) => {
                 if !std::mem::replace(&mut has_complained, true) {
-                    tracing::info!(%error, "logind is not heard: sleep is noticed when it is over");
+                    tracing::info!(%error, "cannot follow logind: sleep is noticed only afterwards");
                 }
             }
         }
-        // Whoever fell silent cannot say any more that it is over.
+        // A lost connection cannot announce the end any more.
         if teller.said_soon.get() && teller.tell(Announcement::Over).is_err() {
             return;
         }
@@ -148,7 +148,7 @@ fn run(options: &LogindOptions, teller: &Teller) {
     }
 }
 
-/// Until the bus goes.
+/// Runs until the bus connection is lost.
 async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<NobodyListens> {
     let builder = match &options.address {
         Some(address) => Builder::address(address.as_str()),
@@ -161,7 +161,7 @@ async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<Nobody
     let mut inhibitor = inhibit(options, &bus).await;
     while let Some(signal) = signals.next().await {
         let (signal, slept) = (signal?, clock::slept());
-        // Everyone on the bus may send signals to whom he likes.
+        // Any process on the bus may send signals.
         if !is_from(&bus, SERVICE, &signal).await? {
             continue;
         }
@@ -178,20 +178,20 @@ async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<Nobody
     Err(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
 }
 
-/// Whether a message comes from who has the name.
+/// Whether the sender of a message owns the name.
 async fn is_from(bus: &Connection, name: &str, message: &Message) -> zbus::Result<bool> {
     let service = "org.freedesktop.DBus";
     let answer = bus.call_method(Some(service), "/org/freedesktop/DBus", Some(service), "GetNameOwner", &name).await;
     let owner: String = match answer {
         Ok(answer) => answer.body().deserialize()?,
-        // Nobody has it.
+        // The name has no owner.
         Err(zbus::Error::MethodError(..)) => return Ok(false),
         Err(error) => return Err(error),
     };
     Ok(message.header().sender().is_some_and(|sender| *sender == *owner))
 }
 
-/// Has logind wait before the next sleep. If it does not want to, its announcements are of use all the same.
+/// Takes the inhibitor lock for the next sleep. Announcements are useful without it.
 async fn inhibit(options: &LogindOptions, bus: &Connection) -> Option<Inhibitor> {
     if options.only_listens {
         return None;
@@ -202,7 +202,7 @@ async fn inhibit(options: &LogindOptions, bus: &Connection) -> Option<Inhibitor>
     match descriptor {
         Ok(descriptor) => Some(Inhibitor { _descriptor: descriptor.into() }),
         Err(error) => {
-            tracing::warn!(%error, "logind does not wait before sleep");
+            tracing::warn!(%error, "cannot delay sleep");
             None
         }
     }

@@ -1,9 +1,9 @@
 //! Addresses that this host has lost, and when its connections on them can never work again.
 //!
-//! A TCP connection is bound to its addresses. When the host's own is gone for good, since the network has given it another one, the kernel
-//! keeps the connection until its retransmissions have run out, which takes some 15 minutes, or for ever if nothing is sent. An address that
-//! comes back within a while is the same place, and its connections are kept; so they are while the host has no other address of that IP
-//! version, as it is not known yet where it will be.
+//! A TCP connection is bound to its addresses. When the network has assigned the host another address for good, the
+//! kernel keeps connections on the old one until its retransmissions have run out, which takes some 15 minutes, or for
+//! ever if nothing is sent. If the address returns within a while, the connections are kept; so they are while the host
+//! has no other address of that IP version, as its next network is not known yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,20 +12,21 @@ use holdover_base::{Duration, Instant};
 
 use super::Family;
 
-/// The addresses that this host has, and those that it has lost.
+/// The addresses of this host, and those that it has lost.
 #[derive(Clone, Debug, Default)]
 pub struct LostAddresses {
     present: BTreeSet<IpAddr>,
-    /// Those of them whose interface can carry packets.
+    /// Those whose interface can carry packets.
     usable: BTreeSet<IpAddr>,
     gone_at: BTreeMap<IpAddr, Instant>,
 }
 
-/// So many are remembered: IPv6 hosts have a new temporary address each day (RFC 8981), and one after each change of network.
+/// The most lost addresses remembered: IPv6 hosts have a new temporary address each day (RFC 8981), and one after each
+/// change of network.
 const MOST_LOST: usize = 256;
 
 impl LostAddresses {
-    /// These addresses are there now, each with whether its interface can carry packets.
+    /// Sets the current addresses, each with whether its interface can carry packets.
     pub fn handle_addresses(&mut self, now: Instant, addresses: impl IntoIterator<Item = (IpAddr, bool)>) {
         let before = std::mem::take(&mut self.present);
         self.usable.clear();
@@ -46,7 +47,8 @@ impl LostAddresses {
         }
     }
 
-    /// The addresses that have been gone for `grace`, while there is another one of their IP version. Each is returned once.
+    /// The addresses that have been lost for `grace`, while there is another one of their IP version. Each is returned
+    /// once.
     pub fn take_given_up(&mut self, now: Instant, grace: Duration) -> Vec<IpAddr> {
         let is_due =
             |(address, at): (&IpAddr, &Instant)| (*at + grace <= now && self.has_other(*address)).then_some(*address);
@@ -55,7 +57,7 @@ impl LostAddresses {
         due
     }
 
-    /// When to ask [`Self::take_given_up`].
+    /// When to call [`Self::take_given_up`].
     pub fn poll_timeout(&self, grace: Duration) -> Option<Instant> {
         self.gone_at.iter().filter(|&(&address, _)| self.has_other(address)).map(|(_, &at)| at + grace).min()
     }
@@ -83,7 +85,7 @@ mod tests {
         let at = Instant::from_secs;
         lost.handle_addresses(at(0), addresses(&["192.0.2.7", "2001:db8::7"]));
         assert_eq!(lost.poll_timeout(GRACE), None);
-        // Nothing but IPv6 is left: it may come back.
+        // Only IPv6 is left: the address may return.
         lost.handle_addresses(at(10), addresses(&["2001:db8::7"]));
         assert_eq!((lost.poll_timeout(GRACE), lost.take_given_up(at(1000), GRACE)), (None, vec![]));
         // The other one's interface has no carrier yet.
@@ -103,13 +105,14 @@ mod tests {
             assert_eq!(lost.take_given_up(at(second), GRACE), [] as [IpAddr; 0]);
             lost.handle_addresses(at(second), addresses(&[address]));
         }
-        // The other one is gone by now, and for a while of its own.
+        // The other one is lost by now, and its own time has begun.
         assert_eq!(lost.take_given_up(at(128), GRACE), [] as [IpAddr; 0]);
         assert_eq!(lost.take_given_up(at(129), GRACE), ["198.51.100.9".parse::<IpAddr>().unwrap()]);
     }
 
     proptest! {
-        /// Whatever comes and goes: what is given up is not there, was gone for long enough, and is named at the time that was told.
+        /// Any changes: an address that is given up does not exist, was lost for long enough, and is returned at the
+        /// announced time.
         #[test]
         fn only_what_is_gone_is_given_up(steps in prop::collection::vec((0..90u64, 0..16u8), 0..60)) {
             let mut lost = LostAddresses::default();

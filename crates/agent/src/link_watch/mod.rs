@@ -1,13 +1,14 @@
-//! What is known of links, and from whom.
+//! The state of links, and its sources.
 //!
-//! Each source is a state machine of its own, without I/O, and turns what it hears into [`Signal`]s; an [`Arbiter`] for each
-//! interface makes of them what the mechanisms are told. Thin shells carry the messages of netlink and the levels of nl80211.
+//! Each source is a separate state machine without I/O, which turns its input into [`Signal`]s; an [`Arbiter`] for each
+//! interface turns them into events for the mechanisms. Thin shells transport the messages of netlink and the levels of
+//! nl80211.
 //!
 //! | source | machine | shell |
 //! | --- | --- | --- |
 //! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
 //! | links below it | [`kernel::Interfaces`] | [`netlink::Monitor`], [`endpoints::Endpoints`] |
-//! | what comes in, or does not | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
+//! | incoming packets, or their absence | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
 //! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock, [`logind::Logind`] |
 //! | association of a Wi-Fi station | [`association::Associations`] | [`nl80211::events::WifiEvents`] |
@@ -42,53 +43,53 @@ pub use self::arbiter::{Arbiter, LinkState};
 pub use self::dbm::Dbm;
 pub use self::family::{Families, Family, LinkChange};
 
-/// Something that a source says about an interface.
+/// A report of a source about an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Signal {
     /// The interface's name.
     pub interface: Box<str>,
-    /// What.
+    /// The event.
     pub event: LinkEvent,
-    /// Whether it is about the packets of both IP versions, or of one.
+    /// The IP versions whose packets it is about.
     pub families: Families,
-    /// Who.
+    /// The source.
     pub source: Source,
-    /// When, on `CLOCK_MONOTONIC`.
+    /// Its time, on `CLOCK_MONOTONIC`.
     pub at: Instant,
 }
 
 impl Signal {
-    /// A source says something of an interface as a whole now.
+    /// A report about an interface as a whole, now.
     pub fn new(now: Instant, interface: &str, event: LinkEvent, source: Source) -> Self {
         Self { interface: interface.into(), event, families: Families::BOTH, source, at: now }
     }
 }
 
-/// Who knows something of a link.
+/// The sources of signals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// The interface: set up, with a carrier.
+    /// The interface is up, with a carrier.
     Carrier,
     /// The Wi-Fi interface is associated with an access point.
     Association,
-    /// It has an address that can be used.
+    /// It has a usable address.
     Address,
     /// A default route leads over it.
     Route,
-    /// The gateway of a default route answers.
+    /// The router of a default route answers.
     Neighbour,
-    /// The links that it runs over (a VLAN, a bond, a tunnel) are up.
+    /// The links below it (of a VLAN, a bond, a tunnel) are up.
     Lower,
-    /// TCP sends, and something comes in.
+    /// TCP sends, and packets arrive.
     Silence,
     /// The machine is awake.
     Suspend,
     /// A timetable.
     Schedule,
-    /// The strength of a Wi-Fi signal. It warns, and says no more.
+    /// The strength of a Wi-Fi signal. It only warns.
     Wifi,
-    /// Someone who was there, by `holdover agent signal`.
+    /// A user, by `holdover agent signal`.
     Command,
 }
 

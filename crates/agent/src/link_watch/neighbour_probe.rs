@@ -1,7 +1,7 @@
-//! Asks next hops for a sign of life, without touching the kernel's table of neighbours: ARP requests (RFC 826) and neighbour
-//! solicitations (RFC 4861 section 4.3) of the agent's own.
+//! Probes next hops without changing the kernel's neighbour table: the agent's own ARP requests (RFC 826) and neighbour
+//! solicitations (RFC 4861 section 4.3).
 //!
-//! Only replies are received. The kernel takes them, too: its own entry, if there is one, is as fresh then as if it had asked.
+//! Only replies are received. The kernel handles them, too, and refreshes its own entry, if there is one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,13 +11,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::resolution_socket::{Heard, ResolutionSocket};
+use holdover_host::resolution_socket::{ArpFilter, ResolutionSocket};
 
-/// Asks on any interface of a network namespace, and hears the replies.
+/// Probes on any interface of a network namespace, and receives the replies.
 #[derive(Debug)]
 pub struct NeighbourProbe {
     neighbours: Neighbours,
-    /// By the interface's index, opened with the first question.
+    /// By interface index, opened on first use.
     interfaces: BTreeMap<u32, Interface>,
 }
 
@@ -46,15 +46,15 @@ impl NeighbourProbe {
         Ok(Self { neighbours: Neighbours::open()?, interfaces: BTreeMap::new() })
     }
 
-    /// Asks one neighbour, at the Ethernet address that is known of it, or everyone on the link.
+    /// Probes one neighbour, by its known Ethernet address, or by broadcast.
     ///
     /// # Errors
-    /// The question was not sent: the process lacks `CAP_NET_RAW`, or the interface has no address towards the neighbour or takes no
-    /// frames.
+    /// The probe was not sent: the process lacks `CAP_NET_RAW`, or the interface has no address towards the neighbour
+    /// or accepts no frames.
     pub fn ask(&mut self, index: u32, next_hop: IpAddr, is_broadcast: bool) -> io::Result<()> {
         let sent = self.send(index, next_hop, is_broadcast);
         if sent.is_err() {
-            // Its index may be that of another interface soon, or its Ethernet address another one.
+            // The index may be reused, and the Ethernet address may change.
             self.interfaces.remove(&index);
         }
         sent
@@ -64,8 +64,10 @@ impl NeighbourProbe {
         let way = self.neighbours.own_way(index, next_hop)?.ok_or(io::ErrorKind::AddrNotAvailable)?;
         let interface = match self.interfaces.entry(index) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry
-                .insert(Interface { socket: ResolutionSocket::open(index, Heard::Replies)?, known: BTreeMap::new() }),
+            Entry::Vacant(entry) => entry.insert(Interface {
+                socket: ResolutionSocket::open(index, ArpFilter::Replies)?,
+                known: BTreeMap::new(),
+            }),
         };
         if !interface.known.contains_key(&next_hop)
             && let Some(mac) = self.neighbours.mac(index, next_hop)?

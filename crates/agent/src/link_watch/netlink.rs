@@ -1,4 +1,4 @@
-//! The kernel's news over rtnetlink (`rtnetlink(7)`): listens, asks for everything at the start and whenever something was lost,
+//! Kernel notifications by rtnetlink (`rtnetlink(7)`): subscribes, dumps everything at the start and after an overrun,
 //! and translates.
 
 mod stacking;
@@ -22,65 +22,65 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::kernel::{DefaultRoute, Interfaces, News, Presence, Reachability};
+use super::kernel::{DefaultRoute, Interfaces, KernelEvent, Presence, Reachability};
 use super::rules::{self, Rule};
 use stacking::stacking_of;
 
-/// The kernel's news cannot be had.
+/// The kernel's notifications are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     /// The socket failed.
     #[error("netlink socket: {0}")]
     Socket(#[from] io::Error),
     /// The kernel did not answer in time.
-    #[error("the kernel did not say what interfaces there are within 2 s")]
+    #[error("the kernel did not list its interfaces within 2 s")]
     Silent,
-    /// What the kernel said was not whole: it changed while it was told, news were lost, or the request was refused.
-    #[error("what the kernel says of its interfaces is not whole, {SNAPSHOTS} times in a row")]
+    /// A dump was inconsistent: state changed meanwhile, notifications were lost, or the request was refused.
+    #[error("{SNAPSHOTS} consecutive dumps of the kernel's interfaces were inconsistent")]
     Torn,
 }
 
-/// A socket on which the kernel tells of changes.
+/// A socket for notifications.
 pub struct Monitor {
     socket: holdover_host::Monitor,
-    /// When everything is asked for again, because it could not be had.
+    /// When to dump again after a failure.
     ask_again_at: Option<Instant>,
 }
 
-/// What has come of a request so far.
+/// The answer to a request so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Answer {
-    /// The request's number.
+    /// The request's sequence number.
     sequence: u32,
     is_done: bool,
-    /// Something that is there may be missing from it.
+    /// The answer may be incomplete.
     is_torn: bool,
 }
 
-/// How often in a row a snapshot is taken that is not whole. What changes so often is looked at later.
+/// The most consecutive attempts at a consistent dump; after that it is retried later.
 const SNAPSHOTS: u32 = 3;
 
-/// From a snapshot that failed to the next one.
+/// The time until the next dump after a failure.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// So long the kernel is waited for.
+/// The timeout for the kernel.
 const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 impl Monitor {
-    /// Listens in the network namespace of the calling thread.
+    /// Subscribes in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no such socket for this process.
+    /// The socket cannot be opened.
     pub fn open() -> Result<Self, MonitorError> {
         let groups: Vec<Group> = [Group::Link, Group::Neighbour].into_iter().chain(Group::ADDRESSING).collect();
         Ok(Self { socket: holdover_host::Monitor::open(&groups)?, ask_again_at: None })
     }
 
-    /// Asks for everything. Answers and news come by the same socket, so that they are in order.
+    /// Dumps everything. Answers and notifications arrive on the same socket, and so in order.
     ///
     /// # Errors
-    /// The socket fails, nothing comes for a while, or what comes is not whole, although it is asked for a few times. Then nothing is
-    /// taken to be gone because it was not told of.
+    /// The socket fails, the kernel does not answer in time, or every dump is inconsistent. Then nothing is removed for
+    /// missing in the dump.
     pub fn take_snapshot(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
         for _ in 0..SNAPSHOTS {
             interfaces.begin_snapshot();
@@ -100,7 +100,7 @@ impl Monitor {
         Err(MonitorError::Torn)
     }
 
-    /// Takes a snapshot, and another one later if that fails for reasons that may pass.
+    /// Dumps everything, and again later if that fails for a temporary reason.
     ///
     /// # Errors
     /// The socket fails.
@@ -109,7 +109,7 @@ impl Monitor {
         match self.take_snapshot(now, interfaces) {
             Err(error @ (MonitorError::Silent | MonitorError::Torn)) => {
                 if !was_tried {
-                    tracing::warn!(%error, "asking again until it is");
+                    tracing::warn!(%error, "retrying the dump");
                 }
                 self.ask_again_at = Some(now + ASK_AGAIN_AFTER);
                 Ok(())
@@ -123,7 +123,7 @@ impl Monitor {
         self.ask_again_at
     }
 
-    /// Asks for everything again, if that is due.
+    /// Dumps everything again, if due.
     ///
     /// # Errors
     /// The socket fails.
@@ -131,7 +131,7 @@ impl Monitor {
         if self.ask_again_at.is_some_and(|at| at <= now) { self.refresh(now, interfaces) } else { Ok(()) }
     }
 
-    /// Takes what is there to be taken. Where something was lost, everything is asked for again.
+    /// Reads pending notifications. After an overrun, everything is dumped again.
     ///
     /// # Errors
     /// The socket fails.
@@ -141,7 +141,7 @@ impl Monitor {
                 Notification::Messages(messages) => {
                     messages.into_iter().for_each(|message| tell(now, message, interfaces));
                 }
-                // It will be made up for.
+                // The next dump makes up for it.
                 Notification::Overrun if self.ask_again_at.is_some() => {}
                 Notification::Overrun => self.refresh(now, interfaces)?,
             }
@@ -149,7 +149,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// Whether the answers are whole. A request is made when the one before it has been answered: the kernel refuses it else.
+    /// Whether the dump is consistent. A request is sent when the one before it has been answered: the kernel refuses
+    /// it otherwise.
     fn ask_for_everything(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<bool, MonitorError> {
         let requests = [
             RouteNetlinkMessage::GetLink(LinkMessage::default()),
@@ -165,14 +166,14 @@ impl Monitor {
         Ok(is_whole)
     }
 
-    /// Asks for one interface, and takes all news that came before the answer.
+    /// Queries one interface, and handles all notifications before the answer.
     ///
     /// # Errors
-    /// The socket fails, or nothing comes for a while.
+    /// The socket fails, or the kernel does not answer in time.
     pub fn ask_link(&mut self, now: Instant, index: u32, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
-        // The end of the answer is told by an acknowledgement, also if there is no such interface.
+        // An acknowledgement ends the answer, even if the interface does not exist.
         let answer = self.ask(now, RouteNetlinkMessage::GetLink(link), NLM_F_ACK, interfaces)?;
         if answer.is_torn { self.refresh(now, interfaces) } else { Ok(()) }
     }
@@ -191,7 +192,7 @@ impl Monitor {
         Ok(answer)
     }
 
-    /// Takes one datagram.
+    /// Reads one datagram.
     fn receive_answer(
         &mut self,
         now: Instant,
@@ -224,7 +225,7 @@ impl Answer {
     }
 
     fn note(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) {
-        // In news the bit of this flag has another meaning, or none.
+        // In notifications this bit has another meaning, or none.
         if message.header.sequence_number != self.sequence {
             return;
         }
@@ -234,7 +235,7 @@ impl Answer {
                 self.is_done = true;
                 self.is_torn |= done.code != 0;
             }
-            // Without a code it is an acknowledgement. A kernel that knows no such things (rules, if it is built without) has none.
+            // Without a code it is an acknowledgement. A kernel without the feature (rules) has no entries.
             NetlinkPayload::Error(error) => {
                 self.is_done = true;
                 self.is_torn |= error.code.is_some_and(|code| code.get() != -libc::EOPNOTSUPP);
@@ -243,7 +244,7 @@ impl Answer {
         }
     }
 
-    /// News were lost, after which what has been told may not be so any more.
+    /// Notifications were lost: the answer so far may be outdated.
     const fn note_overrun(&mut self) {
         self.is_torn = true;
     }
@@ -263,11 +264,11 @@ fn tell(now: Instant, message: NetlinkMessage<RouteNetlinkMessage>, interfaces: 
     }
 }
 
-fn translate(header: &NetlinkHeader, message: RouteNetlinkMessage) -> Vec<News> {
+fn translate(header: &NetlinkHeader, message: RouteNetlinkMessage) -> Vec<KernelEvent> {
     match message {
         RouteNetlinkMessage::NewLink(link) => translate_link(link).into_iter().collect(),
         RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Unspec => {
-            vec![News::LinkGone { index: link.header.index }]
+            vec![KernelEvent::LinkGone { index: link.header.index }]
         }
         RouteNetlinkMessage::NewAddress(address) => translate_address(&address, true).into_iter().collect(),
         RouteNetlinkMessage::DelAddress(address) => translate_address(&address, false).into_iter().collect(),
@@ -284,8 +285,8 @@ fn translate(header: &NetlinkHeader, message: RouteNetlinkMessage) -> Vec<News> 
     }
 }
 
-fn translate_link(link: LinkMessage) -> Option<News> {
-    // Bridges tell of their ports by messages of their own, which say nothing of the link.
+fn translate_link(link: LinkMessage) -> Option<KernelEvent> {
+    // Bridges report their ports by separate messages, without the state of the link.
     if link.header.interface_family != AddressFamily::Unspec {
         return None;
     }
@@ -306,16 +307,16 @@ fn translate_link(link: LinkMessage) -> Option<News> {
             _ => {}
         }
     }
-    // A message without IFLA_OPERSTATE is a wireless extension event. It is queued apart from the link's own messages and may carry
-    // flags older than theirs, so it says nothing of the link's state.
+    // A message without IFLA_OPERSTATE is a wireless extension event. It is queued apart from the link's own messages
+    // and may have older flags, so it is ignored for the state of the link.
     let state = state?;
-    // Drivers that do not say leave the state unknown (RFC 2863); then the carrier decides. A Wi-Fi interface that is not
-    // authenticated yet has a carrier and is dormant, and IFF_RUNNING is not set: `dev_get_flags` sets it if the state is up or
-    // unknown.
+    // Drivers that do not report it leave the state unknown (RFC 2863); then the carrier decides. A Wi-Fi interface
+    // that is not authenticated yet has a carrier and is dormant, and IFF_RUNNING is not set: `dev_get_flags` sets it
+    // if the state is up or unknown.
     let is_fit = matches!(state, State::Up | State::Unknown)
         && flags.contains(LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running)
         && !flags.contains(LinkFlags::Dormant);
-    Some(News::Link {
+    Some(KernelEvent::Link {
         index: link.header.index,
         name: name?.into(),
         kind: kind.into(),
@@ -327,14 +328,14 @@ fn translate_link(link: LinkMessage) -> Option<News> {
     })
 }
 
-fn translate_address(message: &AddressMessage, is_there: bool) -> Option<News> {
+fn translate_address(message: &AddressMessage, is_there: bool) -> Option<KernelEvent> {
     if message.header.scope != AddressScope::Universe {
         return None;
     }
     let mut found = None;
     for attribute in &message.attributes {
         match attribute {
-            // On a point-to-point link the other one is the peer's.
+            // On a point-to-point link the other attribute is the peer's address.
             AddressAttribute::Local(address) => found = Some(*address),
             AddressAttribute::Address(address) => found = found.or(Some(*address)),
             _ => {}
@@ -342,10 +343,10 @@ fn translate_address(message: &AddressMessage, is_there: bool) -> Option<News> {
     }
     let unfit = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
     let is_usable = is_there && !message.header.flags.intersects(unfit);
-    Some(News::Address { index: message.header.index, address: found?, is_usable })
+    Some(KernelEvent::Address { index: message.header.index, address: found?, is_usable })
 }
 
-fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
+fn translate_route(message: RouteMessage, presence: Presence) -> Vec<KernelEvent> {
     let header = &message.header;
     let is_default =
         header.destination_prefix_length == 0 && header.source_prefix_length == 0 && header.kind == RouteType::Unicast;
@@ -354,7 +355,7 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
         return Vec::new();
     }
     if !is_default {
-        return vec![News::OtherRoute];
+        return vec![KernelEvent::OtherRoute];
     }
     // Numbers beyond 255 are in an attribute only.
     let (mut table, mut metric) = (u32::from(header.table), 0);
@@ -374,16 +375,16 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
     let mut ways: Vec<(u32, Option<IpAddr>)> = interface.map(|index| (index, gateway)).into_iter().collect();
     ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(gateway_of))));
     let news = ways.into_iter().enumerate().map(|(position, (index, gateway))| {
-        // The second of several ways does not replace the first.
+        // The second next hop of a route does not replace the first.
         let is_second = position > 0 && presence == Presence::Instead;
         let presence = if is_second { Presence::There } else { presence };
-        News::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, gateway, metric }, presence }
+        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, gateway, metric }, presence }
     });
     news.collect()
 }
 
-/// `None` for rules by which no default route is found.
-fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<News> {
+/// `None` for rules without effect on default routes.
+fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<KernelEvent> {
     let header = &message.header;
     let is_ipv6 = header.family == AddressFamily::Inet6;
     if header.action != RuleAction::ToTable || !(is_ipv6 || header.family == AddressFamily::Inet) {
@@ -394,7 +395,8 @@ fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<News> {
         match attribute {
             RuleAttribute::Table(found) => table = *found,
             RuleAttribute::L3MDev(true) => return None,
-            // The kernel says -1 where nothing is suppressed; any other length suppresses that of default routes, 0, too.
+            // The kernel reports -1 without suppression; any other length also suppresses default routes, whose length
+            // is 0.
             RuleAttribute::SuppressPrefixLen(length) if *length != u32::MAX => return None,
             _ => {}
         }
@@ -404,7 +406,7 @@ fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<News> {
     }
     let mut selector = vec![0; message.buffer_len()];
     message.emit(&mut selector);
-    Some(News::Rule { rule: Rule { is_ipv6, table, selector: selector.into() }, is_there })
+    Some(KernelEvent::Rule { rule: Rule { is_ipv6, table, selector: selector.into() }, is_there })
 }
 
 fn gateway_of(attribute: &RouteAttribute) -> Option<IpAddr> {
@@ -417,7 +419,7 @@ fn gateway_of(attribute: &RouteAttribute) -> Option<IpAddr> {
     }
 }
 
-fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<News> {
+fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<KernelEvent> {
     let address = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::from(*address)),
         NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::from(*address)),
@@ -433,10 +435,10 @@ fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<New
         NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe => Reachability::Unknown,
         _ => Reachability::Unknown,
     };
-    Some(News::Neighbour { index: message.header.ifindex, address, state })
+    Some(KernelEvent::Neighbour { index: message.header.ifindex, address, state })
 }
 
-/// Whether somebody else looks after the entry: a control plane (`NTF_EXT_LEARNED`), or the kernel on somebody's behalf
+/// Whether the entry is managed by others: a control plane (`NTF_EXT_LEARNED`), or the kernel on behalf of a process
 /// (`NTF_EXT_MANAGED`).
 fn is_of_others(message: &NeighbourMessage) -> bool {
     let is_managed = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::ExtFlags(flags) if flags.contains(NeighbourExtFlags::Managed));

@@ -1,7 +1,6 @@
-//! Wi-Fi over nl80211 (`linux/nl80211.h`), in generic netlink: questions and their answers here, what the kernel tells unasked in
-//! [`events`].
+//! Wi-Fi by nl80211 (`linux/nl80211.h`) over generic netlink: queries here, notifications in [`events`].
 //!
-//! An interface that is a station knows one other station, its access point, and how strongly it hears it.
+//! A station interface knows one other station, its access point, and its signal level.
 
 pub mod events;
 
@@ -14,29 +13,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::association::Bssid;
 use crate::link_watch::Dbm;
 
-/// A socket to ask with.
+/// A socket for queries.
 pub struct Station {
     generic: Generic,
-    /// The multicast group in which associations are told.
+    /// The multicast group of association events.
     association_group: Option<u32>,
 }
 
-/// A socket for the questions of one family of generic netlink.
+/// A socket for queries of one family of generic netlink.
 pub(super) struct Generic {
     socket: Socket,
     family: u16,
-    /// What the kernel says of the family.
+    /// The kernel's description of the family.
     description: Vec<Vec<u8>>,
     sequence: u32,
 }
 
-/// A level cannot be had.
+/// A level is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum StationError {
-    /// There is no nl80211.
+    /// The kernel has no nl80211.
     #[error("this kernel has no Wi-Fi (nl80211: is cfg80211 loaded?)")]
     NoWifi,
-    /// There is no such interface, or it is not of that kind.
+    /// The interface does not exist, or is no Wi-Fi interface.
     #[error("{interface} is no Wi-Fi interface")]
     NotWifi {
         /// The interface.
@@ -80,14 +79,14 @@ const HEADERS: usize = 16 + 4;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
-/// So long the kernel is waited for. It answers in the course of the question, unless the driver is busy.
+/// The timeout for the kernel. It answers during the request, unless the driver is busy.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 impl Station {
     /// Looks for nl80211.
     ///
     /// # Errors
-    /// This kernel has none, or no netlink for this process.
+    /// The kernel has none, or refuses the socket.
     pub fn open() -> Result<Self, StationError> {
         let generic = Generic::open(b"nl80211\0").map_err(|error| match error.raw_os_error() {
             Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
@@ -97,7 +96,7 @@ impl Station {
         Ok(Self { generic, association_group })
     }
 
-    /// The access point of each interface that is a station, by the interface's index; `None` for one that is not associated.
+    /// The access point of each station interface, by interface index; `None` for one that is not associated.
     ///
     /// # Errors
     /// The kernel does not answer, or refuses.
@@ -114,7 +113,7 @@ impl Station {
         stations.map(associated).collect()
     }
 
-    /// How strongly an interface hears its access point; `None` if it has none.
+    /// The level of an interface's access point; `None` if it is not associated.
     ///
     /// # Errors
     /// It is no Wi-Fi interface.
@@ -134,7 +133,7 @@ impl Generic {
     /// Looks for a family by its name, which ends with a zero byte.
     ///
     /// # Errors
-    /// `ENOENT` if this kernel has none, or no netlink for this process.
+    /// `ENOENT` if the kernel has none; or it refuses the socket.
     pub(super) fn open(name: &[u8]) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
@@ -146,7 +145,7 @@ impl Generic {
         Ok(generic)
     }
 
-    /// The attributes of each message of the answer to a question with one attribute at most.
+    /// Sends a query with at most one attribute; returns the attributes of each message of the answer.
     pub(super) fn ask(&mut self, command: u8, flags: u16, attribute: Option<(u16, &[u8])>) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.family, command, flags, self.sequence, attribute);
@@ -183,7 +182,7 @@ fn request(family: u16, command: u8, flags: u16, sequence: u32, attribute: Optio
     bytes
 }
 
-/// Takes the messages of a datagram apart; whether the answer ends with it.
+/// Parses the messages of a datagram; returns whether the answer ends with it.
 fn take_answers(mut datagram: &[u8], sequence: u32, is_single: bool, answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while let Some((header, _)) = datagram.split_at_checked(16) {
         let u32_at = |at: usize| header[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
@@ -213,7 +212,7 @@ fn family_of(attributes: &[u8]) -> Option<u16> {
     value(attributes, FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// The number of a multicast group in the description of a family.
+/// The id of a multicast group in the description of a family.
 fn group_of(family: &[u8], name: &[u8]) -> Option<u32> {
     let (_, group) = attributes(value(family, GROUPS)?).find(|&(_, group)| value(group, GROUP_NAME) == Some(name))?;
     value(group, GROUP_ID)?.try_into().ok().map(u32::from_ne_bytes)
@@ -225,18 +224,18 @@ fn bssid_of(attributes: &[u8]) -> Option<Bssid> {
 
 fn level_of(attributes: &[u8]) -> Option<Dbm> {
     match value(value(attributes, STATION_INFO)?, SIGNAL)? {
-        // A number with a sign in a byte without one. Drivers that know no dBm say 0 or something beyond.
+        // A signed number in an unsigned byte. Drivers without dBm report 0 or something beyond.
         &[level] => Some(Dbm(i8::from_ne_bytes([level]))).filter(|&level| level < Dbm(0) && level >= Dbm(-120)),
         _ => None,
     }
 }
 
-/// The value of the first attribute of a kind.
+/// The value of the first attribute of a type.
 pub(super) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|&(found, _)| found == kind).map(|(_, value)| value)
 }
 
-/// Attributes, each as its kind and value. One that is cut short ends them. Two bits of the kind are flags (`NLA_TYPE_MASK`).
+/// Attributes as type and value. A truncated one ends them. Two bits of the type are flags (`NLA_TYPE_MASK`).
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (header, _) = bytes.split_at_checked(4)?;
@@ -271,7 +270,7 @@ mod tests {
 
     fn station(level: i8) -> Vec<u8> {
         let info = [attribute(1, &[0; 4]), attribute(SIGNAL, &level.to_ne_bytes()), attribute(13, &[0xaa])].concat();
-        // Nested attributes are marked as such (`NLA_F_NESTED`).
+        // Nested attributes have a flag (`NLA_F_NESTED`).
         let body = [attribute(INTERFACE, &3u32.to_ne_bytes()), attribute(STATION_INFO | 0x8000, &info)].concat();
         [&[GET_STATION, 1, 0, 0], &body[..]].concat()
     }
@@ -326,7 +325,7 @@ mod tests {
         assert_eq!(group_of(&family, b"nan\0"), None);
     }
 
-    /// On a machine with Wi-Fi it finds no interface of that name; on one without it says so.
+    /// With Wi-Fi it finds no interface of that name; without, it reports that.
     #[test]
     fn this_kernel_answers_one_way_or_the_other() {
         match Station::open() {

@@ -1,9 +1,9 @@
-//! The routing tables that packets of this host may be looked up in: those that a rule names (`ip-rule(8)`).
+//! The routing tables in use: those that a rule names (`ip-rule(8)`).
 //!
-//! A default route in another table than `main` is as good as one in `main` if a rule leads there: VPN clients, networks with several
-//! uplinks and Android have theirs in tables of their own. Rules that select by source, mark or user count like any other, as some
-//! connection of this host may be selected. Rules that skip default routes (`suppress_prefixlength`) do not, nor do those that take the
-//! table from the device (`l3mdev`).
+//! A default route in a table other than `main` counts if a rule leads there: VPN clients, networks with several
+//! uplinks and Android use separate tables. Rules that select by source, mark or user count, as they may select some
+//! connection of this host. Rules that skip default routes (`suppress_prefixlength`) do not, nor do those with the
+//! table of the device (`l3mdev`).
 
 use std::collections::BTreeSet;
 
@@ -13,23 +13,23 @@ pub(super) const MAIN: u32 = 254;
 /// `RT_TABLE_LOCAL`: this host's own addresses.
 pub(super) const LOCAL: u32 = 255;
 
-/// A rule by which default routes of a table may be used.
+/// A rule that leads to a table.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Rule {
     /// Whether it is one of IPv6.
     pub is_ipv6: bool,
     /// The table.
     pub table: u32,
-    /// What else the kernel says of it, which tells it from others.
+    /// The rest of the rule, which identifies it.
     pub selector: Box<[u8]>,
 }
 
-/// The rules that are there.
+/// The current rules.
 #[derive(Debug, Default)]
 pub(super) struct Rules(BTreeSet<Rule>);
 
 impl Rules {
-    /// A rule is there, or is gone.
+    /// Adds or removes a rule.
     pub(super) fn note(&mut self, rule: Rule, is_there: bool) {
         if is_there {
             self.0.insert(rule);
@@ -38,12 +38,12 @@ impl Rules {
         }
     }
 
-    /// Only these are there.
+    /// Keeps only these rules.
     pub(super) fn retain(&mut self, rules: &BTreeSet<Rule>) {
         self.0.retain(|rule| rules.contains(rule));
     }
 
-    /// Whether a rule leads to a table. A kernel that tells of no rules (`CONFIG_IP_MULTIPLE_TABLES=n`) uses `main`.
+    /// Whether a rule leads to a table. A kernel without rules (`CONFIG_IP_MULTIPLE_TABLES=n`) uses `main`.
     pub(super) fn lead_to(&self, is_ipv6: bool, table: u32) -> bool {
         let mut of_family = self.0.iter().filter(|rule| rule.is_ipv6 == is_ipv6).peekable();
         if of_family.peek().is_none() { table == MAIN } else { of_family.any(|rule| rule.table == table) }
@@ -67,7 +67,7 @@ mod tests {
         assert!(rules.lead_to(false, 100) && !rules.lead_to(false, MAIN));
         assert!(!rules.lead_to(true, 100) && rules.lead_to(true, MAIN));
         rules.note(rule(false, 100, 1), false);
-        assert!(rules.lead_to(false, 100), "the other one still names it");
+        assert!(rules.lead_to(false, 100), "the other rule still names it");
         rules.retain(&BTreeSet::from([rule(false, MAIN, 3)]));
         assert!(!rules.lead_to(false, 100));
     }

@@ -1,24 +1,23 @@
-//! **Silence.** An outage in which the carrier stays tells of itself by one thing only: TCP sends, and nothing comes in. On mobile
-//! networks most outages are of this kind. One watch for each interface finds them out, in three steps:
+//! **Silence.** In an outage without loss of carrier, TCP sends and nothing arrives; nothing else shows it. On mobile
+//! networks most outages are of this kind. One detector for each interface finds them, in three steps:
 //!
-//! 1. *Passive.* TCP has sent data, and no TCP packet has come in for [`SilenceOptions::after`] and four round trips. Connections whose
-//!    peer fell silent while others went on being answered do not count: there the peer is gone, not the link.
-//! 2. *Suspected.* The path is told to report the first packet that comes in ([`Act::Listen`]), and the next hop and one peer are asked
-//!    for a sign of life ([`Act::AskNextHops`], [`Act::AskPeer`]). So it is when a stream of incoming packets stops, but there the
-//!    questions come first.
-//! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had no answer for
-//!    `PEERS_SILENT_AFTER` and twelve round trips, from several peers or from one that had answered shortly before.
+//! 1. *Passive.* TCP has sent data, and no TCP packet has arrived for [`SilenceOptions::after`] and four round trips.
+//!    Connections whose peer fell silent while others were answered do not count: there the peer is gone, not the link.
+//! 2. *Suspected.* The path reports the next incoming packet ([`Act::Listen`]), and the next hop and one peer are probed
+//!    ([`Act::AskNextHops`], [`Act::AskPeer`]). The same happens when an incoming stream stops, but with probes first.
+//! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had
+//!    no answer for `PEERS_SILENT_AFTER` and twelve round trips, from several peers or from one that had answered recently.
 //!
-//! The first TCP packet that comes in ends it, as does the answer of a next hop that had been silent; then every connection that waits
-//! is woken. Being wrong costs little: neither step 2 nor step 3 changes what becomes of packets, and a connection that flows by itself
-//! is not woken.
+//! The first incoming TCP packet ends it, as does the answer of a next hop that had been silent; then every waiting
+//! connection is woken. An error costs little: neither step 2 nor step 3 changes the handling of packets, and a connection
+//! that flows by itself is not woken.
 //!
-//! Broadcasts, ICMP, neighbour discovery and DNS answers prove nothing of the path and do not count. Other packets that come in (UDP,
-//! tunnels) contradict step 3. An idle link is not asked anything, nor is a link whose traffic is answered.
+//! Broadcasts, ICMP, neighbour discovery and DNS answers prove nothing about the path and do not count. Other incoming
+//! packets (UDP, tunnels) contradict step 3. Neither an idle link nor one with answered traffic is probed.
 //!
-//! The shell calls, at the time that [`SilenceWatch::poll_timeout`] names: [`SilenceWatch::handle_traffic`], then
-//! [`SilenceWatch::poll_act`] until `None`; [`Act::Survey`] is answered by [`SilenceWatch::handle_survey`] before the next. Answers of next
-//! hops ([`SilenceWatch::handle_answer`]) may come at any time.
+//! The shell calls, at the time of [`SilenceWatch::poll_timeout`]: [`SilenceWatch::handle_traffic`], then
+//! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next.
+//! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
 mod observed;
 
@@ -30,177 +29,177 @@ use holdover_mobility::Connection;
 
 pub use self::observed::{Survey, Traffic, Unanswered};
 
-/// How soon silence is noticed.
+/// Parameters of silence detection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SilenceOptions {
-    /// Nothing has to come in for so long, and for four round trips, before silence is suspected.
+    /// Silence is suspected after this long without packets, and four round trips.
     pub after: Duration,
-    /// A next hop that has not answered for three times as long is silent.
+    /// A next hop that does not answer for three times this long is silent.
     pub every: Duration,
-    /// Whether next hops and peers are asked. If not, TCP's own packets are all that there is to go by.
+    /// Whether next hops and peers are probed. Otherwise only TCP's own packets count.
     pub asks: bool,
 }
 
-/// What the shell has to do.
+/// An action for the shell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
-    /// Look at the connections and report to [`SilenceWatch::handle_survey`].
+    /// Survey the connections and report to [`SilenceWatch::handle_survey`].
     Survey,
-    /// Report the first packet that comes in: nothing has since `since`.
+    /// Report the first incoming packet: none has arrived since `since`.
     Listen {
-        /// When the last packet came in.
+        /// The time of the last incoming packet.
         since: Instant,
     },
-    /// Ask every next hop of the interface for a sign of life.
+    /// Probe every next hop of the interface.
     AskNextHops {
-        /// At its broadcast address, in case that its Ethernet address is another one now.
+        /// By broadcast, in case its Ethernet address has changed.
         is_broadcast: bool,
     },
-    /// Ask a peer for a sign of life.
+    /// Probe a peer.
     AskPeer(Connection),
-    /// The link is down: nothing has come in since `since`.
+    /// The link is down: nothing has arrived since `since`.
     TellDown {
-        /// When the last packet came in.
+        /// The time of the last incoming packet.
         since: Instant,
     },
-    /// Something comes in again: wake what waits. The link is up if it was said to be down.
+    /// Packets arrive again: wake waiting connections. The link is up if it was reported down.
     End,
 }
 
-/// The watch of one interface.
+/// The silence detector of one interface.
 #[derive(Clone, Debug)]
 pub struct SilenceWatch {
     options: SilenceOptions,
-    /// The next hops that can be asked; empty where there are none.
+    /// The next hops that can be probed; empty without any.
     next_hops: BTreeSet<IpAddr>,
-    /// Those of them that have ever answered.
+    /// Those that have ever answered.
     answering: BTreeSet<IpAddr>,
     traffic: Option<Traffic>,
     looked_at: Instant,
     look_at: Instant,
-    /// When TCP was seen at work last.
+    /// The last time that TCP was active.
     active_at: Option<Instant>,
-    /// The look that saw the last TCP packet come in.
+    /// The check that saw the last incoming TCP packet.
     heard_at: Instant,
-    /// When the last other packet came in that counts.
+    /// The time of the last other incoming packet that counts.
     others_at: Option<Instant>,
-    /// TCP has sent since so long, and nothing has come in.
+    /// Since when TCP has sent without any incoming packet.
     sent_since: Option<Instant>,
     /// TCP has sent something since the last survey.
     is_to_be_surveyed: bool,
     surveyed_at: Option<Instant>,
-    /// The last look that saw a stream come in, unless something else came in after it.
+    /// The last check that saw an incoming stream, unless other packets arrived after it.
     stream_at: Option<Instant>,
     phase: Phase,
-    /// When a next hop was asked last only to know whether it answers.
+    /// The last probe of a next hop that only tested whether it answers at all.
     met_at: Option<Instant>,
-    /// Connections whose peer fell silent while others were answered, with the time that it was heard last.
+    /// Connections whose peer fell silent while others were answered, with the time of its last packet.
     gone: BTreeMap<Connection, Option<Instant>>,
     acts: VecDeque<Act>,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Nothing is wrong, as far as is known.
+    /// No suspicion.
     Calm,
     /// A stream has stopped, which may be its end.
     Asking(Suspicion),
-    /// TCP has had no answer. The path listens.
+    /// TCP has had no answer. The path reports incoming packets.
     Suspected(Suspicion),
-    /// The link is said to be down.
+    /// The link is reported down.
     Silent(Suspicion),
 }
 
-/// What is known of a silence.
+/// The state of a silence.
 #[derive(Clone, Debug)]
 struct Suspicion {
-    /// When the last packet came in.
+    /// The time of the last incoming packet.
     since: Instant,
-    /// When TCP sent the first packet that nothing has answered; if it has sent none, when the suspicion arose.
+    /// When TCP sent the first unanswered packet; without any, the time of the suspicion.
     unanswered_since: Instant,
-    /// When the first question was asked.
+    /// The time of the first probe.
     began_at: Instant,
     next_hops_at: Instant,
-    /// Questions to next hops since the last answer.
+    /// Probes of next hops since the last answer.
     questions: u32,
     broadcast_at: Instant,
-    /// When a next hop has answered last.
+    /// The last answer of a next hop.
     answered_at: Option<Instant>,
     peer_at: Instant,
-    /// The peer that is asked.
+    /// The probed peer.
     peer: Option<Connection>,
-    /// Questions to it.
+    /// Probes of it.
     peer_questions: u32,
-    /// The longest smoothed round trip of the connections that wait.
+    /// The longest smoothed round trip of the waiting connections.
     round_trip: Duration,
-    /// Connections with data that was not answered.
+    /// Connections with unanswered data.
     evidence: BTreeMap<Connection, Option<Instant>>,
-    /// Whether these are enough to say that it is not the peer that is gone.
+    /// Whether they suffice to exclude that only the peer is gone.
     is_strong: bool,
 }
 
-/// Looks at what has passed, while TCP is at work.
+/// The interval between checks of the counters, while TCP is active.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Looks at what has passed on an idle link.
+/// The interval between checks of the counters on an idle link.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// TCP is at work for so long after its last packet.
+/// How long TCP counts as active after its last packet.
 const ACTIVE_FOR: Duration = Duration::from_secs(5);
 
-/// So many packets that come in between two looks are a stream: fewer may be somebody who types.
+/// Incoming packets between two checks that make a stream: fewer may be interactive traffic.
 const STREAM_PACKETS: u64 = 8;
 
-/// A receiver may delay an ACK for so long (Linux's `TCP_DELACK_MAX`).
+/// The longest delay of an ACK (Linux's `TCP_DELACK_MAX`).
 const DELAYED_ACK: Duration = Duration::from_millis(200);
 
-/// A peer that was heard within so long before it fell silent "answered recently": it was there.
+/// A peer whose last packet is at most this old when silence begins "answered recently".
 const RECENTLY: Duration = Duration::from_secs(10);
 
-/// Silence of TCP alone says that the link is down after so long: RFC 6298's timer has expired twice at least.
+/// After this long, silence of TCP alone is link-down: RFC 6298's timer has expired at least twice.
 const PEERS_SILENT_AFTER: Duration = Duration::from_secs(3);
 
-/// Between two questions to next hops while silence is suspected: more than any answer takes on a link (an access point's beacon
-/// interval, after which a station in power save hears what waits for it).
+/// The interval between probes of next hops while silence is suspected: longer than any answer takes on a link (an
+/// access point's beacon interval, after which a station in power save gets its queued packets).
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Between two questions to next hops while they are silent: an answer is at most that late.
+/// The interval between probes of silent next hops, which bounds the delay in noticing their return.
 const SEEK_EVERY: Duration = Duration::from_millis(25);
 
-/// A silence is asked about again after this share of its length. The end of an outage of 20 s is noticed 40 ms late at most, so that
-/// transfers still resume within one and a half round trips and a full queue. That are 40 questions a second for 12 s, some 1,300 in
-/// the first minute of an outage and 350 in the second: 85 kB and 23 with IPv4.
+/// The share of the silence between two probes: a 500th. The end of an outage of 20 s is noticed at most 40 ms late, so that transfers
+/// still resume within one and a half round trips and a full queue. That is 40 probes a second for 12 s, some 1,300 in the first minute
+/// of an outage and 350 in the second: 85 kB and 23 kB with IPv4.
 const SEEK_SHARE: u64 = 500;
 
-/// A peer of a link that is not said to be down is asked so often for this long at most.
+/// How long a peer is probed at this rate while the link is not reported down.
 const SEEK_SILENT_PEER_FOR: Duration = Duration::from_secs(30);
 
-/// The longest time between two questions.
+/// The longest interval between probes.
 const SEEK_EVERY_AT_MOST: Duration = Duration::from_secs(1);
 
-/// Between two questions to all hosts of a link.
+/// The interval between broadcast probes of a link.
 const BROADCAST_EVERY: Duration = Duration::from_secs(1);
 
-/// A next hop that has not answered so many questions in a row was silent, so that its answer is news.
+/// A next hop that missed this many consecutive probes was silent, so that its answer ends the silence.
 const MISSED: u32 = 3;
 
-/// The least time between two questions to a peer that has missed none, or behind a next hop.
+/// The shortest interval between probes of a peer that has missed none, or behind a next hop.
 const ASK_PEER_EVERY: Duration = Duration::from_millis(100);
 
-/// A peer is asked for no longer: it may be one that does not answer such questions.
+/// How long a peer is probed: it may be one that does not answer such probes.
 const ASK_PEER_FOR: Duration = Duration::from_secs(120);
 
-/// One next hop that has never answered is asked again after so long.
+/// The interval between tests of a next hop that has never answered.
 const MEET_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// The least time between two surveys.
+/// The shortest interval between surveys.
 const SURVEY_EVERY: Duration = Duration::from_millis(500);
 
-/// Connections whose peers are gone are remembered up to this number.
+/// The most connections with peers that are gone.
 const MOST_GONE: usize = 4096;
 
 impl SilenceWatch {
-    /// Nothing has passed yet.
+    /// Without any traffic yet.
     pub fn new(now: Instant, options: SilenceOptions) -> Self {
         Self {
             options,
@@ -223,12 +222,12 @@ impl SilenceWatch {
         }
     }
 
-    /// Whether the link is said to be down.
+    /// Whether the link is reported down.
     pub const fn is_silent(&self) -> bool {
         matches!(self.phase, Phase::Silent(_))
     }
 
-    /// The next hops that can be asked now. Those that are `known` to have answered somebody need not be met first.
+    /// Sets the next hops that can be probed. Those that are `known` to have answered need no test.
     pub fn handle_next_hops(&mut self, next_hops: &BTreeSet<IpAddr>, known: impl IntoIterator<Item = IpAddr>) {
         if self.next_hops != *next_hops {
             self.next_hops.clone_from(next_hops);
@@ -238,7 +237,7 @@ impl SilenceWatch {
         self.answering.extend(known.into_iter().filter(|known| next_hops.contains(known)));
     }
 
-    /// So much has passed until now. `is_listening`: nothing has been reported since [`Act::Listen`].
+    /// Handles the traffic counters. `is_listening`: nothing has been reported since [`Act::Listen`].
     pub fn handle_traffic(&mut self, now: Instant, traffic: Traffic, is_listening: bool) {
         let before = self.traffic.replace(traffic);
         let looked_at = std::mem::replace(&mut self.looked_at, now);
@@ -246,7 +245,7 @@ impl SilenceWatch {
             self.heard_at = now;
             return self.schedule(now);
         };
-        // Programs that were attached anew count from 0.
+        // Programs that were attached again count from 0.
         let grown = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
         let received = grown(traffic.tcp_received, before.tcp_received);
         let sent = grown(traffic.tcp_sent, before.tcp_sent);
@@ -258,7 +257,7 @@ impl SilenceWatch {
         }
         if received > 0 {
             self.heard_at = now;
-            // The last of a stream are few.
+            // The end of a stream has few packets.
             let was_stream = self.stream_at.filter(|&at| now.saturating_since(at) <= LOOK_EVERY * 2);
             self.stream_at = if received >= STREAM_PACKETS { Some(now) } else { was_stream };
             self.end(now, true);
@@ -275,7 +274,7 @@ impl SilenceWatch {
         self.schedule(now);
     }
 
-    /// What is known of the connections, for [`Act::Survey`].
+    /// Handles the survey of the connections, for [`Act::Survey`].
     pub fn handle_survey(&mut self, now: Instant, survey: &Survey) {
         let since = survey.heard_at.unwrap_or(self.heard_at).min(now);
         let (evidence, round_trip) = self.evidence(now, &survey.unanswered);
@@ -292,7 +291,7 @@ impl SilenceWatch {
                 if !found.evidence.is_empty() {
                     self.suspect(found);
                 } else {
-                    // ACKs alone want no answer: time counts from what is sent next.
+                    // Pure ACKs want no answer: time counts from the next data.
                     self.is_to_be_surveyed = is_too_soon;
                     self.sent_since = self.sent_since.filter(|_| is_too_soon);
                     if was_stream && self.options.asks {
@@ -317,7 +316,7 @@ impl SilenceWatch {
         self.schedule(now);
     }
 
-    /// A next hop has answered.
+    /// Handles the answer of a next hop.
     pub fn handle_answer(&mut self, now: Instant, next_hop: IpAddr) {
         if !self.next_hops.contains(&next_hop) {
             return;
@@ -332,19 +331,19 @@ impl SilenceWatch {
         }
     }
 
-    /// Somebody else knows what has become of the link: what was suspected is of no use any more.
+    /// Another source has reported the state of the link: drops the suspicion.
     pub fn handle_link(&mut self, now: Instant) {
         (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
         (self.heard_at, self.acts) = (now, VecDeque::new());
         self.schedule(now);
     }
 
-    /// What is to be done now.
+    /// The next action.
     pub fn poll_act(&mut self) -> Option<Act> {
         self.acts.pop_front()
     }
 
-    /// When to look again.
+    /// The time of the next check.
     pub const fn poll_timeout(&self) -> Instant {
         self.look_at
     }
@@ -353,7 +352,7 @@ impl SilenceWatch {
         matches!(self.phase, Phase::Suspected(_) | Phase::Silent(_))
     }
 
-    /// Those whose silence means something: they are old enough, and their peers were not gone before.
+    /// Connections whose silence is evidence: old enough, and with peers that were not gone before.
     fn evidence(&mut self, now: Instant, unanswered: &[Unanswered]) -> (Vec<Unanswered>, Duration) {
         let sent_since = self.sent_since.unwrap_or(now);
         let mut round_trip = Duration::ZERO;
@@ -376,7 +375,7 @@ impl SilenceWatch {
         self.gone.get(&unanswered.connection) == Some(&unanswered.heard_at)
     }
 
-    /// Whatever is due now.
+    /// Handles everything due.
     fn proceed(&mut self, now: Instant) {
         let is_late = self.sent_since.is_some_and(|since| now.saturating_since(since) >= self.options.after);
         let is_to_be_surveyed = is_late && self.is_to_be_surveyed;
@@ -418,7 +417,7 @@ impl SilenceWatch {
         self.ask(now);
     }
 
-    /// What is sent without an answer leads to one survey in a while: where there are tens of thousands of connections, it takes 0.1 s.
+    /// Unanswered data leads to one survey in a while: with tens of thousands of connections it takes 0.1 s.
     fn survey(&mut self, now: Instant) {
         if self.surveyed_at.is_none_or(|at| now.saturating_since(at) >= SURVEY_EVERY) {
             (self.surveyed_at, self.is_to_be_surveyed) = (Some(now), false);
@@ -432,7 +431,7 @@ impl SilenceWatch {
     }
 
     fn is_certain(&self, now: Instant, found: &Suspicion) -> bool {
-        // Packets of others count only while the path listens, which it does for a while by now.
+        // Packets of other protocols count only while the path reports them, which it has by now done for a while.
         if self.others_at.is_some_and(|at| at > found.since && now.saturating_since(at) < PEERS_SILENT_AFTER) {
             return false;
         }
@@ -449,7 +448,7 @@ impl SilenceWatch {
         !self.next_hops.is_empty() && self.next_hops.is_subset(&self.answering)
     }
 
-    /// Sends the questions that are due: to next hops, or to a peer.
+    /// Sends due probes, to next hops or to a peer.
     fn ask(&mut self, now: Instant) {
         if !self.options.asks {
             return;
@@ -474,7 +473,7 @@ impl SilenceWatch {
         }
     }
 
-    /// Asks next hops once only to know whether they answer, when TCP is at work.
+    /// Tests once whether next hops answer at all, while TCP is active.
     fn meet(&mut self, now: Instant, is_answered: bool) {
         let is_known = self.next_hops.is_subset(&self.answering);
         let is_soon = self.met_at.is_some_and(|at| now.saturating_since(at) < MEET_AGAIN_AFTER);
@@ -484,7 +483,7 @@ impl SilenceWatch {
         }
     }
 
-    /// Something comes in: a TCP packet, or an answer.
+    /// A packet has arrived: TCP, or an answer.
     fn end(&mut self, now: Instant, is_tcp: bool) {
         self.sent_since = None;
         match std::mem::replace(&mut self.phase, Phase::Calm) {
@@ -553,13 +552,13 @@ impl Suspicion {
         self.peer.is_some() && now.saturating_since(self.began_at) < ASK_PEER_FOR
     }
 
-    /// Whether there is nobody left to ask about a stream that has stopped.
+    /// Whether no probe is left for a stream that has stopped.
     fn is_answered(&self, now: Instant, is_alone: bool) -> bool {
         let has_nobody = self.peer.is_none() && (is_alone || self.answered_at.is_some());
         has_nobody || now.saturating_since(self.began_at) >= RECENTLY
     }
 
-    /// Until the next question to next hops: soon while none of them answers, and less and less often the longer that lasts.
+    /// The time until the next probe of next hops: short at first, growing with the age of the silence.
     fn seek_every(&self, now: Instant) -> Duration {
         if self.answered_at.is_some() {
             return (now.saturating_since(self.unanswered_since) / 20).max(SEEK_EVERY_AT_MOST);
@@ -568,10 +567,11 @@ impl Suspicion {
         if self.questions <= MISSED { ASK_EVERY } else { (wait / SEEK_SHARE).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
     }
 
-    /// Until the next question to a peer: a round trip, and less and less often the longer that lasts. Where no next hop can be asked
-    /// (`is_alone`), a peer that has missed some questions is asked as a next hop is: its answer is what ends the silence. While the link
-    /// is not said to be down, the peer may be one that does not answer such questions, and that ends soon. How long the connection had
-    /// been idle before says nothing of the age of the outage: what counts is since when TCP has waited.
+    /// The time until the next probe of a peer: a round trip at first, growing with the age of the silence. Without a next
+    /// hop to probe (`is_alone`), a peer that has missed some probes is probed like a next hop: its answer ends the
+    /// silence. While the link is not reported down, the peer may be one that does not answer such probes, so that is
+    /// limited. The age of the outage counts from TCP's first unanswered packet; how long the connection was idle before
+    /// does not matter.
     fn peer_every(&self, now: Instant, is_alone: bool, is_silent: bool) -> Duration {
         let wait = now.saturating_since(self.unanswered_since);
         if is_alone && self.peer_questions > MISSED && (is_silent || wait < SEEK_SILENT_PEER_FOR) {
@@ -581,8 +581,8 @@ impl Suspicion {
     }
 }
 
-/// Whether these connections are enough to say that the link is silent and not a peer: there are several peers, or one that was heard
-/// shortly before.
+/// Whether these connections suffice to conclude that the link is silent and not a peer: several peers, or one with a
+/// recent packet.
 fn is_strong(evidence: &[Unanswered], since: Instant) -> bool {
     let peers: BTreeSet<IpAddr> = evidence.iter().map(|unanswered| unanswered.connection.remote.ip()).collect();
     let was_heard =

@@ -1,32 +1,32 @@
 //! **Sleep.** The machine is about to sleep, or has slept.
 //!
-//! Whoever puts it to sleep may say so before ([`logind`](super::logind)): that is a cut foreseen by [`LEAD`]. When its time has come
-//! the link is told to be down, and the machine may sleep; if it does not after all, it is told to be up.
+//! Sleep may be announced ([`logind`](super::logind)): that is a cut predicted [`LEAD`] ahead. Then the link is
+//! reported down, and the machine may sleep; if it does not after all, the link is reported up.
 //!
-//! That it has slept is seen from two clocks, without anybody's word: the one that goes on during sleep (`CLOCK_BOOTTIME`) is ahead of
-//! the one that does not (`CLOCK_MONOTONIC`) by as much as it has slept since it was started. What is told then is that the link was
-//! down and is up; if it is not, because the interface has to find its network again, the other sources say so.
+//! Two clocks show past sleep without any announcement: the one that runs during sleep (`CLOCK_BOOTTIME`) gains on the
+//! one that does not (`CLOCK_MONOTONIC`). Then the link is reported down and up; if it is not up, because the interface
+//! has to find its network again, the other sources report that.
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 
-/// Compares the clocks, and follows announcements of sleep. [`Self::handle_clocks`] is to be called whenever the process wakes up,
-/// before anything else is done.
+/// Compares the clocks, and tracks announcements of sleep. Call [`Self::handle_clocks`] first whenever the process
+/// wakes up.
 #[derive(Clone, Copy, Debug)]
 pub struct SuspendWatch {
     slept: Duration,
     phase: Phase,
 }
 
-/// Whether the machine is about to sleep.
+/// The phase of an announced sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Awake,
-    /// The link is told to be down at this time.
+    /// The link is reported down at this time.
     Preparing {
         cut_at: Instant,
     },
-    /// The link has been told to be down; it is up if the machine has not slept by then.
+    /// The link is reported down; it is up if the machine has not slept by then.
     MaySleep {
         until: Instant,
     },
@@ -34,24 +34,24 @@ enum Phase {
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// Less than this is no sleep that a connection would notice.
+/// A shorter sleep goes unnoticed by connections.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// How long the machine is kept awake to prepare connections: a round trip of any link but a satellite's. Whoever closes the lid does
-/// not notice it, and logind waits for up to 5 s (`InhibitDelayMaxSec`).
+/// How long sleep is delayed to prepare connections: a round trip of any link except a satellite's. The user does not
+/// notice it, and logind waits for up to 5 s (`InhibitDelayMaxSec`).
 pub const LEAD: Duration = Duration::from_millis(400);
 
-/// If nobody says more, and it has not slept in so long (of being awake), it does not sleep after all: logind waits for 5 s, and then
-/// there are programs to be run before it.
+/// Without further announcement or sleep within this time (awake), sleep counts as cancelled: logind waits for 5 s, and
+/// then runs other programs first.
 const LONGEST: Duration = Duration::from_secs(30);
 
 impl SuspendWatch {
-    /// `slept` is how much the machine has slept until now.
+    /// `slept` is the total sleep until now.
     pub fn new(slept: Duration) -> Self {
         Self { slept, phase: Phase::Awake }
     }
 
-    /// How long it has slept since the last call, if it has. Then it is awake, whatever was said before.
+    /// How long it has slept since the last call, if it has. Then it is awake, whatever was announced.
     pub fn handle_clocks(&mut self, slept: Duration) -> Option<Duration> {
         let more = slept.saturating_sub(self.slept);
         if more < LEAST {
@@ -61,8 +61,8 @@ impl SuspendWatch {
         Some(more)
     }
 
-    /// The machine is about to sleep, as was said when it had slept for so long in all: what is to be told, once; nothing if it has
-    /// slept since.
+    /// Handles an announcement of sleep, made at a total sleep of `slept`: returns the event; nothing if the machine
+    /// has slept since.
     pub fn handle_soon(&mut self, now: Instant, slept: Duration) -> Option<LinkEvent> {
         if self.phase != Phase::Awake || self.slept.saturating_sub(slept) >= LEAST {
             return None;
@@ -71,7 +71,7 @@ impl SuspendWatch {
         Some(LinkEvent::Fading { lead: Some(LEAD) })
     }
 
-    /// It was, or is awake again: what is to be told, if the clocks did not say so before.
+    /// Handles the announced end of sleep: returns the event, unless the clocks showed it before.
     pub fn handle_over(&mut self) -> Option<LinkEvent> {
         match std::mem::replace(&mut self.phase, Phase::Awake) {
             Phase::Awake => None,
@@ -80,7 +80,7 @@ impl SuspendWatch {
         }
     }
 
-    /// Whether it is being prepared for.
+    /// Whether sleep is being prepared.
     pub const fn is_preparing(&self) -> bool {
         matches!(self.phase, Phase::Preparing { .. })
     }
@@ -94,7 +94,7 @@ impl SuspendWatch {
         }
     }
 
-    /// If the time has come: what is to be told, after which the machine may sleep.
+    /// If due: returns the event, after which the machine may sleep.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<LinkEvent> {
         self.poll_timeout().filter(|&at| at <= now)?;
         if self.is_preparing() {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(watch.handle_clocks(at(4999)), None);
         assert_eq!(watch.handle_clocks(at(65_000)), Some(at(60_000)));
         assert_eq!(watch.handle_clocks(at(65_000)), None);
-        // Short sleeps add up: nothing creeps in.
+        // Short sleeps add up: no drift.
         assert_eq!(watch.handle_clocks(at(65_060)), None);
         assert_eq!(watch.handle_clocks(at(65_120)), Some(at(120)));
     }
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((watch.poll_timeout(), watch.handle_timeout(at(10))), (Some(at(10) + LEAD), None));
         assert_eq!(watch.handle_timeout(at(10) + LEAD), Some(LinkEvent::Down));
         assert_eq!(watch.handle_timeout(at(11)), None);
-        // The clocks are first to say that it is over.
+        // The clocks are first to show the end.
         assert_eq!(watch.handle_clocks(Duration::from_secs(3600)), Some(Duration::from_secs(3600)));
         assert_eq!(watch.handle_over(), None);
     }

@@ -1,11 +1,12 @@
 //! Warnings from the strength of a Wi-Fi signal.
 //!
-//! A level in dBm jumps by several dB from one packet to the next, so it is smoothed. A *fixed* warning is given when the smoothed
-//! level is below the floor. An *adaptive* one when the straight line through the last second and a half of it reaches the floor
-//! within the lead: who walks away from an access point is warned early, who sits at the edge of its range is not warned at all
-//! until it gets worse.
+//! A level in dBm jumps by several dB between packets, so it is smoothed. A *fixed* warning is given when the smoothed
+//! level is below the floor. An *adaptive* one is given when the linear fit to its last second and a half reaches the
+//! floor within the lead: a user who walks away from an access point is warned early, one at the edge of its range is
+//! not warned until the level falls.
 //!
-//! A warning is taken back when the level is clear of the floor by a margin, and, if adaptive, does not fall towards it any more.
+//! A warning is withdrawn when the level is above the floor by a margin, and, if adaptive, does not fall towards it any
+//! more.
 
 use std::collections::VecDeque;
 
@@ -32,31 +33,31 @@ pub struct WifiWatch {
     floor_dbm: f64,
     lead: Duration,
     smoothed_dbm: Option<f64>,
-    /// Smoothed levels and when they were taken, for the straight line.
+    /// Smoothed levels and their times, for the linear fit.
     recent: VecDeque<(Instant, f64)>,
     has_warned: bool,
 }
 
-/// How much a new level counts for.
+/// The weight of a new level.
 const SMOOTHING: f64 = 0.3;
 
-/// How far back the straight line begins.
+/// The time covered by the linear fit.
 const HISTORY: Duration = Duration::from_millis(1500);
 
-/// Less than this is no history.
+/// The shortest time for a fit.
 const SHORTEST_HISTORY: Duration = Duration::from_millis(400);
 
-/// A level that falls more slowly than this may as well be standing still: a person sitting down moves it by as much.
+/// A slower fall counts as constant: a person sitting down causes as much.
 const SLOWEST_FALL_DB_PER_S: f64 = 1.0;
 
-/// How far above the floor a level must be for a warning to be taken back.
+/// How far above the floor a level must be to withdraw a warning.
 const MARGIN_DB: f64 = 4.0;
 
-/// No more levels than this are kept, however often they come.
+/// The most levels kept.
 const MOST_LEVELS: usize = 256;
 
 impl WifiWatch {
-    /// No level is known.
+    /// Without any level.
     pub fn new(options: WifiOptions) -> Self {
         let WifiOptions { is_adaptive, floor: Dbm(floor), lead } = options;
         Self {
@@ -69,12 +70,12 @@ impl WifiWatch {
         }
     }
 
-    /// The level is so high now; `None` if the interface is not associated, after which it begins anew.
+    /// Handles the current level; `None` if the interface is not associated, which resets it.
     pub fn handle_level(&mut self, now: Instant, level: Option<Dbm>) -> Option<LinkEvent> {
         let Some(Dbm(level)) = level else {
             self.smoothed_dbm = None;
             self.recent.clear();
-            // Whether it was cut off is for others to say; nothing is foretold any more.
+            // Other sources report whether the link is down; the prediction ends.
             return std::mem::take(&mut self.has_warned).then_some(LinkEvent::Recovered);
         };
         let level = f64::from(level);
@@ -104,12 +105,12 @@ impl WifiWatch {
         None
     }
 
-    /// The driver hears no beacons or is not heard, however high the last level was. It is taken back as any warning is.
+    /// The driver misses beacons or acknowledgements, whatever the last level. Withdrawn as any warning is.
     pub fn handle_losses(&mut self) -> Option<LinkEvent> {
         (!std::mem::replace(&mut self.has_warned, true)).then_some(LinkEvent::Fading { lead: None })
     }
 
-    /// The slope of the straight line through the recent levels (least squares), positive if it falls.
+    /// The slope of the linear fit (least squares), positive if the level falls.
     fn fall_db_per_s(&self) -> Option<f64> {
         let (&(first, _), &(last, _)) = (self.recent.front()?, self.recent.back()?);
         if last.saturating_since(first) < SHORTEST_HISTORY {
@@ -136,7 +137,7 @@ mod tests {
         WifiWatch::new(options)
     }
 
-    /// A level every 100 ms; what is said, with the number of the level.
+    /// A level every 100 ms; the output, with the number of the level.
     fn said(watch: &mut WifiWatch, levels: impl IntoIterator<Item = i8>) -> Vec<(usize, LinkEvent)> {
         let levels = levels.into_iter().enumerate();
         let said = levels.filter_map(|(index, level)| {
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn who_walks_away_is_warned_before_the_floor_is_reached() {
-        // 10 dB/s: from -60 dBm it is at the floor after 2 s.
+        // 10 dB/s: from -60 dBm it reaches the floor after 2 s.
         let mut watch = watch(ADAPTIVE);
         let said = said(&mut watch, (0..20).map(|step| -60 - step));
         assert!(
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn who_sits_at_the_edge_is_not_warned() {
-        // Above the floor and below it, with a few dB of noise around a level that stands still.
+        // Above and below the floor, with a few dB of noise around a constant level.
         for level in [-77, -83] {
             let mut watch = watch(ADAPTIVE);
             let noise = [0, 2, -1, -3, 1, 3, 0, -2, 2, -1, 1, 0, -2, 1].into_iter().cycle().take(300);

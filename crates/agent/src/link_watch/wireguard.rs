@@ -1,4 +1,4 @@
-//! Where WireGuard interfaces send their packets: the endpoints of their peers, over generic netlink (`linux/wireguard.h`).
+//! The endpoints of WireGuard peers, by generic netlink (`linux/wireguard.h`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,14 +7,14 @@ use netlink_packet_core::NLM_F_DUMP;
 
 use super::nl80211::{Generic, attributes, value};
 
-/// A socket to ask with.
+/// A socket for queries.
 pub(super) struct WireGuard(Generic);
 
-/// Where the packets of an interface go.
+/// The endpoints of an interface's peers.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(super) struct Endpoints {
     pub(super) addresses: Vec<IpAddr>,
-    /// The mark of the packets, by which rules may choose another table (`ip-rule(8)`).
+    /// The mark of the outer packets, by which rules may select another table (`ip-rule(8)`).
     pub(super) mark: u32,
 }
 
@@ -30,12 +30,13 @@ const IPV4: u16 = 2;
 const IPV6: u16 = 10;
 
 impl WireGuard {
-    /// In the network namespace of the calling thread. To be asked for only if there is such an interface: it would load the module.
+    /// In the network namespace of the calling thread. Open it only if there is such an interface: it would load the
+    /// module.
     pub(super) fn open() -> io::Result<Self> {
         Generic::open(b"wireguard\0").map(Self)
     }
 
-    /// The endpoints that are known. Needs `CAP_NET_ADMIN`.
+    /// The known endpoints. Needs `CAP_NET_ADMIN`.
     pub(super) fn endpoints(&mut self, index: u32) -> io::Result<Endpoints> {
         let answers = self.0.ask(GET_DEVICE, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())))?;
         let mut endpoints = Endpoints::default();
@@ -45,7 +46,7 @@ impl WireGuard {
 }
 
 impl Endpoints {
-    /// Adds what a message of the answer says. Of many peers there are several.
+    /// Adds the peers of a message of the answer, which has several for many peers.
     fn add(&mut self, message: &[u8]) {
         if let Some(mark) = value(message, MARK).and_then(|mark| mark.try_into().ok()) {
             self.mark = u32::from_ne_bytes(mark);
@@ -82,7 +83,7 @@ mod tests {
         let ipv6 = [&IPV6.to_ne_bytes()[..], &[0xca, 0x6c], &[0; 4], &Ipv6Addr::LOCALHOST.octets(), &[0; 4]].concat();
         let peer =
             |endpoint: &[u8]| attribute(0x8000, &[attribute(1, &[7; 32]), attribute(ENDPOINT, endpoint)].concat());
-        // One has not been heard yet, and has no endpoint.
+        // One peer has not sent anything yet, and has no endpoint.
         let peers = [peer(&ipv4), attribute(0x8000, &attribute(1, &[8; 32])), peer(&ipv6)].concat();
         [
             attribute(INTERFACE, &[9, 0, 0, 0]),

@@ -1,15 +1,16 @@
-//! **Resolving the next hop.** When a link loses its carrier, the kernel forgets the Ethernet addresses of its neighbours, and so do
-//! they ours. What TCP has tried to send in the meantime has the kernel ask for them once a second (RFC 4861 section 10,
-//! `RETRANS_TIMER`; for ARP as well), so that up to a second passes after link-up before anything leaves; and the first questions may
-//! be lost, as a switch port or an access point forwards nothing at first.
+//! **Resolving the next hop.** When a link loses its carrier, the kernel removes its neighbour entries, and the neighbours
+//! remove ours. TCP's packets make the kernel send requests once a second (RFC 4861 section 10, `RETRANS_TIMER`; for ARP as
+//! well), so that up to a second passes after link-up before anything is sent; and the first requests may be lost, as a
+//! switch port or an access point does not forward at first.
 //!
-//! So the agent asks at link-up: the kernel is told to resolve the next hops of the connections that wait, and the same questions are
-//! asked by packets of the agent, every 10 ms at first and for a minute at most. An answer to them is one to the kernel, too: it takes
-//! it, and sends what waits for it. Where the kernel does not take it (an IPv6 entry that has failed ignores advertisements), the agent
-//! tells it. The question tells the neighbour our address, so that it need not ask before it forwards to us.
-//! What is held for the host's own TCP waits for that answer: see [`holdover_mobility::wake`].
+//! So the agent sends requests at link-up: it makes the kernel resolve the next hops of the waiting connections, and sends
+//! the same requests itself, every 10 ms at first and for a minute at most. The kernel handles the answers, too, and sends
+//! its queued packets. Where it ignores them (a failed IPv6 entry ignores advertisements), the agent updates its entry. The
+//! request contains our address, so that the neighbour need not resolve it before it forwards to us. Packets held for the
+//! host's own TCP wait for the answer: see [`holdover_mobility::wake`].
 //!
-//! Nothing is asked if no connection waits, if the kernel knows the neighbours' addresses, or on links without any (PPP, raw IP).
+//! No requests are sent if no connection waits, if the kernel knows the neighbours' addresses, or on links without any
+//! (PPP, raw IP).
 
 mod search;
 
@@ -21,10 +22,10 @@ use std::os::fd::OwnedFd;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
-use self::search::{Asked, Search};
+use self::search::{Search, Target};
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::resolution_socket::{Heard, ResolutionSocket};
+use holdover_host::resolution_socket::{ArpFilter, ResolutionSocket};
 
 /// The next hops of the connections of one interface.
 #[derive(Default)]
@@ -32,35 +33,35 @@ pub(crate) struct NextHops {
     active: Option<Active>,
     /// The next hop of each peer that was looked up.
     hops: BTreeMap<IpAddr, IpAddr>,
-    /// What next hops have told after the link's last return, and when.
+    /// The answers of next hops since the last link-up, and their times.
     macs: BTreeMap<IpAddr, (Mac, Instant)>,
     /// The interface's own address then.
     own: Option<Mac>,
 }
 
-/// They are being asked for.
+/// A resolution under way.
 struct Active {
     socket: ResolutionSocket,
     neighbours: Neighbours,
     index: u32,
     search: Search,
-    /// Their addresses before the link broke.
+    /// Their addresses before the link went down.
     former: BTreeMap<IpAddr, Mac>,
 }
 
-/// So long after a next hop has told its address, packets are made with it. Later the kernel's own packets show where others go: a router
-/// may have been replaced since.
+/// How long an address from an answer is used for packets. Later the kernel's own packets show the current one: a
+/// router may have been replaced since.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// So many connections are looked up: each takes a question to the kernel.
+/// The most connections looked up: each takes a request to the kernel.
 pub(crate) const MOST_LOOKED_UP: usize = 64;
 
 impl NextHops {
-    /// The link is up. `waiting` are connections, and the Ethernet addresses that their packets went to before. Returns whether there
-    /// is a next hop that the kernel does not know.
+    /// Begins at link-up. `waiting` are connections, and the Ethernet addresses of their last packets. Returns whether
+    /// there is a next hop that the kernel does not know.
     ///
     /// # Errors
-    /// The kernel cannot be asked, or there is no packet socket: nothing is being asked for then.
+    /// The kernel cannot be queried, or there is no packet socket: nothing is resolved then.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
@@ -74,7 +75,7 @@ impl NextHops {
         let (mut unresolved, mut others_known) = (Vec::new(), false);
         for (connection, mac) in waiting.take(MOST_LOOKED_UP) {
             let (local, remote) = (connection.local.ip(), connection.remote.ip());
-            // A peer without a way at present is no next hop's affair.
+            // A peer without a route at present has no next hop.
             let Ok(Some(route)) = neighbours.route(index, local, remote) else { continue };
             self.hops.insert(remote, route.hop);
             if former.contains_key(&route.hop) {
@@ -84,17 +85,17 @@ impl NextHops {
                 others_known = true;
             } else {
                 former.insert(route.hop, mac);
-                unresolved.push(Asked { local: route.local, hop: route.hop });
+                unresolved.push(Target { local: route.local, hop: route.hop });
             }
         }
         let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
-        let socket = ResolutionSocket::open(index, Heard::All)?;
+        let socket = ResolutionSocket::open(index, ArpFilter::All)?;
         self.own = Some(socket.mac()?);
         self.active = Some(Active { socket, neighbours, index, search, former });
         Ok(true)
     }
 
-    /// Nothing is asked any more.
+    /// Stops.
     pub(crate) fn stop(&mut self) {
         self.active = None;
     }
@@ -104,7 +105,8 @@ impl NextHops {
         self.active.iter().flat_map(|active| active.socket.descriptors())
     }
 
-    /// Hears answers, and asks if it is time to. Returns whether what waits for the next hop may go, once.
+    /// Handles answers, and sends requests if due. Returns, once, whether packets that wait for the next hop may be
+    /// sent.
     pub(crate) fn handle_ready(&mut self, now: Instant) -> bool {
         let Some(active) = &mut self.active else { return false };
         while let Some((hop, mac)) = active.socket.receive() {
@@ -126,12 +128,12 @@ impl NextHops {
         is_settled
     }
 
-    /// When there is something to do.
+    /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.active.as_ref().map(|active| active.search.poll_timeout())
     }
 
-    /// The Ethernet addresses of packets to a peer, destination and source, if they were learnt less than [`FRESH`] ago.
+    /// The Ethernet addresses of packets to a peer, destination and source, if learnt less than [`FRESH`] ago.
     pub(crate) fn addresses(&self, now: Instant, peer: IpAddr) -> Option<(Mac, Mac)> {
         let &(mac, learnt_at) = self.macs.get(self.hops.get(&peer)?)?;
         (now.saturating_since(learnt_at) < FRESH).then_some((mac, self.own?))
@@ -139,16 +141,16 @@ impl NextHops {
 }
 
 impl Active {
-    /// A next hop has answered. The kernel has processed the answer before it was read here; if it did not take it, it is told.
+    /// A next hop has answered. The kernel has processed the answer before; if it ignored it, its table is updated.
     fn settle(&mut self, hop: IpAddr, mac: Mac, is_router: bool) {
-        // What the kernel refuses it asks for itself.
+        // If the kernel refuses the entry, it resolves the neighbour itself.
         if matches!(self.neighbours.is_resolved(self.index, hop), Ok(false)) {
             let _ = self.neighbours.learn(self.index, hop, mac, is_router);
         }
     }
 
-    /// What cannot be sent now is sent the next time.
-    fn ask(&mut self, Asked { local, hop }: Asked, to_all: bool, by_the_kernel: bool) {
+    /// A request that cannot be sent now is sent next time.
+    fn ask(&mut self, Target { local, hop }: Target, to_all: bool, by_the_kernel: bool) {
         if by_the_kernel {
             let _ = self.neighbours.resolve(self.index, hop);
         }

@@ -1,4 +1,4 @@
-//! Which next hops are asked for, and when again.
+//! Schedule of the requests to next hops.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,29 +7,30 @@ use holdover_base::{Duration, Instant};
 
 use holdover_host::neighbour_frames::Mac;
 
-/// A next hop, and the address of the host's that it is asked from and so learns.
+/// A next hop, and the own address that the request comes from, which the next hop learns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Target {
     pub(crate) local: IpAddr,
     pub(crate) hop: IpAddr,
 }
 
-/// The questions after one return of a link.
+/// The requests after one link-up.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     since: Instant,
     next_at: Instant,
     rounds: u32,
-    answers: BTreeMap<Asked, Option<Mac>>,
+    answers: BTreeMap<Target, Option<Mac>>,
     answered_at: Option<Instant>,
     is_reported: bool,
 }
 
-/// The kernel is asked to ask as well so often (RFC 4861 section 10, `RETRANS_TIMER`): its own entry fails after three questions.
+/// How often the kernel is made to resolve as well (RFC 4861 section 10, `RETRANS_TIMER`): its own entry fails after
+/// three requests.
 const KERNEL_EVERY: Duration = Duration::from_secs(1);
 
-/// From link-up, how long questions are asked, and how often: a switch port may listen and learn for 15 s each (IEEE 802.1D,
-/// `Forward Delay`), and what is woken 20 ms late is woken soon enough.
+/// Duration and interval of requests since link-up: a switch port may listen and learn for 15 s each (IEEE 802.1D,
+/// `Forward Delay`), and a delay of 20 ms in waking is acceptable.
 const EVERY: [(Duration, Duration); 4] = [
     (Duration::from_millis(200), Duration::from_millis(10)),
     (Duration::from_secs(5), Duration::from_millis(20)),
@@ -37,36 +38,37 @@ const EVERY: [(Duration, Duration); 4] = [
     (Duration::from_secs(60), Duration::from_millis(250)),
 ];
 
-/// One next hop has answered: the others are waited for so long.
+/// How long the other next hops are waited for once one has answered.
 const OTHERS: Duration = Duration::from_millis(50);
 
-/// Questions leave this far apart on average, whatever the number of next hops: 100 in a second take little of any link.
+/// The mean distance between requests, whatever the number of next hops: 100 a second take little of any link.
 const PER_QUESTION: Duration = Duration::from_millis(10);
 
-/// Every so many rounds a question goes to everyone, although the neighbour's former address is known.
+/// Every so many rounds requests are broadcast, although the neighbour's former address is known.
 const TO_ALL_EVERY: u32 = 3;
 
-/// What is to be sent in a round.
+/// The requests of a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Round {
-    /// Who has not answered.
-    pub(crate) asked: Vec<Asked>,
-    /// Whether everyone on the link is asked, and not only at the former address.
+    /// Next hops without an answer.
+    pub(crate) asked: Vec<Target>,
+    /// Whether requests are broadcast, and not only sent to the former address.
     pub(crate) to_all: bool,
-    /// Whether the kernel is to ask as well.
+    /// Whether the kernel is made to resolve as well.
     pub(crate) by_the_kernel: bool,
 }
 
 impl Search {
-    /// Begins now; `others_known` if the kernel knows the addresses of other next hops. `None` if nobody is asked for.
-    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Asked>, others_known: bool) -> Option<Self> {
-        let answers: BTreeMap<Asked, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
+    /// Begins; `others_known` if the kernel knows the addresses of other next hops. `None` without any next hop to
+    /// resolve.
+    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Target>, others_known: bool) -> Option<Self> {
+        let answers: BTreeMap<Target, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
         let answered_at = others_known.then_some(now);
         let search = Self { since: now, next_at: now, rounds: 0, answers, answered_at, is_reported: false };
         (!search.answers.is_empty()).then_some(search)
     }
 
-    /// A neighbour has told its address. Returns whether that was asked for and not known.
+    /// Handles the address of a neighbour. Returns whether it was searched for and not known.
     pub(crate) fn handle_answer(&mut self, now: Instant, hop: IpAddr, mac: Mac) -> bool {
         let mut is_news = false;
         for (asked, answer) in &mut self.answers {
@@ -78,7 +80,7 @@ impl Search {
         is_news
     }
 
-    /// Whether what waits need not wait any longer: all have answered, or the others have had their time.
+    /// Whether waiting packets may be sent: all have answered, or the wait for the others is over.
     pub(crate) fn is_settled(&self, now: Instant) -> bool {
         let all = self.answers.values().all(Option::is_some);
         all || self.answered_at.is_some_and(|at| now >= at + OTHERS)
@@ -91,13 +93,13 @@ impl Search {
         is_news
     }
 
-    /// Whether nothing more is asked.
+    /// Whether no more requests will be sent.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let [.., (end, _)] = EVERY;
         self.answers.values().all(Option::is_some) || now >= self.since + end
     }
 
-    /// What is to be sent now, if it is time to.
+    /// The requests to send now, if due.
     pub(crate) fn poll_round(&mut self, now: Instant) -> Option<Round> {
         if now < self.next_at || self.is_over(now) {
             return None;
@@ -116,7 +118,7 @@ impl Search {
         Some(round)
     }
 
-    /// When there is something to do.
+    /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Instant {
         let settled_at = self.answered_at.filter(|_| !self.is_reported).map(|at| at + OTHERS);
         settled_at.map_or(self.next_at, |at| at.min(self.next_at))
@@ -129,8 +131,8 @@ mod tests {
 
     const MAC: Mac = [2, 0, 0, 0, 0, 2];
 
-    fn asked(hop: &str) -> Asked {
-        Asked { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
+    fn asked(hop: &str) -> Target {
+        Target { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
     }
 
     #[test]
@@ -161,7 +163,7 @@ mod tests {
         assert!(search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
         assert!(!search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
         assert!(!search.is_settled(now) && search.is_settled(now + OTHERS) && !search.is_over(now + OTHERS));
-        // Reported once, it does not keep its owner awake.
+        // Reported once, it does not cause further wake-ups.
         let later = now + OTHERS;
         assert_eq!(search.poll_timeout(), Instant::ZERO, "the first round is due");
         assert_eq!(search.poll_round(later).unwrap().asked, [asked("10.0.0.3")]);
@@ -176,7 +178,7 @@ mod tests {
     fn many_next_hops_share_the_link_with_what_waits() {
         let hops: Vec<String> = (1..=60).map(|host| format!("10.0.0.{host}")).collect();
         let mut search = Search::new(Instant::ZERO, hops.iter().map(|hop| asked(hop)), true).unwrap();
-        // The kernel knows the router: what goes there waits no longer than for the others' moment.
+        // The kernel knows the router: packets to it wait no longer than the wait for the others.
         assert!(!search.take_settled(Instant::ZERO) && search.take_settled(Instant::ZERO + OTHERS));
         let asked: usize = (0..10_000)
             .filter_map(|millis| search.poll_round(Instant::from_millis(millis)))

@@ -1,14 +1,14 @@
-//! Whose sockets are, as far as a policy asks for it.
+//! Owners of sockets, as far as a policy needs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Owner, Policy};
 use crate::sockets::{Cgroups, TcpSocket, owner};
 
-/// Looks for the owners of sockets.
+/// Finds the owners of sockets.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    /// `None` where cgroups have no names: rules about them fit nothing.
+    /// `None` without cgroup names: rules with cgroups match nothing.
     cgroups: Option<Cgroups>,
 }
 
@@ -17,7 +17,7 @@ impl Owners {
         Self { cgroups: Cgroups::look().ok() }
     }
 
-    /// The owners of these sockets, in their order. Processes are left out if the policy does not ask for them.
+    /// The owners of these sockets, in order. Processes are left out if the policy does not need them.
     pub(crate) fn of(&mut self, policy: &Policy, sockets: &[&TcpSocket]) -> Vec<Owner> {
         let inodes: BTreeSet<u32> = sockets.iter().map(|socket| socket.inode).filter(|&inode| inode != 0).collect();
         let processes = if policy.needs_processes() { owner::processes_of(&inodes) } else { BTreeMap::new() };

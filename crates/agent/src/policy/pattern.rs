@@ -10,19 +10,19 @@ use crate::sockets::owner::Process;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pattern(Box<str>);
 
-/// Not a pattern.
+/// An invalid pattern.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a name must not be empty: expected {expected}", expected = Pattern::EXPECTED)]
+#[error("empty name: expected {expected}", expected = Pattern::EXPECTED)]
 pub struct PatternError;
 
 impl Pattern {
-    /// Whether the whole name fits.
+    /// Whether the whole name matches.
     pub fn fits(&self, name: &str) -> bool {
         fits(&self.0, name)
     }
 
-    /// Whether a process is meant: by its path if there is a slash in the pattern, else by its name (`comm`, which the kernel cuts
-    /// off after 15 bytes) or its program's.
+    /// Whether a process matches: by its path if there is a slash in the pattern, else by its name (`comm`, which the
+    /// kernel cuts off after 15 bytes) or its program's.
     pub fn fits_process(&self, process: &Process) -> bool {
         let path = process.path.as_deref();
         if self.0.contains('/') {
@@ -32,18 +32,18 @@ impl Pattern {
         self.fits(&process.comm) || program.is_some_and(|program| self.fits(program))
     }
 
-    /// Whether a cgroup is meant, or one that it is in.
+    /// Whether a cgroup or one of its ancestors matches.
     pub fn fits_cgroup(&self, cgroup: &str) -> bool {
         let parents = cgroup.match_indices('/').map(|(at, _)| &cgroup[..at]).filter(|parent| !parent.is_empty());
         parents.chain([cgroup]).any(|name| self.fits(name))
     }
 }
 
-/// Whether the whole name fits a pattern in which `*` stands for anything and `?` for one letter.
+/// Whether the whole name matches a pattern in which `*` stands for anything and `?` for one letter.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut read) = (0, 0);
-    // Where the last star was, and how much of the name it stands for.
+    // The position of the last star, and how much of the name it stands for.
     let mut star: Option<(usize, usize)> = None;
     while read < name.len() {
         match pattern.get(at) {
@@ -137,7 +137,7 @@ mod tests {
         assert!(!pattern("/").fits_cgroup("/system.slice"));
     }
 
-    /// What a pattern is, said in the plainest way.
+    /// The same by a simple recursive definition.
     fn plainly(pattern: &[char], name: &[char]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, None) => true,

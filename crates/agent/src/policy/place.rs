@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::mapped;
 use super::text::Word;
 
-/// Ports from one to another, both included: `22`, `5000-5999`.
+/// A range of ports, inclusive: `22`, `5000-5999`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ports {
     /// The first.
@@ -16,7 +16,7 @@ pub struct Ports {
     pub last: u16,
 }
 
-/// Addresses that begin alike: `10.0.0.0/8`, `2001:db8::1`. The bits after the prefix are 0.
+/// A prefix: `10.0.0.0/8`, `2001:db8::1`. The bits after it are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     /// IPv4 is `::ffff:0:0/96`.
@@ -25,36 +25,36 @@ pub struct Prefix {
     len: u8,
 }
 
-/// A prefix, or a word for some.
+/// A prefix, or a keyword.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Addresses {
     /// One prefix.
     Prefix(Prefix),
     /// All addresses: `any`.
     Any,
-    /// Those of this host's loopback interface: `loopback`.
+    /// The loopback addresses: `loopback`.
     Loopback,
-    /// Those that anybody may use within a site (RFC 1918, RFC 4193): `private`.
+    /// Private addresses (RFC 1918, RFC 4193): `private`.
     Private,
-    /// Those of one link (RFC 3927, RFC 4291): `link-local`.
+    /// Link-local addresses (RFC 3927, RFC 4291): `link-local`.
     LinkLocal,
 }
 
-/// A port or an address is not understood.
+/// An invalid port or address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// Not ports.
-    #[error("\"{0}\" is no port: expected {expected}", expected = Ports::EXPECTED)]
+    /// Invalid ports.
+    #[error("invalid port \"{0}\": expected {expected}", expected = Ports::EXPECTED)]
     Ports(Box<str>),
-    /// Not addresses.
-    #[error("\"{0}\" is no address: expected {expected}", expected = Addresses::EXPECTED)]
+    /// Invalid addresses.
+    #[error("invalid address \"{0}\": expected {expected}", expected = Addresses::EXPECTED)]
     Addresses(Box<str>),
-    /// A prefix that goes on after its length.
+    /// A prefix with bits after its length.
     #[error("\"{text}\" has bits after its prefix: did you mean {meant}?")]
     BitsAfterPrefix {
-        /// What was written.
+        /// The text.
         text: Box<str>,
-        /// The prefix that it is in.
+        /// The prefix with these bits cleared.
         meant: Prefix,
     },
 }
@@ -68,7 +68,7 @@ impl Ports {
         Self { first: port, last: port }
     }
 
-    /// Whether it is one of them.
+    /// Whether the range contains a port.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
@@ -78,19 +78,19 @@ impl Prefix {
     /// Every address.
     pub const ALL: Self = Self { bits: 0, len: 0 };
 
-    /// The addresses whose first `len` bits are those of `address`; `None` if it has not so many.
+    /// The addresses whose first `len` bits are those of `address`; `None` if it has fewer bits.
     pub fn of(address: IpAddr, len: u8) -> Option<Self> {
         let offset = if address.is_ipv4() { 96 } else { 0 };
         let len = len.checked_add(offset).filter(|len| *len <= 128)?;
         Some(Self { bits: mapped(address) & mask(len), len })
     }
 
-    /// Whether it is one of them.
+    /// Whether the prefix contains an address.
     pub fn contains(self, address: IpAddr) -> bool {
         mapped(address) & mask(self.len) == self.bits
     }
 
-    /// The bits that they have in common, and which these are, IPv4 being within IPv6.
+    /// The common bits, and their mask, with IPv4 within IPv6.
     pub(crate) const fn bits_and_mask(self) -> (u128, u128) {
         (self.bits, mask(self.len))
     }
@@ -104,7 +104,7 @@ const fn mask(len: u8) -> u128 {
 }
 
 impl Addresses {
-    /// The prefixes that are meant.
+    /// The prefixes.
     pub fn prefixes(self) -> Vec<Prefix> {
         let v4 = |a, b, len: u8| Prefix { bits: mapped(Ipv4Addr::new(a, b, 0, 0).into()), len: 96 + len };
         let v6 = |first, len| Prefix { bits: Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0).to_bits(), len };

@@ -1,4 +1,4 @@
-//! A rule: as it is written, and as it is used.
+//! Rules, as written and as used.
 
 use core::fmt;
 use core::str::FromStr;
@@ -16,10 +16,11 @@ use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
 use crate::sockets::owner::UserError;
 use holdover_host::time_text::Time;
 
-/// A `[[flow]]` of the configuration: which connections, and what is done for them. A connection matches if it matches all fields; a list
-/// matches if one of its elements does. One of `hold`, `fail_fast` and `leave_alone` says what is done.
+/// A `[[flow]]` of the configuration: which connections, and what is done for them. A connection matches if it matches
+/// all fields; a list matches if one of its elements does. Exactly one of `hold`, `fail_fast` and `leave_alone` is the
+/// action.
 ///
-/// A rule without addresses is not for connections within this host.
+/// A rule without addresses does not match connections within this host.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct FlowRule {
@@ -41,31 +42,31 @@ pub struct FlowRule {
     /// A process that has the connection open, by its name, or by its program's path if there is a slash in it.
     #[serde(skip_serializing_if = "List::is_empty")]
     pub process: List<Pattern>,
-    /// The user whose socket it is, by name or number.
+    /// The user who owns the socket, by name or number.
     #[serde(skip_serializing_if = "List::is_empty")]
     pub user: List<UserName>,
-    /// Its cgroup, or one that this is in: `"/system.slice/mosquitto.service"`.
+    /// Its cgroup, or an ancestor: `"/system.slice/mosquitto.service"`.
     #[serde(skip_serializing_if = "List::is_empty")]
     pub cgroup: List<Pattern>,
 
-    /// The connection is kept for so long without its peer, and never for less than the kernel would keep it.
+    /// The connection is kept this long without its peer, and never shorter than the kernel would keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Time>,
-    /// The connection ends when data was not acknowledged for so long, or the peer's window was shut for so long.
+    /// The connection ends when data has not been acknowledged, or the peer's window has been shut, for this long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fail_fast: Option<Time>,
-    /// Nothing is touched.
+    /// Nothing is changed.
     #[serde(skip_serializing_if = "is_false")]
     pub leave_alone: bool,
 
-    /// The peer is told of the time by the TCP User Timeout option (RFC 5482), and its own option is heeded. Needs
-    /// a connection that is made while the agent runs.
+    /// The time is sent to the peer in the TCP User Timeout option (RFC 5482), and the peer's option is honoured. Only
+    /// for connections established while the agent runs.
     #[serde(skip_serializing_if = "is_false")]
     pub advertise: bool,
     /// How far the peer's option may lengthen the time. Missing: not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accept: Option<Time>,
-    /// A user timeout that the application has set itself is replaced. Without it that is left as it is.
+    /// A user timeout set by the application is replaced. Otherwise it is kept.
     #[serde(skip_serializing_if = "is_false")]
     pub replace: bool,
 }
@@ -74,22 +75,22 @@ pub struct FlowRule {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserName(Box<str>);
 
-/// A text cannot be the name of a user.
+/// A text that cannot be a user's name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{0}\" is no user: expected {expected}", expected = UserName::EXPECTED)]
+#[error("invalid user \"{0}\": expected {expected}", expected = UserName::EXPECTED)]
 pub struct UserNameError(Box<str>);
 
-/// A rule that can be used.
+/// A checked rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rule {
     pub(crate) places: Vec<Place>,
-    /// It is for connections within this host, too.
+    /// It also matches connections within this host.
     pub(crate) within_host: bool,
     processes: Vec<Pattern>,
     users: Vec<u32>,
     cgroups: Vec<Pattern>,
     action: Action,
-    /// What is written, for messages.
+    /// Its text, for messages.
     name: String,
 }
 
@@ -102,19 +103,19 @@ pub(crate) struct Place {
     pub(crate) remote_ports: Ports,
 }
 
-/// What the kernel can count as milliseconds in 31 bits, less what is added to it on the way.
+/// The most milliseconds that the kernel can represent in 31 bits, less what it adds.
 const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 
 impl FlowRule {
-    /// The rules that hold where none of the user's does: ssh and rsync are kept through a working day. Everything else is left as
-    /// the kernel has it.
+    /// The rules that apply where none of the user's matches: ssh and rsync are kept through a working day. Everything
+    /// else is left to the kernel.
     pub fn built_in() -> Vec<Self> {
         let hold = Some(Time(Duration::from_secs(8 * 3_600)));
         let on_port = |port| Self { port: List(vec![Ports::one(port)]), hold, ..Self::default() };
         vec![on_port(22), on_port(873)]
     }
 
-    /// The rule as it is used. Users who cannot be looked up are left out of it, and `unknown` is told.
+    /// The rule as used. Unknown users are left out of it, and passed to `unknown`.
     pub(super) fn check(
         &self,
         at_least: Duration,
@@ -123,7 +124,7 @@ impl FlowRule {
     ) -> Result<Rule, RuleProblem> {
         let users: Vec<u32> =
             self.user.0.iter().filter_map(|user| user.number(uid_of).map_err(&mut *unknown).ok()).collect();
-        // No user named is any user; none found is nobody, who has no connection anywhere.
+        // A rule that names no user matches any; one whose users are all unknown matches none.
         let is_for_nobody = users.is_empty() && !self.user.is_empty();
         Ok(Rule {
             places: if is_for_nobody { Vec::new() } else { self.places() },
@@ -234,12 +235,12 @@ impl Rule {
         (self.within_host || !is_within_host(connection)) && self.places.iter().any(fits)
     }
 
-    /// Whether it says something of the connection's owner.
+    /// Whether it depends on the connection's owner.
     pub(crate) const fn needs_owner(&self) -> bool {
         !self.processes.is_empty() || !self.users.is_empty() || !self.cgroups.is_empty()
     }
 
-    /// Whether it says something of the owner's processes.
+    /// Whether it depends on the owner's processes.
     pub(crate) const fn needs_processes(&self) -> bool {
         !self.processes.is_empty()
     }
@@ -266,7 +267,7 @@ fn checked(field: &'static str, Time(time): Time) -> Result<Duration, RuleProble
     if is_fine { Ok(time) } else { Err(RuleProblem::Time { field, time }) }
 }
 
-/// The ports that are in both ranges.
+/// The intersection of two ranges.
 fn common(one: Ports, other: Ports) -> Option<Ports> {
     let common = Ports { first: one.first.max(other.first), last: one.last.min(other.last) };
     (common.first <= common.last).then_some(common)
@@ -293,7 +294,7 @@ impl FromStr for UserName {
     type Err = UserNameError;
 
     fn from_str(text: &str) -> Result<Self, UserNameError> {
-        // `passwd(5)`: a colon ends the name; a slash would be one in the path of a home directory.
+        // `passwd(5)`: a colon ends the name; a slash would be a separator in the path of a home directory.
         let is_fine = !text.is_empty() && !text.contains(|letter: char| letter.is_control() || ":/".contains(letter));
         is_fine.then(|| Self(text.into())).ok_or_else(|| UserNameError(text.into()))
     }

@@ -120,7 +120,7 @@ fn addresses_are_prefixes_and_words_of_either_family() {
     assert_eq!(secs("[fd00::1]:1", "[fd00::2]:1"), Some(1));
     assert_eq!(secs("[fe80::1]:1", "[fe80::2]:1"), Some(2));
     assert_eq!(secs("192.0.2.7:1", "198.51.100.1:1"), Some(3));
-    assert_eq!(secs("[::ffff:192.0.2.7]:1", "[::ffff:10.0.0.1]:1"), Some(1), "IPv4 in the clothes of IPv6");
+    assert_eq!(secs("[::ffff:192.0.2.7]:1", "[::ffff:10.0.0.1]:1"), Some(1), "IPv4-mapped addresses");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn owners_are_asked_for_only_where_it_matters() {
     assert_eq!(rule(2, 33, "/", "curl"), None);
     assert_eq!(rule(3, 0, "/system.slice/a.service", "a"), Some(2));
     assert_eq!(rule(3, 0, "/user.slice", "a"), None);
-    assert_eq!(policy.decide(port(2), &Owner::default()).rule, None, "nobody is no owner");
+    assert_eq!(policy.decide(port(2), &Owner::default()).rule, None, "an unknown owner does not match");
 }
 
 #[test]
@@ -218,25 +218,28 @@ fn without_configuration_ssh_is_held_and_everything_else_is_left_alone() {
     assert_eq!(policy.rule_name(0), "port 22, hold 28800s (built in)");
     assert_eq!(policy.rule_name(99), "a former rule");
     let own = build("[[flow]]\nport = 22\nleave_alone = true", true).unwrap();
-    assert_eq!(timeout(&own, HERE, "198.51.100.1:22"), None, "what the user says comes first");
+    assert_eq!(timeout(&own, HERE, "198.51.100.1:22"), None, "the user's rules come first");
     assert_eq!(own.rule_name(0), "flow rule 1");
 }
 
 #[test]
 fn what_is_wrong_with_a_rule_is_said() {
     for (text, problem) in [
-        ("[[flow]]\nport = 1", "flow rule 1: one of hold, fail_fast and leave_alone is needed, and only one"),
+        ("[[flow]]\nport = 1", "flow rule 1: expected exactly one of hold, fail_fast and leave_alone"),
         (
             "[[flow]]\nhold = \"1h\"\nleave_alone = true",
-            "flow rule 1: one of hold, fail_fast and leave_alone is needed, and only one",
+            "flow rule 1: expected exactly one of hold, fail_fast and leave_alone",
         ),
         (
             "[[flow]]\nhold = \"1h\"\n[[flow]]\nfail_fast = \"100 ms\"",
             "flow rule 2: fail_fast = \"100ms\" is not between 1 s and 24 days (576 h)",
         ),
         ("[[flow]]\nhold = \"1000h\"", "flow rule 1: hold = \"3600000s\" is not between 1 s and 24 days (576 h)"),
-        ("[[flow]]\nhold = \"1h\"\naccept = \"2h\"", "flow rule 1: accept is of no use without advertise"),
-        ("[[flow]]\nleave_alone = true\nreplace = true", "flow rule 1: replace is of no use without hold or fail_fast"),
+        ("[[flow]]\nhold = \"1h\"\naccept = \"2h\"", "flow rule 1: accept has no effect without advertise"),
+        (
+            "[[flow]]\nleave_alone = true\nreplace = true",
+            "flow rule 1: replace has no effect without hold or fail_fast",
+        ),
     ] {
         assert_eq!(build(text, true).unwrap_err().to_string(), problem);
     }
@@ -253,7 +256,7 @@ fn an_unknown_user_switches_off_that_user_only() {
     );
     let to = |port: u16| connection("192.0.2.7:1024", &format!("198.51.100.1:{port}"));
     let rule = |port, uid| policy.decide(to(port), &owner(uid, "/", "x")).rule;
-    // The first rule is for nobody, and not for anybody.
+    // The first rule is left without users and matches no connection.
     assert_eq!([rule(1, 0), rule(1, 1000)], [Some(3), Some(3)]);
     assert_eq!([rule(2, 0), rule(3, 1000), rule(3, 0)], [Some(1), Some(2), None]);
     assert_eq!(policy.decide_by_place(to(1)).and_then(|decision| decision.rule), Some(3));
@@ -265,29 +268,29 @@ fn what_is_wrong_with_a_file_is_said() {
     for (text, problem) in [
         (
             "[[flow]]\nport = 70000",
-            "\"70000\" is no port: expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
+            "invalid port \"70000\": expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
         ),
         (
             "[[flow]]\nport = \"9-8\"",
-            "\"9-8\" is no port: expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
+            "invalid port \"9-8\": expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
         ),
         (
             "[[flow]]\nport = -1",
-            "\"-1\" is no port: expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
+            "invalid port \"-1\": expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
         ),
         (
             "[[flow]]\nport = []",
-            "an empty list fits nothing; expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
+            "an empty list matches nothing; expected a port, or two with a hyphen between them, such as 22 or \"5000-5999\"",
         ),
         ("[[flow]]\nremote = \"10.0.0.1/8\"", "\"10.0.0.1/8\" has bits after its prefix: did you mean 10.0.0.0/8?"),
         (
             "[[flow]]\nremote = \"here\"",
-            "\"here\" is no address: expected an address, a prefix such as \"10.0.0.0/8\" or \"2001:db8::/32\", loopback, private, \
+            "invalid address \"here\": expected an address, a prefix such as \"10.0.0.0/8\" or \"2001:db8::/32\", loopback, private, \
              link-local or any",
         ),
         (
             "[[flow]]\nprocess = \"\"",
-            "a name must not be empty: expected a name, in which * may stand for anything and ? for one letter",
+            "empty name: expected a name, in which * may stand for anything and ? for one letter",
         ),
     ] {
         assert_eq!(read(text).unwrap_err(), problem);

@@ -1,4 +1,4 @@
-//! Lists as configuration files write them.
+//! Lists in configuration files.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-/// One thing, or several of which one has to fit. Empty is anything.
+/// One element, or several of which one has to match. Empty matches anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List<T>(pub Vec<T>);
 
@@ -20,19 +20,19 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
-    /// Whether it is of no account.
+    /// Whether the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Something that is written as a text, or as a number where it is one.
+/// A value that is written as text, or as a bare number.
 pub trait Word: FromStr<Err: fmt::Display> + fmt::Display {
     /// The name in the schema.
     const NAME: &'static str;
-    /// What would be accepted.
+    /// The accepted values.
     const EXPECTED: &'static str;
-    /// Whether a bare number is understood.
+    /// Whether a bare number is accepted.
     const MAY_BE_NUMBER: bool;
 }
 
@@ -69,7 +69,7 @@ impl<'de, T: Word> Visitor<'de> for ListVisitor<T> {
             words.push(word);
         }
         if words.is_empty() {
-            return Err(de::Error::custom(format!("an empty list fits nothing; expected {}", T::EXPECTED)));
+            return Err(de::Error::custom(format!("an empty list matches nothing; expected {}", T::EXPECTED)));
         }
         Ok(List(words))
     }

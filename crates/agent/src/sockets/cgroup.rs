@@ -1,4 +1,4 @@
-//! Names of cgroups (v2), whose numbers are what the kernel tells of sockets.
+//! Names of cgroups (v2), which the kernel identifies by number.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ pub struct Cgroups {
     names: BTreeMap<u64, String>,
 }
 
-/// Cgroups could not be looked at.
+/// Cgroups could not be listed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// There is no cgroup v2 file system.
@@ -25,7 +25,7 @@ pub enum CgroupError {
     /// The list of mounts or a cgroup could not be read.
     #[error("{}", path.display())]
     Io {
-        /// What was read.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum CgroupError {
 }
 
 impl Cgroups {
-    /// Looks at the cgroups that there are now.
+    /// Lists the current cgroups.
     ///
     /// # Errors
     ///
@@ -44,8 +44,8 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// The path of a cgroup from the root of the hierarchy, as in `/proc/PID/cgroup`: `/system.slice/ssh.service`. Looks again if
-    /// the number is not known; `None` if it is gone.
+    /// The path of a cgroup from the root of the hierarchy, as in `/proc/PID/cgroup`: `/system.slice/ssh.service`.
+    /// Lists them again if the number is unknown; `None` if it is gone.
     pub fn name(&mut self, number: u64) -> Option<&str> {
         if !self.names.contains_key(&number) {
             self.refresh().ok()?;
@@ -61,7 +61,7 @@ impl Cgroups {
             let found = fs::metadata(&directory).and_then(|metadata| Ok((metadata.ino(), fs::read_dir(&directory)?)));
             let (number, entries) = match found {
                 Ok(found) => found,
-                // It went while its parent was read.
+                // It was removed while its parent was read.
                 Err(_) if !is_root => continue,
                 Err(source) => return Err(CgroupError::Io { path: directory, source }),
             };
@@ -74,7 +74,7 @@ impl Cgroups {
     }
 }
 
-/// Where the cgroup v2 file system is mounted: `/sys/fs/cgroup`, or elsewhere beside the controllers of version 1.
+/// The mount point of the cgroup v2 file system: `/sys/fs/cgroup`, or elsewhere beside the controllers of version 1.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ fn cgroup2_mount_in(mounts: &str) -> Option<PathBuf> {
     cgroup2.min_by_key(|(root_len, _)| *root_len).map(|(_, point)| point)
 }
 
-/// Blanks are written as octal numbers there.
+/// Blanks are escaped as octal numbers there.
 fn unescaped(field: &str) -> String {
     field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }

@@ -24,10 +24,10 @@ const IPPROTO_TCP: u8 = 6;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_CGROUP_ID: u16 = 21;
-/// What has to be asked for, as bits: the others come in any case.
+/// The requested extensions, as bits: the others are always sent.
 const EXTENSIONS: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1);
 
-/// All states of `net/tcp_states.h` (1 to 12) without SYN-RECEIVED (3, and 12 where there is no socket yet), TIME-WAIT (6),
+/// All states of `net/tcp_states.h` (1 to 12) without SYN-RECEIVED (3, and 12 without a full socket), TIME-WAIT (6),
 /// CLOSE (7) and LISTEN (10).
 const STATES: u32 = 0xffe & !(1 << 3 | 1 << 6 | 1 << 7 | 1 << 10);
 
@@ -52,7 +52,7 @@ pub(super) struct Message {
 pub(super) enum Body {
     Socket(Box<TcpSocket>),
     Done,
-    /// The positive number of an error; 0 acknowledges.
+    /// A positive error number; 0 acknowledges.
     Error(i32),
     Other,
 }
@@ -67,7 +67,7 @@ pub(super) const fn exact_request(connection: Connection) -> Request {
     Request { is_dump: false, kind, family, connection: Some(connection), cookie: ANY_COOKIE }
 }
 
-/// Ends the socket of a connection if it has that cookie.
+/// Destroys the socket of a connection if it has that cookie.
 pub(super) fn destroy_request(connection: Connection, cookie: u64) -> Request {
     let [low, high] = [cookie as u32, (cookie >> 32) as u32].map(u32::to_ne_bytes);
     let mut request = Request { kind: SOCK_DESTROY, ..exact_request(connection) };
@@ -77,7 +77,7 @@ pub(super) fn destroy_request(connection: Connection, cookie: u64) -> Request {
 }
 
 impl Request {
-    /// Whether it ends a socket.
+    /// Whether it destroys a socket.
     pub(super) const fn is_destroy(&self) -> bool {
         self.kind == SOCK_DESTROY
     }
@@ -127,14 +127,14 @@ fn parse(message: &[u8]) -> Result<Message, SocketDiagError> {
     Ok(Message { sequence, body })
 }
 
-/// `None` for a family that is neither IPv4 nor IPv6, and for what is no connection's own socket.
+/// `None` for a family other than IPv4 and IPv6, and for anything but a connection's own socket.
 fn socket_of(payload: &[u8]) -> Result<Option<TcpSocket>, SocketDiagError> {
     if payload.len() < MESSAGE_LEN {
         return Err(SocketDiagError::Answer("a socket that is too short"));
     }
     let [family, state, timer, tries] = take(payload, 0);
     if STATES.checked_shr(state.into()).is_none_or(|rest| rest & 1 == 0) {
-        // A listener or a connection in TIME-WAIT, which is what the kernel finds if nothing else fits.
+        // A listener or a connection in TIME-WAIT, which the kernel finds if nothing else matches.
         return Ok(None);
     }
     let (Some(local), Some(remote)) = (address_of(family, take(payload, 8)), address_of(family, take(payload, 24)))
@@ -173,7 +173,7 @@ fn socket_of(payload: &[u8]) -> Result<Option<TcpSocket>, SocketDiagError> {
     Ok(Some(socket))
 }
 
-/// `struct rtattr`s: length, kind, value, padding to 4. What does not fit ends them.
+/// `struct rtattr`s: length, type, value, padding to 4. A truncated one ends them.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         if bytes.len() < 4 {
@@ -194,7 +194,7 @@ fn address_of(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
     }
 }
 
-/// Bytes at an offset of which the caller knows that it is there.
+/// Bytes at an offset that the caller has checked.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut taken = [0; N];
     taken.copy_from_slice(&bytes[at..at + N]);
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A socket as the kernel describes it, with offsets from `linux/inet_diag.h`.
+    /// A socket in the kernel's format, with offsets from `linux/inet_diag.h`.
     fn answer() -> Vec<u8> {
         let mut body = vec![0; MESSAGE_LEN];
         body[..4].copy_from_slice(&[AF_INET6, 1, 1, 3]);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, nothing panics, and it ends.
+        /// Any bytes: no panic, and it ends.
         #[test]
         fn any_bytes_are_answered(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), cut in 0..200_usize) {
             prop_assert!(messages(&bytes).count() <= bytes.len());

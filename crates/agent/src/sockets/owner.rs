@@ -1,4 +1,4 @@
-//! Which processes and users sockets belong to, from `/proc` and the user database.
+//! Processes and users of sockets, from `/proc` and the user database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -9,38 +9,38 @@ use std::path::{Path, PathBuf};
 /// A process that has a socket open.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its pid.
     pub pid: u32,
-    /// The name that it gave to itself: the program's, cut off after 15 bytes (`/proc/PID/comm`).
+    /// Its name: the program's, cut off after 15 bytes, unless the process has changed it (`/proc/PID/comm`).
     pub comm: String,
-    /// The program that it runs; `None` where that may not be looked at.
+    /// Its program; `None` without permission to read it.
     pub path: Option<PathBuf>,
 }
 
-/// A user or an ID that the user database does not have.
+/// A user could not be looked up.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
     /// There is no such user.
     #[error("there is no user \"{name}\"")]
     Unknown {
-        /// The name that was looked up.
+        /// The name.
         name: Box<str>,
     },
     /// The database could not be read.
     #[error("looking up user \"{name}\"")]
     Database {
-        /// The name that was looked up.
+        /// The name.
         name: Box<str>,
         /// The system's reason.
         source: io::Error,
     },
 }
 
-/// The processes that have the sockets of these inodes open ([`TcpSocket::inode`](super::TcpSocket::inode)), in the order of their
-/// numbers. A socket can be shared: a server's workers, a shell's child.
+/// The processes that have the sockets of these inodes open ([`TcpSocket::inode`](super::TcpSocket::inode)), by pid. A
+/// socket can be shared: a server's workers, a shell's child.
 ///
-/// It looks at every descriptor of every process, which takes some milliseconds on a desktop. What this process may not look at,
-/// and processes that end meanwhile, are left out.
+/// Reads every descriptor of every process, which takes some milliseconds on a desktop. Processes that may not be read,
+/// or end meanwhile, are left out.
 pub fn processes_of(inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Process>> {
     let mut found: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     if inodes.is_empty() {
@@ -68,7 +68,7 @@ pub fn processes_of(inodes: &BTreeSet<u32>) -> BTreeMap<u32, Vec<Process>> {
     found
 }
 
-/// The number of a user, asked of the system's user database (`getpwnam_r(3)`), which need not be a file.
+/// The uid of a user, from the system's user database (`getpwnam_r(3)`), which need not be a file.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ pub fn uid_of(name: &str) -> Result<u32, UserError> {
             0 if result.is_null() => return Err(unknown()),
             0 => return Ok(entry.pw_uid),
             libc::ERANGE if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
-            // What other systems return for a user who is not there.
+            // The error of other systems for an unknown user.
             libc::ENOENT | libc::ESRCH => return Err(unknown()),
             errno => {
                 return Err(UserError::Database { name: name.into(), source: io::Error::from_raw_os_error(errno) });

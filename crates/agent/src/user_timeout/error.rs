@@ -1,4 +1,4 @@
-//! What can stand in the way of user timeouts, and what to do about it.
+//! Errors of user timeouts, and their remedies.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,7 @@ use aya::{BtfError, EbpfError};
 
 use crate::sockets::{CgroupError, SocketDiagError};
 
-/// User timeouts cannot be set, or not any more.
+/// User timeouts cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum UserTimeoutError {
     /// The process lacks a capability.
@@ -19,19 +19,17 @@ pub enum UserTimeoutError {
          unit); a container needs them in the first user namespace"
     )]
     NotPermitted {
-        /// What was not.
+        /// The operation.
         what: &'static str,
         /// The kernel's reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The kernel does not describe itself.
-    #[error(
-        "the kernel does not tell its types: it needs CONFIG_DEBUG_INFO_BTF (there is /sys/kernel/btf/vmlinux then)"
-    )]
+    /// The kernel has no BTF.
+    #[error("the kernel has no BTF: needs CONFIG_DEBUG_INFO_BTF (/sys/kernel/btf/vmlinux)")]
     NoBtf(#[source] BtfError),
-    /// The kernel is too old, or was built without something.
+    /// The kernel is too old, or lacks an option.
     #[error(
-        "this kernel does not take the program {program}: it needs Linux 6.1 or later, CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF"
+        "this kernel refuses the program {program}: needs Linux 6.1 or later, CONFIG_BPF_SYSCALL and CONFIG_CGROUP_BPF"
     )]
     Program {
         /// The program.
@@ -39,8 +37,11 @@ pub enum UserTimeoutError {
         /// The kernel's reason.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The kernel is too old for a program to ask a socket about its keep-alive, which a user timeout would cut short.
-    #[error("user timeouts need Linux 6.1 or later: older kernels do not tell their programs of a socket's keep-alive")]
+    /// The kernel is too old for a program to read a socket's keep-alive settings, which a user timeout would cut
+    /// short.
+    #[error(
+        "user timeouts need Linux 6.1 or later: programs of older kernels cannot read a socket's keep-alive settings"
+    )]
     TooOld,
     /// There is no cgroup hierarchy to attach to.
     #[error(transparent)]
@@ -58,7 +59,7 @@ pub enum UserTimeoutError {
     Map {
         /// Its name.
         map: &'static str,
-        /// Why.
+        /// The reason.
         source: MapError,
     },
     /// The rules name too many combinations of addresses and ports.
@@ -67,16 +68,16 @@ pub enum UserTimeoutError {
          prefixes, or split lists of both in one rule"
     )]
     TooManyRules {
-        /// How many it would take.
+        /// The number needed.
         needed: usize,
-        /// How many are possible.
+        /// The limit.
         limit: usize,
     },
     /// The sockets could not be listed.
     #[error(transparent)]
     Sockets(#[from] SocketDiagError),
-    /// The open sockets could not be gone through.
-    #[error("going through the open connections")]
+    /// A pass through the open sockets failed.
+    #[error("cannot iterate over the open connections")]
     Pass(#[source] io::Error),
     /// Something about this network namespace could not be read.
     #[error("{what}")]
@@ -110,7 +111,7 @@ impl UserTimeoutError {
     }
 }
 
-/// Whether a cause of it is EPERM. The verifier refuses programs with EACCES, which is another matter.
+/// Whether one of its causes is EPERM. The verifier refuses programs with EACCES, which is different.
 fn is_about_permission(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

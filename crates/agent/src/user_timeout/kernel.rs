@@ -1,4 +1,4 @@
-//! The structures of `bpf/user_timeout/state.h` in Rust, and how a policy becomes a table of rules.
+//! The structures of `bpf/user_timeout/state.h` in Rust, and the table of rules for a policy.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::policy::{Action, Decision, Policy, Ports, Prefix, mapped};
 /// How many rules a table holds (`MAX_RULES`).
 pub(super) const MAX_RULES: usize = 128;
 
-/// The rule of a connection that no rule is for.
+/// The rule of a connection without a matching one.
 const NO_RULE: u32 = u32::MAX;
 
 const ACTION_LEAVE_ALONE: u8 = 0;
@@ -36,7 +36,7 @@ pub(super) struct KernelWish {
     pub(super) rule: u32,
 }
 
-/// `struct rule`. Addresses are in the order of the wire.
+/// `struct rule`. Addresses are in network byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub(super) struct KernelRule {
@@ -104,7 +104,7 @@ impl KernelWish {
         }
     }
 
-    /// What leaves a connection alone that no rule is for.
+    /// The action for a connection without a matching rule.
     pub(super) fn leave_alone() -> Self {
         Self::of(Decision { rule: None, action: Action::LeaveAlone })
     }
@@ -122,7 +122,7 @@ impl KernelRecord {
     }
 }
 
-/// The table of a policy: what each rule says, once for each combination of addresses and ports that it names.
+/// The table of a policy: the action of each rule, once for each combination of addresses and ports.
 pub(super) fn table(policy: &Policy) -> Result<Vec<KernelRule>, UserTimeoutError> {
     let mut table = Vec::new();
     for (index, rule) in policy.rules().iter().enumerate() {

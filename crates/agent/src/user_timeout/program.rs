@@ -21,7 +21,7 @@ use crate::sockets::find_cgroup2_mount;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/user_timeout.bpf.o");
 
-/// The programs, loaded. They and their links go with it.
+/// The loaded programs. They and their links end with this value.
 pub(super) struct Program {
     ebpf: Ebpf,
     questions: RingBuf<MapData>,
@@ -48,12 +48,12 @@ impl Program {
         })
     }
 
-    /// Loads the program for new connections, and forgets it.
+    /// Loads the program for new connections, and unloads it.
     pub(super) fn probe_new() -> Result<(), UserTimeoutError> {
         object(Duration::ZERO).and_then(|(mut ebpf, _)| load_new(&mut ebpf))
     }
 
-    /// The same for those that are open.
+    /// The same for the program for open ones.
     pub(super) fn probe_open() -> Result<(), UserTimeoutError> {
         object(Duration::ZERO).and_then(|(mut ebpf, btf)| load_open(&mut ebpf, &btf))
     }
@@ -67,18 +67,18 @@ impl Program {
         let directory = File::open(&path).map_err(|source| UserTimeoutError::CgroupDirectory { path, source })?;
         let failed = |error| UserTimeoutError::program("new_connections", error);
         let sockops: &mut SockOps = program(&mut self.ebpf, "new_connections");
-        // A link may be one of several in any case, and goes with the process that has it open.
+        // A link permits others beside it, and ends with the process that has it open.
         let link = sockops.attach(directory, CgroupAttachMode::Single).map_err(failed)?;
         self.link = Some(sockops.take_link(link).map_err(failed)?);
         Ok(())
     }
 
-    /// New connections are not touched any more.
+    /// Stops handling new connections.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
 
-    /// Puts another table of rules in force: it is written whole before any connection is judged by it.
+    /// Applies another table of rules: it is written completely before any connection uses it.
     pub(super) fn set_table(&mut self, table: &[KernelRule]) -> Result<(), UserTimeoutError> {
         let generation = self.generation.wrapping_add(1);
         let bank = generation & 1;
@@ -95,13 +95,13 @@ impl Program {
         Ok(())
     }
 
-    /// The cookie of a connection whose owner matters.
+    /// The cookie of a connection whose owner is needed.
     pub(super) fn next_question(&mut self) -> Option<u64> {
         let item = self.questions.next()?;
         item.first_chunk().map(|cookie| u64::from_ne_bytes(*cookie))
     }
 
-    /// Answers, for the next pass.
+    /// Stores answers for the next pass.
     pub(super) fn put_decisions(&mut self, wishes: &BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
         for (cookie, wish) in wishes {
             self.decisions.insert(cookie, wish, 0).map_err(UserTimeoutError::map("decisions"))?;
@@ -109,15 +109,15 @@ impl Program {
         Ok(())
     }
 
-    /// The pass is over: the sockets know.
+    /// The pass is over: removes the answers.
     pub(super) fn drop_decisions<'a>(&mut self, cookies: impl Iterator<Item = &'a u64>) {
         for cookie in cookies {
-            // One that is not there any more was thrown out for newer ones.
+            // A missing one was evicted for newer ones.
             let _ = self.decisions.remove(cookie);
         }
     }
 
-    /// Goes through the open connections of the calling thread's network namespace.
+    /// Passes through the open connections of the calling thread's network namespace.
     pub(super) fn pass(&mut self, pass: u32) -> Result<Vec<KernelRecord>, UserTimeoutError> {
         let mut in_progress: Array<_, u32> = array(&mut self.ebpf, "pass_in_progress")?;
         in_progress.set(0, pass, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
@@ -126,7 +126,7 @@ impl Program {
         let link = iterator.attach().map_err(failed)?;
         let link = iterator.take_link(link).map_err(failed)?;
         let mut file = link.into_file().map_err(|error| UserTimeoutError::Pass(io::Error::other(error)))?;
-        // To read it is to run the program on one socket after the other.
+        // Reading it runs the program on one socket after the other.
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(UserTimeoutError::Pass)?;
         let (records, _) = bytes.as_chunks();
@@ -201,7 +201,7 @@ fn array<'a, T: aya::Pod>(
 /// `bpf_getsockopt` knows `TCP_KEEPIDLE` and what belongs to it.
 const TELLS_KEEP_ALIVE: KernelVersion = KernelVersion::new(6, 1, 0);
 
-/// The object and its maps, and the kernel's types.
+/// The object and its maps, with the kernel's BTF.
 fn object(pass_interval: Duration) -> Result<(Ebpf, Btf), UserTimeoutError> {
     if KernelVersion::current().is_ok_and(|version| version < TELLS_KEEP_ALIVE) {
         return Err(UserTimeoutError::TooOld);
@@ -232,7 +232,7 @@ fn load_open(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), UserTimeoutError> {
 /// `SO_NETNS_COOKIE` of `asm-generic/socket.h` (Linux 5.14).
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
-/// What eBPF programs know the calling thread's network namespace by.
+/// The cookie that identifies the calling thread's network namespace to eBPF programs.
 fn netns_cookie() -> io::Result<u64> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
     let mut cookie = 0_u64;

@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// How long an address has to be gone.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The rest is for a slow machine: by itself the kernel tells programs after 15 minutes, or never.
+/// Includes a margin for a slow machine: the kernel by itself tells programs after 15 minutes, or never.
 const ENDS_WITHIN: Duration = Duration::from_secs(4);
 
 fn connected(lan: &Lan) -> [TcpStream; 2] {
@@ -29,7 +29,7 @@ fn connected(lan: &Lan) -> [TcpStream; 2] {
     [near, listener.accept().unwrap().0]
 }
 
-/// What a program hears that waits for data, and after how long.
+/// The error of a program that waits for data, and after how long.
 fn hears(stream: &mut TcpStream) -> (Option<i32>, Duration) {
     let began = Instant::now();
     let error: io::Error = stream.read(&mut [0]).unwrap_err();
@@ -50,7 +50,7 @@ fn connections_on_a_lost_address_end_if_it_is_wanted(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let _agent = start(near, "[connections]\naddress_gone = \"end\"\naddress_grace = \"2s\"\n");
     let [mut old, _far] = connected(&lan);
-    // Back within the time: the connection is kept.
+    // It returns in time: the connection is kept.
     change_address("192.0.2.7", "192.0.2.8");
     change_address("192.0.2.8", "192.0.2.7");
     assert_eq!(hears(&mut old).0, Some(libc::EAGAIN));
@@ -62,7 +62,7 @@ fn connections_on_a_lost_address_end_if_it_is_wanted(near: &Namespace) {
     eprintln!("ended {took:?} after its address");
     assert_eq!(error, Some(libc::ECONNABORTED));
     assert!(took >= GRACE - Duration::from_millis(100), "{took:?}");
-    assert_eq!(hears(&mut new).0, Some(libc::EAGAIN), "that one's address is there");
+    assert_eq!(hears(&mut new).0, Some(libc::EAGAIN), "its address exists");
 }
 
 fn they_are_kept_by_default(near: &Namespace) {

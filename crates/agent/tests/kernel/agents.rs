@@ -1,4 +1,4 @@
-//! Agents as processes meet them: two on one interface, and one on a link whose carrier goes while data flow.
+//! Two agents on one interface, and an agent on a link that loses its carrier while data flow.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 const NO_BUS: &str = "unix:path=/nowhere";
 
-/// Looking whether the other one has gone happens once a second.
+/// The check for the other agent's end happens once a second.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
 
 fn an_interface_is_one_agents(near: &Namespace) {
@@ -40,7 +40,7 @@ fn an_interface_is_one_agents(near: &Namespace) {
     let [Some(held), None] = &found[..] else { panic!("{found:?}") };
     let holder = format!("pid {}, control socket {}", std::process::id(), first.socket().display());
     assert!(held.contains("another agent has interface up0") && held.contains(&holder), "{held}");
-    // In another namespace an interface of the same index is another interface.
+    // In another namespace the same index is another interface.
     let elsewhere = other.enter(|| Agent::start_with(&other, "elsewhere", NO_BUS, &["there0"], "")).unwrap();
     assert_eq!(problems(&elsewhere), [None]);
     drop(first);
@@ -62,7 +62,7 @@ fn of_a_downloads_timer_nothing_is_claimed(near: &Namespace) {
     assert_eq!(own_timer(near, false), None);
 }
 
-/// After how many seconds a transfer would go on by this host's own timer, when its link comes up.
+/// When a transfer would resume by this host's own timer, in seconds after link-up.
 fn own_timer(near: &Namespace, is_upload: bool) -> Option<f64> {
     let lan = Lan::new(near, "10.8.0.", 24);
     let stream = Stream::start(&lan, is_upload);
@@ -83,13 +83,13 @@ fn own_timer(near: &Namespace, is_upload: bool) -> Option<f64> {
         if !is_upload || alternative.is_some() {
             return alternative.map(|at| at.saturating_since(up_at).as_secs_f64());
         }
-        // A receiver that is slower than this machine has its window shut in many moments: then nothing is outstanding.
+        // With a receiver slower than this machine, the window is often shut: then nothing is outstanding.
         eprintln!("no timer, {} segments outstanding: cut again", socket.info.tcpi_unacked);
     }
     panic!("no timer in any of {CUTS} cuts");
 }
 
-/// So often the link is cut until a retransmission timer is running.
+/// The most cuts until a retransmission timer is running.
 const CUTS: u32 = 8;
 
 /// Without a limit there were hundreds, 1 ms apart.
@@ -114,7 +114,7 @@ fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
     drop(agent);
 }
 
-/// What this host sends out of the interface, whether the link takes it or not.
+/// Packets that this host sends on the interface, whether the link accepts them or not.
 struct Capture {
     socket: OwnedFd,
 }
@@ -140,7 +140,7 @@ impl Capture {
         Self { socket }
     }
 
-    /// How often each TCP header went out from 5 ms from now on: what was under way then is no matter.
+    /// The number of times that each TCP header was sent from 5 ms from now on: packets in flight before do not count.
     fn listen(&self, span: Duration) -> BTreeMap<Vec<u8>, usize> {
         sleep(Duration::from_millis(5));
         while self.next().is_some() {}
@@ -161,7 +161,7 @@ impl Capture {
         sent
     }
 
-    /// The next frame that went out.
+    /// The next frame sent.
     fn next(&self) -> Option<Vec<u8>> {
         loop {
             let mut frame = vec![0; 2048];

@@ -1,4 +1,4 @@
-//! A dry run, which touches nothing and says what would be done.
+//! A dry run changes nothing and reports its intentions.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -24,7 +24,7 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
     netlink.add_address("lo", IpAddr::V4(ADDRESS), 32).unwrap();
     let listener = TcpListener::bind((ADDRESS, 0)).unwrap();
     let mut calls = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-    // Nobody reads it: it was under way when the link broke.
+    // Unread data: in flight when the link broke.
     calls.iter_mut().for_each(|call| call.write_all(b"unread").unwrap());
     let ends = |call: &TcpStream| Connection { local: call.local_addr().unwrap(), remote: call.peer_addr().unwrap() };
     let [alone, other] = [ends(&calls[0]), ends(&calls[1])];
@@ -40,7 +40,7 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
     engine.leave_alone(alone, true);
     assert_eq!(told_of(&mut engine), [false, true]);
     let known = engine.connections(clock::now());
-    let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_left_alone;
+    let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_exempt;
     assert_eq!([alone, other].map(is_alone), [true, false]);
     engine.leave_alone(alone, false);
     assert_eq!(told_of(&mut engine), [true, true]);

@@ -1,4 +1,4 @@
-//! IPv4 and IPv6 of one interface fail apart.
+//! IPv4 and IPv6 of one interface fail independently.
 
 use std::net::IpAddr;
 use std::thread::sleep;
@@ -60,7 +60,7 @@ fn one_goes(near: &Namespace, family: Family) {
     assert_eq!((link.record.outages, link.record.family_outages), (0, 1));
     let took = resumes(download, || {
         ip(&format!("address add {address} dev {INTERFACE}{}", if family == Family::Ipv6 { " nodad" } else { "" }));
-        // Of IPv6 the default route stays while there is an address of the link.
+        // The IPv6 default route stays while the link has an address.
         let _ = can_ip(&format!("{flag}route add default via {gateway} dev {INTERFACE}"));
     });
     let after = longest_pause(undisturbed, Duration::from_secs(1));

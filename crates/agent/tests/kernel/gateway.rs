@@ -36,11 +36,11 @@ pub(crate) const TESTS: &[Test] = &[
 
 pub(crate) const INTERFACE: &str = "up0";
 
-/// What takes some 2 s may take longer on a slow machine.
+/// Detection takes some 2 s, and longer on a slow machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(8);
 
-/// A next hop is asked every 25 ms while it is silent, or every 50 ms after 20 s. The rest is for a slow machine: TCP alone goes on
-/// seconds later.
+/// A silent next hop is probed every 25 ms, or every 50 ms after 20 s. The rest is for a slow machine: TCP by itself
+/// resumes seconds later.
 const RESUMES_WITHIN: Duration = Duration::from_millis(500);
 
 /// This host, `near`; a bridge in a namespace of its own; and the gateway, which is also the server.
@@ -54,13 +54,14 @@ impl Lan {
     pub(crate) fn new(near: &Namespace, prefix: &str, prefix_len: u8) -> Self {
         let address = |last: u8| format!("{prefix}{last}").parse::<IpAddr>().unwrap();
         let (bridge, gateway) = (Namespace::new("bridge").unwrap(), Namespace::new("gateway").unwrap());
-        // The bridge comes first, so that the ends of a veth pair have different indices. Linux acts on the carrier of a pair with equal
-        // ones once a second (`linkwatch_urgent_event`, and for all namespaces together): the port would forward up to 1 s late.
+        // The bridge is created first, so that the ends of a veth pair have different indices. Linux handles the
+        // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`, for all namespaces together): the
+        // port would forward up to 1 s late.
         bridge.enter(|| Netlink::open(&bridge).unwrap().add_bridge("br0").unwrap()).unwrap();
         Netlink::open(near).unwrap().add_veth(INTERFACE, "near0", &bridge).unwrap();
         gateway.enter(|| Netlink::open(&gateway).unwrap().add_veth("gw0", "far0", &bridge).unwrap()).unwrap();
         let join = || {
-            // It is to say nothing itself.
+            // It must not send anything itself.
             sysctl::set(&bridge, "net.ipv6.conf.all.disable_ipv6", "1").unwrap();
             let mut netlink = Netlink::open(&bridge).unwrap();
             for port in ["near0", "far0"] {
@@ -87,7 +88,7 @@ impl Lan {
         Self { bridge, gateway, address: address(1) }
     }
 
-    /// Whether this host's interface has a carrier.
+    /// Sets whether this host's interface has a carrier.
     pub(crate) fn plug(&self, is_plugged: bool) {
         let change = || {
             let mut netlink = Netlink::open(&self.bridge).unwrap();
@@ -96,7 +97,7 @@ impl Lan {
         self.bridge.enter(change).unwrap();
     }
 
-    /// Whether the gateway can be reached; this host's carrier stays as it is.
+    /// Sets whether the gateway is reachable; this host's carrier stays.
     fn join(&self, is_joined: bool) {
         let change = || {
             let mut netlink = Netlink::open(&self.bridge).unwrap();
@@ -118,12 +119,12 @@ impl Agent {
         Self::start_on(near, "unix:path=/nowhere")
     }
 
-    /// With a bus on which it may hear of sleep.
+    /// With a bus for announcements of sleep.
     pub(crate) fn start_on(near: &Namespace, system_bus: &str) -> Self {
         Self::start_with(near, "gateway", system_bus, &[INTERFACE], "[signals.gateway]\nask = true\n")
     }
 
-    /// With a name of its own, on these interfaces, with more of a configuration.
+    /// With a separate name, on these interfaces, with additional configuration.
     pub(crate) fn start_with(near: &Namespace, name: &str, system_bus: &str, interfaces: &[&str], more: &str) -> Self {
         let directory = std::env::temp_dir().join(format!("holdover-{name}-{:?}-{}", near.id(), std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -168,7 +169,7 @@ impl Agent {
         (link.state, link.objections)
     }
 
-    /// Waits until a source says that the link is down.
+    /// Waits until a source reports the link down.
     #[track_caller]
     pub(crate) fn is_down_by(&self, source: Source, within: Duration) {
         let began = Instant::now();
@@ -178,7 +179,7 @@ impl Agent {
         }
     }
 
-    /// How long it takes until the link is said to be so.
+    /// How long it takes until the link is reported in this state.
     #[track_caller]
     pub(crate) fn says(&self, expected: LinkState, within: Duration) -> Duration {
         let began = Instant::now();
@@ -201,12 +202,12 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.write_all(b"x").unwrap();
         let thread = self.thread.take().expect("only taken here");
-        assert!(thread.join().is_ok_and(|ended| ended.is_ok()) || std::thread::panicking(), "the agent broke");
+        assert!(thread.join().is_ok_and(|ended| ended.is_ok()) || std::thread::panicking(), "the agent panicked");
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
-/// A connection on which one end sends at some speed, and the other one reads.
+/// A connection with one end that sends at some rate, and one that reads.
 pub(crate) struct Stream {
     received: Arc<AtomicU64>,
     is_sending: Arc<AtomicBool>,
@@ -247,23 +248,23 @@ impl Stream {
         Self { received, is_sending, _ends: ends }
     }
 
-    /// The connection as this host names it.
+    /// The connection from this host's view.
     pub(crate) fn connection(&self) -> Connection {
         let near = &self._ends[0];
         Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() }
     }
 
-    /// Bytes that have come so far.
+    /// Bytes received so far.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
 
-    /// Nothing more is sent.
+    /// Stops sending.
     pub(crate) fn end(&self) {
         self.is_sending.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until so much more has come.
+    /// Waits for so many more bytes.
     #[track_caller]
     pub(crate) fn goes_on(&self, bytes: u64) {
         let (began, before) = (Instant::now(), self.received.load(Ordering::SeqCst));
@@ -311,14 +312,14 @@ impl Beyond {
 }
 
 impl Lan {
-    /// Whether the router forwards; it answers for itself as before. It says nothing of what it drops.
+    /// Sets whether the router forwards; it still answers for itself. It sends no ICMP errors for dropped packets.
     fn forward(&self, is_on: bool) {
         let value = if is_on { "1" } else { "0" };
         self.gateway.enter(|| sysctl::set(&self.gateway, "net.ipv4.ip_forward", value).unwrap()).unwrap();
     }
 }
 
-/// Data goes on in so long after the end of an outage.
+/// Data resumes within this time after the end of an outage.
 #[track_caller]
 pub(crate) fn resumes(stream: &Stream, end_outage: impl FnOnce()) -> Duration {
     let before = stream.received.load(Ordering::SeqCst);
@@ -331,7 +332,7 @@ pub(crate) fn resumes(stream: &Stream, end_outage: impl FnOnce()) -> Duration {
     began.elapsed()
 }
 
-/// Says never that the link is down for so long.
+/// Asserts that the link is never reported down for so long.
 #[track_caller]
 fn stays_up(agent: &Agent, time: Duration) {
     let began = Instant::now();
@@ -370,7 +371,7 @@ fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
         stream.goes_on(1_000_000);
     }
     stream.is_sending.store(false, Ordering::SeqCst);
-    // The stream's end is asked about, and then there is nothing to say.
+    // The stream's end is probed, and answered.
     stays_up(&agent, Duration::from_secs(5));
 }
 
@@ -387,7 +388,7 @@ fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {
         sleep(outage.saturating_sub(cut_at.elapsed()));
         let took = resumes(&stream, || lan.forward(true));
         eprintln!("outage {outage:?} behind the router: down after {noticed:?}, data {took:?} after its end");
-        // A peer is asked after a fortieth of the silence at the latest.
+        // A peer is probed after a fortieth of the silence at the latest.
         assert!(took < outage / 40 + RESUMES_WITHIN, "{took:?}");
         agent.says(LinkState::Up, RESUMES_WITHIN);
         stream.goes_on(500_000);
@@ -395,7 +396,7 @@ fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {
     stream.is_sending.store(false, Ordering::SeqCst);
 }
 
-/// The link is not even said to be down: one packet comes in 1.5 s after the last.
+/// The link is not even reported down: one packet arrives 1.5 s after the last.
 fn the_first_packet_wakes_the_others(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let beyond = Beyond::new(near, &lan, 0);
@@ -472,13 +473,13 @@ fn a_peer_that_is_gone_is_no_silence(near: &Namespace) {
 
 fn a_router_that_answers_no_questions_does_no_harm(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
-    // The kernel believes its entry: else it would ask by itself, and have nobody to send to.
+    // The kernel must trust its entry: otherwise it would probe itself, and have no destination.
     sysctl::set(near, &format!("net.ipv4.neigh.{INTERFACE}.base_reachable_time_ms"), "3600000").unwrap();
     let beyond = Beyond::new(near, &lan, 0);
     let stream = Stream::start_to(&beyond.server, beyond.address, true);
     stream.goes_on(100_000);
-    // It knows this host, which knows it; from now on it answers no questions from there. The server's it answers: its entry of the router
-    // does not last.
+    // The router and this host know each other; from now on it does not answer this host's requests. It answers the
+    // server's, whose entry of the router expires.
     lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.gw0.arp_ignore", "8").unwrap()).unwrap();
     let agent = Agent::start(near);
     stream.goes_on(1_000_000);
@@ -486,7 +487,7 @@ fn a_router_that_answers_no_questions_does_no_harm(near: &Namespace) {
     stays_up(&agent, Duration::from_secs(6));
 }
 
-/// The state of the gateway's entry, as `ip neighbour` has it: 2 is reachable, 4 stale (`linux/neighbour.h`).
+/// The state of the gateway's entry, as in `ip neighbour`: 2 is reachable, 4 stale (`linux/neighbour.h`).
 fn questions_leave_the_kernels_table_as_it_is(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let agent = Agent::start(near);
@@ -497,7 +498,8 @@ fn questions_leave_the_kernels_table_as_it_is(near: &Namespace) {
         let row = table.lines().find(|line| line.contains(INTERFACE)).map(str::to_owned);
         row.map(|row| row.split_whitespace().nth(2).unwrap().to_owned())
     };
-    // Complete, and so it stays while the agent asks: the kernel gives up by itself only after 5 s and three questions of its own.
+    // Complete, and unchanged while the agent probes: the kernel by itself gives up after 5 s and three probes of its
+    // own.
     assert_eq!(flags().as_deref(), Some("0x2"));
     lan.join(false);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What the kernel says of links, from its own mouth.
+//! Kernel notifications about links.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant as WallInstant};
@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_vlan_goes_with_the_interface_below", a_vlan_goes_with_the_interface_below),
 ];
 
-/// A monitor, what it has told, and what that means.
+/// A monitor, its events, and the resulting state.
 struct Watch {
     monitor: Monitor,
     interfaces: Interfaces,
@@ -37,7 +37,7 @@ impl Watch {
         Self { monitor, interfaces, arbiter: Arbiter::new(), said: Vec::new(), told: Vec::new() }
     }
 
-    /// Listens until all of it has been said of `up0`, in whatever order; the mechanisms' version of it.
+    /// Waits for all of these events of `up0`, in any order; returns the events for the mechanisms.
     #[track_caller]
     fn hears(&mut self, expected: &[&str]) -> Vec<String> {
         let patience = WallInstant::now() + Duration::from_secs(30);
@@ -95,7 +95,7 @@ fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
     netlink.add_route(&route()).unwrap();
     assert_eq!(watch.hears(&["eligible"]), [] as [&str; 0]);
 
-    // Set down it loses its route, of which the kernel says nothing, and keeps its address.
+    // Set down it loses its route, which the kernel does not report, and keeps its address.
     netlink.set_down("up0").unwrap();
     assert_eq!(watch.hears(&["carrier down", "route down"]), ["down"]);
     netlink.set_up("up0").unwrap();
@@ -103,7 +103,7 @@ fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
     netlink.add_route(&route()).unwrap();
     assert_eq!(watch.hears(&["route up"]), ["up"]);
 
-    // One who comes later sees the same.
+    // A later monitor gets the same state.
     let mut later = Watch::open();
     assert_eq!(later.hears(&["eligible"]), [] as [&str; 0]);
     assert_eq!(later.interfaces.addresses("up0").filter(IpAddr::is_ipv4).collect::<Vec<_>>(), [address]);
@@ -124,9 +124,9 @@ fn a_default_route_of_another_table_counts(namespace: &Namespace) {
     assert_eq!(watch.hears(&["route down"]), ["down"]);
     ip("rule add fwmark 7 table 4711");
     assert_eq!(watch.hears(&["route up"]), ["up"]);
-    // One who comes later sees the same.
+    // A later monitor gets the same state.
     assert_eq!(Watch::open().hears(&["eligible"]), [] as [&str; 0]);
-    // As wg-quick does; the rule leads nowhere by itself.
+    // As wg-quick does; the rule by itself leads nowhere.
     ip("rule add table 4712 suppress_prefixlength 0");
     ip("route add default via 192.0.2.1 dev up0 table 4712");
     ip("route del default table 4711");

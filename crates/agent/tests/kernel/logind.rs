@@ -1,4 +1,4 @@
-//! Sleep that is announced on a bus of our own, by a logind of our own.
+//! Announcements of sleep by a fake logind on a private bus.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -37,14 +37,14 @@ struct Logind {
     daemon: Child,
     directory: PathBuf,
     bus: Connection,
-    /// This end of each inhibitor that was asked for, with what was said about it.
+    /// This end of each inhibitor that was requested, with its description.
     inhibitors: mpsc::Receiver<(UnixStream, [String; 4])>,
 }
 
 impl Logind {
     fn start(namespace: &Namespace) -> Self {
         let name = format!("holdover-logind-{:?}-{}", namespace.id(), std::process::id());
-        // Without what would have to be escaped in an address.
+        // Without characters that need escaping in an address.
         let directory = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
         std::fs::create_dir_all(&directory).unwrap();
         let config = directory.join("bus.conf");
@@ -78,7 +78,7 @@ impl Logind {
         format!("unix:path={}", self.directory.join("bus").display())
     }
 
-    /// The next inhibitor that the agent takes.
+    /// The next inhibitor of the agent.
     #[track_caller]
     fn inhibitor(&self) -> UnixStream {
         let (inhibitor, what) = self.inhibitors.recv_timeout(LIMIT).expect("it takes one");
@@ -86,7 +86,7 @@ impl Logind {
         inhibitor
     }
 
-    /// Everyone on the bus, by the names that it gives.
+    /// All connections to the bus, by unique name.
     fn names(&self) -> Vec<String> {
         let service = "org.freedesktop.DBus";
         let answer = self.bus.call_method(Some(service), "/org/freedesktop/DBus", Some(service), "ListNames", &());
@@ -108,7 +108,7 @@ impl Drop for Logind {
     }
 }
 
-/// Everybody may do everything.
+/// Everything is permitted.
 fn configuration(address: &str) -> String {
     format!(
         "<busconfig><type>system</type><listen>{address}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
@@ -132,7 +132,7 @@ async fn serve(bus: &Connection, mut calls: MessageStream, asked: &mpsc::Sender<
     }
 }
 
-/// Waits until nobody has the other end any more.
+/// Waits until the other end is closed.
 #[track_caller]
 fn is_let_go(inhibitor: &mut UnixStream) {
     inhibitor.set_read_timeout(Some(LIMIT)).unwrap();
@@ -153,15 +153,15 @@ fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     logind.announce(true);
     agent.says(LinkState::Fading, LIMIT);
     is_let_go(&mut inhibitor);
-    assert!(began.elapsed() >= LEAD.into(), "connections were given {:?}", began.elapsed());
-    // First the link is down, then it is let go.
+    assert!(began.elapsed() >= LEAD.into(), "sleep was delayed by {:?}", began.elapsed());
+    // First the link is down, then the inhibitor is released.
     assert_eq!(agent.state().0, LinkState::Down);
     logind.announce(false);
     agent.says(LinkState::Up, LIMIT);
-    // The next time it waits as well.
+    // It delays the next sleep as well.
     let mut inhibitor = logind.inhibitor();
     assert!(is_held(&mut inhibitor));
-    // It does not sleep after all.
+    // Sleep is cancelled.
     logind.announce(true);
     agent.says(LinkState::Fading, LIMIT);
     logind.announce(false);
@@ -179,7 +179,7 @@ fn who_is_not_logind_is_not_believed(near: &Namespace) {
         let told = somebody.emit_signal(Some(name.as_str()), PATH, INTERFACE, "PrepareForSleep", &true);
         future::block_on(told).unwrap();
     }
-    // What makes no sense does not end it either.
+    // An invalid message does not end it either.
     let nonsense = logind.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &"soon");
     future::block_on(nonsense).unwrap();
     sleep(LEAD.into());

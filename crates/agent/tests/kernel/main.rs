@@ -1,7 +1,7 @@
-//! Tests of what the agent has the kernel do, in network namespaces of their own.
+//! Tests of the agent with the kernel, in separate network namespaces.
 //!
-//! They need the right to make network namespaces and to load eBPF programs, which is root's. Without it each test says why it did
-//! not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the privileges to create network namespaces and to load eBPF programs, as root has. Without them each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use holdover_testbed::{Namespace, Privilege};
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test: its name and what it does in a fresh namespace.
+/// A test: its name, and its function in a fresh namespace.
 type Test = (&'static str, fn(&Namespace));
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
                 Some(reason) if is_required => Err(reason.into()),
                 Some(reason) => Ok(Completion::ignored_with(reason)),
                 None => {
-                    // A panic inside comes out here and fails the test.
+                    // A panic inside continues here and fails the test.
                     Namespace::run("test", test)?;
                     Ok(Completion::Completed)
                 }

@@ -1,4 +1,4 @@
-//! Copies of this program that play other processes of the host.
+//! Copies of this program as other processes of the host.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdin};
 use std::net::{SocketAddr, TcpStream};
@@ -10,12 +10,12 @@ use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
 use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
 
-/// What the copy plays: `client ADDRESS`, `agent RULES`, or `engine SEED`, which is none if it is to be told what to do;
-/// `filters` is such an engine, attached as on kernels without tcx.
+/// The copy's role: `client ADDRESS`, `agent RULES`, or `engine SEED`, without a seed for commands; `filters` is such
+/// an engine, attached as on kernels without tcx.
 const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
 const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
-/// A copy of this program in the network namespace of the thread that started it. It is killed when this is dropped.
+/// A copy of this program in the network namespace of the thread that started it. Killed on drop.
 pub(crate) struct OtherProcess {
     child: Child,
     input: ChildStdin,
@@ -36,7 +36,7 @@ pub(crate) fn role() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
-/// Connects, and says for every line of input which user timeout the connection has, in milliseconds.
+/// Connects, and prints the connection's user timeout in milliseconds for every line of input.
 fn client(address: SocketAddr) {
     let stream = TcpStream::connect(address).unwrap();
     println!("connected");
@@ -46,7 +46,7 @@ fn client(address: SocketAddr) {
     }
 }
 
-/// Has the policy in force until its input ends.
+/// Keeps the policy in force until its input ends.
 fn agent(rules: &str) {
     let attached = UserTimeouts::attach(now(), policy(rules), &UserTimeoutOptions::default()).unwrap();
     println!("attached");
@@ -65,12 +65,12 @@ impl OtherProcess {
         Self::start("agent", rules, "attached")
     }
 
-    /// An engine on the wire. With a seed it hears of random events of the link; without, of those that it is told.
+    /// An engine on the wire. With a seed it handles random events of the link; without, those of [`Self::tell`].
     pub(crate) fn engine(seed: Option<u64>) -> Self {
         Self::start("engine", &seed.map_or(String::new(), |seed| seed.to_string()), "attached")
     }
 
-    /// An engine on the wire, attached as on kernels without tcx. It does what it is told.
+    /// An engine on the wire, attached as on kernels without tcx, for commands.
     pub(crate) fn engine_as_filters() -> Self {
         Self::start("filters", "", "attached")
     }
@@ -96,25 +96,25 @@ impl OtherProcess {
         self.line().parse().unwrap()
     }
 
-    /// SIGKILL: it can do nothing any more.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// The same to an engine: returns the last that it had said.
+    /// The same for an engine: returns its last output.
     pub(crate) fn kill_engine(mut self) -> Tally {
         assert_eq!(self.child.try_wait().unwrap(), None, "the engine's process has ended by itself");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         let mut said = String::new();
         self.output.read_to_string(&mut said).unwrap();
-        // The last line may be half a line.
+        // The last line may be incomplete.
         let whole = said.rfind('\n').map_or("", |end| &said[..end]);
         whole.lines().next_back().map_or(Tally::default(), Tally::parse)
     }
 
-    /// Tells an engine what the link does: returns what it has counted until then.
+    /// Passes a link event to an engine: returns its counters until then.
     pub(crate) fn tell(&mut self, event: &str) -> Tally {
         writeln!(self.input, "{event}").unwrap();
         Tally::parse(&self.line())

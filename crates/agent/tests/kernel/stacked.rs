@@ -1,4 +1,4 @@
-//! Tunnels follow the link that carries them: it loses its carrier, of which the tunnel's interface knows nothing.
+//! Tunnels follow the link below: it loses its carrier, which the tunnel's interface does not show.
 
 use std::net::IpAddr;
 use std::thread::sleep;
@@ -57,7 +57,7 @@ fn follows_the_link_below(near: &Namespace, lan: &Lan) {
     };
     configure(7);
     lan.gateway.enter(|| configure(1)).unwrap();
-    // Nobody looks after the link below.
+    // The link below is not managed.
     let agent = Agent::start_with(near, "stacked", "unix:path=/nowhere", &[TUNNEL], "");
     let server: IpAddr = [10, 9, 0, 1].into();
     let download = Stream::start_to(&lan.gateway, server, false);

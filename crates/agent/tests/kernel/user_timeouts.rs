@@ -37,7 +37,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_patience_of_the_kernel_is_read", the_patience_of_the_kernel_is_read),
 ];
 
-/// What every timeout of the agent's ends in.
+/// The mark in every timeout of the agent.
 const MARK: Duration = Duration::from_millis(617);
 
 pub(crate) fn now() -> Instant {
@@ -45,7 +45,7 @@ pub(crate) fn now() -> Instant {
     Instant::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The policy of a file with these rules. Holds are as short as they say.
+/// The policy of a file with these rules. Holds are as short as written.
 pub(crate) fn policy(rules: &str) -> Policy {
     #[derive(serde::Deserialize)]
     struct File {
@@ -57,7 +57,7 @@ pub(crate) fn policy(rules: &str) -> Policy {
     Policy::new(&file.flow, options, &mut uid_of).unwrap()
 }
 
-/// Why the programs may not be loaded. If they are not taken for another reason, the tests are to say so.
+/// Why the programs may not be loaded. If they are refused for another reason, the tests fail.
 pub(crate) fn can_load() -> Result<(), String> {
     let attached = Namespace::run("test", |_| UserTimeouts::attach(now(), policy(""), &UserTimeoutOptions::default()));
     match attached.map_err(|error| error.to_string())? {
@@ -74,7 +74,7 @@ fn secs(secs: u64) -> Option<Duration> {
     Some(Duration::from_secs(secs) + MARK)
 }
 
-/// Does what a shell does until `is_done`.
+/// Serves the timeouts until `is_done`.
 fn drive(timeouts: &mut UserTimeouts, mut is_done: impl FnMut(&UserTimeouts) -> bool) {
     let deadline = now() + LIMIT;
     while !is_done(timeouts) {
@@ -113,7 +113,7 @@ fn new_connections_get_what_the_rules_say(near: &Namespace) {
         assert_eq!(user_timeout(&ours), expected, "{port}");
         assert_eq!(user_timeout(&theirs), None, "{port}: another namespace");
     }
-    assert_eq!(user_timeout(&wire.accept(near, 1001).0), secs(14_400), "a connection that came in");
+    assert_eq!(user_timeout(&wire.accept(near, 1001).0), secs(14_400), "an incoming connection");
     assert_eq!(user_timeout(&wire.accept(near, 1002).0), None);
     let v6 = (FAR_V6.parse::<IpAddr>().unwrap(), 1005).into();
     assert_eq!(user_timeout(&wire.connect_with(near, v6, &options()).0), secs(20));
@@ -142,7 +142,7 @@ fn what_an_application_has_set_stays(near: &Namespace) {
     assert_eq!(user_timeout(&replaced), secs(10));
     assert!(timeouts.given()[&socket(&later).cookie].is_applications);
     assert_eq!(timeouts.counters().unwrap().applications_own, 2);
-    // What it no longer says is not its own any more.
+    // Once changed by the application it is not the agent's any more.
     socket2::SockRef::from(&later).set_tcp_user_timeout(None).unwrap();
     timeouts.pass(now()).unwrap();
     assert_eq!(user_timeout(&later), secs(10));
@@ -165,7 +165,7 @@ fn open_connections_of_other_processes_get_it_too(near: &Namespace) {
     drop(listener);
 }
 
-/// By process, user and cgroup: of connections that are open, of new ones, and of one that nobody has accepted yet.
+/// By process, user and cgroup: for open connections, for new ones, and for one that is not accepted yet.
 fn owners_are_found_out(near: &Namespace) {
     let wire = Wire::new(near);
     let program = std::env::current_exe().unwrap();
@@ -206,7 +206,7 @@ fn owners_are_found_out(near: &Namespace) {
     let mut after = OtherProcess::client(address);
     let (by_user, _by_user_peer) = wire.connect(near, 1002);
     let (by_cgroup, _by_cgroup_peer) = wire.connect(near, 1003);
-    // Nothing is done before it is known whose they are.
+    // Nothing is set before the owner is known.
     assert_eq!((after.user_timeout_ms(), user_timeout(&by_user)), (0, None));
     drive(&mut timeouts, |timeouts| timeouts.given().len() >= 3 + usize::from(cgroup));
     assert_eq!(before.user_timeout_ms(), 3_600_617);
@@ -224,7 +224,7 @@ fn owners_are_found_out(near: &Namespace) {
     assert_eq!(user_timeout(&accepted), None);
     drive(&mut timeouts, |_| user_timeout(&accepted).is_some());
     assert_eq!(user_timeout(&accepted), secs(5 * 3600));
-    // The answer holds, pass after pass. (Connections of other processes on the machine are looked up meanwhile.)
+    // The answer lasts, pass after pass. (Connections of other processes on the machine are looked up meanwhile.)
     timeouts.pass(now()).unwrap();
     assert_eq!(user_timeout(&accepted), secs(5 * 3600));
     drop(listener);
@@ -264,7 +264,7 @@ fn a_connection_is_left_alone_on_demand(near: &Namespace) {
     timeouts.leave_alone(now(), nobody, true).unwrap();
 }
 
-/// In the SYN, and in what follows until it has been acknowledged; and not for ever.
+/// In the SYN, and in later segments until it has been acknowledged; not for ever.
 fn the_option_goes_over_the_wire(near: &Namespace) {
     let wire = Wire::new(near);
     let timeouts =
@@ -301,7 +301,7 @@ fn the_option_goes_over_the_wire(near: &Namespace) {
     assert!(wire.sent(1002).iter().all(|segment| segment.options.user_timeout.is_none()));
 }
 
-/// Both ends have an agent. What one asks for the other grants, up to what it accepts.
+/// Both ends have an agent. Each grants what the other requests, up to its own limit.
 fn the_peers_option_lengthens_the_timeout(near: &Namespace) {
     let wire = Wire::new(near);
     let here = attach(
@@ -365,16 +365,16 @@ fn a_window_that_is_shut_and_answered_is_no_outage(near: &Namespace) {
         stream.set_io_timeout(LIMIT).unwrap();
     }
     assert_eq!(fast.read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
-    // The window opens, and everything is there.
+    // The window opens, and all data arrive.
     let mut received = vec![0; written[0]];
     held_peer.read_exact(&mut received).unwrap();
     assert!(received.iter().all(|byte| *byte == 7) && !received.is_empty());
-    // And the time no longer stands still.
+    // Now the time runs again.
     drive(&mut timeouts, |_| user_timeout(&held) == secs(4));
     held.shutdown_write().unwrap();
 }
 
-/// A user timeout counts for keep-alive, too, and ends the connection at the first probe that is not answered.
+/// A user timeout also applies to keep-alive, and ends the connection at the first unanswered probe.
 fn keep_alive_is_not_cut_short(near: &Namespace) {
     let wire = Wire::new(near);
     let (ours, _peer) = wire.connect(near, 1001);
@@ -391,7 +391,7 @@ fn keep_alive_is_not_cut_short(near: &Namespace) {
     assert_eq!(user_timeout(&ours), secs(60));
 }
 
-/// Programs go with the process, timeouts stay, and the next agent knows them.
+/// Programs end with the process, timeouts stay, and the next agent recognizes them.
 fn nothing_is_left_of_an_agent_that_was_killed(near: &Namespace) {
     let wire = Wire::new(near);
     let killed = OtherProcess::agent("[[flow]]\nport = [1001, 1002]\nhold = \"1h\"");
@@ -399,7 +399,7 @@ fn nothing_is_left_of_an_agent_that_was_killed(near: &Namespace) {
     let (two, _two_peer) = wire.connect(near, 1002);
     assert_eq!(user_timeout(&one), secs(3600));
     killed.kill();
-    // The kernel takes programs off when it gets to it.
+    // The kernel removes programs asynchronously.
     let deadline = now() + LIMIT;
     while user_timeout(&wire.connect(near, 1001).0).is_some() {
         assert!(now() < deadline, "a program outlived its process");
@@ -424,11 +424,11 @@ fn everything_can_be_given_back(near: &Namespace) {
     timeouts.restore().unwrap();
     assert_eq!(user_timeout(&replaced), Some(Duration::from_secs(77)));
     assert_eq!(user_timeout(&new), None);
-    assert_eq!(user_timeout(&changed), Some(Duration::from_secs(88)), "what the application said meanwhile");
+    assert_eq!(user_timeout(&changed), Some(Duration::from_secs(88)), "set by the application meanwhile");
     assert_eq!(user_timeout(&wire.connect(near, 1001).0), None);
 }
 
-/// Random policies and connections, of which many fit: both sides say the same.
+/// Random policies and connections, many of which match: both sides give the same verdict.
 fn the_kernels_rules_are_the_policys(_near: &Namespace) {
     let mut rng = Rng::new(5482);
     let mut kinds = [0; 3];

@@ -1,4 +1,4 @@
-//! Two kernels and what is between them: a wire that can be cut and impaired, and that remembers the segments which crossed it.
+//! Two kernels and the link between them: a wire that can be cut and impaired, and that records the segments on it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
@@ -16,7 +16,7 @@ use holdover_testbed::{
 use holdover_wire::{Checksums, Packet, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longer than anything takes on a slow machine that is not about waiting.
+/// The limit for anything but waiting, on a slow machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) const NEAR: &str = "10.9.0.1";
@@ -38,7 +38,7 @@ pub(crate) struct Wire {
 struct State {
     is_cut: AtomicBool,
     is_over: AtomicBool,
-    /// What was sent by the near kernel, and by the far one; `None` if that is not remembered.
+    /// Segments sent by the near kernel, and by the far one; `None` without recording.
     segments: Option<Mutex<[Vec<Segment>; 2]>>,
 }
 
@@ -48,7 +48,7 @@ impl Wire {
         Self::joining(near, [Impairment::none(), Impairment::none()], true)
     }
 
-    /// The same, with a link that has faults both ways, and for more segments than can be remembered.
+    /// The same, with an impaired link both ways, and without recording.
     pub(crate) fn impaired(near: &Namespace, config: &ImpairmentConfig) -> Self {
         Self::joining(near, [1, 2].map(|seed| Impairment::new(config.clone(), seed).unwrap()), false)
     }
@@ -71,12 +71,12 @@ impl Wire {
         Self { far, state, carrier: Some(carrier) }
     }
 
-    /// Everything is lost from now on, or nothing.
+    /// Drops everything from now on, or nothing.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.state.is_cut.store(is_cut, Ordering::SeqCst);
     }
 
-    /// What the near kernel has sent to or from a port.
+    /// Segments of the near kernel to or from a port.
     pub(crate) fn sent(&self, port: u16) -> Vec<Segment> {
         let segments = &self.state.segments.as_ref().expect("it remembers").lock().unwrap()[0];
         segments.iter().filter(|segment| segment.src_port == port || segment.dst_port == port).cloned().collect()
@@ -87,7 +87,7 @@ impl Wire {
         self.connect_with(near, (FAR.parse::<IpAddr>().unwrap(), port).into(), &options())
     }
 
-    /// The same, to any address of the far kernel, and with other options for both ends.
+    /// The same, to any address of the far kernel, and with options for both ends.
     pub(crate) fn connect_with(
         &self,
         near: &Namespace,
@@ -113,11 +113,11 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::SeqCst);
         let carrier = self.carrier.take().expect("only taken here");
-        assert!(carrier.join().is_ok() || std::thread::panicking(), "the wire broke");
+        assert!(carrier.join().is_ok() || std::thread::panicking(), "the wire panicked");
     }
 }
 
-/// Moves packets until the wire is over. What is on its way when it is cut is lost too.
+/// Moves packets until the wire ends. A cut also drops packets in flight.
 fn carry(devices: &[Tun; 2], mut impairments: [Impairment; 2], state: &State) {
     let mut scratch = vec![0; 65_536];
     let longest = Duration::from_millis(50);
@@ -151,7 +151,7 @@ fn carry(devices: &[Tun; 2], mut impairments: [Impairment; 2], state: &State) {
     }
 }
 
-/// Sockets of which nothing is special, and that wait for whatever takes long.
+/// Plain sockets with long timeouts.
 pub(crate) fn options() -> SocketOptions {
     SocketOptions { io_timeout: LIMIT, ..SocketOptions::new(Congestion::Reno) }
 }

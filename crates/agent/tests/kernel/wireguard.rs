@@ -26,7 +26,7 @@ const ALLOWED_ADDRESS: u16 = 2;
 const ALLOWED_BITS: u16 = 3;
 const NESTED: u16 = 0x8000;
 
-/// Gives an interface a key and a port; the public key.
+/// Sets an interface's key and port; returns the public key.
 pub(crate) fn set_up(interface: &str, key: [u8; 32], port: u16) -> [u8; 32] {
     let mut socket = Generic::open();
     let name = name(interface);
@@ -36,7 +36,7 @@ pub(crate) fn set_up(interface: &str, key: [u8; 32], port: u16) -> [u8; 32] {
     find(&device, PUBLIC_KEY).unwrap().try_into().unwrap()
 }
 
-/// A peer to which everything of IPv4 may go.
+/// A peer with all of IPv4 as allowed addresses.
 pub(crate) fn add_peer(interface: &str, key: [u8; 32], endpoint: SocketAddr) {
     let SocketAddr::V4(endpoint) = endpoint else { panic!("{endpoint}") };
     let address = [&2u16.to_ne_bytes()[..], &endpoint.port().to_be_bytes(), &endpoint.ip().octets(), &[0; 8]].concat();

@@ -22,10 +22,10 @@ use crate::doctor_command;
 /// Arguments of `holdover agent bugreport`.
 #[derive(Args, Debug)]
 pub(super) struct BugreportArgs {
-    /// The directory to make; without it one in the working directory, named after the time.
+    /// The directory to create; default: one in the working directory, named after the time.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Leave addresses of hosts as they are. Without it, each one is replaced by a name that is the same in all files.
+    /// Keep addresses of hosts. By default each one is replaced by a name that is the same in all files.
     #[arg(long)]
     with_addresses: bool,
     /// The configuration; /etc/holdover/agent.toml if there is one.
@@ -61,7 +61,8 @@ struct Report {
     files: Vec<&'static str>,
 }
 
-/// Collects everything. What cannot be had is told in its file; it is no reason to fail.
+/// Collects all files. An item that cannot be read has the error in its file; the command does not
+/// fail.
 pub(super) fn run(args: &BugreportArgs) -> ExitCode {
     let directory = args.out.clone().unwrap_or_else(|| {
         let (_, short) = utc(SystemTime::now());

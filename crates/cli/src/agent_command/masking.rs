@@ -10,7 +10,8 @@ pub(super) struct Masker {
 }
 
 impl Masker {
-    /// The text with `<ipv4-1>`, `<ipv6-1>` and `<mac-1>` in place of addresses. Addresses that say nothing of a host stay: loopback,
+    /// The text with `<ipv4-1>`, `<ipv6-1>` and `<mac-1>` in place of addresses. Addresses that do not identify a host
+    /// stay: loopback,
     /// unspecified, broadcast.
     pub(super) fn mask(&mut self, text: &str) -> String {
         let mut masked = String::with_capacity(text.len());

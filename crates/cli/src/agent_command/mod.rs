@@ -1,4 +1,4 @@
-//! `holdover agent`: the daemon of the mobile host, and what is asked of it.
+//! `holdover agent`: the daemon of the mobile host, and commands to it.
 
 mod ask;
 mod bugreport;
@@ -39,26 +39,27 @@ pub(crate) struct AgentArgs {
 enum Command {
     /// Look after this host's connections until told to stop; what `holdover agent` alone does, too.
     Run(run::RunArgs),
-    /// Say what is in force with a configuration, or what is wrong with it and where, and which features of the kernel and which
-    /// rights the agent would have if this user started it. Exits with 2 if something is wrong with the configuration.
+    /// Print the effective configuration, or its first error with the position, and the kernel features and privileges
+    /// that the agent would have if this user started it. Exits with 2 on an invalid configuration.
     Check(CheckArgs),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
-    /// Tell the agent of a link's state: for scripts, modem managers and other programs that know it.
+    /// Report a link's state to the agent, for scripts, modem managers and other programs.
     Signal(SignalArgs),
-    /// Show the links, the connections that cross them, and what was done for them.
+    /// Show the links, their connections, and the agent's actions.
     Status(StatusArgs),
     /// The same, live. Keys: s sorts, r reverses, q quits.
     Top(SocketArgs),
-    /// Show what was done lately, connection by connection.
+    /// Show recent actions, by connection.
     #[command(alias = "deeds")]
     Actions(ActionsArgs),
-    /// Check that the agent works on this machine: its programs and its daemon across an outage of half a second, in network
-    /// namespaces of their own, and how the agent of this host is. Exits with 0 if it works, 1 if it does not, and 77 if this user
+    /// Check that the agent works on this machine: its programs and its daemon across an outage of half a second, in
+    /// network namespaces of their own, and show the state of this host's agent. Exits with 0 if it works, 1 if it does
+    /// not, and 77 if this user
     /// or kernel does not allow the test.
     Test(self_test::TestArgs),
-    /// Collect what a bug report needs in a directory: versions, kernel, configuration, status and log, without the addresses of
-    /// hosts.
+    /// Collect the files of a bug report in a directory: versions, kernel, configuration, status and log, without the
+    /// addresses of hosts.
     Bugreport(bugreport::BugreportArgs),
 }
 
@@ -74,7 +75,7 @@ struct CheckArgs {
 /// What `check --json` prints.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
-    /// What is in force, as TOML.
+    /// The effective configuration, as TOML.
     config: String,
     /// Whether the agent could work.
     can_work: bool,
@@ -90,24 +91,24 @@ struct SocketArgs {
 
 #[derive(Args, Debug)]
 struct SignalArgs {
-    /// What has become of it.
+    /// The event.
     event: Event,
-    /// Which link; all that the agent looks after if none is named.
+    /// The link; default: all links of the agent.
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
-    /// With fading: in how long it will be cut, such as 300ms.
+    /// With fading: the time until the cut, such as 300ms.
     #[arg(long, value_name = "TIME")]
     lead: Option<Time>,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// What can become of a link.
+/// A link event.
 #[derive(Clone, Copy, ValueEnum, Debug)]
 enum Event {
     /// It is about to be cut.
     Fading,
-    /// It is not after all.
+    /// The predicted cut does not come.
     Recovered,
     /// It is cut.
     Down,
@@ -126,20 +127,21 @@ struct StatusArgs {
 
 #[derive(Args, Debug)]
 struct ActionsArgs {
-    /// Go on with what will be done, until Ctrl-C.
+    /// Follow new actions until Ctrl-C.
     #[arg(long, short)]
     follow: bool,
-    /// Print a JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// The exit status for something that has to be written differently.
+/// The exit status for invalid input.
 const WRONG: u8 = 2;
 
-/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
+/// `EX_NOPERM` of `sysexits.h`: a restart does not help, so service managers need not retry
+/// (`RestartPreventExitStatus=`).
 const CANNOT_WORK: u8 = 77;
 
 pub(crate) fn run(args: &AgentArgs) -> ExitCode {
@@ -197,7 +199,7 @@ fn check(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// What the rules come to that their text does not say, as comments.
+/// Effects of rules that their text does not show, as comments.
 fn rules_in_words(config: &Config, policy: &Policy) -> String {
     let mut text = String::new();
     if !config.user_timeouts.enabled {

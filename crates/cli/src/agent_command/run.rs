@@ -17,19 +17,19 @@ use crate::command_support::{print_error, with_causes};
 /// Arguments of `holdover agent run`.
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// For people: readable lines, one for each thing that is done, whatever [log] says.
+    /// Log readable lines, one for each action, regardless of [log].
     #[arg(long)]
     foreground: bool,
-    /// Change nothing in the path of packets; say what would be done, connection by connection.
+    /// Change nothing in the path of packets; print the actions for each connection instead.
     #[arg(long)]
     dry_run: bool,
     /// The configuration; /etc/holdover/agent.toml if there is one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Look after this interface, whatever the configuration says. May be given more than once.
+    /// Manage this interface, regardless of the configuration (repeatable).
     #[arg(long, value_name = "IF")]
     interface: Vec<String>,
-    /// Where to make the control socket.
+    /// The path of the control socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }

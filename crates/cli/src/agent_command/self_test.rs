@@ -42,7 +42,7 @@ pub(super) struct TestArgs {
 const CUT_AT: Instant = Instant::from_millis(1500);
 /// How long.
 const CUT: Duration = Duration::from_millis(500);
-/// What a phone downloads: 2.4 s of the link's rate.
+/// The size of the download: 2.4 s at the link's rate.
 const AMOUNT: ByteCount = ByteCount(3_000_000);
 /// A timer that ends just before the link's return runs twice as long again.
 const TIME_LIMIT: Instant = Instant::from_secs(20);
@@ -61,11 +61,11 @@ struct Findings {
     kernel: String,
     /// How long the link was cut, in seconds.
     outage_s: f64,
-    /// How often it had to be tried.
+    /// The number of attempts.
     tries: u32,
     /// Outages that the agent learned of from the kernel.
     outages_seen: u64,
-    /// What became of the connection: `at_once`, `later`, `never`, `by_itself` or `nothing`.
+    /// The outcome of the connection: `at_once`, `later`, `never`, `by_itself` or `nothing`.
     outcome: &'static str,
     /// From the link's return to the first new data, in seconds.
     resumed_s: Option<f64>,
@@ -74,7 +74,7 @@ struct Findings {
     /// The agent that runs on this host; missing if none does.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<Running>,
-    /// Why the agent of this host could not be asked.
+    /// Why the agent of this host did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_asked: Option<String>,
 }

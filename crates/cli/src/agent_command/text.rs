@@ -17,7 +17,7 @@ pub(super) const LINK_COLUMNS: [&str; 11] =
 pub(super) const CONNECTION_COLUMNS: [&str; 10] =
     ["LINK", "LOCAL", "REMOTE", "PROGRAM", "OUT", "IN", "IDLE", "RTT", "HELD", "LAST ACTION"];
 
-/// So many connections are printed; the rest is counted.
+/// The most connections that are printed; the others are counted.
 const MOST_LINES: usize = 40;
 
 /// One line for the whole.
@@ -45,7 +45,7 @@ pub(super) fn link_cells(link: &LinkStatus) -> [String; 11] {
     ]
 }
 
-/// Up, fading or down, and who says so.
+/// Up, fading or down, and the sources.
 fn state(link: &LinkStatus) -> String {
     let objections = || link.objections.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let state = match link.state {
@@ -59,7 +59,7 @@ fn state(link: &LinkStatus) -> String {
     }
 }
 
-/// What else is to be said of a link.
+/// Further remarks on a link.
 pub(super) fn link_remarks(link: &LinkStatus) -> Vec<String> {
     let problem = link.problem.as_ref().map(|problem| format!("{}: not attached: {problem}", link.interface));
     let trouble = link.trouble.as_ref().map(|trouble| format!("{}: the kernel has refused: {trouble}", link.interface));
@@ -109,7 +109,7 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// A action in a line.
+/// An action in a line.
 pub(super) fn action(action: &ActionLine) -> String {
     let (time, _) = utc(UNIX_EPOCH + Duration::from_secs_f64(action.time.max(0.0)));
     let saved = match action.saved_s {

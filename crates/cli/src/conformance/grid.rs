@@ -16,11 +16,11 @@ use super::ConformanceArgs;
 use super::journal::Journal;
 use crate::command_support::{print, print_error, print_json, with_causes};
 
-/// What a grid came to.
+/// The result of a grid.
 pub(super) trait GridReport: Serialize {
-    /// Whether every cell reaches what it has to.
+    /// Whether every cell meets its bound.
     fn is_sound(&self) -> bool;
-    /// What has come of it.
+    /// A summary line.
     fn in_a_line(&self) -> String;
     /// The page.
     fn markdown(&self) -> String;
@@ -39,10 +39,10 @@ pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
     }
 }
 
-/// What a run has open besides its connections: namespaces, devices, programs and maps. Ten runs under way at a time had 1,157 files open in
-/// all.
+/// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
+/// 1,157 files open in all.
 const OPEN_FILES_OF_A_RUN: u64 = 150;
-/// What this process has open besides its runs.
+/// The open files of this process besides its runs.
 const OPEN_FILES_OF_THE_GRID: u64 = 100;
 
 /// The files that this process may have open, shared by the runs under way.
@@ -86,7 +86,7 @@ impl OpenFiles {
 /// The runs of each place.
 pub(super) type Runs<P, R> = BTreeMap<P, Vec<R>>;
 
-/// What came of all runs.
+/// The results of all runs.
 #[derive(Debug)]
 pub(super) struct Outcome<P, R> {
     pub(super) runs: Runs<P, R>,
@@ -102,11 +102,11 @@ pub(super) struct Failure {
     pub(super) error: String,
 }
 
-/// While no run has succeeded, so many failures end the grid: the cause is not in one place.
+/// This many failures without a success end the grid: the cause is not one place.
 const HOPELESS: usize = 3;
 
 /// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
-/// machine. A run that fails is reported and the others go on. What the journal has is not made again.
+/// machine. A run that fails is reported and the others go on. Runs in the journal are not repeated.
 ///
 /// # Errors
 /// No run succeeded: the first failure.
@@ -227,7 +227,7 @@ pub(super) fn journal<R: Serialize + DeserializeOwned>(
     })
 }
 
-/// What is left after an interruption: pages and tables are written at the end, all or nothing.
+/// The note on an interruption: pages and tables are written only at the end.
 pub(super) fn kept(args: &ConformanceArgs) -> String {
     if let Some(path) = &args.journal {
         return format!("the runs that have ended are kept in {}: the same command goes on from there", path.display());
@@ -257,7 +257,8 @@ fn without_journal(mut words: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// The lower median; what did not happen comes last. `None` if that is it, or there is nothing.
+/// The lower median, with missing values last. `None` if the median is missing, or there are no
+/// values.
 pub(super) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
     let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
     values.sort_by(f64::total_cmp);

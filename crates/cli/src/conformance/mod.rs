@@ -35,35 +35,36 @@ pub(crate) struct ConformanceArgs {
     /// Write the result to this file, as docs/conformance/linux-6.18.md, instead of printing it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How many cases run at a time, each in network namespaces of its own: 24 if not given, for they wait most of the time,
-    /// 12 with --agent, and 6 with --agent-links, where each has a daemon of its own.
+    /// The number of concurrent cases, each in network namespaces of its own; default: 24 (cases are idle most of the
+    /// time), 12 with --agent, 6 with --agent-links, where each runs a daemon.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
     #[arg(long)]
     list: bool,
-    /// Measure the agent instead: transfers across a grid of outages, plain and with it. Fails if one misses what it has to reach.
+    /// Measure the agent instead: transfers across a grid of outages, without and with it. Fails if one misses its
+    /// bound.
     #[arg(long, group = "grid", conflicts_with = "long")]
     agent: bool,
     /// Measure the agent on links with carrier and neighbours: every kind of link and outage, plain, with the agent and warned. Fails
     /// if a case misses its bound.
     #[arg(long, group = "grid", conflicts_with = "long")]
     agent_links: bool,
-    /// The agent stands in the path as a filter, not as eBPF.
+    /// Run the agent as a filter in the path, not as eBPF.
     #[arg(long, requires = "agent")]
     filter: bool,
-    /// Run each transfer so often, and take medians.
+    /// The number of runs of each transfer; tables have the medians.
     #[arg(long, value_name = "N", default_value_t = 3, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// Write every run of the grid to this file, too.
     #[arg(long, value_name = "FILE", requires = "grid")]
     csv: Option<PathBuf>,
-    /// Write each run of the grid down in this file as it ends. A grid that was interrupted goes on from what is in it.
+    /// Append each finished run of the grid to this file. An interrupted grid continues from it.
     #[arg(long, value_name = "FILE", requires = "grid")]
     journal: Option<PathBuf>,
 }
 
-/// Runs the experiments and prints or writes the result. Fails if something differs that is not known to.
+/// Runs the experiments and prints or writes the result. Fails on an unknown difference.
 pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     if args.agent {
         return agent::run(args);
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     if sound { printed } else { ExitCode::FAILURE }
 }
 
-/// The experiments that are asked for, with those of their cases.
+/// The selected experiments and cases.
 fn selected(args: &ConformanceArgs) -> Vec<Experiment> {
     let mut experiments = conformance::experiments();
     for experiment in &mut experiments {
@@ -130,11 +131,11 @@ fn selected(args: &ConformanceArgs) -> Vec<Experiment> {
     experiments
 }
 
-/// What became of a case.
+/// The result of a case.
 type Outcome = Result<CaseResult, String>;
 
-/// All cases, several at a time, the longest first; those that differ once more, when the others are through, and a few at a time
-/// only. The results are in the order of experiments and cases.
+/// Runs all cases concurrently, the longest first; then repeats those that differ, a few at a time. The results are in
+/// the order of experiments and cases.
 fn run_cases(args: &ConformanceArgs, experiments: &[Experiment]) -> Vec<Vec<Outcome>> {
     let mut queue: Vec<Place> = experiments
         .iter()
@@ -163,7 +164,7 @@ type Place = (usize, usize);
 
 /// Cases wait most of the time.
 const JOBS: u16 = 24;
-/// So many cases at a time leave a machine with two cores idle for most of the time.
+/// With this many concurrent cases a machine with two cores is idle most of the time.
 const FEW: u16 = 4;
 
 fn differs(outcome: &Outcome) -> bool {
@@ -200,7 +201,7 @@ fn try_case(experiment: &Experiment, case: &Case) -> Outcome {
     conformance::try_case(experiment, case).map_err(|error| error.to_string())
 }
 
-/// What can be loaded as a module is there after its first use, which a namespace's root may ask for.
+/// The kernel loads modules on first use, also by a namespace's root.
 fn is_available(congestion: Congestion) -> bool {
     static AVAILABLE: std::sync::OnceLock<Vec<Congestion>> = std::sync::OnceLock::new();
     let find = || Congestion::ALL.into_iter().filter(|congestion| congestion.is_usable()).collect();

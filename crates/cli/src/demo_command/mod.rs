@@ -39,13 +39,13 @@ pub(crate) struct DemoArgs {
     /// Congestion control of the senders.
     #[arg(long, value_enum, default_value_t = Sender::Cubic)]
     sender: Sender,
-    /// Where the report goes: a new or empty directory. Without it, a new one below results/.
+    /// The directory for the report, new or empty; default: a new one below results/.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Stay in the simulator, although this machine's kernel may be there to be used.
+    /// Use the simulator even if this machine's kernel can be used.
     #[arg(long)]
     simulated: bool,
-    /// The agent stands in the path as a filter, although it could be eBPF.
+    /// Run the agent as a filter in the path even if eBPF can be used.
     #[arg(long)]
     filter: bool,
     /// Print JSON in place of the live view and the table.
@@ -53,7 +53,7 @@ pub(crate) struct DemoArgs {
     json: bool,
 }
 
-/// Why there is nothing to show.
+/// Errors of the demo.
 #[derive(Debug, thiserror::Error)]
 enum DemoError {
     #[error("{0}")]
@@ -77,7 +77,7 @@ enum Stage {
     Simulator(WhySimulator),
 }
 
-/// Why it is not the kernel.
+/// The reason for using the simulator.
 #[derive(Debug, thiserror::Error)]
 enum WhySimulator {
     #[error("it was asked for")]
@@ -155,7 +155,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     Ok(story)
 }
 
-/// Those that are shown, in their order, and after them those that they are measured by.
+/// The transfers shown, in order, then their references.
 fn transfers() -> Vec<Transfer> {
     let cut = |direction| [Help::Plain, Help::Agent].map(|help| Transfer { direction, help, cut: Some(CUT) });
     let uncut = TransferDirection::ALL.map(|direction| Transfer { direction, help: Help::Plain, cut: None });
@@ -165,7 +165,7 @@ fn transfers() -> Vec<Transfer> {
 /// So many of them are shown.
 const SHOWN: usize = 4;
 
-/// Runs the world, and shows what happens in it. What does not come to its end leaves no results.
+/// Runs the world with a live view. An incomplete run leaves no results.
 fn play(
     stage: &Stage,
     agent: AgentPath,

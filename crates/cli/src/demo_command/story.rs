@@ -174,8 +174,8 @@ impl Story {
             };
             vec![
                 format!("{}, {name}", flow.transfer.direction.name()),
-                told(flow.measured.resume),
-                told(flow.measured.completion),
+                seconds(flow.measured.resume),
+                seconds(flow.measured.completion),
                 flow.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0)),
             ]
         };
@@ -185,7 +185,7 @@ impl Story {
 
     /// A sentence.
     pub(super) fn what_the_ideal_is(&self) -> String {
-        let [download, upload] = self.uncut.map(told);
+        let [download, upload] = self.uncut.map(seconds);
         format!(
             "The ideal is the same transfer without the cut, which took {download} and {upload} beside the others, plus the {} of it.",
             spaced(CUT)
@@ -204,7 +204,7 @@ impl Story {
         let of = |direction: TransferDirection, help: Help| {
             let found =
                 self.flows.iter().find(|flow| flow.transfer.direction == direction && flow.transfer.help == help);
-            found.map_or_else(|| "–".to_owned(), |flow| told(flow.measured.resume))
+            found.map_or_else(|| "–".to_owned(), |flow| seconds(flow.measured.resume))
         };
         let [download, upload] =
             TransferDirection::ALL.map(|direction| [Help::Plain, Help::Agent].map(|help| of(direction, help)));
@@ -240,7 +240,7 @@ impl Story {
     }
 }
 
-fn told(time: Option<Duration>) -> String {
+fn seconds(time: Option<Duration>) -> String {
     time.map_or_else(|| "–".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()))
 }
 

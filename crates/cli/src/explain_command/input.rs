@@ -22,7 +22,7 @@ pub(super) struct Read {
     pub(super) unsupported: Vec<i32>,
 }
 
-/// Reads a capture; what comes before a damaged place counts, and a warning tells of the rest.
+/// Reads a capture; packets before a damaged place count, and a warning reports the damage.
 pub(super) fn read(path: &Path, show_progress: bool) -> Result<Read, ExplainError> {
     let read = Arc::new(AtomicU64::new(0));
     let (input, len): (Box<dyn io::Read + Send>, u64) = if path == Path::new("-") {
@@ -81,7 +81,7 @@ impl<R: io::Read> io::Read for Counted<R> {
     }
 }
 
-/// Progress on a terminal, for what takes longer than a second.
+/// Progress on a terminal, for files that take longer than a second.
 pub(super) struct Bar {
     bar: Option<ProgressBar>,
     since: time::Instant,

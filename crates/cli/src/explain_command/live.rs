@@ -1,4 +1,4 @@
-//! Capturing on an interface until somebody has seen enough.
+//! Captures on an interface until Ctrl-C or a time limit.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;

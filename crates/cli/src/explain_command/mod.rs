@@ -24,7 +24,7 @@ pub(crate) struct ExplainArgs {
     /// Capture on this interface until Ctrl-C, then explain (needs root or CAP_NET_RAW).
     #[arg(long, value_name = "INTERFACE", conflicts_with = "path")]
     live: Option<String>,
-    /// With --live: end after so many seconds.
+    /// With --live: capture for this many seconds.
     #[arg(long, value_name = "SECONDS", requires = "live", value_parser = parse_seconds)]
     r#for: Option<f64>,
     /// A time in which the link was down, in seconds since the capture's first packet, as FROM-TO (repeatable). A run knows
@@ -55,7 +55,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("\"{text}\" is not a number of seconds above 0"))
 }
 
-/// What went wrong, in a sentence that says what to do.
+/// Errors of the command, with a hint.
 #[derive(Debug, thiserror::Error)]
 enum ExplainError {
     #[error("{}: {error}", path.display())]
@@ -99,7 +99,7 @@ struct Explained {
     rtt_to_sender_s: Option<f64>,
     rtt_to_receiver_s: Option<f64>,
     retransmissions: u64,
-    /// Of the bytes sent, those sent again.
+    /// The share of bytes that were retransmitted.
     retransmitted_share: f64,
     lost: Vec<Share>,
     outages: Vec<OutageRow>,
@@ -113,19 +113,19 @@ struct Share {
     share: f64,
 }
 
-/// An outage of the connection's path. What lies beyond the capture's end is `null`.
+/// An outage of the connection's path. Times beyond the capture's end are `null`.
 #[derive(Debug, Serialize)]
 struct OutageRow {
     from_s: f64,
     to_s: Option<f64>,
-    /// It began no sooner and no later.
+    /// Bounds of its beginning.
     from_between_s: [f64; 2],
-    /// It ended no sooner and no later.
+    /// Bounds of its end.
     to_between_s: [Option<f64>; 2],
     certainty: Evidence,
 }
 
-/// Where an outage is known from, and how sure it is.
+/// The source of an outage, and its certainty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Evidence {

@@ -1,4 +1,4 @@
-//! `holdover gateway`: the daemon of a router behind which mobile hosts come and go, and what is asked of it.
+//! `holdover gateway`: the daemon of a router with mobile hosts behind it, and commands to it.
 
 mod demo;
 mod text;
@@ -30,45 +30,47 @@ pub(crate) struct GatewayArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Show what the gateway does, without hardware: the same downloads and uploads over the same outages with and without it, in network
-    /// namespaces, with a `kill -9` of the gateway among them. Needs root; takes half a minute, and leaves nothing behind.
+    /// Demonstrate the gateway without hardware: the same downloads and uploads over the same outages with and without
+    /// it, in network namespaces, including a `kill -9` of the gateway. Needs root; takes half a minute, and leaves
+    /// nothing behind.
     Demo(demo::DemoArgs),
-    /// Keep packets for mobile hosts behind an interface while they are away, until told to stop.
+    /// Buffer packets for absent mobile hosts behind an interface, until stopped.
     Run(RunArgs),
-    /// Say what is in force with a configuration, or what is wrong with it and where, and whether the gateway would work if this user
-    /// started it. Exits with 2 if something is wrong with the configuration.
+    /// Print the effective configuration, or its first error with the position, and whether the gateway would work if
+    /// this user started it. Exits with 2 on an invalid configuration.
     Check(CheckArgs),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
-    /// Show how the gateway is, and what it has done.
+    /// Show the gateway's state and counters.
     Status(AskArgs),
-    /// Watch the gateway and its mobile hosts, in the terminal: those that are away first.
+    /// Watch the gateway and its mobile hosts in the terminal, absent hosts first.
     Top(SocketArgs),
-    /// Show the mobile hosts: which are away, since when, and what waits for them.
+    /// Show the mobile hosts: which are away, since when, and packets waiting.
     Mobiles(AskArgs),
-    /// Tell the gateway what has become of a mobile host: for scripts, access points, whoever knows.
+    /// Report the presence of a mobile host, for scripts and access points.
     Mobile(MobileArgs),
-    /// Ask the other gateways for what waits for a mobile host that has come here. It happens by itself when the host is first heard.
+    /// Ask the other gateways for packets waiting for a mobile host that has come here. Automatic when the host is
+    /// first heard.
     Handoff(HandoffArgs),
-    /// Divert nothing from now on, and end the gateway when nothing waits any more.
+    /// Stop diverting, and end the gateway when all queues are empty.
     Drain(DrainArgs),
 }
 
 #[derive(Args, Debug)]
 struct RunArgs {
-    /// The interface behind which the mobile hosts are; [mobiles] interface of the configuration if it is not named.
+    /// The mobile-facing interface; default: [mobiles] interface of the configuration.
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     /// The configuration; /etc/holdover/gateway.toml if there is one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Divert nothing, whatever the configuration says: absences are counted and reported.
+    /// Divert nothing, regardless of the configuration; count and report absences.
     #[arg(long)]
     dry_run: bool,
-    /// For people: readable lines, whatever [log] says.
+    /// Log readable lines, regardless of [log].
     #[arg(long)]
     foreground: bool,
-    /// Where to make the control socket.
+    /// The path of the control socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -85,7 +87,7 @@ struct CheckArgs {
 /// What `check --json` prints.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
-    /// What is in force, as TOML.
+    /// The effective configuration, as TOML.
     config: String,
     /// Whether the gateway could work.
     can_work: bool,
@@ -112,22 +114,22 @@ struct AskArgs {
 struct MobileArgs {
     /// Its address.
     address: IpAddr,
-    /// What has become of it. A packet from it always means that it is present.
+    /// The host's presence. A packet from it always means that it is present.
     presence: Presence,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// What can become of a mobile host.
+/// The presence of a mobile host.
 #[derive(Clone, Copy, ValueEnum, Debug)]
 enum Presence {
-    /// It is there.
+    /// It is attached here.
     Present,
-    /// It is about to go.
+    /// It is about to leave.
     Fading,
-    /// It is not there: packets for it are kept.
+    /// It is absent: packets for it are kept.
     Away,
-    /// It is attached elsewhere, where packets that are forwarded find it.
+    /// It is attached elsewhere; forwarded packets reach it there.
     Moved,
 }
 
@@ -141,16 +143,17 @@ struct HandoffArgs {
 
 #[derive(Args, Debug)]
 struct DrainArgs {
-    /// End after this time in any case. What still waits then stays for the next start.
+    /// End after this time in any case. Packets still waiting stay for the next start.
     #[arg(long, value_name = "TIME", default_value = "60 s")]
     within: Time,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// The exit status for something that has to be written differently.
+/// The exit status for invalid input.
 const WRONG: u8 = 2;
-/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
+/// `EX_NOPERM` of `sysexits.h`: a restart does not help, so service managers need not retry
+/// (`RestartPreventExitStatus=`).
 const CANNOT_WORK: u8 = 77;
 
 pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
@@ -265,7 +268,7 @@ fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {
     file.map_or_else(Config::read_default, |file| Config::read(file))
 }
 
-/// The exit status says whether the request was wrong or the gateway is not there.
+/// The exit status tells an invalid request from a gateway that does not run.
 fn failed(error: &ClientError) -> ExitCode {
     print_error(&with_causes(error));
     if matches!(error, ClientError::Refused(_)) { ExitCode::from(WRONG) } else { ExitCode::FAILURE }

@@ -28,17 +28,17 @@ pub(super) struct UpArgs {
     /// Its MTU in bytes, so that packets in ESP fit through the network.
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
-    /// Programs that know IPv4 only reach peers by addresses of this prefix, which stand for them on this host alone (LSIs). Choose one that
-    /// this host's networks do not use.
+    /// The prefix of the IPv4 addresses that represent peers on this host (LSIs), for programs that support IPv4 only.
+    /// Choose one that this host's networks do not use.
     #[arg(long, value_name = "PREFIX", default_value_t)]
     lsi_prefix: LsiPrefix,
-    /// Give programs that know IPv4 only no addresses for peers.
+    /// Assign no LSIs to peers.
     #[arg(long, conflicts_with = "lsi_prefix")]
     no_lsi: bool,
-    /// Leave TCP to itself after a move of this host or of a peer, as where an agent wakes it.
+    /// Do not wake TCP after a move of this host or of a peer, for example where an agent does.
     #[arg(long)]
     no_wake: bool,
-    /// Let hosts that are no peers open associations. Who they are is not checked against anything.
+    /// Accept associations from unknown hosts. Their identity is not checked.
     #[arg(long)]
     accept_unknown: bool,
     /// Change the keys of an association after so many seconds of use.
@@ -47,19 +47,19 @@ pub(super) struct UpArgs {
     /// Change them after so many bytes in one direction at the latest.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 36, value_parser = clap::value_parser!(u64).range(1_000_000..))]
     rekey_bytes: u64,
-    /// Write the keys of ESP into a file from which Wireshark decrypts captures (its table esp_sa). For debugging: the keys are no
-    /// secret from whoever reads it.
+    /// Write the keys of ESP into a file from which Wireshark decrypts captures (its table esp_sa). For debugging: the
+    /// file decrypts the traffic.
     #[arg(long, value_name = "FILE")]
     esp_keys: Option<PathBuf>,
     /// Serve metrics for Prometheus at this address and port, as 127.0.0.1:9477.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<std::net::SocketAddr>,
-    /// Say more of what is done.
+    /// Log more.
     #[arg(long, short)]
     verbose: bool,
 }
 
-/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try.
+/// `EX_NOPERM` of `sysexits.h`: a restart does not help, so service managers need not retry.
 const CANNOT_WORK: u8 = 77;
 
 pub(super) fn up(args: &UpArgs, serves: Option<Serves>) -> Result<ExitCode, Failure> {

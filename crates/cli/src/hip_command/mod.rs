@@ -32,37 +32,37 @@ pub(crate) struct HipArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Make this host's identity: a key that root alone may read.
+    /// Create this host's identity: a key readable by root only.
     Keygen(KeygenArgs),
-    /// Print who this host is.
+    /// Print this host's HIT.
     Id(IdArgs),
-    /// Who may talk to this host, and where they may be found.
+    /// Manage the accepted peers and their addresses.
     #[command(subcommand)]
     Peer(PeerCommand),
     /// Print a string with which another host can make this one its peer: holdover hip join STRING.
     Invite(InviteArgs),
     /// Make the host that printed an invitation a peer, and print the invitation for its side.
     Join(JoinArgs),
-    /// Run the daemon until told to stop.
+    /// Run the daemon until stopped.
     Up(daemon::UpArgs),
-    /// Run the daemon as a rendezvous server: hosts find its clients by way of it, wherever these are.
+    /// Run the daemon as a rendezvous server: hosts reach its clients through it at any address.
     Rendezvous(daemon::UpArgs),
-    /// Run the daemon as a relay: two hosts behind translators of addresses find each other by way of it, and data goes by way of it
-    /// where there is no other.
+    /// Run the daemon as a relay: two hosts behind NATs reach each other through it, and send data through it where
+    /// there is no direct path.
     Relay(daemon::UpArgs),
     /// End the associations with all peers, and the daemon.
     Down(SocketArgs),
-    /// Show this host's addresses, its peers, and what went between them.
+    /// Show this host's addresses, its peers, and their traffic.
     Status(StatusArgs),
-    /// Show every second what goes to each peer and comes from it.
+    /// Show the traffic to and from each peer, every second.
     Top(SocketArgs),
-    /// See whether a peer answers, and how fast.
+    /// Measure the round-trip time to a peer.
     Ping(ping::PingArgs),
 }
 
 #[derive(Args, Debug)]
 struct DirectoryArgs {
-    /// Where identity and peers are kept.
+    /// The directory of identity and peers.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     dir: PathBuf,
 }
@@ -103,21 +103,21 @@ struct IdArgs {
 
 #[derive(Subcommand, Debug)]
 enum PeerCommand {
-    /// Let a host talk to this one.
+    /// Add a peer.
     Add(PeerAddArgs),
-    /// Let it no more.
+    /// Remove a peer.
     Remove(PeerRemoveArgs),
-    /// Show all of them.
+    /// List all peers.
     List(PeerListArgs),
 }
 
 #[derive(Args, Debug)]
 struct PeerAddArgs {
-    /// What it is called on this host.
+    /// The peer's name on this host.
     name: String,
     /// Its HIT, as "holdover hip id" prints it there.
     hit: std::net::Ipv6Addr,
-    /// Where it may be found; none if it always calls first.
+    /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
     /// How packets to it are carried.
     #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
@@ -144,14 +144,14 @@ struct PeerListArgs {
     /// Print lines for /etc/hosts.
     #[arg(long)]
     hosts: bool,
-    /// Show the IPv4 addresses that peers have if the daemon runs with this prefix; those that they have now if missing.
+    /// Show the LSIs of peers under this prefix; default: the current ones.
     #[arg(long, value_name = "PREFIX")]
     lsi_prefix: Option<LsiPrefix>,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// What changes the file of peers: the daemon, if there is one, is told.
+/// A change of the file of peers, followed by a notice to a running daemon.
 #[derive(Args, Debug)]
 struct FileArgs {
     #[command(flatten)]
@@ -173,23 +173,23 @@ enum ViaArg {
 struct InviteArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// What this host is to be called; its host name if missing.
+    /// This host's name; default: its host name.
     #[arg(long)]
     name: Option<String>,
-    /// Where this host may be found. May be given more than once; the daemon is asked if it is missing.
+    /// This host's address (repeatable); default: from the daemon.
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
-    /// How packets to this host are to be carried; "udp" if it is a relay or has one.
+    /// The encapsulation of packets to this host; "udp" if it is a relay or has one.
     #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
     via: ViaArg,
-    /// This host serves those who join it; the daemon is asked if it is missing.
+    /// The service of this host for joining hosts; default: from the daemon.
     #[arg(long, value_enum)]
     serves: Option<ServesArg>,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// What a host does for its peers.
+/// A host's service for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum ServesArg {
     Rendezvous,
@@ -198,9 +198,9 @@ enum ServesArg {
 
 #[derive(Args, Debug)]
 struct JoinArgs {
-    /// What "holdover hip invite" printed on the other host.
+    /// The string printed by "holdover hip invite" on the other host.
     invitation: String,
-    /// What to call the other host; what it calls itself if missing.
+    /// The other host's name here; default: the name in the invitation.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -216,7 +216,7 @@ struct StatusArgs {
     socket: SocketArgs,
 }
 
-/// The exit status for something that has to be written differently.
+/// The exit status for invalid input.
 const WRONG: u8 = 2;
 
 /// Why a command failed, with the text for people.
@@ -297,7 +297,7 @@ fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {
     Ok(print(&format!("{} ({}) is no peer any more\n", peer.name, peer.hit())))
 }
 
-/// The daemon reads the peers again. Without one, it will when it starts.
+/// Makes a running daemon reload the peers.
 fn tell(socket: &Path) -> Result<(), Failure> {
     match control::ask(socket, &Request::Reload) {
         Ok(_) | Err(ClientError::NotRunning { .. }) => Ok(()),
@@ -321,13 +321,13 @@ fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
     Ok(print(&text))
 }
 
-/// The LSIs that hold now: without a daemon none do.
+/// The current LSIs; none without a daemon.
 fn lsis_of_daemon(socket: &Path) -> BTreeMap<Hit, Ipv4Addr> {
     let Ok(Response::Status(status)) = control::ask(socket, &Request::Status) else { return BTreeMap::new() };
     status.peers.iter().filter_map(|peer| Some((Hit(peer.hit.parse().ok()?), peer.lsi?))).collect()
 }
 
-/// Lines for `/etc/hosts`: programs take the HIT if they know IPv6.
+/// Lines for `/etc/hosts`: programs with IPv6 use the HIT.
 fn hosts(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     let line = |peer: &Peer| {
         let lsi = lsis.get(&peer.hit()).map(|lsi| format!("{lsi} {}\n", peer.name));
@@ -353,7 +353,7 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     Ok(print(&format!("{invitation}\n")))
 }
 
-/// What was said of this host; the daemon is asked for the rest.
+/// This host's properties from the command line, the rest from the daemon.
 struct Own<'a> {
     addresses: &'a [IpAddr],
     via: Via,

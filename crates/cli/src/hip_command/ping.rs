@@ -17,16 +17,16 @@ use crate::command_support::print;
 pub(super) struct PingArgs {
     /// The peer's name or HIT.
     peer: String,
-    /// How often.
+    /// The number of echo requests.
     #[arg(long, short, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     count: u16,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
 
-/// From one echo request to the next.
+/// The interval between echo requests.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long the answer to the last one is waited for.
+/// The timeout of the last echo reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
@@ -67,7 +67,8 @@ pub(super) fn ping(args: &PingArgs) -> Result<ExitCode, Failure> {
     Ok(if received > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A socket for echoes that needs no privileges (`icmp(7)`), or a raw one for root; and whether others' answers come by it as well.
+/// An unprivileged ICMP socket (`icmp(7)`), or a raw one for root; and whether it also receives replies for other
+/// processes.
 fn open(hit: Ipv6Addr) -> Result<(Socket, Option<u16>), Failure> {
     let to = SockAddr::from(SocketAddr::from((hit, 0)));
     let connected = |kind| {
@@ -94,7 +95,7 @@ fn request(number: u16) -> [u8; LEN] {
     bytes
 }
 
-/// The number of an answer that comes in time.
+/// The sequence number of a reply within the timeout.
 fn answer(socket: &Socket, within: Duration, identifier: Option<u16>) -> Result<Option<u16>, Failure> {
     socket.set_read_timeout(Some(within.max(Duration::from_millis(1))))?;
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2 * LEN];

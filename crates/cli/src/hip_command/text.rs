@@ -24,7 +24,7 @@ pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     columns(["peer", "HIT", "LSI", "via", "addresses"], rows.into_iter())
 }
 
-/// How it all is.
+/// The status as text.
 pub(super) fn status(status: &Status) -> String {
     let lsi = status.lsi.map(|lsi| format!(", in IPv4 {lsi}")).unwrap_or_default();
     let mut text = format!("{}{lsi}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
@@ -69,14 +69,14 @@ pub(super) fn summary(status: &Status) -> String {
 /// The columns of [`peer_cells`].
 pub(super) const PEER_COLUMNS: [&str; 6] = ["PEER", "STATE", "AT", "OUT Mbit/s", "IN Mbit/s", "MOVES"];
 
-/// A peer, and what goes to it and comes from it now, in bits per second.
+/// A peer with the current rates to and from it, in bits per second.
 pub(super) fn peer_cells(peer: &PeerStatus, rates: [f64; 2]) -> [String; 6] {
     let [out, back] = rates.map(|rate| format!("{:.3}", rate / 1e6));
     let moves = peer.counters.readdressed.to_string();
     [name(peer).to_owned(), peer.state.clone(), list(&peer.addresses), out, back, moves]
 }
 
-/// What a peer is called: its HIT if it is not in the file of peers.
+/// The name of a peer: its HIT if it is not in the file of peers.
 pub(super) fn name(peer: &PeerStatus) -> &str {
     peer.name.as_deref().unwrap_or(&peer.hit)
 }

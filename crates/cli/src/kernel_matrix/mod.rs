@@ -20,16 +20,17 @@ use report::{Report, Row};
 /// Arguments of `holdover kernel-matrix`.
 #[derive(Args, Debug)]
 pub(crate) struct KernelMatrixArgs {
-    /// Run the whole product of all settings instead of a selection that has every pair of them.
+    /// Run every combination of settings instead of a selection that covers every pair.
     #[arg(long)]
     full: bool,
-    /// How many transfers run at a time, each in a network namespace of its own. They wait most of the time.
+    /// The number of concurrent transfers, each in its own network namespace. They are idle most of the
+    /// time.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: u16,
     /// Print JSON instead of Markdown.
     #[arg(long)]
     json: bool,
-    /// With --full: the stack that Holdover's side behaves like. Without it, each combination takes the next of all.
+    /// With --full: the stack of Holdover's side. Default: combinations take the stacks in turn.
     #[arg(long, requires = "full")]
     profile: Option<Profile>,
     /// Run only combinations whose name contains this.

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub(super) struct Report {
     command: String,
     kernel: String,
-    /// Of this machine, as far as this process may use them.
+    /// Those of this machine that this process may use.
     cores: usize,
     date: String,
     whole_product: bool,
@@ -26,9 +26,9 @@ pub(super) struct Report {
 pub(super) struct Row {
     name: String,
     settings: [Setting; 10],
-    /// Until both sides had closed in good order; absent if they did not.
+    /// Until both sides had closed by FIN; absent if they did not.
     seconds: Option<f64>,
-    /// What was wrong.
+    /// The errors.
     findings: Vec<String>,
 }
 

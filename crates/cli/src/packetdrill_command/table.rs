@@ -7,7 +7,7 @@ use holdover_packetdrill::Verdict;
 
 use super::{FileError, Outcome};
 
-/// How many scripts of a directory ended how.
+/// The number of scripts of a directory by verdict.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     passed: usize,

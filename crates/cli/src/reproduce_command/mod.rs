@@ -28,7 +28,7 @@ use crate::command_support::{INTERRUPTED, print_error, stop_on_signals, utc};
 /// Arguments of `holdover reproduce`.
 #[derive(Args, Debug)]
 pub(crate) struct ReproduceArgs {
-    /// A paper, or one of its experiments: hip-uto-rt, freeze-tcp/table-2; all papers if not said.
+    /// A paper, or one of its experiments: hip-uto-rt, freeze-tcp/table-2; default: all papers.
     what: Option<String>,
     /// Show the papers, their experiments and claims, and run nothing.
     #[arg(long)]
@@ -36,34 +36,34 @@ pub(crate) struct ReproduceArgs {
     /// A directory of papers, each with a paper.toml and its scenarios, instead of those that come with Holdover.
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
-    /// How many runs are made at a time; as many as there are cores if not said. The results do not depend on it.
+    /// The number of concurrent runs; default: the number of cores. The results do not depend on it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// The directory for the results; a new one below results/ if not said. What was run in it already is not run again.
+    /// The directory for the results; default: a new one below results/. Runs already in it are not repeated.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the page of each paper, with its pictures, into this directory too.
     #[arg(long, value_name = "DIR")]
     pages: Option<PathBuf>,
-    /// Run the claims of one paper over a sample of settings of what it leaves open.
+    /// Judge the claims of one paper over a sample of settings of its open parameters.
     #[arg(long, conflicts_with_all = ["list", "pages"], requires = "what")]
     open: bool,
-    /// Look for the setting of what a paper leaves open at which its printed numbers fit best.
+    /// Fit a paper's open parameters to its printed numbers.
     #[arg(long, conflicts_with_all = ["list", "pages", "open"], requires = "what")]
     fit: bool,
-    /// How many settings --open and --fit sample; as the paper's file has it if not said.
+    /// How many settings --open and --fit sample; default: from the paper's file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=4096))]
     samples: Option<u16>,
-    /// How often --open and --fit run each variant at each point; as the paper's file has it if not said.
+    /// How often --open and --fit run each variant at each point; default: from the paper's file.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     runs: Option<u16>,
-    /// Keep what --open and --fit find beside the paper's file, as open.toml and fitted.toml.
+    /// Write the results of --open and --fit beside the paper's file, as open.toml and fitted.toml.
     #[arg(long, requires = "experiments")]
     keep: bool,
-    /// Go on in the latest directory below results/ in which a reproduction was begun.
+    /// Continue the latest reproduction below results/.
     #[arg(long, conflicts_with = "out")]
     resume: bool,
-    /// Print JSON instead of a text.
+    /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -116,7 +116,7 @@ impl From<CatalogueError> for CommandError {
 /// Where directories of results are made.
 const RESULTS: &str = "results";
 
-/// Runs the experiments and prints the verdicts. The exit status says whether everything ran, whatever the claims say.
+/// Runs the experiments and prints the verdicts. The exit status is that of the runs, independent of the verdicts.
 pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
     match reproduce(args) {
         Ok(text) => {
@@ -180,7 +180,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     let bars = Bars::default();
     let watch = |title: &str, progress: Option<Progress>| bars.show(title, progress);
     let running = Running { jobs, stop: &stop, watch: &watch };
-    let mut told = Vec::new();
+    let mut papers = Vec::new();
     let mut text = String::new();
     for work in &works {
         if args.open {
@@ -188,7 +188,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         } else if args.fit {
             text.push_str(&settings::search(work, directory.path(), args, &running)?);
         } else {
-            told.push(one_paper(work, &directory, args, &running)?);
+            papers.push(one_paper(work, &directory, args, &running)?);
         }
     }
     directory.write_manifest(&Manifest {
@@ -198,13 +198,13 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
-    if told.is_empty() {
+    if papers.is_empty() {
         return Ok(text);
     }
-    tell(&told, &directory, began.1.elapsed().as_secs_f64(), args.json)
+    render(&papers, &directory, began.1.elapsed().as_secs_f64(), args.json)
 }
 
-/// The directory below `parent` in which a reproduction was begun last.
+/// The latest directory of a reproduction below `parent`.
 fn latest(parent: &Path) -> Result<ResultsDir, CommandError> {
     let failed = |error| CommandError::Write { path: parent.to_owned(), error };
     if !parent.is_dir() {
@@ -217,7 +217,7 @@ fn latest(parent: &Path) -> Result<ResultsDir, CommandError> {
     Ok(ResultsDir::open(&latest)?)
 }
 
-/// The file by which a directory of reproductions is known.
+/// The file that marks a directory of reproductions.
 const MARK: &str = "reproduced-by";
 
 /// A directory that is new, empty, or of an earlier reproduction.
@@ -236,23 +236,23 @@ struct PaperSummary {
     paper: String,
     counts: Counts,
     claims: Vec<Judged>,
-    /// What came of each scenario.
+    /// The result of each scenario.
     results: BTreeMap<String, Results>,
     took_s: f64,
     #[serde(skip)]
     text: String,
 }
 
-fn tell(told: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
+fn render(papers: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
     if json {
-        let all = serde_json::json!({ "papers": told, "directory": directory.path(), "took_s": took_s });
+        let all = serde_json::json!({ "papers": papers, "directory": directory.path(), "took_s": took_s });
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all)?));
     }
     let mut text: String =
-        told.iter().map(|told| format!("{}  It took {:.0} s.\n\n", told.text, told.took_s)).collect();
+        papers.iter().map(|paper| format!("{}  It took {:.0} s.\n\n", paper.text, paper.took_s)).collect();
     text.push_str("What was published, why claims fail, and pictures are on these pages:\n");
-    for told in told {
-        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", told.paper)).display()));
+    for paper in papers {
+        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", paper.paper)).display()));
     }
     Ok(text)
 }

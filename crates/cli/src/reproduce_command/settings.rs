@@ -32,7 +32,7 @@ struct SurveyedClaim<'a> {
     surveyed: Surveyed,
 }
 
-/// Refuses papers that leave nothing open, and, for a fit, those that print no number, before anything runs.
+/// Refuses papers without open parameters and, for a fit, without printed numbers, before anything runs.
 pub(super) fn check(works: &[Work], fits: bool) -> Result<(), CommandError> {
     for work in works {
         let paper = work.catalogue.name.clone();
@@ -55,7 +55,7 @@ fn sampling(args: &ReproduceArgs, catalogue: &Catalogue) -> Sampling {
     }
 }
 
-/// The command that makes the same again.
+/// The command that repeats the run.
 fn command(args: &ReproduceArgs, paper: &str, flag: &str, sampling: Sampling) -> String {
     let mut command =
         format!("holdover reproduce {paper} {flag} --samples {} --runs {}", sampling.samples, sampling.runs);
@@ -68,7 +68,7 @@ fn command(args: &ReproduceArgs, paper: &str, flag: &str, sampling: Sampling) ->
     command
 }
 
-/// Runs the claims of a paper over its settings; returns what to print.
+/// Judges the claims of a paper over its settings; returns the text to print.
 pub(super) fn survey(
     work: &Work,
     directory: &Path,
@@ -120,7 +120,7 @@ fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, C
     Ok(text)
 }
 
-/// Looks for the setting that fits a paper's numbers best; returns what to print.
+/// Fits the open parameters to a paper's numbers; returns the text to print.
 pub(super) fn search(
     work: &Work,
     directory: &Path,
@@ -154,7 +154,7 @@ fn in_words(paper: &str, fitted: &Fitted, directory: &Path) -> String {
     text
 }
 
-/// Writes a file to the results and, if that is wanted, beside the paper's.
+/// Writes a file to the results and, on request, beside the paper's.
 fn keep(args: &ReproduceArgs, paper: &str, directory: &Path, name: &str, text: &str) -> Result<(), CommandError> {
     write(&directory.join(paper).join(name), text.as_bytes())?;
     match &args.experiments {

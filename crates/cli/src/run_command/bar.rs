@@ -6,7 +6,7 @@ use std::time;
 use holdover_lab::run::WHOLE;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A progress bar with an estimate, for what takes longer than a second, on a terminal.
+/// A progress bar with an estimate, on a terminal, for tasks longer than a second.
 pub(super) struct Bar {
     bar: Option<ProgressBar>,
     since: time::Instant,

@@ -12,13 +12,13 @@ pub(crate) struct KernelArgs {
     /// Run on this machine's kernel, each host in a network namespace of its own, instead of in the simulator.
     #[arg(long, conflicts_with = "both")]
     real: bool,
-    /// Run in the simulator and on this machine's kernel, and set both side by side.
+    /// Run in the simulator and on this machine's kernel, and compare.
     #[arg(long)]
     both: bool,
-    /// Run each variant so often on the kernel; tables have the medians.
+    /// The number of runs of each variant on the kernel; tables have the medians.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// Leave a host to the simulator: a kernel then talks to Holdover's own TCP (repeatable).
+    /// Keep a host in the simulator: kernels then communicate with Holdover's own TCP (repeatable).
     #[arg(long, value_name = "HOST")]
     simulated: Vec<String>,
     /// Congestion control of the kernel, in place of the stacks' own.
@@ -33,7 +33,7 @@ enum CongestionName {
     Bbr,
 }
 
-/// Arguments about kernels without one that asks for them.
+/// Arguments about kernels without `--real` or `--both`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is about runs on kernels: it needs --real or --both")]
 pub(crate) struct NotAsked(&'static str);
@@ -44,7 +44,7 @@ impl KernelArgs {
         !self.real
     }
 
-    /// The kernels that are asked for. To be called before the first thread is started.
+    /// The requested kernels. Call before the first thread starts.
     pub(super) fn prepare(
         &self,
         names: &[&str],

@@ -14,12 +14,12 @@ use crate::command_support::{print, print_error};
 /// Arguments of `holdover scenario trace`.
 #[derive(Args, Debug)]
 pub(super) struct TraceArgs {
-    /// A pcap or pcapng file, which gzip or zstd may have compressed.
+    /// A pcap or pcapng file, possibly compressed by gzip or zstd.
     capture: PathBuf,
-    /// How long each row of the table holds.
+    /// The interval that each row of the table covers.
     #[arg(long, value_name = "TIME", default_value = "1 s", value_parser = interval)]
     interval: Duration,
-    /// Where the table goes. Without it, it is printed.
+    /// The file for the table; default: standard output.
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -64,7 +64,7 @@ fn make(args: &TraceArgs) -> Result<LinkTrace, TraceError> {
     estimator.finish().map_err(failed)
 }
 
-/// What comes before a damaged place counts, and a warning tells of the rest.
+/// Packets before a damaged place count; a warning reports the damage.
 fn read(path: &Path, mut take: impl FnMut(&holdover_explain::Captured<'_>), warns: bool) -> Result<(), TraceError> {
     let file = File::open(path).map_err(|error| TraceError::Io { path: path.to_owned(), error })?;
     let failed = |error| TraceError::Capture { path: path.to_owned(), error };

@@ -14,10 +14,10 @@ use crate::command_support::INTERRUPTED;
 /// Names the Python that has the module.
 const PYTHON: &str = "HOLDOVER_PYTHON";
 
-/// What it is if nothing is named.
+/// The default Python.
 const DEFAULT_PYTHON: &str = "python3";
 
-/// The exit code of the module when it has said what failed.
+/// The module's exit code after it has printed an error.
 const TOLD: i32 = 3;
 
 /// Why the cluster has not made all runs.
@@ -35,7 +35,7 @@ pub(super) enum DaskError {
         /// Why.
         error: std::io::Error,
     },
-    /// It has ended without a word of the module.
+    /// It has ended without an error message from the module.
     #[error(
         "the runs on the cluster have ended early ({status}); what was finished is kept, and the same command goes on with it. If the \
          module is missing: pip install '.[dask]' in a clone, by {}; or name another Python by {PYTHON}",
@@ -47,7 +47,7 @@ pub(super) enum DaskError {
         /// How it ended.
         status: ExitStatus,
     },
-    /// The module has said why on standard error.
+    /// The module has printed the error on standard error.
     #[error(
         "the runs on the cluster have ended early; what was finished is kept, and the same command goes on with it"
     )]
@@ -57,7 +57,7 @@ pub(super) enum DaskError {
     Interrupted,
 }
 
-/// Has the cluster at `address` make the runs that the journal in `directory` lacks.
+/// Runs on the cluster at `address` the units that the journal in `directory` lacks.
 pub(super) fn fill(args: &SweepArgs, address: &str, directory: &Path, stop: &AtomicBool) -> Result<(), DaskError> {
     /// How long the module may take to end by itself after Ctrl-C.
     const PATIENCE: Duration = Duration::from_secs(5);

@@ -111,7 +111,7 @@ impl Agents {
         let Some(interface) = real.interface(phone) else { return Ok(()) };
         let body = move |events: LinkEvents| match Engine::attach(interface, &options()) {
             Ok(engine) => {
-                // Whoever has started this thread waits for it.
+                // The starting thread waits for this message.
                 let _ = attached.send(());
                 serve(engine, &events)
             }

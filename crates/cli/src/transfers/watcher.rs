@@ -37,7 +37,7 @@ struct Stream {
 struct Received(BTreeMap<u32, u32>);
 
 impl Watcher {
-    /// So many packets are told.
+    /// The number of packets in the trace.
     const TRACED: usize = 24;
 
     /// Of `flows`, whose link is back at `back_at`. There is at least one.

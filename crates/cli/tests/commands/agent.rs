@@ -41,7 +41,7 @@ impl DryRun {
 }
 
 #[test]
-fn a_signal_is_heard_and_told_again() {
+fn a_signal_is_received_and_shown() {
     let place = Place::new("agent-signal");
     let agent = DryRun::start(&place);
     assert_eq!(place.run("agent signal down --interface lo --socket s").well().out, "told lo\n");
@@ -70,7 +70,7 @@ fn a_signal_is_heard_and_told_again() {
 
 /// The scripts in `dist/hooks`, called as NetworkManager, `wpa_cli` and networkd-dispatcher call them.
 #[test]
-fn hooks_tell_the_agent_what_they_are_told() {
+fn hooks_forward_events_to_the_agent() {
     let place = Place::new("agent-hooks");
     let agent = DryRun::start(&place);
     let state = || place.run("agent status --json --socket s").well().json()["links"][0]["state"].clone();
@@ -182,7 +182,7 @@ fn without_privileges_it_says_what_is_missing_and_ends() {
 }
 
 #[test]
-fn an_unknown_user_is_told_and_the_other_rules_hold() {
+fn an_unknown_user_is_reported_and_the_other_rules_apply() {
     let place = Place::new("agent-unknown-user");
     place.write(
         "rules.toml",

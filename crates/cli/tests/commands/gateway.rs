@@ -11,7 +11,7 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     );
     let printed = place.run("gateway check good.toml").well().out;
     assert!(printed.contains("interface = \"wlan7\"") && printed.contains("longest = \"20s\""), "{printed}");
-    assert!(printed.contains("# Started by this user, the gateway can"), "{printed}");
+    assert!(printed.contains("# As this user, the gateway can"), "{printed}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
     assert_eq!(json["features"].as_array().unwrap().len(), 7, "{json}");

@@ -46,7 +46,7 @@ fn a_directory_is_run_and_summed_up() {
 }
 
 #[test]
-fn what_differs_and_what_is_bad_is_told() {
+fn differences_and_invalid_scripts_are_reported() {
     let place = place("packetdrill-differs");
     let ended = place.run("packetdrill scripts/a -D ERROR=104");
     assert_eq!(ended.code, Some(1), "{ended:?}");

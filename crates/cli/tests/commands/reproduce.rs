@@ -60,7 +60,7 @@ fn papers(name: &str) -> Place {
 }
 
 #[test]
-fn a_paper_of_ones_own_is_run_judged_and_told() {
+fn a_custom_paper_is_run_judged_and_reported() {
     let place = papers("own-paper");
     let told = place.run("reproduce --experiments papers --out out --pages pages --json").well().json();
     let paper = &told["papers"][0];

@@ -163,7 +163,7 @@ fn a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_wrong_on_the_command_line_is_said_before_anything_runs() {
+fn command_line_errors_are_reported_before_anything_runs() {
     let place = Place::with_scenario("run-command-line", SCENARIO);
     place.write("file", "");
     for (command, says) in [

@@ -110,7 +110,7 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
 }
 
 #[test]
-fn single_and_double_brackets_of_one_name_are_told_apart() {
+fn single_and_double_brackets_of_one_name_differ() {
     let place = Place::with_scenario("scenario-brackets", &SCENARIO.replacen("[[host]]", "[host]", 1));
     let error = place.run("scenario check short.toml").refused();
     assert!(

@@ -136,7 +136,7 @@ fn a_sweep_that_cannot_be_made_is_refused_before_it_begins() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_is_told_with_what_to_do() {
+fn an_unreachable_cluster_is_reported_with_a_hint() {
     let place = Place::with_scenario("sweep-dask", &format!("{SCENARIO}{SWEEP}"));
     let ended = place
         .command("sweep short.toml --out out --dask tcp://127.0.0.1:9")

@@ -221,7 +221,7 @@ fn keys_are_changed_and_written_for_wireshark() {
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
     mobile.up(&format!("--rekey-bytes 1000000 --esp-keys {}", keys.display()));
     server.up("");
-    assert!(mobile.log().contains("can read the traffic"), "{}", mobile.log());
+    assert!(mobile.log().contains("can decrypt the traffic"), "{}", mobile.log());
     let transfer = Transfer::start(Way::ToMobile, &network.mobile, &network.server, server.hit());
     transfer.wait_for_more(4_000_000);
     transfer.end();

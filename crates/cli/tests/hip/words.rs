@@ -10,7 +10,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_identity_is_made_once", an_identity_is_made_once),
     ("invitations_go_both_ways", invitations_go_both_ways),
     ("wrong_words_are_refused", wrong_words_are_refused),
-    ("without_a_daemon_it_is_said_how_to_start_one", without_a_daemon_it_is_said_how_to_start_one),
+    ("without_a_daemon_the_error_says_how_to_start_one", without_a_daemon_the_error_says_how_to_start_one),
 ];
 
 /// Exit status, standard output and standard error.
@@ -40,7 +40,7 @@ fn an_identity_is_made_once() {
     let path = place.0.join("d/identity.toml");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
     let (code, _, err) = run(&place, "keygen --dir d");
-    assert!(code == 1 && err.contains("is there already"), "{err}");
+    assert!(code == 1 && err.contains("exists, and peers know"), "{err}");
     assert_eq!(well(&place, "id --dir d"), hit);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (code, _, err) = run(&place, "id --dir d");
@@ -72,7 +72,7 @@ fn invitations_go_both_ways() {
     let (code, _, err) = run(&place, &format!("peer add itself {hit_of_b} --dir b --socket s"));
     assert!(code == 2 && err.contains("this host's own"), "{err}");
     let (code, _, err) = run(&place, &format!("join {} --dir b --socket s", of_a.trim()));
-    assert!(code == 2 && err.contains("known already, as alpha"), "{err}");
+    assert!(code == 2 && err.contains("exists as alpha"), "{err}");
     let (code, _, err) = run(&place, &format!("join {} --dir a --socket s", of_a.trim()));
     assert!(code == 2 && err.contains("own invitation"), "{err}");
     well(&place, "peer remove alpha --dir b --socket s");
@@ -94,8 +94,8 @@ fn wrong_words_are_refused() {
         (format!("peer add x {hit} 224.0.0.1 --dir d --socket s"), "multicast"),
         (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
         (format!("peer add -- -x {hit} --dir d"), "error"),
-        ("peer remove nobody --dir d --socket s".to_owned(), "there are: none"),
-        ("invite --dir d --socket s --name a/b".to_owned(), "cannot name a peer"),
+        ("peer remove nobody --dir d --socket s".to_owned(), "existing ones: none"),
+        ("invite --dir d --socket s --name a/b".to_owned(), "invalid peer name"),
         ("up --dir d --mtu 900".to_owned(), "900"),
         ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
     ] {
@@ -107,7 +107,7 @@ fn wrong_words_are_refused() {
     assert!(code == 1 && err.contains("peers.toml") && err.contains("line 2"), "{err}");
 }
 
-fn without_a_daemon_it_is_said_how_to_start_one() {
+fn without_a_daemon_the_error_says_how_to_start_one() {
     let place = Place::new("words-daemon");
     for words in ["status --socket s", "down --socket s", "top --count 1 --socket s"] {
         let (code, _, err) = run(&place, words);

@@ -71,7 +71,7 @@ fn the_wait_after_an_outage_is_the_timers() {
 }
 
 #[test]
-fn a_closed_window_and_an_idle_application_are_told_apart() {
+fn a_closed_window_differs_from_an_idle_application() {
     let conversation = conversation(&[
         sent(0, 0),
         acked(50, 1000, 0),
@@ -114,7 +114,7 @@ fn the_rounds_after_a_silence_that_carry_little_are_slow_start() {
 
 /// Transmissions at 100, 350, 850 and 1850 ms are lost, the one at 3850 ms gets through.
 #[test]
-fn an_outage_is_found_at_the_sender_without_being_told() {
+fn an_outage_is_found_at_the_sender() {
     let mut segments = handshake(0, 50);
     segments.extend([sent(50, 0), acked(100, 1000, 9000)]);
     segments.extend([100, 350, 850, 1850, 3850].map(|millis| sent(millis, 1000)));
@@ -141,7 +141,7 @@ fn one_lost_segment_is_no_outage() {
 
 /// The same outage from the other end: nothing of what was lost is seen there.
 #[test]
-fn an_outage_is_found_at_the_receiver_without_being_told() {
+fn an_outage_is_found_at_the_receiver() {
     let mut segments = handshake(50, 0);
     for n in 0..4 {
         segments.extend([sent(60 + n, 1000 * n as u32), acked(60 + n, 1000 * (n as u32 + 1), 9000)]);

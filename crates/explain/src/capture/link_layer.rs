@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ip_or_encrypted_is_told_from_unknown_link_types() {
+    fn non_ip_and_encrypted_frames_differ_from_unknown_link_types() {
         let arp = [&[0; 12][..], &[0x08, 0x06]].concat();
         assert_eq!(ip_packet(1, &frame(&arp)), Payload::Other);
         let mut protected = [&[0x08, 0x41][..], &[0; 22], &[0xaa, 0xaa, 0x03, 0, 0, 0, 0x08, 0x00]].concat();

@@ -81,7 +81,7 @@ fn what_is_no_capture_is_refused() {
 }
 
 #[test]
-fn what_comes_before_the_damage_is_kept_and_its_place_is_told() {
+fn packets_before_the_damage_are_kept_and_its_position_is_reported() {
     let whole = capture(None, &[(1, 500), (2, 500), (3, 500)]);
     let one = capture(None, &[(1, 500)]).len();
     let two = capture(None, &[(1, 500), (2, 500)]).len();

@@ -1,4 +1,4 @@
-//! What is done for the TCP connections of one mobile host, by mode: a controller over the flow path.
+//! The controller of one mobile host's TCP connections, by mode, over the flow path.
 
 use holdover_base::Instant;
 use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, WakeOutcome};
@@ -15,9 +15,9 @@ use crate::freeze::FreezeControl;
 /// [`Self::poll_action`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
 pub enum Controller {
-    /// Holds back, and wakes senders when the mobile host is back.
+    /// Holds back, and wakes senders when the mobile host returns.
     Wake(Box<WakeControl>),
-    /// Shuts windows while the mobile host is away.
+    /// Shuts windows while the mobile host is absent.
     Freeze(Box<FreezeControl>),
     /// Does nothing.
     Idle,
@@ -33,7 +33,7 @@ impl Controller {
         }
     }
 
-    /// What packets have to know of the link to a mobile host that is present.
+    /// The state of the link to a mobile host that is present, for packets.
     pub fn link_state(&self) -> LinkState {
         match self {
             Self::Wake(control) => control.link_state(),
@@ -42,7 +42,7 @@ impl Controller {
         }
     }
 
-    /// The flow path has something to do for the half whose ACKs go in `direction`.
+    /// Handles a notice of the flow path about the half whose ACKs go in `direction`.
     pub fn handle_notice(
         &mut self,
         now: Instant,
@@ -58,14 +58,14 @@ impl Controller {
         }
     }
 
-    /// A packet has come in while packets are awaited.
+    /// Handles a packet that arrived while packets are awaited.
     pub fn note_arrival(&mut self, now: Instant, path: &mut impl FlowTable) {
         if let Self::Wake(control) = self {
             control.note_arrival(now, path);
         }
     }
 
-    /// The mobile host is away, or back.
+    /// The mobile host has left, or returned.
     pub fn handle_standing(&mut self, now: Instant, standing: Standing, path: &mut impl FlowTable) {
         let is_away = match standing {
             Standing::Away => true,
@@ -81,12 +81,12 @@ impl Controller {
         }
     }
 
-    /// Since when nothing has come from the mobile host, if that was noticed.
+    /// Since when nothing has arrived from the mobile host, if that was noticed.
     pub fn silent_since(&self) -> Option<Instant> {
         if let Self::Wake(control) = self { control.silent_since() } else { None }
     }
 
-    /// The mobile host was asked, and has not answered.
+    /// The mobile host has not answered a probe.
     pub fn handle_silence(&mut self, since: Instant, path: &mut impl FlowTable) {
         if let Self::Wake(control) = self {
             control.handle_silence(since, path);
@@ -100,7 +100,7 @@ impl Controller {
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {
             Self::Wake(control) => control.handle_timeout(now, path),
@@ -109,7 +109,7 @@ impl Controller {
         }
     }
 
-    /// Nobody will be there any more.
+    /// The controller ends.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {
             Self::Wake(control) => control.handle_end(now, path),
@@ -118,7 +118,7 @@ impl Controller {
         }
     }
 
-    /// The next packet that it has made.
+    /// The next packet to inject.
     pub fn poll_transmit(&mut self) -> Option<Injected> {
         let made = match self {
             Self::Wake(control) => control.poll_transmit(),
@@ -128,7 +128,7 @@ impl Controller {
         made.map(|(_, injected)| injected)
     }
 
-    /// The next thing that it has done.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         match self {
             Self::Wake(control) => control.poll_action(),

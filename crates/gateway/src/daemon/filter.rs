@@ -1,4 +1,4 @@
-//! What the daemon does, as a filter of a router: flows and queues in memory.
+//! The gateway's daemon as a filter of a router: flows and queues in memory.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ pub struct GatewayDaemon {
     mobiles: BTreeMap<IpAddr, Mobile>,
     diverter: Diverter<Packet>,
     released: VecDeque<Injected>,
-    /// What controllers have made. It leaves behind what is released on the same occasion, as in the daemon.
+    /// Packets of controllers. They follow packets released in the same call, as in the daemon.
     made: VecDeque<Injected>,
     dropped: VecDeque<Packet>,
     actions: VecDeque<Action>,
@@ -47,7 +47,7 @@ impl GatewayDaemon {
     /// The name in scenario files.
     pub const NAME: &'static str = "gateway";
 
-    /// A filter that has seen nothing yet.
+    /// A filter without state.
     pub fn new(config: DaemonConfig) -> Self {
         let DaemonConfig { mode, holds_back, buffer } = config;
         let buffer = DiverterConfig { diverts: mode.diverts() && buffer.diverts, ..buffer };
@@ -69,7 +69,7 @@ impl GatewayDaemon {
         }
     }
 
-    /// Calls the controller of a mobile host, and takes what it has made and done.
+    /// Calls the controller of a mobile host, and takes its packets and actions.
     pub(crate) fn with(&mut self, mobile: IpAddr, act: impl FnOnce(&mut Controller, &mut OfMobile<'_>)) {
         let Self { treatment, flows, mobiles, made, actions, outcomes, .. } = self;
         let Mobile { controller, link, .. } = mobiles.entry(mobile).or_insert_with(|| Mobile::new(*treatment));
@@ -80,7 +80,7 @@ impl GatewayDaemon {
         outcomes.extend(core::iter::from_fn(|| controller.poll_outcome()));
     }
 
-    /// A packet passes the flow path, if it is TCP in the clear.
+    /// Passes a packet through the flow path, if it is TCP in the clear.
     fn follow(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp().filter(|_| self.treatment != Treatment::Nothing) else {
@@ -103,7 +103,7 @@ impl GatewayDaemon {
         verdict
     }
 
-    /// A packet for a mobile host is kept, if that is away or others still wait for it.
+    /// Keeps a packet for a mobile host that is absent, or for which others still wait.
     fn divert(&mut self, now: Instant, packet: &Packet) -> Verdict {
         let mobile = packet.dst;
         if self.mobiles.get(&mobile).is_none_or(|of_mobile| of_mobile.course == Course::Pass) {
@@ -116,7 +116,7 @@ impl GatewayDaemon {
         }
     }
 
-    /// Does what is due, and what follows from all that was handled.
+    /// Handles deadlines, and the consequences of everything handled before.
     fn advance(&mut self, now: Instant) {
         self.diverter.handle_timeout(now);
         while let Some((mobile, standing)) = self.diverter.poll_change() {
@@ -124,7 +124,7 @@ impl GatewayDaemon {
         }
         self.set_courses(now);
         self.release(now);
-        // What was released may have been the last.
+        // The released packet may have been the last.
         self.set_courses(now);
         self.dropped.extend(core::iter::from_fn(|| self.diverter.poll_discarded()).map(|(_, packet, _)| packet));
     }
@@ -163,7 +163,7 @@ impl GatewayDaemon {
 
 #[cfg(test)]
 impl GatewayDaemon {
-    /// Another controller takes the place of a mobile host's, and knows nothing. The flow path stays as it is.
+    /// Replaces the controller of a mobile host by one without state. The flow path is unchanged.
     pub(crate) fn forget_controller(&mut self, mobile: IpAddr) {
         if let Some(of_mobile) = self.mobiles.get_mut(&mobile) {
             of_mobile.controller = Controller::new(self.treatment);

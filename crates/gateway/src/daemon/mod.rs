@@ -1,11 +1,12 @@
-//! What `holdover gateway` does, by its **modes**: packets for mobile hosts that are away are kept ([`crate::divert`]), their connections are
-//! woken ([`holdover_mobility::wake`]) or frozen ([`crate::freeze`]), or both.
+//! The modes of `holdover gateway`: packets for absent mobile hosts are kept ([`crate::divert`]), their connections are woken
+//! ([`holdover_mobility::wake`]) or frozen ([`crate::freeze`]), or both.
 //!
-//! A [`Mode`] says whether packets are kept, and which [`Controller`] a mobile host's TCP connections have over the flow path. The daemon's
-//! flow path is in the kernel, and its queues are in files; [`GatewayDaemon`] has both in memory, as a filter of a simulated router.
+//! A [`Mode`] decides whether packets are kept, and which [`Controller`] a mobile host's TCP connections have over the flow
+//! path. The daemon's flow path is in the kernel, and its queues are in files; [`GatewayDaemon`] has both in memory, as a
+//! filter of a simulated router.
 //!
-//! The daemon also finds out by itself that a mobile host is silent, by address resolution. The filter is told, and takes a packet from the
-//! mobile host for its return as the daemon does.
+//! The daemon also detects by address resolution that a mobile host is silent. The filter gets reports instead, and, like
+//! the daemon, regards a packet from the mobile host as its return.
 
 mod controller;
 mod filter;
@@ -25,22 +26,22 @@ pub use filter::GatewayDaemon;
 use crate::divert::DiverterConfig;
 use crate::freeze::FreezeConfig;
 
-/// What is done for mobile hosts that are away.
+/// The treatment of absent mobile hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Mode {
-    /// Packets for them are kept, and released in order when they are back.
+    /// Packets for them are kept, and released in order when they return.
     #[default]
     Buffer,
     /// Nothing: absences are counted and reported.
     Observe,
-    /// Senders of data are shown a window of zero, and their probes are answered. Nothing is kept.
+    /// Senders of data are shown a zero window, and their probes are answered. Nothing is kept.
     Freeze,
-    /// Both: packets are kept, and senders are shown a window of zero (BUFFER-FREEZE).
+    /// Both: packets are kept, and senders are shown a zero window (BUFFER-FREEZE).
     BufferFreeze,
-    /// As the paper has it (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut when ACKs stop
-    /// coming.
+    /// As in the paper (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut
+    /// when ACKs cease.
     MTcp,
 }
 
@@ -59,12 +60,12 @@ impl Mode {
     /// Their names in files, in the same order.
     pub const NAMES: [&str; 5] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp"];
 
-    /// Whether packets for mobile hosts that are away are kept.
+    /// Whether packets for absent mobile hosts are kept.
     pub const fn diverts(self) -> bool {
         !matches!(self, Self::Observe | Self::Freeze)
     }
 
-    /// What is done for TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`].
+    /// The treatment of TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`].
     pub fn treatment(self, holds_back: bool) -> Treatment {
         match self {
             Self::Buffer if holds_back => Treatment::Wake(wake()),
@@ -91,45 +92,45 @@ impl FromStr for Mode {
     }
 }
 
-/// What is done for the TCP connections of a mobile host.
+/// The treatment of a mobile host's TCP connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Treatment {
-    /// Something is held back, and senders are woken when the mobile host is back.
+    /// ACKs are held back, and senders are woken when the mobile host returns.
     Wake(WakeConfig),
-    /// Windows are shut while the mobile host is away.
+    /// Windows are shut while the mobile host is absent.
     Freeze(FreezeConfig),
     /// Nothing.
     Nothing,
 }
 
-/// Cuts are not foreseen at a gateway, so that no ACKs are stalled before them.
+/// Cuts are not predicted at a gateway, so there is no ACK stall.
 fn wake() -> WakeConfig {
     WakeConfig { ack_stall: None, ..WakeConfig::all() }
 }
 
-/// From so many acknowledged bytes on a connection has details: before that nothing is held of it.
+/// From this many acknowledged bytes on a connection has details: nothing is held before.
 pub const DETAILS_AFTER: u32 = 64_000;
 
-/// What the flow path does for all mobile hosts; each link says what is held.
+/// The rules of the flow path for all mobile hosts; the state of each link decides how much is held.
 pub fn rules() -> Rules {
     wake().rules().with_details_after(DETAILS_AFTER)
 }
 
-/// Whether a packet that waits for a mobile host, with data up to `end`, is one that it has acknowledged: a retransmission that its sender has
-/// made because the ACK was held back. The mobile host would answer it with a report (DSACK, RFC 2883) by which the sender takes its timeout
-/// for spurious, and what was lost in the cut for under way (RFC 3708).
+/// Whether a buffered packet with data up to `end` has been acknowledged by its mobile host: a retransmission that the
+/// sender made because the ACK was held back. The mobile host would answer it with a DSACK (RFC 2883), by which the
+/// sender takes its timeout for spurious, and data lost in the cut for data in flight (RFC 3708).
 pub fn is_redundant(flow: &Flow, end: Seq) -> bool {
     flow.half(Direction::Incoming).acked().is_some_and(|acked| acked.ge(end))
 }
 
-/// A router's mechanism that does what the daemon does.
+/// The daemon as a mechanism of routers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DaemonConfig {
-    /// What is done for mobile hosts that are away.
+    /// The treatment of absent mobile hosts.
     pub mode: Mode,
     /// Whether ACKs are held back with [`Mode::Buffer`], and senders woken.
     pub holds_back: bool,
-    /// Limits and pace of what is kept. Whether anything is, the mode says.
+    /// Limits and pacing of the buffer. The mode decides whether it is used.
     pub buffer: DiverterConfig,
 }
 

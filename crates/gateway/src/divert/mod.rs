@@ -41,28 +41,28 @@ pub use presence::{STRAGGLERS, Source, Standing};
 pub use silence::{Inquiry, Prober, SilenceConfig};
 pub use tally::{Loss, Tally};
 
-/// Limits and pace.
+/// Limits and pacing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiverterConfig {
-    /// Whether packets are diverted at all. If not, presence is followed and nothing is done.
+    /// Whether packets are diverted at all. If not, only presence is tracked.
     pub diverts: bool,
-    /// The most bytes that wait for one mobile host.
+    /// The most bytes buffered for one mobile host.
     pub mobile_bytes: u64,
-    /// The most bytes that wait in all.
+    /// The most bytes buffered in all.
     pub total_bytes: u64,
-    /// How long a packet waits at most.
+    /// The longest time that a packet is buffered.
     pub longest: Duration,
-    /// How fast packets of one mobile host are released; `None` for as fast as the interface takes them.
+    /// The release rate of one mobile host; `None` for the interface's own rate.
     pub rate: Option<BitRate>,
-    /// How many bytes of one mobile host are released at once before [`Self::rate`] applies.
+    /// The bytes of one mobile host released at once before [`Self::rate`] applies.
     pub burst_bytes: u64,
-    /// So many mobile hosts are known at most.
+    /// The most mobile hosts tracked.
     pub most_mobiles: usize,
 }
 
 impl Default for DiverterConfig {
-    /// 4 MB for a mobile host, 256 MB in all, 120 s (the longest that TCP waits between two tries), 100 Mbit/s after 30 kB (twice the
-    /// initial window of RFC 6928), 65,536 mobile hosts.
+    /// 4 MB for a mobile host, 256 MB in all, 120 s (the longest interval between TCP's retransmissions), 100 Mbit/s
+    /// after 30 kB (twice the initial window of RFC 6928), 65,536 mobile hosts.
     fn default() -> Self {
         Self {
             diverts: true,
@@ -76,10 +76,10 @@ impl Default for DiverterConfig {
     }
 }
 
-/// What the path does with packets for a mobile host.
+/// The path's handling of packets for a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Course {
-    /// Packets are forwarded as if there were no gateway daemon.
+    /// Packets are forwarded as without the gateway.
     Pass,
     /// Packets are diverted.
     Divert,
@@ -88,42 +88,42 @@ pub enum Course {
 /// One mobile host, for status output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MobileStatus {
-    /// What follows from the reports.
+    /// The result of the reports.
     pub standing: Standing,
-    /// Since when it is away, if it is.
+    /// Since when it is absent, if it is.
     pub away_since: Option<Instant>,
-    /// From when on a packet from it means that it is back, if it is away.
+    /// From when on a packet from it means that it is back, if it is absent.
     pub counts_from: Option<Instant>,
-    /// The sources that say that it is away.
+    /// The sources that report it absent.
     pub objections: Vec<Source>,
-    /// What the path was told to do.
+    /// The last order to the path.
     pub course: Course,
-    /// Packets that wait.
+    /// Buffered packets.
     pub waiting: usize,
     /// Bytes of these.
     pub waiting_bytes: u64,
-    /// What was counted.
+    /// Its counters.
     pub tally: Tally,
 }
 
-/// The machine. See the [module](self).
+/// The state machine. See the [module](self).
 #[derive(Debug)]
 pub struct Diverter<T> {
     config: DiverterConfig,
     mobiles: BTreeMap<IpAddr, Mobile<T>>,
     bytes: u64,
-    /// Mobile hosts for which packets wait, by their bytes.
+    /// Mobile hosts with buffered packets, by their bytes.
     by_size: BTreeSet<(u64, IpAddr)>,
-    /// When the next packet of a host may be released, a number that makes turns of equal times fair, and the host.
+    /// The time of each host's next release, a number for fairness between equal times, and the host.
     turns: BTreeSet<(Instant, u64, IpAddr)>,
     turn: u64,
-    /// When hosts whose path still diverts are looked at again. May name hosts that have settled since.
+    /// When hosts whose path still diverts are retried. May contain hosts that have settled since.
     refused: BTreeSet<(Instant, IpAddr)>,
     courses: VecDeque<(IpAddr, Course)>,
     changes: VecDeque<(IpAddr, Standing)>,
     discarded: VecDeque<(IpAddr, T, Loss)>,
     is_draining: bool,
-    /// Whether packets for mobile hosts of these networks are diverted, and for all others: address, bits of the prefix.
+    /// Whether packets for mobile hosts of these networks are diverted, and for all others: address, prefix length.
     networks: Vec<(IpAddr, u8, bool)>,
     diverts_others: bool,
     look_at_ages_at: Instant,
@@ -133,32 +133,32 @@ pub struct Diverter<T> {
 #[derive(Debug)]
 struct Mobile<T> {
     reports: Reports,
-    /// What was last told of it.
+    /// The standing last reported.
     standing: Standing,
     fifo: Fifo<T>,
     phase: Phase,
-    /// When what was released is through at the configured rate.
+    /// When the released packets are through at the configured rate.
     released_until: Instant,
-    /// Its place among [`Diverter::turns`].
+    /// Its entry in [`Diverter::turns`].
     turn: Option<(Instant, u64)>,
     tally: Tally,
 }
 
-/// How far the path is.
+/// The state of the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Passing,
     Diverting,
-    /// The path was told to let packets pass, and has not confirmed that it does.
+    /// The path was ordered to let packets pass, and has not confirmed it.
     Settling,
-    /// The path still diverts: it is told again at this time.
+    /// The path still diverts: it is ordered again at this time.
     Refused(Instant),
 }
 
-/// How soon something is tried again that the path or the interface has refused.
+/// The interval between attempts after a refusal of the path or the interface.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// How often ages are looked at.
+/// The interval between checks of ages.
 const AGES_EVERY: Duration = Duration::from_secs(1);
 
 impl<T> Mobile<T> {
@@ -180,7 +180,7 @@ impl<T> Mobile<T> {
 }
 
 impl<T> Diverter<T> {
-    /// A diverter that knows no mobile host.
+    /// A diverter without mobile hosts.
     pub fn new(config: DiverterConfig) -> Self {
         Self {
             config,
@@ -201,50 +201,50 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// Whether packets for mobile hosts of a network are diverted, where [`DiverterConfig::diverts`] allows it. Of several networks the one with
-    /// the longest prefix counts.
+    /// Whether packets for mobile hosts of a network are diverted, if [`DiverterConfig::diverts`] permits it. The
+    /// longest matching prefix applies.
     pub fn set_network(&mut self, address: IpAddr, bits: u8, diverts: bool) {
         self.networks.push((address, bits, diverts));
         self.networks.sort_by_key(|&(_, bits, _)| core::cmp::Reverse(bits));
     }
 
-    /// The same for mobile hosts of no such network.
+    /// The same for mobile hosts outside of these networks.
     pub fn set_others(&mut self, diverts: bool) {
         self.diverts_others = diverts;
     }
 
-    /// Packets that wait for all hosts, in bytes.
+    /// Buffered bytes of all hosts.
     pub fn waiting_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Mobile hosts that are known.
+    /// The number of mobile hosts.
     pub fn len(&self) -> usize {
         self.mobiles.len()
     }
 
-    /// Whether no mobile host is known.
+    /// Whether there are no mobile hosts.
     pub fn is_empty(&self) -> bool {
         self.mobiles.is_empty()
     }
 
-    /// Mobile hosts that are away.
+    /// Absent mobile hosts.
     pub fn away(&self) -> impl Iterator<Item = IpAddr> {
         let away = self.mobiles.iter().filter(|(_, mobile)| mobile.standing == Standing::Away);
         away.map(|(&address, _)| address)
     }
 
-    /// What was counted in all.
+    /// The sum of all counters.
     pub fn tally(&self) -> Tally {
         self.tally
     }
 
-    /// One mobile host; `None` if it is not known.
+    /// One mobile host; `None` if unknown.
     pub fn status(&self, address: IpAddr) -> Option<MobileStatus> {
         self.mobiles.get(&address).map(Self::describe)
     }
 
-    /// All mobile hosts that are known, in the order of their addresses.
+    /// All mobile hosts, in the order of their addresses.
     pub fn statuses(&self) -> impl Iterator<Item = (IpAddr, MobileStatus)> {
         self.mobiles.iter().map(|(&address, mobile)| (address, Self::describe(mobile)))
     }
@@ -262,7 +262,7 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// A source reports about a mobile host. Returns whether there was room to take note of it.
+    /// Handles a report of a source about a mobile host. Returns whether there was room for it.
     pub fn handle_report(&mut self, now: Instant, address: IpAddr, source: Source, presence: Presence) -> bool {
         let Some(mobile) = self.mobile(address) else { return false };
         mobile.reports.handle_report(now, source, presence);
@@ -270,15 +270,15 @@ impl<T> Diverter<T> {
         true
     }
 
-    /// A packet came from a mobile host.
+    /// Handles a packet from a mobile host.
     pub fn handle_heard(&mut self, now: Instant, address: IpAddr) {
         let Some(mobile) = self.mobiles.get_mut(&address) else { return };
         mobile.reports.handle_heard(now);
         self.update(now, address);
     }
 
-    /// A packet of `len` bytes for a mobile host was diverted. `store` is called if it is to be queued, and says where the packet is, or
-    /// `None` if it could not be stored.
+    /// Handles a diverted packet of `len` bytes for a mobile host. `store` is called if it is to be queued, and returns
+    /// where the packet is, or `None` if it could not be stored.
     ///
     /// # Errors
     /// Why the packet is not queued.
@@ -307,14 +307,14 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// A packet that an earlier process has stored, after those of its host that were restored before it. Limits do not apply. The host is
-    /// away until it is heard.
+    /// Adds a packet stored by an earlier process, after those of its host restored before. Limits do not apply. The
+    /// host is absent until it is heard.
     pub fn restore(&mut self, now: Instant, address: IpAddr, came_at: Instant, len: u32, item: T) {
         self.enqueue(came_at.min(now), address, len, item);
         self.handle_report(now, address, Source::Buffer, Presence::Away);
     }
 
-    /// Nothing new is diverted from now on. What waits is released as hosts return.
+    /// Stops diverting. Buffered packets are released as hosts return.
     pub fn drain(&mut self, now: Instant) {
         self.is_draining = true;
         let addresses: Vec<IpAddr> = self.mobiles.keys().copied().collect();
@@ -323,7 +323,7 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// Forgets a mobile host for which nothing waits and which is not away. Returns whether it did.
+    /// Removes a mobile host that is present and has no packets. Returns whether it did.
     pub fn forget(&mut self, address: IpAddr) -> bool {
         let is_idle = |mobile: &Mobile<T>| mobile.phase == Phase::Passing && mobile.fifo.is_empty();
         let goes =
@@ -334,7 +334,7 @@ impl<T> Diverter<T> {
         goes
     }
 
-    /// Discards what waits for a mobile host.
+    /// Discards the packets of a mobile host.
     pub fn discard(&mut self, now: Instant, address: IpAddr) {
         while let Some((item, _)) = self.take(address, true) {
             self.lose(address, item, Loss::Forgotten);
@@ -342,7 +342,7 @@ impl<T> Diverter<T> {
         self.update(now, address);
     }
 
-    /// The path lets packets of a mobile host pass (`is_passing`), or had something left that it has diverted.
+    /// The path lets packets of a mobile host pass (`is_passing`), or had diverted packets left.
     pub fn handle_settled(&mut self, now: Instant, address: IpAddr, is_passing: bool) {
         let Some(mobile) = self.mobiles.get_mut(&address) else { return };
         if mobile.phase == Phase::Settling {
@@ -355,15 +355,15 @@ impl<T> Diverter<T> {
         self.update(now, address);
     }
 
-    /// The host of the next packet to release, and where that is stored. The owner sends it and calls [`Self::handle_sent`], or cannot and
-    /// calls [`Self::handle_busy`].
+    /// The host of the next packet to release, and where that is stored. The owner sends it and calls
+    /// [`Self::handle_sent`], or cannot and calls [`Self::handle_busy`].
     pub fn due(&self, now: Instant) -> Option<(IpAddr, &T)> {
         let &(_, _, address) = self.turns.first().filter(|(at, ..)| *at <= now)?;
         let head = self.mobiles.get(&address)?.fifo.front()?;
         Some((address, &head.item))
     }
 
-    /// The packet that was due was sent.
+    /// The due packet was sent.
     pub fn handle_sent(&mut self, now: Instant, address: IpAddr) {
         let Some((_, len)) = self.take(address, false) else { return };
         let config = self.config;
@@ -379,14 +379,14 @@ impl<T> Diverter<T> {
         self.update(now, address);
     }
 
-    /// The packet that was due could not be sent now; it is due again at `again_at`.
+    /// The due packet could not be sent now; it is due again at `again_at`.
     pub fn handle_busy(&mut self, again_at: Instant, address: IpAddr) {
         if self.mobiles.get(&address).is_some_and(|mobile| mobile.turn.is_some()) {
             self.take_turn(again_at, address, Some(again_at));
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some((_, address)) = self.refused.first().copied().filter(|&(at, _)| at <= now) {
             self.refused.pop_first();
@@ -398,22 +398,22 @@ impl<T> Diverter<T> {
         }
     }
 
-    /// What the path is to do with packets of a mobile host from now on. [`Course::Pass`] is to be answered.
+    /// The next order to the path. [`Course::Pass`] has to be answered.
     pub fn poll_course(&mut self) -> Option<(IpAddr, Course)> {
         self.courses.pop_front()
     }
 
-    /// A mobile host whose standing has changed.
+    /// The next mobile host whose standing has changed.
     pub fn poll_change(&mut self) -> Option<(IpAddr, Standing)> {
         self.changes.pop_front()
     }
 
-    /// A packet that was discarded after it had been stored.
+    /// The next stored packet that was discarded.
     pub fn poll_discarded(&mut self) -> Option<(IpAddr, T, Loss)> {
         self.discarded.pop_front()
     }
 
-    /// When [`Self::due`] has a packet, or [`Self::handle_timeout`] something to do.
+    /// When [`Self::due`] has a packet, or [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let release = self.turns.first().map(|&(at, ..)| at);
         let ages = (self.bytes > 0).then_some(self.look_at_ages_at);
@@ -421,7 +421,7 @@ impl<T> Diverter<T> {
         release.into_iter().chain(ages).chain(refused).min()
     }
 
-    /// The mobile host, known from now on; `None` if there is no room for another one.
+    /// The mobile host, added if need be; `None` without room for another one.
     fn mobile(&mut self, address: IpAddr) -> Option<&mut Mobile<T>> {
         if self.mobiles.len() >= self.config.most_mobiles && !self.mobiles.contains_key(&address) {
             return None;
@@ -429,7 +429,7 @@ impl<T> Diverter<T> {
         Some(self.mobiles.entry(address).or_insert_with(Mobile::new))
     }
 
-    /// Draws the conclusions from what has changed for a mobile host.
+    /// Updates everything that depends on the changed state of a mobile host.
     fn update(&mut self, now: Instant, address: IpAddr) {
         let is_allowed = self.allows(address);
         let Self { mobiles, courses, changes, config, is_draining, tally, .. } = self;
@@ -474,7 +474,7 @@ impl<T> Diverter<T> {
         fitting.map_or(self.diverts_others, |&(_, _, diverts)| diverts)
     }
 
-    /// Gives a mobile host the place among the turns that the pace allows, not before `at_least`; none if nothing waits.
+    /// Schedules a mobile host's next release by its pace, not before `at_least`; not at all without packets.
     fn take_turn(&mut self, now: Instant, address: IpAddr, at_least: Option<Instant>) {
         self.give_up_turn(address);
         let Some(mobile) = self.mobiles.get_mut(&address).filter(|mobile| !mobile.fifo.is_empty()) else { return };
@@ -521,7 +521,7 @@ impl<T> Diverter<T> {
         self.resize(address, before);
     }
 
-    /// Takes the oldest or the newest packet of a mobile host, and its length.
+    /// Removes the oldest or the newest packet of a mobile host; returns it with its length.
     fn take(&mut self, address: IpAddr, newest: bool) -> Option<(T, u32)> {
         let mobile = self.mobiles.get_mut(&address)?;
         let before = mobile.fifo.bytes();
@@ -530,7 +530,7 @@ impl<T> Diverter<T> {
         Some((entry.item, entry.len))
     }
 
-    /// The bytes that wait for a mobile host have changed.
+    /// The buffered bytes of a mobile host have changed.
     fn resize(&mut self, address: IpAddr, before: u64) {
         let Some(mobile) = self.mobiles.get(&address) else { return };
         let after = mobile.fifo.bytes();

@@ -1,17 +1,17 @@
-//! Whether one mobile host is there, from several sources that may disagree.
+//! The presence of one mobile host, from several sources that may disagree.
 
 use core::fmt;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 
-/// Who reports about a mobile host.
+/// The source of a report about a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Source {
-    /// The operator, or a program of the operator's.
+    /// The operator, or the operator's program.
     Command,
-    /// The carrier of the interface behind which the host is.
+    /// The carrier of the mobile-facing interface.
     Carrier,
     /// The kernel's neighbour table: address resolution has failed.
     Neighbour,
@@ -23,14 +23,14 @@ pub enum Source {
     Lease,
     /// The mobile host itself.
     Registration,
-    /// Packets that got no answer, and probes that got none either (M-TCP's wintimer, section 4.1).
+    /// Unanswered packets, and unanswered probes (M-TCP's wintimer, section 4.1).
     Silence,
-    /// Packets of the host that an earlier process has left behind.
+    /// Packets of the host left by an earlier process.
     Buffer,
 }
 
 impl Source {
-    /// All of them, in the order of their names in status output.
+    /// All sources, in the order of their names in status output.
     pub const ALL: [Self; 9] = [
         Self::Command,
         Self::Carrier,
@@ -43,8 +43,8 @@ impl Source {
         Self::Buffer,
     ];
 
-    /// Whether a report that the host is present is evidence of its own, and not only the withdrawal of an earlier report. A lease is not: by
-    /// the time that it is read, others may have reported what came later.
+    /// Whether a report that the host is present is evidence in itself, and not only the withdrawal of an earlier
+    /// report. A lease is not: when it is read, others may have reported later events.
     const fn proves_presence(self) -> bool {
         matches!(self, Self::Command | Self::Station | Self::Registration)
     }
@@ -71,16 +71,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// What follows from all reports about a mobile host.
+/// The result of all reports about a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// Packets for it get through.
     Present,
-    /// Packets for it get through, and a source has said that this will end.
+    /// Packets for it get through, and a source predicts that this will end.
     Fading,
-    /// Packets for it get lost.
+    /// Packets for it are lost.
     Away,
-    /// It is attached elsewhere, where packets that are forwarded find it.
+    /// It is attached elsewhere; forwarded packets find it there.
     Moved,
 }
 
@@ -96,16 +96,17 @@ impl fmt::Display for Standing {
     }
 }
 
-/// Packets of a host may arrive for so long after it was reported away: they were under way.
+/// How long packets in flight may still arrive from a host after it was reported absent.
 pub const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// A warning without a time holds for so long.
+/// How long a warning without a time holds.
 const FADING: Duration = Duration::from_secs(10);
 
-/// The reports about one mobile host. It is away while at least one source says so; a packet from it outweighs them all.
+/// The reports about one mobile host. It is absent while at least one source says so; a packet from it outweighs them
+/// all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Reports {
-    /// The sources that say that it is away, as bits.
+    /// The sources that report it absent, as bits.
     objections: u16,
     away_since: Option<Instant>,
     fading_until: Option<Instant>,
@@ -132,7 +133,7 @@ impl Reports {
         }
     }
 
-    /// A packet came from the host. Ignored just after the host was reported away.
+    /// Handles a packet from the host. Ignored just after the host was reported absent.
     pub(super) fn handle_heard(&mut self, now: Instant) {
         match self.counts_from() {
             Some(from) if now < from => {}
@@ -153,18 +154,19 @@ impl Reports {
         }
     }
 
-    /// Since when the host is away, if it is.
+    /// Since when the host is absent, if it is.
     pub(super) fn away_since(&self) -> Option<Instant> {
         self.away_since
     }
 
-    /// From when on a packet of the host means that it is back, if it is away. When it was found silent, nothing of it was under way.
+    /// From when on a packet of the host means that it is back, if it is absent. If it was found silent, none of its
+    /// packets was in flight.
     pub(super) fn counts_from(&self) -> Option<Instant> {
         let stragglers = if self.objections == Source::Silence.bit() { Duration::ZERO } else { STRAGGLERS };
         Some(self.away_since? + stragglers)
     }
 
-    /// The sources that say that it is away.
+    /// The sources that report it absent.
     pub(super) fn objections(&self) -> impl Iterator<Item = Source> + use<> {
         let bits = self.objections;
         Source::ALL.into_iter().filter(move |source| bits & source.bit() != 0)

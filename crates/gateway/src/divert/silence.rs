@@ -1,70 +1,71 @@
-//! When a mobile host is asked whether it is there, and when its silence means that it is not (M-TCP's wintimer, section 4.1, without a
-//! connection: any packet is an answer to any other).
+//! When a mobile host is probed, and when its silence means that it is absent (M-TCP's wintimer, section 4.1, without a
+//! connection: any packet answers any other).
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
 use holdover_base::{Duration, Instant};
 
-/// How long silence may be.
+/// Parameters of silence detection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SilenceConfig {
-    /// A host is asked when nothing came from it for so long after a packet to it.
+    /// A host is probed after this long without a packet from it, since a packet to it.
     pub after: Duration,
-    /// From one question to the next.
+    /// The interval between probes.
     pub every: Duration,
-    /// So many questions in a row without an answer mean that it is away.
+    /// This many consecutive unanswered probes mean that it is absent.
     pub probes: u32,
-    /// The longest time between two questions to a host that is away.
+    /// The longest interval between probes of an absent host.
     pub away_every: Duration,
 }
 
-/// What is to be done about a mobile host.
+/// The action for a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inquiry {
     /// Nothing.
     None,
-    /// It is to be asked.
+    /// Probe it.
     Ask,
-    /// It is away.
+    /// It is absent.
     Silent,
 }
 
-/// A host that is away is asked so often at first, and from then on after a fortieth of its absence, so that it is late by that at most.
+/// The first interval between probes of an absent host; later it is a fortieth of its absence, which bounds the delay
+/// in noticing its return.
 const SOONEST: Duration = Duration::from_millis(10);
 const FORTIETH: u64 = 40;
-/// All questions to hosts that are away together are as far apart as this on average.
+/// The mean distance between all probes of absent hosts.
 const APART: Duration = Duration::from_micros(500);
 
-/// Asks mobile hosts. It is looked at periodically, for each host with [`look_present`](Self::look_present) or
-/// [`look_away`](Self::look_away).
+/// Schedules probes of mobile hosts. Call [`look_present`](Self::look_present) or [`look_away`](Self::look_away)
+/// periodically for each host.
 #[derive(Debug)]
 pub struct Prober {
     config: SilenceConfig,
-    asked: BTreeMap<IpAddr, Asked>,
+    asked: BTreeMap<IpAddr, ProbeState>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// In a row without an answer.
+struct ProbeState {
+    /// Consecutive unanswered probes.
     times: u32,
     next_at: Instant,
 }
 
 impl Prober {
-    /// Nobody was asked yet.
+    /// Without probes.
     pub fn new(config: SilenceConfig) -> Self {
         Self { config, asked: BTreeMap::new() }
     }
 
-    /// Looks at a host that is present. `waiting_since` is the time of the first packet to it since the last one from it.
+    /// Checks a host that is present. `waiting_since` is the time of the first packet to it since the last one from it.
     pub fn look_present(&mut self, now: Instant, mobile: IpAddr, waiting_since: Option<Instant>) -> Inquiry {
         let SilenceConfig { after, every, probes, .. } = self.config;
         if waiting_since.is_none_or(|since| now.saturating_since(since) < after) {
             self.asked.remove(&mobile);
             return Inquiry::None;
         }
-        let asked = self.asked.entry(mobile).or_insert(Asked { times: 0, next_at: now });
+        let asked = self.asked.entry(mobile).or_insert(ProbeState { times: 0, next_at: now });
         if now < asked.next_at {
             return Inquiry::None;
         }
@@ -72,34 +73,34 @@ impl Prober {
             self.asked.remove(&mobile);
             return Inquiry::Silent;
         }
-        *asked = Asked { times: asked.times + 1, next_at: now + every };
+        *asked = ProbeState { times: asked.times + 1, next_at: now + every };
         Inquiry::Ask
     }
 
-    /// Looks at a host that has been away since `since`, as `absent` hosts are. Returns whether it is to be asked.
+    /// Checks a host that has been absent since `since`, as `absent` hosts are. Returns whether to probe it.
     pub fn look_away(&mut self, now: Instant, mobile: IpAddr, since: Instant, absent: usize) -> bool {
         let pause = Duration::from_nanos(now.saturating_since(since).as_nanos() / FORTIETH);
         let fair = Duration::from_nanos(APART.as_nanos().saturating_mul(absent as u64));
-        let asked = self.asked.entry(mobile).or_insert(Asked { times: 0, next_at: now });
+        let asked = self.asked.entry(mobile).or_insert(ProbeState { times: 0, next_at: now });
         if now < asked.next_at {
             return false;
         }
         let pause = pause.min(self.config.away_every).max(SOONEST).max(fair);
-        *asked = Asked { times: asked.times.saturating_add(1), next_at: now + pause };
+        *asked = ProbeState { times: asked.times.saturating_add(1), next_at: now + pause };
         true
     }
 
-    /// A host may be back, as its interface has a carrier again: it is asked when it is looked at next.
+    /// A host may be back, as its interface has a carrier again: it is probed at the next check.
     pub fn ask_now(&mut self, mobile: IpAddr) {
         self.asked.remove(&mobile);
     }
 
-    /// Questions in a row that a host has left without an answer, the last one excepted.
+    /// Consecutive unanswered probes of a host, without the last one.
     pub fn unanswered(&self, mobile: IpAddr) -> u32 {
         self.asked.get(&mobile).map_or(0, |asked| asked.times.saturating_sub(1))
     }
 
-    /// Whether an answer is waited for.
+    /// Whether an answer is pending.
     pub fn is_asking(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -166,13 +167,13 @@ mod tests {
         assert!((14..=20).contains(&middle), "{middle}");
         let late = count(100_000, 110_000);
         assert!((9..=11).contains(&late), "{late}");
-        // Or as often as it is told.
+        // Or as often as configured.
         let often = SilenceConfig { away_every: Duration::from_millis(10), ..CONFIG };
         let mut prober_of_often = Prober::new(often);
         let asked =
             (0..100).filter(|tick| prober_of_often.look_away(at(100_000 + 10 * tick), host(), at(0), 1)).count();
         assert_eq!(asked, 100);
-        // A thousand together ask as often as 2,000 times a second.
+        // A thousand together are probed 2,000 times a second.
         assert!(prober.look_away(at(200_000), host(), at(199_999), 10_000));
         assert!(!prober.look_away(at(204_000), host(), at(199_999), 10_000));
         prober.ask_now(host());

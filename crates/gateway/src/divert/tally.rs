@@ -1,27 +1,27 @@
-//! What became of packets that were diverted, in numbers.
+//! Counters of diverted packets.
 
 /// Why a packet was discarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// The queue of its mobile host is full.
     MobileFull,
-    /// All queues together are full, and no other host occupies more.
+    /// All queues together are full, and no other host uses more.
     TotalFull,
-    /// It made room for a packet of a host that occupies less.
+    /// It was evicted for a packet of a host that uses less.
     Evicted,
-    /// It has waited for too long.
+    /// It was buffered for too long.
     Aged,
     /// It could not be stored.
     Storage,
-    /// Its mobile host was forgotten, or the gateway stops.
+    /// Its mobile host was removed, or the gateway is stopping.
     Forgotten,
 }
 
-/// What was counted for one mobile host or for all.
+/// The counters of one mobile host or of all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 pub struct Tally {
-    /// How often a mobile host went away.
+    /// Absences.
     pub absences: u64,
     /// Packets that were queued.
     pub queued: u64,
@@ -33,9 +33,9 @@ pub struct Tally {
     pub mobile_full: u64,
     /// Packets dropped because all queues were full.
     pub total_full: u64,
-    /// Packets that made room for others.
+    /// Packets evicted for others.
     pub evicted: u64,
-    /// Packets that waited for too long.
+    /// Packets buffered for too long.
     pub aged: u64,
     /// Packets that could not be stored.
     pub storage: u64,
@@ -55,7 +55,7 @@ impl Tally {
         } += 1;
     }
 
-    /// Packets that were discarded, for whatever reason.
+    /// Packets discarded for any reason.
     pub const fn lost(&self) -> u64 {
         self.mobile_full + self.total_full + self.evicted + self.aged + self.storage + self.forgotten
     }

@@ -14,7 +14,7 @@ fn small() -> DiverterConfig {
     DiverterConfig { mobile_bytes: 5_000, total_bytes: 8_000, rate: None, ..DiverterConfig::default() }
 }
 
-/// Releases all that is due, as the number of each packet.
+/// Releases everything due; returns the number of each packet.
 fn release(diverter: &mut Diverter<u32>, now: Instant) -> Vec<u32> {
     let mut released = Vec::new();
     while let Some((address, &item)) = diverter.due(now) {
@@ -39,7 +39,7 @@ fn packets_of_an_absence_come_out_in_order_and_then_the_path_passes() {
         push(&mut diverter, at(10), host, item).unwrap();
     }
     assert_eq!(diverter.due(at(3000)), None, "nothing is released while it is away");
-    // What was under way when it went proves nothing.
+    // Packets in flight when it left prove nothing.
     diverter.handle_heard(at(50), host);
     assert_eq!(diverter.poll_change(), None);
     diverter.handle_heard(at(3000), host);
@@ -89,7 +89,7 @@ fn nothing_of_a_silent_host_was_under_way() {
     assert_eq!(diverter.status(host).unwrap().counts_from, Some(at(0)));
     diverter.handle_heard(at(1), host);
     assert_eq!(diverter.status(host).unwrap().standing, Standing::Present);
-    // With a carrier that is lost as well, something may have been.
+    // With a loss of carrier, packets may have been in flight.
     for source in [Source::Silence, Source::Carrier] {
         diverter.handle_report(at(10), host, source, Presence::Away);
     }
@@ -146,7 +146,7 @@ fn the_rear_of_the_largest_queue_makes_room_for_smaller_ones() {
     assert_eq!(diverter.poll_discarded(), Some((mobile(1), 4, Loss::Evicted)));
     push(&mut diverter, at(1), mobile(3), 21).unwrap();
     assert_eq!(diverter.poll_discarded(), Some((mobile(1), 3, Loss::Evicted)));
-    // All have as much as others: who comes now goes.
+    // All use the same: the newest packet is dropped.
     push(&mut diverter, at(1), mobile(3), 22).unwrap_err();
     assert_eq!(diverter.poll_discarded(), None);
     assert_eq!(diverter.waiting_bytes(), 8000);
@@ -190,7 +190,7 @@ fn the_burst_goes_at_once_and_the_rest_at_the_rate() {
     assert_eq!(release(&mut diverter, at(5)), [104, 204, 105, 205]);
     let (address, _) = diverter.due(at(6)).unwrap();
     diverter.handle_busy(at(9), address);
-    assert_eq!(release(&mut diverter, at(6)), [206], "the other one goes on");
+    assert_eq!(release(&mut diverter, at(6)), [206], "the other one continues");
     assert_eq!(release(&mut diverter, at(20)), [207, 106, 208, 107, 209, 108], "a burst each");
     assert_eq!(release(&mut diverter, at(21)), [109]);
 }
@@ -230,7 +230,7 @@ fn the_number_of_hosts_is_bounded_and_idle_ones_are_forgotten() {
     assert!(diverter.handle_report(at(0), mobile(3), Source::Command, Presence::Away));
 }
 
-/// What happens to a diverter and its path.
+/// An event of a diverter and its path.
 #[derive(Clone, Debug)]
 enum Step {
     Report(u8, Source, bool),
@@ -259,7 +259,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..300)
 }
 
-/// What a gateway's path does: counts what it diverts, and passes on the rest.
+/// A gateway's path: counts diverted packets, and passes on the rest.
 #[derive(Default)]
 struct Path {
     diverted: BTreeSet<IpAddr>,
@@ -287,8 +287,8 @@ impl Path {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Each host gets its packets in the order in which they came, none twice, none while it is away; limits hold; nothing is
-    /// unaccounted for; and when all are back, everything has left and the path passes.
+    /// Each host gets its packets in order, none twice, none while it is absent; limits hold; every packet is accounted
+    /// for; and when all are back, everything was sent and the path passes.
     #[test]
     fn nothing_is_reordered_doubled_or_lost_without_a_count(steps in steps()) {
         let config = DiverterConfig {

@@ -27,20 +27,21 @@ use holdover_filter::{Action, Connection, Direction, Injected, tcp_mut};
 use holdover_flow::{Flow, FlowTable, Holds, LinkState, Notice, Order, WindowLimit};
 use holdover_wire::Packet;
 
-/// What is held back, and when a window is shut.
+/// How much is held back, and when a window is shut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreezeConfig {
-    /// What the mobile host has acknowledged, and the fixed host is not shown, while data flow.
+    /// How much of the mobile host's ACKs is not shown to the fixed host while data flow.
     pub holds: Holds,
-    /// What is held is shown after so long without a newer ACK, unless data are outstanding.
+    /// Held ACKs are shown after this long without a newer ACK, unless data are outstanding.
     pub flush: Duration,
-    /// A window is shut when no ACK has come for twice a round trip over the wireless link, and for so long at least, while data are outstanding
-    /// and something is held. `None` for when the mobile host is said to be away only.
+    /// A window is shut when no ACK has arrived for twice a round trip over the wireless link, and at least this long,
+    /// while data are outstanding and something is held. `None` to shut it only when the mobile host is reported
+    /// absent.
     pub least_timeout: Option<Duration>,
 }
 
 impl FreezeConfig {
-    /// BUFFER-FREEZE: the newest ACK. It waits for reports, as a daemon has better ones than a timer's.
+    /// BUFFER-FREEZE: the newest ACK. It relies on reports, as the daemon has better sources than a timer.
     pub const fn buffer_freeze() -> Self {
         Self { holds: Holds::Newest, flush: Duration::from_millis(40), least_timeout: None }
     }
@@ -54,12 +55,12 @@ impl FreezeConfig {
 /// The name in actions.
 pub const NAME: &str = "freeze";
 
-/// A connection of which something is to be remembered.
+/// The state of a connection.
 #[derive(Clone, Copy, Default, Debug)]
 struct State {
-    /// The fixed host was shown a window of zero.
+    /// The fixed host was shown a zero window.
     is_frozen: bool,
-    /// When what is held is looked at.
+    /// When held ACKs are checked.
     due: Option<Instant>,
 }
 
@@ -94,7 +95,7 @@ impl FreezeControl {
         }
     }
 
-    /// What packets have to know of the link to the mobile host.
+    /// The state of the link to the mobile host, for packets.
     pub fn link_state(&self) -> LinkState {
         LinkState {
             down_at: self.away_since,
@@ -105,7 +106,7 @@ impl FreezeControl {
         }
     }
 
-    /// Connections whose window is shut.
+    /// Connections with a shut window.
     pub fn frozen(&self) -> usize {
         self.connections.values().filter(|state| state.is_frozen).count()
     }
@@ -114,8 +115,8 @@ impl FreezeControl {
         self.connections.get(&connection).is_some_and(|state| state.is_frozen)
     }
 
-    /// The flow path has something to do for the half whose ACKs go in `direction`, or, with [`Notice::Probed`], for the sender of a probe
-    /// that goes in `direction`.
+    /// Handles a notice of the flow path about the half whose ACKs go in `direction`, or, with [`Notice::Probed`],
+    /// about the sender of a probe that goes in `direction`.
     pub fn handle_notice(
         &mut self,
         now: Instant,
@@ -149,7 +150,7 @@ impl FreezeControl {
         }
     }
 
-    /// The mobile host is away.
+    /// The mobile host is absent.
     pub fn handle_away(&mut self, now: Instant, path: &mut impl FlowTable) {
         if self.away_since.is_some() {
             return;
@@ -161,7 +162,7 @@ impl FreezeControl {
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
             let is_frozen = self.connections.get(&connection).is_some_and(|state| state.is_frozen);
-            // Of a controller before this one.
+            // Left by a former controller.
             let is_shut = half.window_limit().is_some();
             let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
             if !is_frozen && (is_shut || is_recent || half.awaits_ack() || half.is_held()) {
@@ -184,14 +185,14 @@ impl FreezeControl {
         self.thaw_all(now, path);
     }
 
-    /// Nobody will be there: every fixed host is shown what the mobile host has said.
+    /// The controller ends: every fixed host is shown the mobile host's last ACK.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         // The link's state may outlive this controller.
         self.away_since = None;
         self.epoch += 1;
         path.set_link(self.link_state());
         self.thaw_all(now, path);
-        // What is left is of a controller before this one, or not frozen.
+        // The rest was left by a former controller, or is not frozen.
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
@@ -208,7 +209,7 @@ impl FreezeControl {
         }
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
         while let Some(&(at, connection)) = self.deadlines.first()
             && at <= now
@@ -219,12 +220,12 @@ impl FreezeControl {
         }
     }
 
-    /// The next packet to send: to the fixed host, as if it came from the mobile host.
+    /// The next packet to send: to the fixed host, as if from the mobile host.
     pub fn poll_transmit(&mut self) -> Option<(Connection, Injected)> {
         self.ready.pop_front()
     }
 
-    /// The next thing that was done.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
@@ -234,7 +235,7 @@ impl FreezeControl {
         self.deadlines.first().map(|&(at, _)| at)
     }
 
-    /// Something is held since a while.
+    /// Checks a connection whose ACKs have been held for a while.
     fn look(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let half = flow.half(Direction::Incoming);
@@ -253,7 +254,7 @@ impl FreezeControl {
         }
         let timeout = match self.config.least_timeout {
             Some(least) => least.max(flow.latest_round_trip() * 2),
-            // Somebody has to look again whether data are outstanding.
+            // Check again whether data are outstanding.
             None => LOOK_AGAIN.max(self.config.flush),
         };
         if now < newest + timeout {
@@ -267,7 +268,7 @@ impl FreezeControl {
         }
     }
 
-    /// Shuts the window, with all that the mobile host has acknowledged.
+    /// Shuts the window, with everything that the mobile host has acknowledged.
     fn freeze(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let Some(packet) = last_ack(&flow, connection, true) else { return };
@@ -295,7 +296,7 @@ impl FreezeControl {
         }
     }
 
-    /// Shows the fixed host all that the mobile host has acknowledged.
+    /// Shows the fixed host everything that the mobile host has acknowledged.
     fn show(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let half = flow.half(Direction::Incoming);
@@ -330,16 +331,17 @@ impl FreezeControl {
     }
 }
 
-/// A sender of data within this time may send more while the mobile host is away.
+/// A sender with data within this time may send more while the mobile host is absent.
 const RECENTLY: Duration = Duration::from_secs(10);
 
-/// How soon a connection without a timer of its own is looked at again while something is held and data are outstanding.
+/// The interval between checks of a connection without a timer of its own while something is held and data are
+/// outstanding.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What is held is kept for so long while data are outstanding, if nobody says that the mobile host is away.
+/// How long held ACKs are kept while data are outstanding, unless the mobile host is reported absent.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// The mobile host's last ACK again, with its window or with none.
+/// The mobile host's last ACK again, with its window or a zero window.
 fn last_ack(flow: &Flow, connection: Connection, is_shut: bool) -> Option<Packet> {
     let half = flow.half(Direction::Incoming);
     let mut packet = half.ack_up_to(half.acked()?, connection.of_sender_going(Direction::Incoming))?;

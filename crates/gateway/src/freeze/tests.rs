@@ -1,4 +1,4 @@
-//! Freezing, rule by rule; and whatever comes, in whatever order: no ACK says more than the mobile host.
+//! Freezing, rule by rule; and for any sequence of packets: no ACK covers more than the mobile host's.
 
 use core::net::IpAddr;
 
@@ -37,7 +37,7 @@ fn ack(number: u32, window: u16) -> Packet {
     Packet::new(PHONE, FIXED, segment((1000, 80), Flags::ACK, 1, number, window, 0))
 }
 
-/// What comes out is written as `data 100:200` or `ack 200 win 500`.
+/// Output is written as `data 100:200` or `ack 200 win 500`.
 struct Script {
     filter: GatewayDaemon,
     now: Instant,
@@ -115,7 +115,7 @@ fn under_way(config: FreezeConfig) -> Script {
 fn the_newest_ack_waits_for_the_next_one_while_data_are_outstanding() {
     let mut script = under_way(FreezeConfig::buffer_freeze());
     assert_eq!(script.pass(ack(200, 400)), [] as [&str; 0]);
-    // Lowered to the one before, with the window where it was.
+    // Lowered to the one before, with the same right edge.
     assert_eq!(script.pass(ack(300, 300)), ["ack 200 win 400"]);
     assert_eq!(script.pass(ack(400, 500)), ["ack 400 win 500"], "nothing is outstanding any more");
 }
@@ -127,7 +127,7 @@ fn one_byte_is_held_exactly_and_shown_at_the_end() {
     assert_eq!(script.pass(ack(300, 300)), ["ack 299 win 301"]);
     assert_eq!(script.pass(ack(400, 200)), ["ack 399 win 201"]);
     assert_eq!(script.after(39), [] as [&str; 0]);
-    assert_eq!(script.after(1), ["ack 400 win 200"], "a sender at its end does not have to wait");
+    assert_eq!(script.after(1), ["ack 400 win 200"], "a sender that has finished does not have to wait");
     assert_eq!(script.after(10_000), [] as [&str; 0]);
 }
 
@@ -138,10 +138,10 @@ fn a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered() {
     script.pass(ack(300, 300));
     assert_eq!(script.phone_is(Presence::Away), ["ack 300 win 0"], "with the ACK that was held");
     script.after(400);
-    // As Linux probes, and as 4.4BSD does. Neither goes on to the host, which is not there.
+    // As Linux and 4.4BSD probe. Neither is forwarded to the absent host.
     assert_eq!(script.pass(data(299, 0)), ["ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 1)), ["ack 300 win 0"]);
-    // Data do, and ask for the window as well if they have passed before.
+    // Data are, and count as a probe if they have passed before.
     assert_eq!(script.pass(data(300, 100)), ["data 300:400", "ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
     assert_eq!(script.after(60_000), [] as [&str; 0]);
@@ -159,7 +159,7 @@ fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
     assert_eq!(script.after(5_000), [] as [&str; 0], "once");
     assert_eq!(script.pass(data(199, 0)), ["data 199:199", "ack 200 win 0"], "the host may be there: it is asked, too");
     assert_eq!(script.pass(ack(200, 400)), ["ack 200 win 400"]);
-    assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "nothing is shut any more");
+    assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "the window is open again");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     assert_eq!(script.filter.poll_timeout(), None);
 }
 
-/// The process was killed, and the flow path has gone on.
+/// The process was killed, and the flow path has continued.
 #[test]
 fn another_controller_opens_windows_and_raises_a_link_that_the_one_before_has_left() {
     for config in [FreezeConfig::buffer_freeze(), FreezeConfig::m_tcp()] {

@@ -1,4 +1,4 @@
-//! Who asks whom for the connections of which mobile host, when again, and until when.
+//! Requests between supervisor hosts for the connections of mobile hosts, with retransmissions and limits.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,49 +12,49 @@ use super::message::{Body, Message};
 /// How a supervisor host hands connections on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandoffConfig {
-    /// The other supervisor hosts. Messages of anybody else are not taken.
+    /// The other supervisor hosts. Messages of others are ignored.
     pub peers: Vec<IpAddr>,
     /// How long a message waits for its answer before it is repeated; doubled each time.
     pub retry: Duration,
-    /// How often a message is sent at most.
+    /// The most transmissions of a message.
     pub tries: u32,
-    /// How long a connection that was handed on is remembered: its stragglers are dropped, and its record is kept if nobody has said that
-    /// it has arrived.
+    /// How long a connection that was handed on is remembered: its stragglers are dropped, and its record is kept
+    /// unless its arrival was confirmed.
     pub keep: Duration,
 }
 
 impl HandoffConfig {
-    /// Among these, repeated after 200 ms, 400 ms and so on, seven times in all (12.6 s to the last), and remembered for 2 minutes (the
-    /// maximum segment lifetime of RFC 9293 section 3.4.2).
+    /// With these peers; repeated after 200 ms, 400 ms and so on, seven times in all (12.6 s to the last), and
+    /// remembered for 2 minutes (the maximum segment lifetime of RFC 9293 section 3.4.2).
     pub fn among(peers: Vec<IpAddr>) -> Self {
         Self { peers, retry: Duration::from_millis(200), tries: 7, keep: Duration::from_secs(120) }
     }
 }
 
-/// What is known of where a mobile host's connections are.
+/// Where a mobile host's connections are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// Nothing: its packets have not come here.
+    /// Unknown: none of its packets has arrived here.
     Unknown,
     /// The peers were asked, and have not all answered.
     Asking,
-    /// What the peers had is here.
+    /// The peers' records have arrived.
     Settled,
-    /// A peer has asked for them so long ago.
+    /// A peer has asked for them this long ago.
     Elsewhere {
         /// How long.
         since: Duration,
     },
 }
 
-/// What the owner of an [`Exchange`] has to do.
+/// An event for the owner of an [`Exchange`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A peer asks: [`Exchange::give`] is due.
+    /// A peer asks: call [`Exchange::give`].
     Wanted { peer: IpAddr, mobile: IpAddr, id: u64 },
-    /// A record has come.
+    /// A record has arrived.
     Given { record: Bytes },
-    /// No more will come. If not every peer has answered, one of them may have what was asked for.
+    /// No more will arrive. If not every peer has answered, one of them may have the records.
     Concluded { mobile: IpAddr, is_complete: bool },
 }
 
@@ -63,28 +63,28 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     config: HandoffConfig,
-    /// Makes questions of different supervisor hosts at the same time different.
+    /// Makes simultaneous requests of different supervisor hosts distinct.
     salt: u16,
     last_id: u64,
     hosts: BTreeMap<IpAddr, Host>,
-    /// Those of them about which the peers are asked.
+    /// Those that the peers are being asked about.
     asking: BTreeSet<IpAddr>,
-    /// The last question of each peer about each mobile host that was answered.
+    /// The last answered request of each peer about each mobile host.
     answered: BTreeMap<(IpAddr, IpAddr), u64>,
     leaving: BTreeMap<IpAddr, Leaving>,
     events: VecDeque<Event>,
     messages: VecDeque<ControlMessage>,
 }
 
-/// What is known of one mobile host.
+/// The state of one mobile host.
 #[derive(Clone, Debug)]
 struct Host {
-    /// The last question.
+    /// The last request.
     id: u64,
-    /// The records that answered it: whose, and which.
+    /// The records received in answer: the peer, and the index.
     got: BTreeSet<(IpAddr, u16)>,
     state: State,
-    /// When this was last of use.
+    /// When this was last used.
     used_at: Instant,
 }
 
@@ -95,7 +95,7 @@ enum State {
     Elsewhere { since: Instant },
 }
 
-/// Records that a peer has not said to have.
+/// Records that a peer has not confirmed.
 #[derive(Clone, Debug)]
 struct Leaving {
     to: IpAddr,
@@ -106,7 +106,7 @@ struct Leaving {
     until: Instant,
 }
 
-/// When a message is sent again.
+/// When a message is repeated.
 #[derive(Clone, Copy, Debug)]
 struct Repeat {
     at: Option<Instant>,
@@ -121,7 +121,7 @@ impl Repeat {
         repeat
     }
 
-    /// The time has come. Returns whether the message is sent once more; if not, nobody waits for an answer any more.
+    /// The time has come. Returns whether to repeat the message; if not, it is given up.
     fn is_due_again(&mut self, now: Instant) -> bool {
         if self.left == 0 {
             self.at = None;
@@ -137,7 +137,7 @@ impl Repeat {
     }
 }
 
-/// So many mobile hosts are remembered of which nothing is under way. The one that was not heard of for longest is forgotten first.
+/// The most mobile hosts without anything in flight that are remembered. The one unused for longest is evicted first.
 const MOST_HOSTS: usize = 10_000;
 
 impl Exchange {
@@ -169,12 +169,12 @@ impl Exchange {
         }
     }
 
-    /// Asks all peers for the connections of a mobile host.
+    /// Requests the connections of a mobile host from all peers.
     pub(crate) fn ask(&mut self, now: Instant, mobile: IpAddr) {
         if matches!(self.standing(now, mobile), Standing::Asking) {
             return;
         }
-        // Microseconds, so that numbers go on growing if this node starts anew.
+        // Microseconds, so that numbers keep growing after a restart of this node.
         let id = ((now.as_nanos() / 1_000) << 16 | u64::from(self.salt)).max(self.last_id.saturating_add(1));
         self.last_id = id;
         let unanswered: BTreeSet<IpAddr> = self.config.peers.iter().copied().collect();
@@ -189,12 +189,12 @@ impl Exchange {
         self.forget_the_oldest();
     }
 
-    /// Hands these to the peer that has asked. Nothing of them is to be used here from now on.
+    /// Hands these to the peer that has asked. They must not be used here from now on.
     pub(crate) fn give(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, records: Vec<Bytes>) {
         self.answered.insert((peer, mobile), id);
         let is_asking = self.asking.contains(&mobile);
         if is_asking && records.is_empty() && self.hosts.get(&mobile).is_some_and(|host| host.id > id) {
-            // The peer's question is the older one: the mobile host has come here since.
+            // The peer's request is the older one: the mobile host has come here since.
             return self.say(peer, Message { id, mobile, body: Body::None });
         }
         let before = self.hosts.get(&mobile);
@@ -214,12 +214,12 @@ impl Exchange {
         self.leaving.insert(mobile, leaving);
     }
 
-    /// Takes back the records of a mobile host that no peer has said to have.
+    /// Takes back the unconfirmed records of a mobile host.
     pub(crate) fn take_back(&mut self, mobile: IpAddr) -> Vec<Bytes> {
         self.leaving.remove(&mobile).map_or(Vec::new(), |leaving| leaving.records.into_values().collect())
     }
 
-    /// A message of a peer. Returns whether it can be read, and is from one of the peers.
+    /// Handles a message of a peer. Returns whether it is valid, and from one of the peers.
     pub(crate) fn handle_message(&mut self, now: Instant, message: &ControlMessage) -> bool {
         let peer = message.peer;
         let Ok(message) = Message::parse(&message.payload) else { return false };
@@ -255,7 +255,7 @@ impl Exchange {
     }
 
     fn handle_question(&mut self, peer: IpAddr, mobile: IpAddr, id: u64) {
-        // What is asked here from now on is asked later, whatever the clocks say.
+        // Later requests from here get higher numbers, whatever the clocks.
         self.last_id = self.last_id.max(id);
         if let Some(leaving) = self.leaving.get(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
             let leaving = leaving.clone();
@@ -268,13 +268,13 @@ impl Exchange {
         }
     }
 
-    /// Whether a question has to wait until the own one is answered, which is older: then the mobile host has gone on, and what comes here
-    /// has to go there.
+    /// Whether a request has to wait for the answer to the own, older one: then the mobile host has moved on, and its
+    /// records have to follow.
     pub(crate) fn has_to_wait(&self, mobile: IpAddr, id: u64) -> bool {
         self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id < id)
     }
 
-    /// A peer has answered: that it has nothing, or with one of its records.
+    /// Handles an answer: that the peer has nothing, or one of its records.
     fn note_answer(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, record: Option<(u16, u16, Bytes)>) {
         let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.id == id) else { return };
         let State::Asking { unanswered, .. } = &mut host.state else { return };
@@ -325,7 +325,7 @@ impl Exchange {
             self.say(peer, Message { id, mobile, body: Body::Ask });
         }
         for mobile in given_up {
-            // The next packet asks anew.
+            // The next packet asks again.
             self.hosts.remove(&mobile);
             self.asking.remove(&mobile);
             self.events.push_back(Event::Concluded { mobile, is_complete: false });
@@ -371,7 +371,7 @@ impl Exchange {
         self.messages.push_back(ControlMessage { peer, payload: message.emit() });
     }
 
-    /// Bounds what is remembered. Whoever is forgotten is asked for again when a packet of his comes.
+    /// Bounds the table. An evicted host is asked for again with its next packet.
     fn forget_the_oldest(&mut self) {
         if self.hosts.len() <= MOST_HOSTS {
             return;
@@ -426,7 +426,7 @@ mod tests {
         Body::Give { index, count: 2, record: records()[usize::from(index)].clone() }
     }
 
-    /// A question that comes twice is answered by the same records; what was taken is not sent again; an older question is not answered.
+    /// A repeated request gets the same records; confirmed ones are not sent again; an older request is not answered.
     #[test]
     fn records_are_sent_until_they_are_taken() {
         let mut old = exchange();
@@ -440,9 +440,9 @@ mod tests {
         assert_eq!(old.poll_timeout(), Some(at(200)));
         old.handle_timeout(at(200));
         assert_eq!(bodies(&mut old), [give(1)]);
-        assert_eq!(hears(&mut old, 210, OTHER, 7, Body::Taken { index: 1 }), [], "it was not for that one");
+        assert_eq!(hears(&mut old, 210, OTHER, 7, Body::Taken { index: 1 }), [], "it was for another peer");
         assert_eq!(old.take_back(MOBILE), [records()[1].clone()]);
-        // All is taken, or taken back: the same question finds nothing, and an older one no answer.
+        // Everything is confirmed, or taken back: the same request finds nothing, and an older one gets no answer.
         hears(&mut old, 220, PEER, 7, Body::Ask);
         assert_eq!(bodies(&mut old), [Body::None]);
         assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(old.standing(at(230), MOBILE), Standing::Elsewhere { since: Duration::from_millis(230) });
     }
 
-    /// Records come twice and out of order, and each counts once. Nobody else is waited for when all have answered.
+    /// Records arrive twice and out of order, and each counts once. The exchange ends when all have answered.
     #[test]
     fn a_question_is_answered_when_all_have_answered() {
         let mut new = exchange();
@@ -469,13 +469,13 @@ mod tests {
         let concluded = Event::Concluded { mobile: MOBILE, is_complete: true };
         assert_eq!(hears(&mut new, 220, PEER, id, give(0)), [Event::Given { record: records()[0].clone() }, concluded]);
         assert_eq!(new.poll_timeout(), None);
-        // A receipt that was lost is sent again.
+        // A lost confirmation is repeated.
         bodies(&mut new);
         assert_eq!(hears(&mut new, 500, PEER, id, give(0)), []);
         assert_eq!(bodies(&mut new), [Body::Taken { index: 0 }]);
     }
 
-    /// Of two that ask about the same mobile host, the younger question waits for the answer to the older one.
+    /// Of two that ask about the same mobile host, the younger request waits for the answer to the older one.
     #[test]
     fn the_younger_question_waits_and_the_older_one_does_not() {
         let mut first = exchange();
@@ -484,12 +484,12 @@ mod tests {
         let younger = own + 1;
         assert_eq!(hears(&mut first, 5, PEER, younger, Body::Ask).len(), 1);
         assert!(first.has_to_wait(MOBILE, younger) && !first.has_to_wait(MOBILE, own - 1));
-        // The older one gets its answer, and the own question goes on.
+        // The older one gets its answer, and the own request continues.
         assert_eq!(hears(&mut first, 6, OTHER, own - 1, Body::Ask).len(), 1);
         first.give(at(6), OTHER, MOBILE, own - 1, Vec::new());
         assert_eq!(bodies(&mut first), [Body::None]);
         assert_eq!(first.standing(at(6), MOBILE), Standing::Asking);
-        // The next own question is younger than all that were heard of, whatever the clock says.
+        // The next own request is younger than all received ones, whatever the clock.
         assert_eq!(hears(&mut first, 7, PEER, u64::MAX - 5, Body::Ask).len(), 1);
         first.give(at(7), PEER, MOBILE, u64::MAX - 5, records());
         said(&mut first);
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(
             alone.poll_event(),
             Some(Event::Concluded { mobile: OWN, is_complete: true }),
-            "nobody is there to ask"
+            "there are no peers to ask"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What supervisor hosts say to each other.
+//! Messages between supervisor hosts.
 
 use core::net::IpAddr;
 
@@ -14,65 +14,65 @@ use super::record::Record;
 /// record; and the CRC-32 of all that (4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// The question that it is, or that it answers. One supervisor host's questions have growing numbers.
+    /// The number of the request, or of the one that it answers. One supervisor host's requests have growing numbers.
     pub id: u64,
-    /// Whose connections.
+    /// The mobile host.
     pub mobile: IpAddr,
-    /// What it says of them.
+    /// The content.
     pub body: Body,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
-    /// The mobile host is here: who has its connections?
+    /// The mobile host is here: requests its connections.
     Ask,
-    /// Not the sender.
+    /// The sender has none.
     None,
     /// One of them.
     Give {
-        /// Its place among them, from 0.
+        /// Its index, from 0.
         index: u16,
-        /// How many there are.
+        /// The number of records.
         count: u16,
         /// Its [`Record`](super::Record).
         record: Bytes,
     },
-    /// It has arrived.
+    /// Confirms the arrival of a record.
     Taken {
-        /// Its place.
+        /// Its index.
         index: u16,
     },
 }
 
-/// Why bytes are no message.
+/// Why bytes are no valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
-    /// They do not begin as one.
-    #[error("no control message of a supervisor host")]
+    /// They do not begin like one.
+    #[error("not a control message of a supervisor host")]
     Foreign,
-    /// The checksum at the end is not that of the rest.
-    #[error("the checksum of a control message is wrong")]
+    /// The checksum is wrong.
+    #[error("wrong checksum of a control message")]
     Checksum,
-    /// It is none of this version.
-    #[error("a control message of version {version}, expected {expected}", expected = Message::VERSION)]
+    /// Another version.
+    #[error("control message of version {version}, expected {expected}", expected = Message::VERSION)]
     Version {
         /// Its version.
         version: u8,
     },
-    /// Its kind is unknown.
-    #[error("a control message of the unknown kind {kind}")]
+    /// An unknown kind.
+    #[error("control message of unknown kind {kind}")]
     Kind {
         /// Its kind.
         kind: u8,
     },
-    /// It ends too early, or goes on too long.
-    #[error("a control message of the wrong length")]
+    /// Too short, or too long.
+    #[error("wrong length of a control message")]
     Length,
-    /// A field has a value that it cannot have.
-    #[error("a control message with an impossible {field}")]
+    /// A field has an invalid value.
+    #[error("invalid {field} in a control message")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
     },
 }
@@ -87,7 +87,7 @@ impl Message {
     pub const VERSION: u8 = 1;
     const MARK: [u8; 2] = *b"HO";
 
-    /// The message as bytes.
+    /// Emits the message.
     pub fn emit(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(48 + Record::MAX_BYTES);
         out.put_slice(&Self::MARK);
@@ -122,7 +122,7 @@ impl Message {
         out.freeze()
     }
 
-    /// The message in these bytes, which are nothing else.
+    /// Parses a message from exactly these bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         if !bytes.starts_with(&Self::MARK) {
             return Err(MessageError::Foreign);
@@ -136,7 +136,7 @@ impl Message {
         Self::parse_body(&mut rest)?.filter(|_| rest.is_empty()).ok_or(MessageError::Length)
     }
 
-    /// The rest after the version; `None` if it ends too early.
+    /// The rest after the version; `None` if it is truncated.
     fn parse_body(rest: &mut &[u8]) -> Result<Option<Self>, MessageError> {
         let Ok(kind) = rest.try_get_u8() else { return Ok(None) };
         let (Ok(id), Ok(family)) = (rest.try_get_u64(), rest.try_get_u8()) else { return Ok(None) };

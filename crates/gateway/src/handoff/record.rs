@@ -1,4 +1,4 @@
-//! What one supervisor host tells another of a connection.
+//! The record of a connection for another supervisor host.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -36,47 +36,48 @@ pub struct Record {
 /// One half of a split connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HalfRecord {
-    /// Where it goes on.
+    /// Where it resumes.
     pub resumption: Resumption,
-    /// The end of what was sent on it by any supervisor host. The peer may have it, and its ACK may come to the next one.
+    /// The end of what any supervisor host has sent on it. The peer may have it, and its ACK may arrive at the next
+    /// one.
     pub snd_max: Seq,
     /// Whether that ends with a FIN.
     pub is_fin_sent: bool,
 }
 
-/// Why bytes are no record.
+/// Why bytes are no valid record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The checksum at the end is not that of the rest, or there is none.
-    #[error("the checksum of a record of {len} bytes is wrong")]
+    /// The checksum is wrong, or missing.
+    #[error("wrong checksum of a record of {len} bytes")]
     Checksum {
-        /// How many bytes came.
+        /// The number of bytes.
         len: usize,
     },
-    /// It is none of this version.
-    #[error("a record of version {version}, expected {expected}", expected = Record::VERSION)]
+    /// Another version.
+    #[error("record of version {version}, expected {expected}", expected = Record::VERSION)]
     Version {
         /// Its version.
         version: u8,
     },
-    /// It describes something else than a split connection.
-    #[error("a record of the unknown kind {kind}")]
+    /// It does not describe a split connection.
+    #[error("record of unknown kind {kind}")]
     Kind {
         /// Its kind.
         kind: u8,
     },
-    /// It is longer or shorter than its flags say.
-    #[error("a record of {len} bytes, expected {expected}")]
+    /// Its length does not match its flags.
+    #[error("record of {len} bytes, expected {expected}")]
     Length {
-        /// How long it is.
+        /// Its length.
         len: usize,
-        /// How long it has to be.
+        /// The expected length.
         expected: usize,
     },
-    /// A field has a value that it cannot have.
-    #[error("a record with an impossible {field}")]
+    /// A field has an invalid value.
+    #[error("invalid {field} in a record")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
     },
 }
@@ -103,7 +104,7 @@ const CHECKSUM_BYTES: usize = 4;
 impl Record {
     /// The version that this code writes and reads.
     pub const VERSION: u8 = 1;
-    /// No record is longer.
+    /// The longest record.
     pub const MAX_BYTES: usize = 256;
     const SPLIT: u8 = 1;
 
@@ -111,9 +112,9 @@ impl Record {
         HEAD_BYTES + if is_ipv6 { 32 } else { 8 } + 2 * HALF_BYTES + CHECKSUM_BYTES
     }
 
-    /// This record with what `other` knows besides; `None` if that is of another connection between the same ports. Two supervisor hosts may
-    /// both have gone on with a connection, if the answer of one came late. What either of them was told by an end holds, as both
-    /// number the bytes of each half alike.
+    /// This record merged with another one; `None` if that is of another connection between the same ports. Two
+    /// supervisor hosts may both have continued a connection, if the answer of one was late. ACKs received by either
+    /// count, as both number the bytes of each half alike.
     pub fn merged_with(&self, other: &Self) -> Option<Self> {
         let offsets = |record: &Self| {
             let (fixed, mobile) = (&record.fixed.resumption, &record.mobile.resumption);
@@ -129,14 +130,14 @@ impl Record {
         })
     }
 
-    /// Whether both ends have acknowledged no more by this record than by `other`.
+    /// Whether by this record neither end has acknowledged more than by `other`.
     pub fn says_no_more_than(&self, other: &Self) -> bool {
         [(&self.fixed, &other.fixed), (&self.mobile, &other.mobile)].into_iter().all(|(own, their)| {
             own.resumption.snd_una.le(their.resumption.snd_una) && own.resumption.rcv_nxt.le(their.resumption.rcv_nxt)
         })
     }
 
-    /// The record as bytes.
+    /// Emits the record.
     pub fn emit(&self) -> Bytes {
         let (fixed, mobile) = (self.connection.fixed(), self.connection.mobile());
         let is_ipv6 = fixed.is_ipv6();
@@ -161,7 +162,7 @@ impl Record {
         out.freeze()
     }
 
-    /// The record in these bytes, which are nothing else.
+    /// Parses a record from exactly these bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let mut body = checked(bytes).ok_or(RecordError::Checksum { len: bytes.len() })?;
         if body.len() < HEAD_BYTES {
@@ -260,7 +261,7 @@ impl HalfRecord {
         out.put_u32(u32::try_from(micros).unwrap_or(u32::MAX));
     }
 
-    /// Reads a half, of which the caller has made sure that it is there.
+    /// Parses a half, whose presence the caller has checked.
     fn parse(body: &mut &[u8], flags: u16, local: SocketAddr, remote: SocketAddr) -> Result<Self, RecordError> {
         let (snd_una, snd_max, rcv_nxt) =
             (Seq::new(body.get_u32()), Seq::new(body.get_u32()), Seq::new(body.get_u32()));
@@ -388,7 +389,7 @@ mod tests {
             prop_assert!(Record::parse(&longer).is_err());
         }
 
-        /// Whatever comes: no panic, and what is accepted is written the same way again. Half of the cases have a valid checksum.
+        /// Any bytes: no panic, and accepted ones are emitted unchanged. Half of the cases have a valid checksum.
         #[test]
         fn random_bytes_are_refused_or_are_a_record(
             mut bytes in prop::collection::vec(any::<u8>(), 0..200), is_sealed in any::<bool>(), is_plausible in any::<bool>(),
@@ -407,7 +408,7 @@ mod tests {
         }
     }
 
-    /// One value of each field that cannot be, in a record that is whole otherwise.
+    /// One invalid value of each field, in an otherwise valid record.
     #[test]
     fn impossible_values_are_named() {
         let resumption = Resumption {

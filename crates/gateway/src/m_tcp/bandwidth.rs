@@ -11,7 +11,7 @@ use holdover_base::{BitRate, ByteCount, Instant};
 use holdover_filter::Connection;
 use holdover_wire::{Compression, Packet};
 
-/// What waits for each mobile host.
+/// Packets waiting for each mobile host.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     rate: BitRate,
@@ -21,15 +21,15 @@ pub(super) struct Bandwidth {
 
 #[derive(Debug)]
 struct Host {
-    /// When the next packet may leave.
+    /// When the next packet may be sent.
     free_at: Instant,
     /// None of them is empty.
     queues: BTreeMap<Connection, VecDeque<Packet>>,
-    /// Whose packet left last.
+    /// The connection of the last packet.
     last: Option<Connection>,
 }
 
-/// With so many mobile hosts, those to which nothing is on its way are forgotten.
+/// With this many mobile hosts, those without packets are removed.
 const MOST_IDLE: usize = 1_000;
 
 impl Bandwidth {
@@ -37,7 +37,7 @@ impl Bandwidth {
         Self { rate, compression, hosts: BTreeMap::new() }
     }
 
-    /// A packet for a mobile host waits for its turn.
+    /// Queues a packet for a mobile host.
     pub(super) fn push(&mut self, now: Instant, connection: Connection, packet: Packet) {
         if self.hosts.len() >= MOST_IDLE {
             self.hosts.retain(|_, host| !host.queues.is_empty() || host.free_at > now);
@@ -65,7 +65,7 @@ impl Bandwidth {
         Some(packet)
     }
 
-    /// Discards what waits of a connection.
+    /// Discards the packets of a connection.
     pub(super) fn discard(&mut self, connection: Connection) {
         if let Some(host) = self.hosts.get_mut(&connection.mobile().ip()) {
             host.queues.remove(&connection);

@@ -1,4 +1,4 @@
-//! What a supervisor host knows of one connection, and what it does to the two halves.
+//! The state of one connection at a supervisor host, and actions on its two halves.
 
 use std::collections::VecDeque;
 
@@ -10,64 +10,64 @@ use holdover_wire::{Segment, Seq};
 use super::{MTcp, MTcpConfig};
 use crate::split::{Side, Split};
 
-/// So many segments leave at once when the mobile host is back; the rest follow as in slow start.
+/// The segments sent at once when the mobile host is back; the rest follow as in slow start.
 pub(super) const RESTART_SEGMENTS: u32 = 4;
 
-/// What M-TCP's *mtb* holds: the state of both halves of a connection.
+/// M-TCP's *mtb*: the state of both halves of a connection.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Flow {
-    /// Where data begin, as each half numbers what it receives.
+    /// Where received data begin, in each half's numbers.
     pub(super) received_from: [Option<Seq>; 2],
-    /// The same of what it sends.
+    /// Where sent data begin.
     pub(super) sent_from: [Option<Seq>; 2],
-    /// How far each half has acknowledged.
+    /// What each half has acknowledged.
     pub(super) point: [Option<Seq>; 2],
     /// The fixed host's window is shut (SHRUNK).
     pub(super) shrunk: bool,
-    /// The end of what the fixed host has sent since its window was reopened (RECOVERING).
+    /// The end of the fixed host's data since its window was reopened (RECOVERING).
     pub(super) recovering: Option<Seq>,
-    /// Enough is acknowledged for a byte to be held back.
+    /// Enough is acknowledged to hold a byte back.
     pub(super) holds: bool,
-    /// The byte that is held back may be shown: no more is expected.
+    /// The held byte may be shown: no more is expected.
     pub(super) shows_all: bool,
     pub(super) wintimer_at: Option<Instant>,
-    /// When the byte that is held back is shown, if nothing comes before.
+    /// When the held byte is shown, if nothing arrives before.
     pub(super) flush_at: Option<Instant>,
-    /// When each was last told again what it had been told already.
+    /// When each end was last sent a repeated ACK.
     pub(super) reminded_at: [Option<Instant>; 2],
-    /// When the next persist packet goes to the mobile host, and the pause after it (FROZEN).
+    /// When the next persist packet is sent to the mobile host, and the pause after it (FROZEN).
     pub(super) persist: Option<(Instant, Duration)>,
-    /// Whether the last segment that came on each side was data that is not to be acknowledged yet.
+    /// Whether the last segment from each side was data that must not be acknowledged yet.
     pub(super) data_came: [bool; 2],
-    /// What each was told last: an ACK number and a window field.
+    /// The last ACK number and window field sent to each end.
     pub(super) said: [Option<(Seq, u16)>; 2],
     /// The largest congestion window towards the mobile host so far, in segments.
     pub(super) cwnd: u32,
     /// How many times the connection was handed on.
     pub(super) epoch: u32,
-    /// The end of what other supervisor hosts have sent on each half, and whether that ends with a FIN, while this one has not come
-    /// that far: ACKs of it may come.
+    /// The end of what other supervisor hosts have sent on each half, and whether that ends with a FIN, while this one
+    /// has not reached it: ACKs of it may arrive.
     pub(super) ahead: [Option<(Seq, bool)>; 2],
     pub(super) due: Option<Instant>,
 }
 
-/// The least time between two answers to what was acknowledged already: shorter than any retransmission timeout.
+/// The shortest interval between repeated ACKs: shorter than any retransmission timeout.
 const REMINDER: Duration = Duration::from_millis(100);
 
 impl Flow {
-    /// When the half towards the mobile host takes it for gone: when its retransmission timer expires.
+    /// When the half towards the mobile host regards it as gone: at the expiry of its retransmission timer.
     pub(super) fn silent_at(&self, connection: Connection, split: &Split) -> Option<Instant> {
         let half = split.half(connection, Side::Mobile).filter(|half| half.state().is_synchronized())?;
         half.deadline(Timer::Retransmit)
     }
 
-    /// When there is something to do, if nothing comes before.
+    /// The next deadline, if nothing arrives before.
     pub(super) fn next_deadline(&self, connection: Connection, split: &Split) -> Option<Instant> {
         let persist = self.persist.map(|(at, _)| at);
         [self.wintimer_at, self.flush_at, persist, self.silent_at(connection, split)].into_iter().flatten().min()
     }
 
-    /// A segment has come, where `expected` was due next: whether it is to be acknowledged at once.
+    /// Handles a segment that arrives when `expected` is due: returns whether to acknowledge it at once.
     pub(super) fn note_arrival(
         &mut self,
         now: Instant,
@@ -79,7 +79,8 @@ impl Flow {
         let is_shrunk = self.shrunk && from == Side::Fixed;
         let point = self.point[from as usize];
         let is_premature = expected.is_some_and(|expected| match segment.seq {
-            // It was acknowledged already: the ACK may be lost. One answer does; three would be taken for duplicates.
+            // It was acknowledged already: the ACK may be lost. One answer suffices; three would be taken for
+            // duplicates.
             seq if point.is_some_and(|point| seq.lt(point)) => {
                 let at = &mut self.reminded_at[from as usize];
                 let is_fresh = at.is_some_and(|at| now.saturating_since(at) < REMINDER);
@@ -89,15 +90,16 @@ impl Flow {
                 is_fresh
             }
             seq if seq == expected => !(is_shrunk && segment.payload.len() <= 1),
-            // Sent again because its ACK waits for the far end. If the window is shut, its sender does not know that yet.
+            // A retransmission, because its ACK waits for the far end. If the window is shut, its sender does not know
+            // that yet.
             seq if seq.lt(expected) => !is_shrunk,
-            // Beyond a gap: SACK blocks tell of it, and an ACK of less than what has come does not.
+            // Beyond a gap: SACK blocks report it, and an ACK below the received data does not.
             _ => !has_sack,
         });
         self.data_came[from as usize] = is_premature && !segment.payload.is_empty();
     }
 
-    /// Where both directions begin, once both halves are open. Until then nothing is acknowledged.
+    /// Sets where both directions begin, once both halves are open. Nothing is acknowledged before.
     pub(super) fn find_beginnings(&mut self, connection: Connection, split: &mut Split) {
         for side in Side::BOTH {
             let at = side as usize;
@@ -117,7 +119,8 @@ impl Flow {
         }
     }
 
-    /// How far the half on `side` may acknowledge: what the other half has got acknowledged, in the numbers of this one.
+    /// How far the half on `side` may acknowledge: what the far end has acknowledged to the other half, in this one's
+    /// numbers.
     pub(super) fn end_to_end(&self, connection: Connection, split: &Split, side: Side) -> Option<Seq> {
         let other = side.other();
         let half = split.half(connection, other)?;
@@ -165,16 +168,16 @@ impl Flow {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         let Some(half) = split.half(connection, Side::Fixed) else { return };
         if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
-            // Nothing is held back: a window of zero would be ignored.
+            // Nothing is held back: a zero window would be ignored.
         } else if half.rcv_nxt() == end {
-            // The fixed host may have nothing more to send: it is not to wait for the last byte.
+            // The fixed host may have nothing more to send: it must not wait for the last byte.
             self.shows_all = true;
         } else {
             self.choke(now, connection, split, actions);
         }
     }
 
-    /// Acknowledges all that the mobile host has, with a window of zero.
+    /// Acknowledges everything that the mobile host has, with a zero window.
     pub(super) fn choke(
         &mut self,
         now: Instant,

@@ -26,21 +26,22 @@ use super::flow::{Flow, RESTART_SEGMENTS};
 use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Standing};
 use crate::split::Side;
 
-/// What a supervisor host knows of the others, and of what it has handed on.
+/// The other supervisor hosts, and connections handed on.
 #[derive(Debug)]
 pub(super) struct Peers {
     pub(super) exchange: Exchange,
-    /// Connections that were handed on: the epoch of that, and until when it is remembered.
+    /// Connections handed on: the epoch, and until when it is remembered.
     gone: BTreeMap<Connection, (u32, Instant)>,
-    /// The newest packet of each direction of connections that nobody has been found for yet.
+    /// The newest packet of each direction of connections whose state is being searched for.
     waiting: BTreeMap<Connection, [Option<Packet>; 2]>,
 }
 
-/// So many connections wait for their records at once. Packets of others are dropped, and are sent again.
+/// The most connections that wait for their records at once. Packets of others are dropped, and retransmitted by their
+/// senders.
 const MOST_WAITING: usize = 10_000;
 
-/// For so long after a mobile host's connections were handed on, packets that come here were under way: the mobile host's own, and those of
-/// fixed hosts, until all routes have changed. Later ones show that it has come back.
+/// How long after a handoff packets that arrive here may have been in flight: the mobile host's own, and those of fixed
+/// hosts, until all routes have changed. Later ones show that it has returned.
 const fn stragglers(direction: Direction) -> Duration {
     match direction {
         Direction::Incoming => Duration::from_millis(100),
@@ -70,13 +71,13 @@ impl Peers {
 }
 
 impl MTcp {
-    /// Whether a packet belongs to a connection in mid-life that is not split here, and may be split elsewhere.
+    /// Whether a packet belongs to an established connection that is not split here, and may be split elsewhere.
     pub(super) fn is_unknown(&self, connection: Connection, packet: &Packet) -> bool {
         let is_first = packet.tcp().is_some_and(|segment| segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN);
         self.peers.is_some() && !is_first && !self.split.has(connection)
     }
 
-    /// A packet of such a connection.
+    /// Handles a packet of such a connection.
     pub(super) fn handle_unknown(
         &mut self,
         now: Instant,
@@ -90,7 +91,7 @@ impl MTcp {
         match peers.exchange.standing(now, mobile) {
             Standing::Settled if is_gone => return self.refuse(now, connection, direction, packet),
             Standing::Settled => return Verdict::Pass,
-            // They have come here by the old way.
+            // They were in flight on the old path.
             Standing::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
             Standing::Unknown | Standing::Elsewhere { .. } => peers.exchange.ask(now, mobile),
             Standing::Asking => {}
@@ -104,7 +105,7 @@ impl MTcp {
         if has_room { Verdict::Keep } else { Verdict::Drop }
     }
 
-    /// A mobile host has come: its connections may be elsewhere.
+    /// A mobile host has arrived: its connections may be elsewhere.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
         if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
@@ -113,13 +114,14 @@ impl MTcp {
         }
     }
 
-    /// Does what follows from what the peers have said.
+    /// Handles the answers of the peers.
     pub(super) fn heed_peers(&mut self, now: Instant) {
         while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
                 Event::Given { record } => {
-                    // What cannot be read was not damaged on its way, but made so: it helps nobody to ask again.
+                    // An invalid record was not damaged on its way, but sent like that: repeating the request does not
+                    // help.
                     if let Ok(record) = Record::parse(&record) {
                         self.take_over(now, &record);
                     }
@@ -130,7 +132,7 @@ impl MTcp {
         self.settle_changed(now);
     }
 
-    /// A peer has asked for a mobile host's connections: it gets them.
+    /// A peer has asked for a mobile host's connections: hands them on.
     fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
         let mut records = Vec::new();
         for connection in self.flows_of(mobile) {
@@ -139,7 +141,7 @@ impl MTcp {
                 self.settle(now, connection);
             }
             let record = self.record(now, connection);
-            // Half-open connections begin anew at the next supervisor host: their SYNs are sent again.
+            // Half-open connections restart at the next supervisor host: their SYNs are retransmitted.
             self.split.withdraw(connection);
             self.discard_waiting(connection);
             self.forget(connection);
@@ -154,20 +156,20 @@ impl MTcp {
         }
         let Some(peers) = &mut self.peers else { return };
         if records.is_empty() && peers.exchange.has_to_wait(mobile, id) {
-            // What is asked for may come here first. The peer asks again.
+            // The requested record may arrive here first. The peer repeats its request.
             return;
         }
-        // Nobody has said to have these; if another peer does, its own are newer.
+        // No one has confirmed these; if another peer does, its own are newer.
         records.extend(peers.exchange.take_back(mobile));
         let is_elsewhere = !records.is_empty();
         peers.exchange.give(now, peer, mobile, id, records);
         if is_elsewhere || matches!(peers.exchange.standing(now, mobile), Standing::Elsewhere { .. }) {
-            // They are sent again, to where the mobile host is.
+            // Their senders retransmit them, to where the mobile host is.
             peers.waiting_of(mobile);
         }
     }
 
-    /// The state of a connection, if both halves are open.
+    /// The record of a connection, if both halves are open.
     fn record(&self, now: Instant, connection: Connection) -> Option<Record> {
         let flow = self.flows.get(&connection)?;
         let half = |side: Side| {
@@ -184,12 +186,12 @@ impl MTcp {
         Some(Record { epoch: flow.epoch, connection, fixed, mobile, holds: flow.holds, cwnd_segments: flow.cwnd })
     }
 
-    /// Goes on with a connection that another supervisor host has had, unless a newer state of it is known. The fixed host's window is shut
-    /// until the mobile host is here.
+    /// Takes over a connection of another supervisor host, unless a newer state of it is known. The fixed host's window
+    /// is shut until the mobile host is here.
     fn take_over(&mut self, now: Instant, record: &Record) {
         let connection = record.connection;
         let gone = self.peers.as_ref().and_then(|peers| peers.gone.get(&connection)).map(|(epoch, _)| *epoch);
-        // One that was begun here, between the same ports, is newer.
+        // A connection opened here, between the same ports, is newer.
         let is_begun_here =
             self.split.has(connection) && self.flows.get(&connection).is_some_and(|flow| flow.epoch == 0);
         if is_begun_here || gone.is_some_and(|gone| gone >= record.epoch) {
@@ -199,7 +201,7 @@ impl MTcp {
         let merged = own.map_or(Some(*record), |own| own.merged_with(record));
         match (own, merged) {
             (Some(own), Some(merged)) if merged.says_no_more_than(&own) => {
-                // Another peer has answered before with all of that.
+                // Another peer has sent all of that before.
                 if let Some(flow) = self.flows.get_mut(&connection) {
                     flow.epoch = merged.epoch;
                 }
@@ -224,7 +226,7 @@ impl MTcp {
         self.settle(now, connection);
     }
 
-    /// Makes the two halves anew from a record, frozen and with the fixed host's window shut.
+    /// Creates the two halves from a record, frozen and with the fixed host's window shut.
     fn resume(&mut self, now: Instant, record: &Record) -> bool {
         let connection = record.connection;
         self.split.withdraw(connection);
@@ -251,14 +253,14 @@ impl MTcp {
         true
     }
 
-    /// What has waited for a connection's record is handled now. The mobile host's packet shows that it is here.
+    /// Handles the packets that have waited for a connection's record. The mobile host's packet shows that it is here.
     fn replay(&mut self, now: Instant, connection: Connection) {
         let waited = self.peers.as_mut().and_then(|peers| peers.waiting.remove(&connection));
         let Some([fixed, mobile]) = waited else { return };
         for (direction, packet) in [(Direction::Incoming, mobile), (Direction::Outgoing, fixed)] {
             let Some(mut packet) = packet else { continue };
             self.catch_up(now, direction, connection, &packet);
-            // It was kept when it came, and what it is answered by is on its way.
+            // It was buffered on arrival, and its answer is on its way.
             let _ = self.handle_segment(now, direction, connection, &mut packet);
             if direction == Direction::Incoming {
                 self.note_mobile(now, connection, false, true);
@@ -266,12 +268,12 @@ impl MTcp {
         }
     }
 
-    /// All peers have answered, or will not. What is left has no record.
+    /// All peers have answered, or will not. The remaining connections have no record.
     fn conclude(&mut self, now: Instant, mobile: IpAddr, is_complete: bool) {
         let Some(peers) = &mut self.peers else { return };
         let kept: Vec<Bytes> = peers.exchange.take_back(mobile);
         for record in kept.iter().filter_map(|record| Record::parse(record).ok()) {
-            // It was handed on to nobody.
+            // It was not handed on.
             if let Some(peers) = &mut self.peers
                 && peers.gone.get(&record.connection).is_some_and(|(epoch, _)| *epoch == record.epoch)
             {
@@ -294,7 +296,7 @@ impl MTcp {
         }
     }
 
-    /// Resets a connection whose state is lost, at the end that has sent `packet`. The other end is told when it speaks.
+    /// Resets a connection whose state is lost, at the sender of `packet`. The other end is reset when it sends.
     fn refuse(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> Verdict {
         let Some(segment) = packet.tcp().filter(|segment| !segment.flags.contains(Flags::RST)) else {
             return Verdict::Drop;
@@ -317,7 +319,8 @@ impl MTcp {
         Verdict::Drop
     }
 
-    /// An ACK of what another supervisor host has sent, and this one has not: both halves go on from there.
+    /// Handles an ACK of data that another supervisor host has sent, and this one has not: both halves continue from
+    /// there.
     pub(super) fn catch_up(&mut self, now: Instant, direction: Direction, connection: Connection, packet: &Packet) {
         let from = Side::of_sender(direction);
         let Some(flow) = self.flows.get(&connection) else { return };
@@ -326,7 +329,7 @@ impl MTcp {
         let Some(half) = self.split.half(connection, from) else { return };
         let ack = segment.ack;
         if half.snd_max().ge(ahead) {
-            // Whatever is acknowledged from now on, this supervisor host has sent.
+            // Data acknowledged from now on was sent by this supervisor host.
             if let Some(flow) = self.flows.get_mut(&connection) {
                 flow.ahead[from as usize] = None;
             }
@@ -357,7 +360,7 @@ impl MTcp {
 }
 
 impl Flow {
-    /// The state of a connection that another supervisor host has had: frozen, with the fixed host's window shut.
+    /// The state of a connection taken over: frozen, with the fixed host's window shut.
     fn resumed(now: Instant, record: &Record, config: &super::MTcpConfig) -> Self {
         let halves = [&record.fixed, &record.mobile];
         let point = halves.map(|half| Some(half.resumption.rcv_nxt));

@@ -14,18 +14,18 @@
 //! # Choices
 //!
 //! - **The first segments** are acknowledged whole ([`MTcpConfig::held_after_bytes`]).
-//! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and what is outstanding is sent again. In the paper nothing is;
-//!   but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, nobody would ever send again.
+//! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and outstanding data is sent again. The
+//!   paper resends nothing; but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, neither
+//!   side would ever send again.
 //! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
-//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; what bounds it
-//!   is the mobile host's window, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
-//!   window begins with four segments: the whole window at once would stand in the link's queue behind what is there already, and most
-//!   of it would be there twice.
+//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; the
+//!   mobile host's window bounds it, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
+//!   window begins with four segments: the whole window at once would queue at the link behind earlier copies of most of it.
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
 //!   ([`MTcpConfig::pulls_back`]). Others may have nothing to send then, and would wait for the ACK of what they have sent already.
-//! - **From the mobile host to the fixed one**, the mobile host sees acknowledged what the fixed host has acknowledged, whole.
+//! - **From the mobile host to the fixed one**, the mobile host gets exactly the fixed host's acknowledgments.
 //! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one asks for the connections
-//!   ([`crate::handoff`]), and what was buffered is left behind. See `handoff.rs` for what becomes of connections that nobody has.
+//!   ([`crate::handoff`]), and buffered data stays at the old one. See `handoff.rs` for connections that no host knows.
 //! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: what leaves for a mobile host counts as shorter by
 //!   what compression saves, here in the bandwidth module, and on the links to the mobile host in a simulation.
 
@@ -49,37 +49,38 @@ use bandwidth::Bandwidth;
 use flow::Flow;
 use handoff::Peers;
 
-/// What the supervisor host does. See the [module](self).
+/// The parameters of the supervisor host. See the [module](self).
 #[derive(Clone, PartialEq, Debug)]
 pub struct MTcpConfig {
     /// How connections are split.
     pub split: SplitConfig,
-    /// Whether fixed hosts take back what they have sent when they leave persist mode.
+    /// Whether fixed hosts pull back `snd_max` when they leave persist mode.
     pub pulls_back: bool,
-    /// The byte is held back once so many bytes are acknowledged. A TCP that counts its window in segments, as Linux does, does not send with
-    /// a window of one while a byte of the first segment is unacknowledged; 4.4BSD, which counts bytes, does.
+    /// A byte is held back once this many bytes are acknowledged. A TCP that counts its window in segments, as Linux
+    /// does, does not send with a window of one while a byte of the first segment is unacknowledged; 4.4BSD, which
+    /// counts bytes, does.
     pub held_after_bytes: u32,
-    /// The last byte is shown if the mobile host has everything and nothing more comes for so long. In the paper it is wintimer that shows
-    /// it (section 5.3.2, case 2), which is longer than today's senders wait before they retransmit.
+    /// The last byte is shown if the mobile host has everything and nothing more arrives for this long. In the paper
+    /// wintimer shows it (section 5.3.2, case 2), which is longer than current senders wait before they retransmit.
     pub flush: Duration,
-    /// The least value of wintimer. It has to be longer than the mobile host may put off an ACK.
+    /// The least value of wintimer: longer than the mobile host may delay an ACK.
     pub least_timeout: Duration,
     /// The first pause between two persist packets to a mobile host, which doubles.
     pub persist_least: Duration,
-    /// The longest.
+    /// The longest pause.
     pub persist_most: Duration,
-    /// What leaves for one mobile host in a second, shared among its connections (the bandwidth module); `None` for as much as their windows let.
+    /// The rate for one mobile host, shared among its connections (the bandwidth module); `None` without a limit.
     pub bandwidth: Option<BitRate>,
-    /// How the data of each packet to a mobile host is compressed (section 4.2.1); `None` if it is not. The mobile host decompresses it.
+    /// Compression of each packet to a mobile host (section 4.2.1), which decompresses it; `None` without.
     pub compression: Option<Compression>,
     /// How connections move between supervisor hosts; `None` if they do not.
     pub handoff: Option<HandoffConfig>,
 }
 
 impl MTcpConfig {
-    /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
-    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, no bandwidth module, no
-    /// compression, and no handoff.
+    /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, a byte held back after
+    /// ten segments of 1460 bytes and for 40 ms at most when all is acknowledged, senders that pull nothing back, no
+    /// bandwidth module, no compression, and no handoff.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
@@ -112,9 +113,9 @@ pub struct MTcp {
     bandwidth: Option<Bandwidth>,
     /// The handoff of connections, if there is one.
     peers: Option<Peers>,
-    /// Mobile hosts that are here, as far as the layers below say.
+    /// Mobile hosts that are present, as reported by the layers below.
     here: BTreeSet<IpAddr>,
-    /// Packets that go on as they came, after they have waited.
+    /// Packets that pass unchanged after a wait.
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
 }
@@ -123,7 +124,7 @@ impl MTcp {
     /// The name in scenario files.
     pub const NAME: &'static str = "m_tcp";
 
-    /// A supervisor host that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
+    /// A supervisor host without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: MTcpConfig, secret: [u8; 16]) -> Self {
         let salt = u16::from_be_bytes([secret[0], secret[15]]);
         Self {
@@ -144,7 +145,7 @@ impl MTcp {
         self.flows.get(&connection).map(|flow| (flow.shrunk, flow.persist.is_some()))
     }
 
-    /// A segment of the fixed host has come.
+    /// Handles a segment of the fixed host.
     fn note_fixed(&mut self, now: Instant, connection: Connection, segment: &Segment) {
         let timeout = self.split.half(connection, Side::Mobile).map(holdover_tcp::Connection::rto);
         let flow = self.flows.entry(connection).or_default();
@@ -159,7 +160,7 @@ impl MTcp {
         (flow.shows_all, flow.flush_at) = (false, None);
     }
 
-    /// The mobile host has spoken: `is_new` if it acknowledges something new, `is_marked` if it was cut off.
+    /// Handles a segment of the mobile host: `is_new` if it acknowledges new data, `is_marked` if it was cut off.
     fn note_mobile(&mut self, now: Instant, connection: Connection, is_new: bool, is_marked: bool) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         let was_frozen = flow.persist.is_some();
@@ -171,7 +172,7 @@ impl MTcp {
         // With nothing outstanding, as after a handoff, there is nothing new to acknowledge.
         if is_new || is_marked || was_frozen && timeout.is_none() {
             flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
-            // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
+            // All is acknowledged, and the last byte held back: the fixed host may have nothing more to send.
             flow.flush_at = timeout.is_none().then_some(now + self.config.flush);
             if flow.shrunk {
                 flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.actions);
@@ -179,8 +180,8 @@ impl MTcp {
         }
     }
 
-    /// Whether a packet is an ACK that says nothing new, because of data which the far end does not have yet (*pass to M-TCP, do not
-    /// acknowledge*). Its receiver would take it for a duplicate. Answers to probes are none of these.
+    /// Whether a packet is an ACK without news, caused by data that the far end does not have yet (*pass to M-TCP, do
+    /// not acknowledge*). Its receiver would take it for a duplicate. Answers to probes are none.
     fn is_premature(&mut self, side: Side, packet: &Packet) -> bool {
         let Some(connection) = Connection::of(side.direction(), packet) else { return false };
         let (Some(segment), Some(flow)) = (packet.tcp(), self.flows.get_mut(&connection)) else { return false };
@@ -191,9 +192,9 @@ impl MTcp {
         is_repeated && self.split.half(connection, side).is_some_and(|half| segment.ack.lt(half.rcv_nxt()))
     }
 
-    /// Brings what each half acknowledges up to date with what the other one has got acknowledged.
+    /// Updates each half's ACK to what the far end has acknowledged to the other half.
     fn settle(&mut self, now: Instant, connection: Connection) {
-        self.split.go_on(now);
+        self.split.advance(now);
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         if self.split.half(connection, Side::Fixed).is_none() && self.split.half(connection, Side::Mobile).is_none() {
             self.forget(connection);
@@ -212,17 +213,17 @@ impl MTcp {
                 half.set_cwnd(flow.cwnd);
             }
         }
-        self.split.go_on(now);
+        self.split.advance(now);
         let due = flow.next_deadline(connection, &self.split);
         self.agenda.set(connection, &mut flow.due, due);
     }
 
-    /// The same of every connection on which something has happened.
+    /// The same for every connection with changes.
     fn settle_changed(&mut self, now: Instant) {
         for connection in self.split.take_changed() {
             self.settle(now, connection);
         }
-        // What was sent just now is settled.
+        // Packets just sent are settled.
         self.split.take_changed();
     }
 
@@ -250,7 +251,7 @@ impl MTcp {
             && at <= now
         {
             flow.persist = Some((now + pause, (pause * 2).min(self.config.persist_most)));
-            // What the mobile host has to answer: it is below what it has acknowledged.
+            // A segment that the mobile host has to answer: it is below RCV.NXT.
             if let Some(half) = self.split.half_mut(connection, Side::Mobile) {
                 half.send_keep_alive();
             }
@@ -259,7 +260,7 @@ impl MTcp {
     }
 }
 
-/// Takes the mark off an ACK. Returns whether it had one.
+/// Removes the mark of an ACK. Returns whether it had one.
 fn take_mark(packet: &mut Packet) -> bool {
     let Some(segment) = tcp_mut(packet) else { return false };
     let is_marked =
@@ -271,7 +272,7 @@ fn take_mark(packet: &mut Packet) -> bool {
 }
 
 impl MTcp {
-    /// A packet of a connection that is split here, or that begins.
+    /// Handles a packet of a connection that is split here, or that begins.
     fn handle_segment(
         &mut self,
         now: Instant,
@@ -317,7 +318,7 @@ impl MTcp {
         }
     }
 
-    /// What waits for the bandwidth module would be sent to a mobile host that is not there.
+    /// Discards packets in the bandwidth module: the mobile host is absent.
     fn discard_waiting(&mut self, connection: Connection) {
         if let Some(bandwidth) = &mut self.bandwidth {
             bandwidth.discard(connection);
@@ -334,7 +335,7 @@ impl SegmentFilter for MTcp {
         let verdict = match Connection::of(direction, packet) {
             None => {
                 let verdict = self.split.take(now, direction, packet);
-                self.split.go_on(now);
+                self.split.advance(now);
                 verdict
             }
             Some(connection) if self.is_unknown(connection, packet) => {
@@ -380,7 +381,7 @@ impl SegmentFilter for MTcp {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        // Before the halves see to their own timers: those that expire freeze their connections instead.
+        // Before the halves handle their timers: those that expire freeze their connections instead.
         while let Some(connection) = self.agenda.take_due(now) {
             self.handle_due(now, connection);
         }
@@ -397,7 +398,7 @@ impl SegmentFilter for MTcp {
             return Some(waited);
         }
         while let Some(Injected { direction, packet }) = self.split.poll_transmit(now) {
-            // What the node sends on one side goes to the other.
+            // Packets of the node on one side are passed to the other.
             if self.is_premature(Side::of_sender(direction.opposite()), &packet) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! One side of the node: its TCP, and which connection each of its own belongs to.
+//! One side of the node: its TCP, and the connection of each of its endpoints' sockets.
 
 use holdover_filter::Connection;
 use holdover_tcp::{ConnectionId, Endpoint};
@@ -15,7 +15,7 @@ impl Half {
         Self { endpoint: Endpoint::for_others(secret), owners: Vec::new() }
     }
 
-    /// `id` is the half of `connection` on this side.
+    /// Adds `id` as the half of `connection` on this side.
     pub(super) fn enter(&mut self, id: ConnectionId, connection: Connection) {
         if self.owners.len() <= id.index() {
             self.owners.resize(id.index() + 1, None);
@@ -27,7 +27,7 @@ impl Half {
         self.owners.get(id.index()).copied().flatten().filter(|(of, _)| *of == id).map(|(_, connection)| connection)
     }
 
-    /// The half goes on elsewhere.
+    /// Removes a half that continues elsewhere.
     pub(super) fn withdraw(&mut self, id: ConnectionId) {
         if self.owner(id).is_some() {
             self.owners[id.index()] = None;
@@ -35,7 +35,7 @@ impl Half {
         self.endpoint.withdraw(id);
     }
 
-    /// The half is over.
+    /// Removes a half that has ended.
     pub(super) fn leave(&mut self, id: ConnectionId) {
         if self.owner(id).is_some() {
             self.owners[id.index()] = None;

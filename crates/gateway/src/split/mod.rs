@@ -27,7 +27,7 @@ use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
 use half::Half;
 
-/// Which half of a connection.
+/// A half of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
     /// Between the fixed host and the node.
@@ -46,7 +46,7 @@ impl Side {
         }
     }
 
-    /// From which side a packet comes that goes in `direction`.
+    /// The side from which a packet in `direction` arrives.
     pub(crate) const fn of_sender(direction: Direction) -> Self {
         match direction {
             Direction::Outgoing => Self::Fixed,
@@ -54,7 +54,7 @@ impl Side {
         }
     }
 
-    /// Where a packet goes that the node sends on this side.
+    /// The direction of packets that the node sends on this side.
     pub(crate) const fn direction(self) -> Direction {
         match self {
             Self::Fixed => Direction::Incoming,
@@ -72,7 +72,7 @@ pub struct SplitConfig {
     pub mobile: Arc<Config>,
     /// Whether a SYN is answered only when the far end has answered it.
     pub lock_step: bool,
-    /// How many connections are split at once.
+    /// The most connections that are split at once.
     pub most: usize,
 }
 
@@ -93,9 +93,9 @@ impl SplitConfig {
 #[derive(Debug)]
 pub(crate) struct Pair {
     ids: [Option<ConnectionId>; 2],
-    /// The side that has opened it, and its SYN as long as that is not answered.
+    /// The side that has opened it, and its SYN while unanswered.
     syn: Option<(Side, Packet)>,
-    /// Whether the other side's end of data was handed on to this one.
+    /// Whether the other side's end of data was passed on to this one.
     is_shut: [bool; 2],
 }
 
@@ -105,7 +105,7 @@ pub struct Split {
     config: SplitConfig,
     halves: [Half; 2],
     pairs: BTreeMap<Connection, Pair>,
-    /// Connections on which something has happened since [`Self::take_changed`].
+    /// Connections with changes since [`Self::take_changed`].
     changed: BTreeSet<Connection>,
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
@@ -115,7 +115,7 @@ impl Split {
     /// The name in scenario files.
     pub const NAME: &'static str = "split";
 
-    /// A node that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
+    /// A node without state. Initial sequence numbers are derived from `secret`.
     pub fn new(config: SplitConfig, secret: [u8; 16]) -> Self {
         Self {
             config,
@@ -127,7 +127,7 @@ impl Split {
         }
     }
 
-    /// How many connections are split now.
+    /// The number of connections that are split now.
     pub fn connections(&self) -> usize {
         self.pairs.len()
     }
@@ -136,13 +136,13 @@ impl Split {
         &mut self.halves[side as usize].endpoint
     }
 
-    /// One half of a connection, if it is there.
+    /// One half of a connection, if it exists.
     pub(crate) fn half(&self, connection: Connection, side: Side) -> Option<&holdover_tcp::Connection> {
         let id = self.pairs.get(&connection)?.ids[side as usize]?;
         self.halves[side as usize].endpoint.connection(id)
     }
 
-    /// The same, to steer. [`Self::go_on`] is due afterwards.
+    /// The same, mutable. Call [`Self::advance`] afterwards.
     pub(crate) fn half_mut(&mut self, connection: Connection, side: Side) -> Option<&mut holdover_tcp::Connection> {
         let id = self.pairs.get(&connection)?.ids[side as usize]?;
         self.halves[side as usize].endpoint.connection_mut(id)
@@ -153,13 +153,13 @@ impl Split {
         self.pairs.contains_key(&connection)
     }
 
-    /// Connections of which a half has sent something or has told of something since the last call.
+    /// Connections with output or events of a half since the last call.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<Connection> {
         core::mem::take(&mut self.changed)
     }
 
-    /// Goes on with a connection that another node has split, with these halves: towards the fixed host and towards the mobile one.
-    /// Returns whether there is room for it.
+    /// Takes over a connection that another node has split, with these halves: towards the fixed host and towards the
+    /// mobile one. Returns whether there is room for it.
     pub(crate) fn resume(&mut self, now: Instant, connection: Connection, halves: [&Resumption; 2]) -> bool {
         if self.pairs.len() >= self.config.most || self.pairs.contains_key(&connection) {
             return false;
@@ -185,7 +185,7 @@ impl Split {
         is_whole
     }
 
-    /// Takes a connection out without a word to either end.
+    /// Removes a connection without notifying either end.
     pub(crate) fn withdraw(&mut self, connection: Connection) {
         let Some(pair) = self.pairs.remove(&connection) else { return };
         for side in Side::BOTH {
@@ -225,7 +225,7 @@ impl Split {
         Verdict::Keep
     }
 
-    /// The far end has answered: so has the node.
+    /// The far end has answered: so does the node.
     fn answer(&mut self, now: Instant, connection: Connection) {
         let Some((from, packet)) = self.pairs.get_mut(&connection).and_then(|pair| pair.syn.take()) else { return };
         let config = self.config_of(from);
@@ -237,16 +237,16 @@ impl Split {
         }
     }
 
-    /// Every deadline of a half at or before `now`.
+    /// Handles every deadline of a half at or before `now`.
     pub(crate) fn handle_timers(&mut self, now: Instant) {
         for side in Side::BOTH {
             self.endpoint(side).handle_timeout(now);
         }
-        self.go_on(now);
+        self.advance(now);
     }
 
-    /// Does what follows from what has arrived, or from what was done to a half: data go from one half to the other, and packets out.
-    pub(crate) fn go_on(&mut self, now: Instant) {
+    /// Moves data between the halves, and sends pending packets.
+    pub(crate) fn advance(&mut self, now: Instant) {
         loop {
             let mut events = Vec::new();
             for side in Side::BOTH {
@@ -279,7 +279,7 @@ impl Split {
         self.pump(now, connection, Side::Mobile);
     }
 
-    /// What has come on one half goes out by the other, as far as there is room.
+    /// Moves data of one half to the other, as far as there is room.
     pub(crate) fn pump(&mut self, now: Instant, connection: Connection, from: Side) {
         let to = from.other();
         let Some(pair) = self.pairs.get_mut(&connection) else { return };
@@ -307,7 +307,7 @@ impl Split {
         }
     }
 
-    /// One half is over. If it failed, so does the other.
+    /// One half has ended. If it failed, the other is aborted.
     fn end(&mut self, now: Instant, side: Side, connection: Connection) {
         let Some(pair) = self.pairs.get(&connection) else { return };
         let id = |side: Side| pair.ids[side as usize];
@@ -329,13 +329,13 @@ impl Split {
         } else if is_other_over {
             self.forget(connection);
         } else {
-            // Closed in good order: what it has brought goes on, and the other closes in its time.
+            // Closed in good order: its data are passed on, and the other half closes in time.
             self.pump(now, connection, side);
         }
     }
 
-    /// A SYN on a connection that is known: its ports are used again if the half that it comes to is over, or may be (RFC 9293 section
-    /// 3.6.1).
+    /// Whether a SYN on a known connection reuses its ports: the half that it arrives at is closed, or may be (RFC 9293
+    /// section 3.6.1).
     fn is_begun_anew(&self, connection: Connection, from: Side, segment: &Segment) -> bool {
         self.half(connection, from).is_none_or(|half| {
             let is_newer = segment.seq.gt(half.rcv_nxt()) || half.is_newer_by_timestamp(segment);
@@ -343,7 +343,7 @@ impl Split {
         })
     }
 
-    /// Ends both halves at once.
+    /// Aborts both halves.
     fn give_up(&mut self, now: Instant, connection: Connection) {
         for side in Side::BOTH {
             if let Some(half) = self.half_mut(connection, side).filter(|half| !half.is_closed()) {
@@ -356,7 +356,7 @@ impl Split {
         self.forget(connection);
     }
 
-    /// An ICMP error about a segment that the node has sent in the name of one of the two.
+    /// Handles an ICMP error about a segment that the node has sent in the name of an end.
     fn take_error(&mut self, now: Instant, direction: Direction, packet: &Packet, error: &IcmpError) -> Verdict {
         let Ok(quoted) = error.quoted_tcp() else { return Verdict::Pass };
         let (src, dst) = (SocketAddr::new(quoted.src, quoted.src_port), SocketAddr::new(quoted.dst, quoted.dst_port));
@@ -380,7 +380,7 @@ impl Split {
         }
     }
 
-    /// Takes a packet of a connection that is split, or begins one.
+    /// Handles a packet of a split connection, or of a new one.
     pub(crate) fn take(&mut self, now: Instant, direction: Direction, packet: &Packet) -> Verdict {
         if let Payload::IcmpError(error) = &packet.payload {
             return self.take_error(now, direction, packet, error);
@@ -418,7 +418,7 @@ impl SegmentFilter for Split {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let verdict = self.take(now, direction, packet);
         if verdict != Verdict::Pass {
-            self.go_on(now);
+            self.advance(now);
             self.changed.clear();
         }
         verdict

@@ -264,7 +264,7 @@ fn after_the_persist_timer_no_duplicate_ack_is_expected() {
     assert_out!(script.mobile_sends(ack(1)), "data 1");
 }
 
-/// Segment 1 was lost before the base station: to send 2 again helps nobody.
+/// Segment 1 was lost before the base station: resending 2 is useless.
 #[test]
 fn the_timers_retransmit_what_the_mobile_host_waits_for() {
     let mut script = forwarded(SnoopConfig::default(), 0);

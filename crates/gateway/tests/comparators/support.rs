@@ -117,7 +117,7 @@ impl<F: SegmentFilter> Script<F> {
         panic!("the filter sets deadlines without end");
     }
 
-    /// A packet of the fixed host. Returns what goes on: the packet itself first, if it passes.
+    /// A packet of the fixed host. Returns the packets that are forwarded: the packet itself first, if it passes.
     pub(crate) fn fixed_sends(&mut self, packet: Packet) -> Vec<String> {
         self.handle(Direction::Outgoing, packet)
     }
@@ -168,7 +168,7 @@ fn text(direction: Direction, packet: &Packet) -> String {
     }
 }
 
-/// What goes on is this, in this order.
+/// Asserts the forwarded packets, in order.
 macro_rules! assert_out {
     ($made:expr $(, $text:expr)* $(,)?) => {
         assert_eq!($made, &[$($text),*] as &[&str])

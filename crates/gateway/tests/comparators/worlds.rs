@@ -47,7 +47,7 @@ fn download(from: NodeId, to: NodeId, profile: Profile, bytes: u64) -> FlowConfi
     }
 }
 
-/// What became of the flow, and how many bytes the sender repeated. All of it has arrived.
+/// The flow's result, and the bytes that the sender retransmitted. All data has arrived.
 fn run(world: WorldConfig, bytes: u64, observer: &mut impl Observer) -> (FlowReport, u64) {
     let mut world = World::new(world).expect("a world");
     world.run(observer);

@@ -12,7 +12,7 @@ fn script(config: BlockingBufferConfig) -> Script {
     Script::new(&Mechanisms { blocking_buffer: Some(config), ..Mechanisms::default() })
 }
 
-/// The mobile host has said that it goes, and five segments wait for it.
+/// The mobile host has announced its departure, and five segments wait for it.
 fn blocked(config: BlockingBufferConfig) -> Script {
     let mut script = script(config);
     assert_eq!(script.pass(data(100, 100)), ["to phone 100:200"]);
@@ -72,7 +72,7 @@ fn what_has_no_room_and_what_is_too_old_is_given_up() {
 #[test]
 fn the_flag_blocks_and_goes_with_what_is_released() {
     let mut script = script(BlockingBufferConfig { sign: WarningSign::IpFlag, ..BlockingBufferConfig::default() });
-    assert_eq!(script.pass(ack(200, 0)), ["to fixed ack 200 win 0"], "a window of zero says nothing");
+    assert_eq!(script.pass(ack(200, 0)), ["to fixed ack 200 win 0"], "a zero window is not a warning here");
     assert_eq!(script.pass(flagged(data(200, 100))), ["to phone 200:300"], "the wired side's flag is not passed on");
     assert_eq!(script.pass(flagged(ack(300, 500))), ["to fixed ack 300 win 500"]);
     for at in 3..7 {

@@ -30,7 +30,7 @@ fn the_newest_ack_waits_for_the_next_one() {
     let mut script = withheld(default());
     script.pass(data(300, 100));
     assert_eq!(script.pass(ack(300, 450)), ["to fixed ack 200 win 400"]);
-    // Nothing is outstanding any more: nobody would release it.
+    // Nothing is outstanding any more: no ACK would release it.
     assert_eq!(script.pass(ack(400, 500)), ["to fixed ack 300 win 450", "to fixed ack 400 win 500"]);
 }
 

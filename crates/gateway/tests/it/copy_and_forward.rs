@@ -16,7 +16,7 @@ fn script(config: CopyAndForwardConfig) -> Script {
     Script::new(&Mechanisms { copy_and_forward: Some(config), ..Mechanisms::default() })
 }
 
-/// The mobile host has said that it goes, and three segments went to its old cell all the same.
+/// The mobile host has announced its departure, and three segments were still sent to its old cell.
 fn warned(config: CopyAndForwardConfig) -> Script {
     let mut script = script(config);
     assert_eq!(script.pass(data(100, 100)), ["to phone 100:200"]);
@@ -42,7 +42,7 @@ fn what_is_acknowledged_is_not_sent_again() {
     assert_eq!(script.phone_is(Presence::Rebound), ["to phone 400:500"]);
 }
 
-/// The fade is over: nobody has left.
+/// The fade is over: the mobile host stayed.
 #[test]
 fn an_ack_with_an_open_window_ends_the_warning() {
     let mut script = warned(CopyAndForwardConfig::default());

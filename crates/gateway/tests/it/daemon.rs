@@ -163,7 +163,7 @@ fn idle_ms(report: &FlowReport) -> u64 {
 
 const LINUX: [Profile; 2] = [Profile::Linux6Reno, Profile::Linux6Cubic];
 
-/// Two round trips without queues: the sender hears that the host is back, and its data come.
+/// Two round trips without queues: the sender learns that the host is back, and its data arrives.
 const SOON_MS: u64 = 100;
 
 #[test]

@@ -24,7 +24,7 @@ fn to(to: usize, at_ms: u64) -> Move {
     Move { at_ms, gap_ms: 50, to, route_lag_ms: 0 }
 }
 
-/// Without losses and with news of the link: the connection goes on at the next supervisor host, and all bytes arrive.
+/// Without losses and with link events: the connection continues at the next supervisor host, and all bytes arrive.
 #[test]
 fn a_transfer_goes_on_at_the_next_supervisor_host() {
     for profile in PROFILES {
@@ -39,7 +39,7 @@ fn a_transfer_goes_on_at_the_next_supervisor_host() {
                 assert_eq!(outcome.count("refused"), 0);
                 assert!(outcome.longest_control <= Record::MAX_BYTES);
                 for arrival in [450, 1_550, 2_650] {
-                    let idle = outcome.idle_after(at_ms(arrival)).expect("it goes on");
+                    let idle = outcome.idle_after(at_ms(arrival)).expect("the transfer continues");
                     assert!(idle < ms(2_500), "{profile}, upload {is_upload}: {idle} after {arrival} ms");
                 }
             }
@@ -95,7 +95,8 @@ impl Alone {
     }
 }
 
-/// A connection in mid-life that is not known waits while the peer is asked, again and again. Nobody has it: it was never split, and passes.
+/// A connection in mid-life that is unknown waits for repeated requests to the peer. No host has it: it was never
+/// split, and passes.
 #[test]
 fn what_nobody_has_passes() {
     let mut alone = Alone::new();
@@ -106,8 +107,8 @@ fn what_nobody_has_passes() {
     alone.wait(700);
     assert_eq!(alone.asked(), [first[0].clone(), first[0].clone()], "after 200 ms and 400 ms more");
     assert_eq!(alone.made(), [] as [&str; 0]);
-    assert!(!alone.hears(FIXED, first[0].id, Body::None), "from nobody who was asked");
-    assert!(alone.hears(PEER, first[0].id - 1, Body::None), "to an older question");
+    assert!(!alone.hears(FIXED, first[0].id, Body::None), "from a host that was not asked");
+    assert!(alone.hears(PEER, first[0].id - 1, Body::None), "answer to an older request");
     assert_eq!(alone.made(), [] as [&str; 0]);
     assert!(alone.hears(PEER, first[0].id, Body::None));
     assert_eq!(alone.made().len(), 1, "the newest of those that waited");

@@ -1,4 +1,4 @@
-//! Whatever packets come, in whatever order: what a mechanism in the path tells the fixed host, the mobile host has said.
+//! With any packets in any order, a mechanism in the path signals to the fixed host only what the mobile host has sent.
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Direction, Presence, Verdict};
@@ -94,7 +94,7 @@ proptest! {
         let by_flag = |sign| sign == Some(WarningSign::IpFlag);
         let uses_flag = by_flag(mechanisms.blocking_buffer.map(|config| config.sign))
             || by_flag(mechanisms.copy_and_forward.map(|config| config.sign));
-        // It may say again what either end has said, and poke their senders by ICMP.
+        // It may repeat both ends' ACKs, and trigger their senders by ICMP.
         let wakes = mechanisms.daemon.is_some_and(|config| config.mode == Mode::Buffer);
         let mut chain = mechanisms.chain([1; 16]);
         let mut now = Instant::ZERO;

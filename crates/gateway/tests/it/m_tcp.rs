@@ -35,7 +35,7 @@ fn no_connection_is_accepted_before_the_far_end_has_answered() {
         let asked = script.pass(syn);
         assert_eq!(asked.len(), 1);
         assert!(asked[0].starts_with("to phone"), "{asked:?}");
-        // Nothing has come back, so nothing is said.
+        // Nothing has come back, so it sends no ACK.
         assert_eq!(
             script.pass(change(data(7, 0), |segment| (segment.flags, segment.ack) = (Flags::SYN, Seq::new(0)))),
             [] as [&str; 0]
@@ -50,7 +50,8 @@ fn what_began_before_passes() {
     assert_eq!(script.pass(ack(200, 500)), ["to fixed ack 200 win 500"]);
 }
 
-/// I-TCP answers for what it has taken, M-TCP does not: of what a sender believes to be delivered when the mobile host is gone for ever.
+/// I-TCP acknowledges what it has received, M-TCP does not: bytes that a sender takes for delivered when the mobile
+/// host never returns.
 #[test]
 fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
     let believed = |mechanisms: Mechanisms| {
@@ -83,7 +84,7 @@ fn a_choked_sender_outlives_what_kills_a_plain_one() {
     assert_eq!(lasting(Some(m_tcp())).status, FlowStatus::Completed);
 }
 
-/// The last byte of each answer is held back, and nobody waits for it: neither end retransmits.
+/// The last byte of each answer is held back without delaying either end: neither retransmits.
 #[test]
 fn requests_and_answers_are_not_slowed_down() {
     let exchanges = |mechanisms: Option<Mechanisms>| {
@@ -108,7 +109,7 @@ fn requests_and_answers_are_not_slowed_down() {
     }
 }
 
-/// More than half of the sequence space: numbers wrap, and the ACK point goes on.
+/// More than half of the sequence space: numbers wrap, and the ACK point advances.
 #[test]
 fn more_than_two_gibibytes_go_through() {
     let mut profile = Profile::Linux6Reno.config();

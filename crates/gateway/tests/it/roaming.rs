@@ -38,12 +38,12 @@ pub(crate) struct Setup {
     pub(crate) control_jitter_ms: u64,
     /// When the mobile host goes, for how long it is nowhere, and where it comes to.
     pub(crate) moves: Vec<Move>,
-    /// Whether supervisor hosts hear of it from their link layer.
+    /// Whether supervisor hosts get link-layer events.
     pub(crate) is_told: bool,
     pub(crate) is_upload: bool,
     pub(crate) is_ipv6: bool,
     pub(crate) bytes: usize,
-    /// The supervisor host that knows nobody, and that nobody knows, if there is one.
+    /// A supervisor host that has no peers and is nobody's peer, if any.
     pub(crate) outsider: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ impl Setup {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum What {
+enum WorldEvent {
     AtSupervisor(usize, Direction, Packet),
     AtFixed(Packet),
     AtMobile(usize, Packet),
@@ -87,7 +87,7 @@ enum What {
     Route(usize),
 }
 
-/// What became of it.
+/// Result of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// What the receiver has read.
@@ -119,7 +119,7 @@ pub(crate) struct Roaming {
     now: Instant,
     rng: Rng,
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
-    events: BTreeMap<u64, What>,
+    events: BTreeMap<u64, WorldEvent>,
     serial: u64,
     chains: Vec<Chain>,
     addresses: Vec<IpAddr>,
@@ -212,22 +212,22 @@ impl Roaming {
         world.is_rough = true;
         for at in world.setup.moves.clone() {
             let arrives = at.at_ms + at.gap_ms;
-            world.plan(at_ms(at.at_ms), What::Leaves(at.to));
-            world.plan(at_ms(arrives), What::Arrives(at.to));
-            world.plan(at_ms(arrives + at.route_lag_ms), What::Route(at.to));
+            world.plan(at_ms(at.at_ms), WorldEvent::Leaves(at.to));
+            world.plan(at_ms(arrives), WorldEvent::Arrives(at.to));
+            world.plan(at_ms(arrives + at.route_lag_ms), WorldEvent::Route(at.to));
         }
         world
     }
 
-    fn plan(&mut self, at: Instant, what: What) {
+    fn plan(&mut self, at: Instant, what: WorldEvent) {
         self.serial += 1;
         self.queue.push(Reverse((at, self.serial)));
         self.events.insert(self.serial, what);
     }
 
     /// What crosses the network, with its mishaps.
-    fn send(&mut self, delay: Duration, what: What) {
-        let is_control = matches!(what, What::Control(..));
+    fn send(&mut self, delay: Duration, what: WorldEvent) {
+        let is_control = matches!(what, WorldEvent::Control(..));
         let (loss, jitter) = if is_control {
             (self.setup.control_loss, self.setup.control_jitter_ms)
         } else {
@@ -247,10 +247,10 @@ impl Roaming {
     }
 
     /// How long a packet waits for the radio and takes on it; `None` if it finds the queue full. What is not for the radio does not wait.
-    fn cross_radio(&mut self, what: &What) -> Option<Duration> {
+    fn cross_radio(&mut self, what: &WorldEvent) -> Option<Duration> {
         let (way, packet) = match what {
-            What::AtMobile(_, packet) => (0, packet),
-            What::AtSupervisor(_, Direction::Incoming, packet) => (1, packet),
+            WorldEvent::AtMobile(_, packet) => (0, packet),
+            WorldEvent::AtSupervisor(_, Direction::Incoming, packet) => (1, packet),
             _ => return Some(Duration::ZERO),
         };
         let begins = self.radio_busy[way].max(self.now);
@@ -261,8 +261,8 @@ impl Roaming {
         Some(self.radio_busy[way].saturating_since(self.now))
     }
 
-    /// Runs until the transfer is over and both ends know it, or until `limit`. After each step, no end was told that the far end has more
-    /// than it has.
+    /// Runs until the transfer is over at both ends, or until `limit`. Checks after each step that no end has got ACKs
+    /// for more than the far end has.
     pub(crate) fn run(mut self, limit: Instant) -> Outcome {
         let mut steps = 0_u64;
         while !self.is_over() && !self.outcome.failed && self.step(limit) {
@@ -300,23 +300,25 @@ impl Roaming {
         true
     }
 
-    fn happen(&mut self, what: What) {
+    fn happen(&mut self, what: WorldEvent) {
         match what {
-            What::AtSupervisor(cell, Direction::Incoming, _) if self.cell != Some(cell) => {}
-            What::AtSupervisor(index, direction, mut packet) => {
+            WorldEvent::AtSupervisor(cell, Direction::Incoming, _) if self.cell != Some(cell) => {}
+            WorldEvent::AtSupervisor(index, direction, mut packet) => {
                 if self.chains[index].handle_packet(self.now, direction, &mut packet) == Verdict::Pass {
                     self.depart(index, direction, packet);
                 }
                 self.collect(index);
             }
-            What::AtFixed(packet) => self.fixed.handle_packet(self.now, &packet),
-            What::AtMobile(cell, packet) if self.cell == Some(cell) => self.mobile.handle_packet(self.now, &packet),
-            What::AtMobile(..) => {}
-            What::Control(index, message) => {
+            WorldEvent::AtFixed(packet) => self.fixed.handle_packet(self.now, &packet),
+            WorldEvent::AtMobile(cell, packet) if self.cell == Some(cell) => {
+                self.mobile.handle_packet(self.now, &packet)
+            }
+            WorldEvent::AtMobile(..) => {}
+            WorldEvent::Control(index, message) => {
                 assert!(self.chains[index].handle_control(self.now, &message), "a message that cannot be read");
                 self.collect(index);
             }
-            What::Leaves(to) => {
+            WorldEvent::Leaves(to) => {
                 let from = self.cell.take();
                 if self.setup.is_told
                     && let Some(from) = from
@@ -325,15 +327,15 @@ impl Roaming {
                     self.tell(from, presence);
                 }
             }
-            What::Arrives(at) => {
+            WorldEvent::Arrives(at) => {
                 (self.cell, self.last) = (Some(at), at);
                 if self.setup.is_told {
                     self.tell(at, Presence::Present);
                 }
             }
             // A later move may have come before.
-            What::Route(to) if self.last == to => self.route = to,
-            What::Route(_) => {}
+            WorldEvent::Route(to) if self.last == to => self.route = to,
+            WorldEvent::Route(_) => {}
         }
     }
 
@@ -345,8 +347,8 @@ impl Roaming {
 
     fn depart(&mut self, index: usize, direction: Direction, packet: Packet) {
         match direction {
-            Direction::Outgoing => self.send(ms(5), What::AtMobile(index, packet)),
-            Direction::Incoming => self.send(ms(20), What::AtFixed(packet)),
+            Direction::Outgoing => self.send(ms(5), WorldEvent::AtMobile(index, packet)),
+            Direction::Incoming => self.send(ms(20), WorldEvent::AtFixed(packet)),
         }
     }
 
@@ -357,7 +359,7 @@ impl Roaming {
         while let Some(ControlMessage { peer, payload }) = self.chains[index].poll_control() {
             self.outcome.longest_control = self.outcome.longest_control.max(payload.len());
             let to = self.addresses.iter().position(|address| *address == peer).expect("a supervisor host");
-            self.send(ms(10), What::Control(to, ControlMessage { peer: self.addresses[index], payload }));
+            self.send(ms(10), WorldEvent::Control(to, ControlMessage { peer: self.addresses[index], payload }));
         }
         while let Some(action) = self.chains[index].poll_action() {
             self.outcome.actions.push((action.at, index, action.what));
@@ -372,12 +374,12 @@ impl Roaming {
             while let Some(out) = self.fixed.poll_transmit(self.now) {
                 self.note_first(0, &out.packet);
                 let route = self.route;
-                self.send(ms(20), What::AtSupervisor(route, Direction::Outgoing, out.packet));
+                self.send(ms(20), WorldEvent::AtSupervisor(route, Direction::Outgoing, out.packet));
             }
             while let Some(out) = self.mobile.poll_transmit(self.now) {
                 self.note_first(1, &out.packet);
                 if let Some(cell) = self.cell {
-                    self.send(ms(5), What::AtSupervisor(cell, Direction::Incoming, out.packet));
+                    self.send(ms(5), WorldEvent::AtSupervisor(cell, Direction::Incoming, out.packet));
                 }
             }
             while let Some((id, event)) = self.fixed.poll_event() {
@@ -431,7 +433,7 @@ impl Roaming {
         }
     }
 
-    /// The one who closes second has heard that its end was taken.
+    /// The second FIN is acknowledged.
     fn is_over(&self) -> bool {
         let ends = [(&self.fixed, self.fixed_id), (&self.mobile, self.mobile_id)];
         let is_closed = |(endpoint, id): (&Endpoint, Option<ConnectionId>)| {

@@ -1,4 +1,4 @@
-//! Packet scripts: a router's chain between a fixed host and a mobile one, both of which are the test.
+//! Packet scripts: a router's chain between a fixed and a mobile host, both played by the test.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -62,7 +62,7 @@ impl Script {
         Self { chain: mechanisms.chain([7; 16]), now: Instant::ZERO }
     }
 
-    /// Goes on to `millis`; returns what comes out at deadlines until then.
+    /// Advances to `millis`; returns the packets sent at deadlines until then.
     pub(crate) fn at(&mut self, millis: u64) -> Vec<String> {
         let to = at_ms(millis);
         let mut out = Vec::new();
@@ -75,7 +75,7 @@ impl Script {
         out
     }
 
-    /// A packet comes; returns what goes on, in order.
+    /// Passes a packet; returns the forwarded packets, in order.
     pub(crate) fn pass(&mut self, mut packet: Packet) -> Vec<String> {
         let direction = if packet.dst == PHONE { Direction::Outgoing } else { Direction::Incoming };
         let verdict = self.chain.handle_packet(self.now, direction, &mut packet);

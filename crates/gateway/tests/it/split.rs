@@ -125,12 +125,12 @@ fn what_the_far_end_refuses_is_refused_and_forgotten() {
     assert_eq!(ends.node.connections(), 0);
 }
 
-/// The client does not know of the connection that it is said to have asked for: its RST ends both halves.
+/// The client does not know the connection of the SYN-ACK: its RST ends both halves.
 #[test]
 fn a_handshake_that_fails_on_one_side_leaves_nothing_on_the_other() {
     let mut ends = Ends::listening();
     let syn = Segment { src_port: 1000, dst_port: 80, seq: Seq::new(7), flags: Flags::SYN, ..Segment::default() };
-    // Nobody at the fixed host has sent it, so that the host resets whatever answers.
+    // No socket of the fixed host sent it, so that the host resets any answer.
     ends.pass(Direction::Outgoing, Packet::new(FIXED, PHONE, syn));
     ends.run(SOON);
     let id = ends.accepted();

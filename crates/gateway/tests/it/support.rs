@@ -67,7 +67,7 @@ pub(crate) fn with(mut world: WorldConfig, mechanisms: Mechanisms) -> WorldConfi
     world
 }
 
-/// What became of the flow.
+/// Runs a world; returns the flow's result.
 pub(crate) fn run(world: WorldConfig) -> FlowReport {
     let mut world = World::new(world).expect("a world");
     world.run(&mut NoObserver);

@@ -87,7 +87,7 @@ fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
     }
 }
 
-/// 4.3BSD takes the window of zero as the paper says: its timer does not run out, and what it has sent is not lost.
+/// 4.3BSD handles the zero window as in the paper: its timer does not expire, and its outstanding data is not lost.
 #[test]
 fn a_sender_of_the_papers_time_has_no_timeout_with_buffer_freeze() {
     for profile in [Profile::RenoBsd, Profile::TahoeBsd] {
@@ -167,7 +167,8 @@ proptest! {
         is_upload in any::<bool>(),
         seed in any::<u64>(),
     ) {
-        // 4.3BSD takes back what it has sent at a closed window, and Linux does not: told otherwise, M-TCP waits for their timers.
+        // 4.3BSD takes back outstanding data at a closed window, and Linux does not: with the wrong setting, M-TCP
+        // waits for their timers.
         let is_bsd = matches!(profile, Profile::RenoBsd | Profile::TahoeBsd);
         let mut mechanisms = mechanisms;
         if let Some(m_tcp) = &mut mechanisms.m_tcp {

@@ -1,4 +1,4 @@
-//! Rates as configuration files write them.
+//! Rates in configuration files.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! The file: what is read, what is refused and where, and what is published of it.
+//! The file: valid and invalid settings, error positions, and the published schema.
 
 use holdover_base::BitRate;
 
@@ -9,7 +9,7 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn what_is_printed_is_read_again_and_an_empty_file_is_the_default() {
+fn printed_settings_parse_to_the_same_and_an_empty_file_has_the_defaults() {
     assert_eq!(parse(""), Ok(Config::default()));
     let text = "[mobiles]\ninterface = \"wlan0\"\nmode = \"observe\"\nnetworks = [\"10.0.1.0/24\", \"fd00::/64\"]\n\
                 [buffer]\nrate = \"8 Mbit/s\"\nlongest = \"30 s\"\n[presence]\nsilence_after = \"300 ms\"\n";
@@ -21,7 +21,7 @@ fn what_is_printed_is_read_again_and_an_empty_file_is_the_default() {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_its_place() {
+fn invalid_settings_are_refused_with_their_place() {
     for (text, wanted) in [
         (
             "[mobiles]\nmode = \"choke\"\n",
@@ -29,42 +29,45 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ),
         ("[mobile]\n", "gateway.toml:1:2: unknown field `mobile`"),
         ("[mobiles]\nnetworks = [\"10.0.0.0/40\"]\n", "\"10.0.0.0/40\" is not a network such as"),
-        ("[buffer]\nmobile_bytes = 100\n", "gateway.toml:2:1: mobile_bytes: at least 65536 are needed"),
-        ("[buffer]\ntotal_bytes = 70000\n", "gateway.toml:2:1: total_bytes: less than mobile_bytes (4000000)"),
+        ("[buffer]\nmobile_bytes = 100\n", "gateway.toml:2:1: mobile_bytes: expected at least 65536"),
+        ("[buffer]\ntotal_bytes = 70000\n", "gateway.toml:2:1: total_bytes: expected at least mobile_bytes (4000000)"),
         ("[buffer]\nrate = \"fast\"\n", "\"fast\" is not a rate such as"),
         ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
-        ("[buffer]\ndirectory = \"packets\"\n", "gateway.toml:2:1: directory: an absolute path is expected"),
-        ("[hold_back]\nmost_connections = 0\n", "gateway.toml:2:1: most_connections: a number from 1 to 1000000"),
-        ("[hold_back]\nmost_detailed = 0\n", "gateway.toml:2:1: most_detailed: a number from 1 to 1000000"),
+        ("[buffer]\ndirectory = \"packets\"\n", "gateway.toml:2:1: directory: expected an absolute path"),
+        (
+            "[hold_back]\nmost_connections = 0\n",
+            "gateway.toml:2:1: most_connections: expected a number from 1 to 1000000",
+        ),
+        ("[hold_back]\nmost_detailed = 0\n", "gateway.toml:2:1: most_detailed: expected a number from 1 to 1000000"),
         ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
-        ("[presence]\nprobes = 0\n", "gateway.toml:2:1: probes: a number from 1 to 100"),
+        ("[presence]\nprobes = 0\n", "gateway.toml:2:1: probes: expected a number from 1 to 100"),
         (
             "[registration]\nlisten = \"10.0.1.1:4786\"\n",
-            "gateway.toml:2:1: listen: nobody could be heard: [[registration.hosts]]",
+            "gateway.toml:2:1: listen: no mobile hosts to accept reports from: [[registration.hosts]]",
         ),
         ("[[registration.hosts]]\nkey_file = \"k\"\n", "missing field `addresses`"),
         (
             "[webhook]\nlisten = \"10.0.1.1:4788\"\ntoken_file = \"t\"\n",
-            "gateway.toml:2:1: listen: an address of this host only",
+            "gateway.toml:2:1: listen: expected an address of this host only",
         ),
-        ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "gateway.toml:2:1: listen: listen and token_file are needed"),
+        ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "gateway.toml:2:1: listen: expected both listen and token_file"),
         ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "gateway.toml:2:1: listen: needs key_file and peers too"),
         ("[handoff]\npeers = [\"10.0.0.2:4787\"]\nkey_file = \"k\"\n", "gateway.toml:3:1: key_file: needs listen too"),
         (
             "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
-            "gateway.toml:2:1: listen: the address by which",
+            "gateway.toml:2:1: listen: expected the address by which",
         ),
-        // The word comes before its key: in a comment, as another key's, and in another section.
+        // The key's name also occurs earlier: in a comment, as another key's, and in another section.
         (
             "# probes, most_detailed\n[presence]\nsilence = true\nprobes = 0\n",
-            "gateway.toml:4:1: probes: a number from 1 to 100",
+            "gateway.toml:4:1: probes: expected a number from 1 to 100",
         ),
         (
             "[programs]\nbpf_directory = \"/sys/fs/bpf\"\n[buffer]\ndirectory = \"packets\"\n",
-            "gateway.toml:4:1: directory: an absolute path",
+            "gateway.toml:4:1: directory: expected an absolute path",
         ),
-        ("buffer = { mobile_bytes = 100 }\n", "gateway.toml:1:1: mobile_bytes: at least 65536"),
-        ("[log]\n[webhook]\ntoken_file = \"t\"\n", "gateway.toml:2:1: listen: listen and token_file are needed"),
+        ("buffer = { mobile_bytes = 100 }\n", "gateway.toml:1:1: mobile_bytes: expected at least 65536"),
+        ("[log]\n[webhook]\ntoken_file = \"t\"\n", "gateway.toml:2:1: listen: expected both listen and token_file"),
         ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
         ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"\n", "gateway.toml:3:1: 127.0.0.1:0: port 0"),
         (
@@ -79,7 +82,7 @@ fn what_is_not_understood_is_refused_with_its_place() {
 }
 
 #[test]
-fn the_longest_network_says_what_is_done_for_a_mobile_host() {
+fn the_longest_network_decides_the_mode() {
     let text = "[mobiles]\nmode = \"observe\"\n[mobiles.modes]\n\"10.0.2.0/24\" = \"freeze\"\n\
                 \"10.0.2.128/25\" = \"buffer-freeze\"\n\"fd00::/16\" = \"m-tcp\"\n";
     let config = parse(text).unwrap();
@@ -116,14 +119,14 @@ fn file(path: &str) -> String {
 }
 
 #[test]
-fn the_file_that_is_installed_says_what_holds_without_it() {
+fn the_installed_file_has_the_defaults() {
     let mut config = Config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/gateway.toml")).unwrap();
     assert_eq!(config.mobiles.interface.take().as_deref(), Some("wlan0"));
     assert_eq!(config, Config::default());
 }
 
 #[test]
-fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
+fn the_guide_has_every_setting_and_the_published_schema_is_current() {
     assert_eq!(file("docs/schema/gateway.schema.json"), Config::schema());
     let guide = file("docs/guide/gateway.md");
     let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
@@ -134,8 +137,8 @@ fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
         .filter(|field| !SECTIONS.contains(&field.as_str()))
         .collect();
     assert!(fields.len() > 24, "{fields:?}");
-    let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
-    assert!(untold.is_empty(), "{untold:?}");
+    let missing: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

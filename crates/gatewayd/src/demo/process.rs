@@ -1,4 +1,4 @@
-//! The daemon as a process of its own, in a namespace.
+//! The daemon as a separate process, in a namespace.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use super::WorldError;
 use crate::control::{Request, Response, ask};
 use crate::status::Status;
 
-/// What is run, given the directory with `gateway.toml`, in which the daemon is to make `gateway.sock`.
+/// The command to run, given the directory with `gateway.toml`, in which the daemon creates `gateway.sock`.
 pub type MakeCommand = fn(&Path) -> Command;
 
-/// A daemon, and the directory that it shares with those before and after it. Both end with this value.
+/// A daemon, and the directory that it shares with its predecessors and successors. Both end with this value.
 pub struct Process {
     namespace: Namespace,
     directory: PathBuf,
@@ -24,14 +24,15 @@ pub struct Process {
     child: Option<Child>,
 }
 
-/// It answers within this time after its start: the kernel verifies its programs first, several at a time if several are started.
+/// The time until it answers: the kernel verifies its programs first, several at a time if several are started.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// It ends within this time when it is told to.
+/// The time until it ends after a signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Process {
-    /// Starts the daemon in a namespace, with this configuration but for where packets are kept. `directory` must not be there.
+    /// Starts the daemon in a namespace, with this configuration except for the packet directory. `directory` must not
+    /// exist.
     ///
     /// # Errors
     /// It does not start, or does not answer.
@@ -90,7 +91,7 @@ impl Process {
         &mut self.child
     }
 
-    /// How it is.
+    /// Its status.
     ///
     /// # Errors
     /// It does not answer.
@@ -105,7 +106,7 @@ impl Process {
     /// `kill -9`. Does nothing if it has ended.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // One that has ended meanwhile is not killed.
+            // It may have ended meanwhile.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -113,10 +114,10 @@ impl Process {
 }
 
 impl Process {
-    /// Ends the daemon, so that it takes its programs out of the path; kills it if it does not end.
+    /// Stops the daemon, so that it detaches its programs; kills it if it does not end.
     fn end(&mut self) {
         let Some(child) = &mut self.child else { return };
-        // One that has ended meanwhile hears nothing.
+        // It may have ended meanwhile.
         let _ = kill_process(Pid::from_child(child), Signal::TERM);
         let began = Instant::now();
         while matches!(child.try_wait(), Ok(None)) && began.elapsed() < ENDS_WITHIN {

@@ -1,4 +1,4 @@
-//! What the demo shows: the same transfers over the same outages, with and without the gateway, side by side.
+//! The demo: the same transfers over the same outages, with and without the gateway, side by side.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,17 +12,17 @@ use super::{Cut, MakeCommand, Process, Transfer, TransferError, World, WorldErro
 /// An outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Case {
-    /// What happens.
+    /// The name.
     pub name: &'static str,
     /// How the link is cut.
     pub cut: Cut,
-    /// For how long, in ms.
+    /// The length of the outage, in ms.
     pub cut_ms: u64,
-    /// Whether the daemon is killed in the middle, and started again.
+    /// Whether the daemon is killed during the outage, and started again.
     pub is_killed: bool,
 }
 
-/// What the demo tries.
+/// The cases of the demo.
 pub const CASES: [Case; 4] = [
     Case { name: "silent cut of 0.3 s", cut: Cut::Silent, cut_ms: 300, is_killed: false },
     Case { name: "silent cut of 3 s", cut: Cut::Silent, cut_ms: 3000, is_killed: false },
@@ -39,7 +39,7 @@ pub struct Way {
     pub has_gateway: bool,
 }
 
-/// What came of one transfer.
+/// The result of one transfer.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Outcome {
     /// The outage.
@@ -47,7 +47,7 @@ pub struct Outcome {
     /// The transfer.
     #[serde(flatten)]
     pub way: Way,
-    /// From the return of the link to the first new data at the receiver.
+    /// From link-up to the first new data at the receiver.
     pub first_data_s: f64,
     /// From the first byte to the last one.
     pub total_s: f64,
@@ -56,13 +56,13 @@ pub struct Outcome {
 /// The demo has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
-    /// The hosts cannot be made, or the daemon does not run.
+    /// The hosts cannot be created, or the daemon does not run.
     #[error(transparent)]
     World(#[from] WorldError),
-    /// A transfer did not go on, or its bytes were wrong.
+    /// A transfer did not continue, or its bytes were wrong.
     #[error("a transfer: {0}")]
     Transfer(#[from] TransferError),
-    /// It was told to stop.
+    /// It was interrupted.
     #[error("interrupted")]
     Interrupted,
     /// A thread has panicked.
@@ -70,7 +70,7 @@ pub enum DemoError {
     Panicked,
 }
 
-/// Before the outage, and in all. Some 4 MB flow in a second.
+/// Before the outage, and in total. Some 4 MB flow in a second.
 const BEFORE_BYTES: u64 = 2_000_000;
 const ALL_BYTES: u64 = 8_000_000;
 
@@ -79,11 +79,11 @@ pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_mi
 
 const NAP: Duration = Duration::from_millis(50);
 
-/// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there. Once `stop` is true it ends early,
-/// and leaves as little behind as otherwise.
+/// Runs one outage in all four variants at once. `directory` is for the daemons' files and must not exist. Ends early
+/// once `stop` is true, and cleans up in any case.
 ///
 /// # Errors
-/// The kernel refuses something, a transfer does not end as it should, or the demo was stopped.
+/// The kernel refuses, a transfer does not end properly, or the demo was stopped.
 pub fn run(case: Case, directory: &Path, command: MakeCommand, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     let ways = [(false, false), (false, true), (true, false), (true, true)];
     let ways = ways.map(|(is_upload, has_gateway)| Way { is_upload, has_gateway });
@@ -94,7 +94,7 @@ pub fn run(case: Case, directory: &Path, command: MakeCommand, stop: &AtomicBool
         });
         threads.map(|thread| thread.join().unwrap_or(Err(DemoError::Panicked)))
     });
-    // A daemon that is interrupted at the same time is no failure of its own.
+    // A daemon that is interrupted at the same time is no failure.
     go_on_unless(stop)?;
     outcomes.into_iter().collect()
 }
@@ -113,7 +113,7 @@ fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoError> {
     }
 }
 
-/// Waits until so much more has come.
+/// Waits for so many more bytes.
 fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(), DemoError> {
     let all = transfer.received() + bytes;
     while transfer.received() < all {
@@ -140,7 +140,7 @@ fn transfer(
     await_bytes(&transfer, BEFORE_BYTES, stop)?;
     let returns_at = Instant::now() + Duration::from_millis(case.cut_ms);
     world.set_cut(case.cut, true)?;
-    // The link is back when it is, whether or not the next daemon is there.
+    // The link is restored in time, whether or not the next daemon runs.
     let first_data = std::thread::scope(|scope| {
         let killed = gateway.as_mut().filter(|_| case.is_killed).map(|gateway| {
             scope.spawn(move || {

@@ -1,4 +1,4 @@
-//! Transfers between hosts of a [`World`](super::World), whose bytes are checked as they come.
+//! Transfers between hosts of a [`World`](super::World), whose bytes are checked on arrival.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use super::{World, WorldError};
 
-/// Longer than anything takes on a slow machine that is not about waiting.
+/// The limit for anything but waiting, on a slow machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A transfer did not do what was awaited.
+/// A transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// Nothing came in time.
-    #[error("nothing comes: {received} bytes have come; {}", fault.as_deref().unwrap_or("no error"))]
+    /// Nothing arrived in time.
+    #[error("transfer stuck after {received} bytes; {}", fault.as_deref().unwrap_or("no error"))]
     Stuck {
         /// Bytes so far.
         received: u64,
-        /// What the receiver has met with.
+        /// The receiver's error.
         fault: Option<String>,
     },
     /// It ended with an error, or with other bytes than were sent.
@@ -38,7 +38,7 @@ pub struct Transfer {
     receiver: Option<JoinHandle<()>>,
 }
 
-/// The byte at a place of every transfer.
+/// The byte at an offset of every transfer.
 fn byte_at(place: u64) -> u8 {
     (place ^ place >> 8 ^ place >> 16) as u8
 }
@@ -63,7 +63,7 @@ fn receive(mut from: TcpStream, received: &AtomicU64) -> Result<(), String> {
             return Ok(());
         }
         if buffer[..read].iter().enumerate().any(|(at, &byte)| byte != byte_at(place + at as u64)) {
-            return Err(format!("wrong bytes from {place} on"));
+            return Err(format!("wrong bytes from offset {place} on"));
         }
         place += read as u64;
         received.store(place, Ordering::SeqCst);
@@ -71,7 +71,7 @@ fn receive(mut from: TcpStream, received: &AtomicU64) -> Result<(), String> {
 }
 
 impl Transfer {
-    /// Starts to send: from the fixed host to a mobile host, or the other way round.
+    /// Starts to send: from the fixed host to a mobile host, or in the other direction.
     ///
     /// # Errors
     /// The hosts do not connect.
@@ -102,7 +102,7 @@ impl Transfer {
         Ok(Self { received, is_sending, wrong, sender: Some(sender), receiver: Some(receiver) })
     }
 
-    /// Bytes that have come so far.
+    /// Bytes received so far.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
@@ -112,10 +112,10 @@ impl Transfer {
         TransferError::Stuck { received: self.received(), fault }
     }
 
-    /// Waits until so much more has come.
+    /// Waits for so many more bytes.
     ///
     /// # Errors
-    /// It does not come within [`LIMIT`].
+    /// They do not arrive within [`LIMIT`].
     pub fn goes_on(&self, bytes: u64) -> Result<(), TransferError> {
         let (began, before) = (Instant::now(), self.received());
         while self.received() < before + bytes {
@@ -127,10 +127,10 @@ impl Transfer {
         Ok(())
     }
 
-    /// How long after something was done more bytes have come.
+    /// How long after an action more bytes arrive.
     ///
     /// # Errors
-    /// They do not come within [`LIMIT`].
+    /// They do not arrive within [`LIMIT`].
     pub fn resumes(&self, done: impl FnOnce()) -> Result<Duration, TransferError> {
         self.resumes_unless(&AtomicBool::new(false), done)
     }
@@ -138,7 +138,7 @@ impl Transfer {
     /// The same, until `stop` is set.
     ///
     /// # Errors
-    /// They do not come within [`LIMIT`], or before `stop` is set.
+    /// They do not arrive within [`LIMIT`], or before `stop` is set.
     pub fn resumes_unless(&self, stop: &AtomicBool, done: impl FnOnce()) -> Result<Duration, TransferError> {
         let before = self.received();
         done();
@@ -152,15 +152,15 @@ impl Transfer {
         Ok(began.elapsed())
     }
 
-    /// Nothing more is sent, but for what is being written.
+    /// Stops sending, except for bytes already being written.
     pub fn stop(&self) {
         self.is_sending.store(false, Ordering::SeqCst);
     }
 
-    /// Ends it: every byte that was sent has come, and as it was sent. Returns how many.
+    /// Ends it: every byte must have arrived unchanged. Returns their number.
     ///
     /// # Errors
-    /// It is not so, or does not end within [`LIMIT`].
+    /// Bytes are wrong or missing, or it does not end within [`LIMIT`].
     pub fn ends_exact(mut self) -> Result<u64, TransferError> {
         self.stop();
         let sent = self.sender.take().map(JoinHandle::join);

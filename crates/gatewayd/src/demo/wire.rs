@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::WorldError;
 
-/// Carries packets until it is dropped.
+/// Carries packets until dropped.
 #[derive(Debug)]
 pub(super) struct Wire {
     is_over: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ struct Way {
     packets: VecDeque<(Instant, Offload, Bytes)>,
 }
 
-/// So long the thread sleeps at most.
+/// The longest sleep of the thread.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 impl Wire {
@@ -47,7 +47,7 @@ impl Wire {
             let is_over = Arc::clone(&is_over);
             move || {
                 if let Err(error) = carry(&ends, delay, &is_over) {
-                    tracing::warn!(%error, "the wire is cut");
+                    tracing::warn!(%error, "the wire failed");
                 }
             }
         })?;
@@ -59,7 +59,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // Its panic has been told by the panic's own message.
+            // The panic message was printed already.
             let _ = thread.join();
         }
     }
@@ -76,7 +76,7 @@ fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool) -> Result<(), T
             }
             while let Some((_, offload, packet)) = ways[to].packets.pop_front_if(|(at, ..)| *at <= clock::now()) {
                 match ends[to].send_offloaded(offload, &[&packet]) {
-                    // IPv6 of an interface without it.
+                    // IPv6 on an interface without it.
                     Ok(()) | Err(TunError::NotIp) => {}
                     Err(error) => return Err(error),
                 }
@@ -86,7 +86,7 @@ fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool) -> Result<(), T
         let wait = due.map_or(LONGEST_SLEEP, |at| at.saturating_since(clock::now())).min(LONGEST_SLEEP);
         let patience = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
         let mut readable = [PollFd::new(&ends[0], PollFlags::IN), PollFd::new(&ends[1], PollFlags::IN)];
-        // Interrupted or not, the next round looks.
+        // After an interruption the next round checks again.
         let _ = poll(&mut readable, Some(&patience));
     }
     Ok(())

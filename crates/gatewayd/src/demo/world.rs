@@ -1,4 +1,4 @@
-//! A fixed host, a router, a bridge whose ports are the link, and mobile hosts, in namespaces of their own.
+//! A fixed host, a router, a bridge whose ports are the link, and mobile hosts, each in its own namespace.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -8,7 +8,7 @@ use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, Sys
 
 use super::wire::Wire;
 
-/// The router's interface behind which the mobile hosts are.
+/// The router's mobile-facing interface.
 pub const MOBILE_FACING: &str = "mob0";
 
 /// How the link is cut.
@@ -21,7 +21,7 @@ pub enum Cut {
     Carrier,
 }
 
-/// The world cannot be made, or does not work.
+/// The world cannot be created, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// No namespace.
@@ -39,17 +39,17 @@ pub enum WorldError {
     /// A socket or a thread was refused.
     #[error("a socket or a thread of the hosts: {0}")]
     Io(#[from] io::Error),
-    /// The daemon does not do what it should.
+    /// The daemon failed.
     #[error("the daemon: {0}")]
     Daemon(String),
 }
 
-/// A fixed host, a router, a bridge whose ports are the link, and mobile hosts, in namespaces of their own.
+/// A fixed host, a router, a bridge whose ports are the link, and mobile hosts, each in its own namespace.
 #[derive(Debug)]
 pub struct World {
     fixed: Namespace,
     router: Namespace,
-    /// Where the bridge is: in a namespace of its own, or the router's.
+    /// The namespace of the bridge: its own, or the router's.
     bridge: Namespace,
     mobiles: Vec<Namespace>,
     is_v6: bool,
@@ -57,10 +57,10 @@ pub struct World {
 }
 
 impl World {
-    /// So many mobile hosts, without delays.
+    /// This many mobile hosts, without delays.
     ///
     /// # Errors
-    /// The kernel refuses something: this is root's, or needs a user namespace.
+    /// The kernel refuses: this needs root, or a user namespace.
     pub fn new(mobiles: u8) -> Result<Self, WorldError> {
         Self::of_family(mobiles, false, false, Duration::ZERO)
     }
@@ -81,8 +81,8 @@ impl World {
         Self::of_family(1, true, false, Duration::ZERO)
     }
 
-    /// So many mobile hosts behind the ports of a bridge that is the router's mobile-facing interface, as on an access point. There is no
-    /// [`Cut::Carrier`].
+    /// This many mobile hosts behind the ports of a bridge that is the router's mobile-facing interface, as on an
+    /// access point. There is no [`Cut::Carrier`].
     ///
     /// # Errors
     /// See [`Self::new`].
@@ -96,8 +96,8 @@ impl World {
         let bridge = if is_bridged { router.clone() } else { new("bridge")? };
         let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
         let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None };
-        // The bridge comes first, so that the ends of a veth pair have different indices: Linux acts on the carrier of a pair with equal
-        // ones once a second (`linkwatch_urgent_event`).
+        // The bridge is created first, so that the ends of a veth pair have different indices: Linux handles the
+        // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`).
         let bridge_name = if is_bridged { MOBILE_FACING } else { "br0" };
         inside(&world.bridge, |netlink| netlink.add_bridge(bridge_name))?;
         let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
@@ -175,7 +175,7 @@ impl World {
         &self.fixed
     }
 
-    /// The router, on which the daemon is to run.
+    /// The router, on which the daemon runs.
     pub fn router(&self) -> &Namespace {
         &self.router
     }
@@ -195,7 +195,7 @@ impl World {
         self.address(2, 7 + number as u8)
     }
 
-    /// Cuts the link of the first mobile host, or of all with [`Cut::Carrier`], or makes it whole.
+    /// Cuts or restores the link of the first mobile host, or of all with [`Cut::Carrier`].
     ///
     /// # Errors
     /// The kernel refuses.
@@ -205,7 +205,7 @@ impl World {
             return inside(&self.bridge, |netlink| netlink.set_down(port));
         }
         inside(&self.bridge, |netlink| netlink.set_up(port))?;
-        // The link is back when the ends that are not the router's know it.
+        // The link is up when the ends other than the router's know it.
         know_carrier(&self.bridge, port)?;
         if cut == Cut::Silent { know_carrier(&self.mobiles[0], "eth0") } else { Ok(()) }
     }
@@ -219,7 +219,7 @@ impl World {
     }
 }
 
-/// Has the kernel take note of an interface's carrier, which it may do a second late by itself.
+/// Makes the kernel process an interface's carrier, which by itself it may do a second late.
 fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError> {
     let ask = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::path::Seen;
 
-/// Which mobile hosts have an Ethernet address, found out once for all that is told at a time.
+/// The mobile hosts of each Ethernet address, computed once for each batch of reports.
 #[derive(Default, Debug)]
 pub(crate) struct ByMac(Option<BTreeMap<[u8; 6], Vec<IpAddr>>>);
 
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mobile_hosts_are_looked_through_once_for_all_frames_of_a_batch() {
+    fn mobile_hosts_are_searched_once_per_batch() {
         let seen =
             |mac| Seen { course: Course::Pass, diverted: 0, heard_at: None, waiting_since: None, mac, down_at: None };
         let [first, second, third] = [1, 2, 3].map(|last| IpAddr::from([10, 2, 0, last]));

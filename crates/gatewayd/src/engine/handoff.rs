@@ -1,4 +1,5 @@
-//! Handoff: what waits for a mobile host that is at another gateway is sent there, and what other gateways have kept is taken in.
+//! Handoff: buffered packets of a mobile host at another gateway are sent there, and those from other gateways are
+//! stored.
 
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -13,7 +14,7 @@ use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::store::Stored;
 
 impl Engine {
-    /// Readable when another gateway has something to say.
+    /// Readable when another gateway has sent a datagram.
     pub(crate) fn handoff_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.handoff.as_ref().map(Handoff::descriptor)
     }
@@ -22,14 +23,14 @@ impl Engine {
         self.handoff.as_ref().map(Handoff::counters)
     }
 
-    /// Other gateways have something to say.
+    /// Handles datagrams of other gateways.
     pub(crate) fn handle_handoff(&mut self, now: Instant) {
         if let Some(handoff) = &mut self.handoff {
             handoff.handle_ready(now);
         }
     }
 
-    /// A mobile host is here now: the other gateways are asked for what waits for it.
+    /// A mobile host is here now: requests its packets from the other gateways.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) -> Result<(), String> {
         if !self.serves(mobile) {
             return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
@@ -37,12 +38,12 @@ impl Engine {
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
         self.met.insert(mobile);
         self.moved_at.remove(&mobile);
-        tracing::info!(%mobile, "claimed of the other gateways");
+        tracing::info!(%mobile, "claimed from the other gateways");
         handoff.claim(now, mobile);
         Ok(())
     }
 
-    /// Does what other gateways ask for.
+    /// Handles requests of other gateways.
     pub(super) fn serve_handoffs(&mut self, now: Instant) -> Result<(), EngineError> {
         if let Some(handoff) = &mut self.handoff {
             handoff.handle_timeout(now);
@@ -56,11 +57,11 @@ impl Engine {
                     self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
-                Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "came from another gateway"),
+                Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
                 Event::Lost { mobile, peer } => tracing::warn!(%mobile, %peer, "a gateway does not answer"),
             }
         }
-        // What waits for those that have moved has left: nothing of theirs is this gateway's affair any more.
+        // The packets of hosts that have moved are sent: drop their state here.
         let leaving: Vec<IpAddr> = self.moved_at.keys().copied().filter(|&mobile| self.is_leaving(mobile)).collect();
         for mobile in leaving {
             let status = self.diverter.status(mobile);
@@ -84,7 +85,7 @@ impl Engine {
         self.handoff.as_ref().is_some_and(|handoff| handoff.is_leaving(mobile))
     }
 
-    /// A packet came from the gateway at which the mobile host was before.
+    /// A packet has arrived from the mobile host's former gateway.
     pub(super) fn take_in(&mut self, now: Instant, mobile: IpAddr, bytes: &[u8]) {
         let Some((offload, packet)) = bytes.split_at_checked(Offload::LEN) else { return };
         if destination(packet) != Some(mobile) || !self.serves(mobile) {
@@ -93,14 +94,14 @@ impl Engine {
         let Self { store, diverter, .. } = self;
         let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
             let appended = store.append(mobile, now, Offload::from_bytes(offload), packet);
-            appended.inspect_err(|error| tracing::warn!(%error, %mobile, "a packet cannot be kept")).ok()
+            appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
         });
         if let Err(loss) = stored {
-            tracing::trace!(?loss, %mobile, "a packet is dropped");
+            tracing::trace!(?loss, %mobile, "dropped a packet");
         }
     }
 
-    /// Gives the packet that is due to the gateway to which its mobile host has moved. Returns whether there was room.
+    /// Hands the next packet to the gateway to which its mobile host has moved. Returns whether there was room.
     pub(super) fn hand_on(&mut self, now: Instant, mobile: IpAddr, stored: Stored) -> bool {
         let Some(handoff) = &mut self.handoff else { return false };
         match self.store.read(mobile, stored, &mut self.packet) {

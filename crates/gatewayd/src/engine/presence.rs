@@ -1,4 +1,4 @@
-//! Presence: what shows that a mobile host is there or away, and the questions to its neighbour entry.
+//! Presence: evidence that a mobile host is present or absent, and probes of its neighbour entry.
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ use super::{Engine, FORGET_AFTER, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
 use crate::path::Seen;
 
 impl Engine {
-    /// The carrier has come or gone.
+    /// Handles a change of the carrier.
     pub(super) fn handle_link(&mut self, now: Instant) {
-        // A loss of carrier takes the kernel's neighbours with it.
+        // The kernel's neighbours are lost with the carrier.
         self.keep_neighbours_at = now;
         if !self.config.presence.carrier {
             return;
@@ -25,7 +25,7 @@ impl Engine {
                 self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Away);
                 continue;
             }
-            // With Ethernet the host itself is asked, and its answer is what counts.
+            // With Ethernet the host itself is probed, and its answer counts.
             if !self.is_asked(mobile) {
                 self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Present);
             }
@@ -34,18 +34,18 @@ impl Engine {
         self.look_at = now;
     }
 
-    /// Whether the interface is asked for its carrier.
+    /// Whether the interface's carrier is queried.
     pub(super) fn asks_carrier(&self) -> bool {
         self.config.presence.carrier && !self.interface.has_carrier
     }
 
-    /// Whether a host is asked by address resolution.
+    /// Whether a host is probed by address resolution.
     pub(super) fn is_asked(&self, mobile: IpAddr) -> bool {
         let is_direct = |seen: Seen| seen.mac.is_some();
         self.config.presence.silence && self.interface.has_ethernet() && self.path.seen(mobile).is_some_and(is_direct)
     }
 
-    /// Looks at all hosts: who is silent, who is to be asked, who is to be forgotten.
+    /// Checks all hosts for silence, due probes, and expiry.
     pub(super) fn look(&mut self, now: Instant) {
         let all = self.path.all();
         let absent = self.diverter.away().count();
@@ -58,7 +58,7 @@ impl Engine {
             let status = self.diverter.status(mobile);
             let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
             if let Some(since) = away_since.and_then(|status| status.away_since) {
-                // Without diverting there are no notices, and one may be lost.
+                // Without diversion there are no notices, and one may be lost.
                 let counts_from = away_since.and_then(|status| status.counts_from).unwrap_or(since);
                 if seen.heard_at.is_some_and(|at| at >= counts_from) {
                     self.diverter.handle_heard(now, mobile);
@@ -71,7 +71,7 @@ impl Engine {
             }
             if asks {
                 match self.prober.look_present(now, mobile, seen.waiting_since) {
-                    // Of a host that has left a question unanswered, none is due yet.
+                    // A host with an unanswered probe has none due yet.
                     Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
                     Inquiry::None => self.note_heard(now, mobile, seen),
                     Inquiry::Ask => {
@@ -96,7 +96,7 @@ impl Engine {
         self.look_at = now + every.max(for_all);
     }
 
-    /// A host that has not answered a first question is not away yet, but what was sent to it meanwhile may be lost.
+    /// A host that has not answered a first probe is not away yet, but packets sent to it meanwhile may be lost.
     pub(super) fn note_silence(&mut self, mobile: IpAddr, seen: Seen) {
         if let Some(waker) = &mut self.waker
             && self.prober.unanswered(mobile) > 0
@@ -106,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// A host is not waited for, as it was heard.
+    /// A host was heard: it is not waited for any more.
     pub(super) fn note_heard(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
         if let Some(waker) = &mut self.waker
             && seen.heard_at.is_some()
@@ -115,7 +115,7 @@ impl Engine {
         }
     }
 
-    /// Asks a host for its Ethernet address. Its answer is heard by the programs.
+    /// Probes a host's Ethernet address. The programs see its answer.
     pub(super) fn probe(&mut self, mobile: IpAddr, seen: Seen) {
         if let Some(NextHop { hop, local }) = self.way(mobile) {
             self.sender.probe(&self.interface, local, hop, seen.mac.filter(|_| hop == mobile));
@@ -124,15 +124,15 @@ impl Engine {
 
     pub(super) fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
         let found = self.neighbours.own_way(self.interface.index, mobile);
-        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no way is known")).ok().flatten()
+        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no route")).ok().flatten()
     }
 
-    /// Has the kernel know the neighbour, so that it hands packets to the interface instead of asking for an address.
+    /// Keeps the kernel's neighbour entry, so that it passes packets to the interface instead of resolving the address.
     pub(super) fn keep_neighbour(&mut self, mobile: IpAddr) {
         let Some(mac) = self.path.seen(mobile).and_then(|seen| seen.mac) else { return };
         let Some(NextHop { hop, .. }) = self.way(mobile) else { return };
         if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
-            tracing::debug!(%error, %mobile, "the kernel was not told of a neighbour");
+            tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
         }
     }
 }

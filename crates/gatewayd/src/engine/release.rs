@@ -1,4 +1,4 @@
-//! Release: packets that were kept leave for a mobile host that is back, in order and paced, or are dropped.
+//! Release: buffered packets are sent to a mobile host that has returned, in order and paced, or are dropped.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::store::Stored;
 use crate::waker::is_redundant;
 
 impl Engine {
-    /// Sends what is due.
+    /// Sends due packets.
     pub(super) fn release(&mut self, now: Instant) {
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
@@ -25,7 +25,7 @@ impl Engine {
                 }
                 continue;
             }
-            // The kernel drops what is sent without a carrier, and does not say so.
+            // The kernel silently drops packets without a carrier.
             if !self.interface.has_carrier {
                 self.diverter.handle_busy(now + NO_CARRIER, mobile);
                 continue;
@@ -43,7 +43,7 @@ impl Engine {
                 }
                 Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
                 Err(error) => {
-                    tracing::warn!(%error, %mobile, "a packet that was kept cannot be read");
+                    tracing::warn!(%error, %mobile, "cannot read a stored packet");
                     Sent::Refused
                 }
             };
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Sends what was made for connections.
+    /// Sends packets made for connections.
     pub(super) fn inject(&mut self, now: Instant) {
         let Some(waker) = &mut self.waker else { return };
         loop {
@@ -100,7 +100,7 @@ impl Engine {
     pub(super) fn discard(&mut self) {
         while let Some((mobile, stored, loss)) = self.diverter.poll_discarded() {
             if loss == Loss::Aged {
-                tracing::debug!(%mobile, "a packet has waited for too long");
+                tracing::debug!(%mobile, "dropped a packet that waited too long");
             }
             self.remove(mobile, stored);
         }
@@ -108,7 +108,7 @@ impl Engine {
 
     pub(super) fn remove(&mut self, mobile: IpAddr, stored: Stored) {
         if let Err(error) = self.store.remove(mobile, stored) {
-            tracing::warn!(%error, %mobile, "a packet that was kept cannot be removed");
+            tracing::warn!(%error, %mobile, "cannot remove a stored packet");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Handoff between gateways: what waits for a mobile host goes to the gateway that it has moved to. The gateway that hears a mobile host it did
-//! not know *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key that the gateways share ([`sealed`]).
+//! Handoff between gateways: buffered packets of a mobile host are sent to the gateway that it has moved to. The
+//! gateway that hears a new mobile host *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key
+//! shared by the gateways ([`sealed`]).
 
 mod relay;
 mod sealed;
@@ -20,48 +21,48 @@ pub(crate) use relay::Event;
 use relay::{Message, Relay};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
 
-/// What came of handoffs, since the process was started.
+/// Handoff counters since the start of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct HandoffCounters {
-    /// Claims of other gateways that were answered, also if nothing waited.
+    /// Answered claims of other gateways, including those without packets.
     pub left: u64,
-    /// Handoffs from other gateways that have come to their end; each peer that is asked counts, also if it has nothing.
+    /// Completed handoffs from other gateways; each peer counts, even without packets.
     pub came: u64,
-    /// Packets that were given to other gateways.
+    /// Packets sent to other gateways.
     pub packets_left: u64,
-    /// Packets that came from other gateways.
+    /// Packets received from other gateways.
     pub packets_came: u64,
-    /// Gateways that did not answer, or ceased to.
+    /// Gateways that did not answer, or stopped answering.
     pub lost: u64,
     /// Datagrams that are not authentic.
     pub forged: u64,
-    /// Datagrams that have come already.
+    /// Duplicate datagrams.
     pub replayed: u64,
     /// Datagrams for another process than this one.
     pub stale: u64,
 }
 
-/// The socket, and the machines.
+/// The socket, and the state machines.
 pub(crate) struct Handoff {
     socket: UdpSocket,
     seal: Seal,
     relay: Relay,
     peers: Vec<SocketAddr>,
-    /// The sessions of peers, as far as they are known.
+    /// The known sessions of peers.
     sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
     counters: HandoffCounters,
 }
 
-/// Datagrams that are taken before others have their turn.
+/// Datagrams handled before other work gets its turn.
 const BATCH: usize = 64;
 
-/// No UDP datagram over IPv4 has more bytes.
+/// The longest UDP datagram over IPv4.
 const LONGEST: usize = 65_507;
 
-/// No longer packet can be given away, with what is left to do with it.
+/// The longest packet that can be sent, with its offload header.
 pub(crate) const LONGEST_PACKET: usize = LONGEST - OVERHEAD - 64;
 
-/// Bytes that the socket is to have room for.
+/// The socket's buffer, in bytes.
 const ROOM: usize = 4 << 20;
 
 impl Handoff {
@@ -73,7 +74,7 @@ impl Handoff {
         let bind = || {
             let socket = UdpSocket::bind(address)?;
             socket.set_nonblocking(true)?;
-            // Without CAP_NET_ADMIN there is less room, and more is repeated.
+            // Without CAP_NET_ADMIN the buffer is smaller, and more is retransmitted.
             let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, ROOM);
             Ok(socket)
         };
@@ -86,7 +87,7 @@ impl Handoff {
         let relay = Relay::new(peers.clone());
         let counters = HandoffCounters::default();
         let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
-        // Their answers tell their sessions, before one is needed.
+        // Their answers contain their sessions, before one is needed.
         for peer in handoff.peers.clone() {
             handoff.send(peer, b"");
         }
@@ -101,18 +102,18 @@ impl Handoff {
         self.counters
     }
 
-    /// A mobile host is here, and was not before.
+    /// A mobile host has appeared here.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) {
         self.relay.claim(now, mobile);
         self.flush();
     }
 
-    /// Whether what waits for a mobile host goes to another gateway.
+    /// Whether the packets of a mobile host go to another gateway.
     pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
         self.relay.is_leaving(mobile)
     }
 
-    /// Gives a packet away, with what is left to do with it before it. Returns whether there was room.
+    /// Sends a packet, preceded by its offload header. Returns whether there was room.
     pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
         let has_room = self.relay.hand_on(now, mobile, bytes);
         self.counters.packets_left += u64::from(has_room);
@@ -120,20 +121,20 @@ impl Handoff {
         has_room
     }
 
-    /// Nothing more waits for a mobile host that has moved.
+    /// All packets of a mobile host that has moved were sent.
     pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
         self.relay.end(now, mobile);
         self.flush();
     }
 
-    /// Reads what there is.
+    /// Reads pending datagrams.
     pub(crate) fn handle_ready(&mut self, now: Instant) {
         let mut buffer = vec![0; LONGEST];
         for _ in 0..BATCH {
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, from)) => self.handle_datagram(now, from, &buffer[..len]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // ICMP errors about a peer that is not there come this way, too.
+                // ICMP errors about an absent peer are reported here, too.
                 Err(_) => {}
             }
         }
@@ -151,7 +152,7 @@ impl Handoff {
                 if former != Some(session) {
                     self.relay.handle_new_session(now, from);
                     if message.is_empty() {
-                        // It learns this process's session, if it does not know it.
+                        // The sender learns this process's session, if it does not know it.
                         self.send(from, b"");
                     }
                 }
@@ -180,7 +181,7 @@ impl Handoff {
         self.relay.poll_timeout()
     }
 
-    /// What the engine has to do.
+    /// The next event for the engine.
     pub(crate) fn poll_event(&mut self) -> Option<Event> {
         let event = self.relay.poll_event()?;
         match &event {
@@ -198,7 +199,7 @@ impl Handoff {
         }
     }
 
-    /// What is not sent is repeated.
+    /// Unsent messages are repeated.
     fn send(&mut self, peer: SocketAddr, message: &[u8]) {
         let session = self.sessions.get(&peer).copied().unwrap_or([0; SESSION]);
         let datagram = self.seal.seal(&session, message);

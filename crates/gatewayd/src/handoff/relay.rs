@@ -19,19 +19,19 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 
-/// Packets of one mobile host that are under way to another gateway.
+/// The most packets of one mobile host in flight to another gateway.
 const WINDOW: usize = 16;
 
-/// What was not answered is repeated after this time, then after twice as long, and so on.
+/// The time until the first retransmission; it doubles with each.
 const REPEAT_AFTER: Duration = Duration::from_millis(100);
 
-/// So often something is sent at most: 6.3 s in all. Then the other gateway is not there.
+/// The most transmissions: 6.3 s in all. Then the other gateway is given up.
 const TRIES: u32 = 7;
 
-/// Bytes of these.
+/// The same in bytes.
 const WINDOW_BYTES: usize = 128_000;
 
-/// Mobile hosts that move at the same time.
+/// The most mobile hosts that move at the same time.
 const MOST: usize = 4096;
 
 /// A message.
@@ -42,20 +42,20 @@ pub(super) struct Message {
     pub(super) body: Body,
 }
 
-/// What it says.
+/// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Body {
     Claim,
-    /// A packet, with its place among them. What is left to do with it is the shells' affair.
+    /// A packet, with its number. Its offload header is opaque here.
     Packet {
         place: u32,
         bytes: Vec<u8>,
     },
-    /// All before this place were sent.
+    /// All packets before this number were sent.
     End {
         place: u32,
     },
-    /// All before this place have come; the end counts as one.
+    /// All before this number have arrived; the end counts as one.
     Got {
         place: u32,
     },
@@ -92,16 +92,16 @@ impl Message {
     }
 }
 
-/// What the owner has to do.
+/// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A peer has this mobile host now: what waits for it goes to [`Relay::hand_on`], and then [`Relay::end`].
+    /// A peer claims this mobile host: pass its packets to [`Relay::hand_on`], and then call [`Relay::end`].
     Claimed { mobile: IpAddr },
     /// A packet for a mobile host that is here.
     Packet { mobile: IpAddr, bytes: Vec<u8> },
-    /// All that a peer had has come.
+    /// All packets of a peer have arrived.
     Done { mobile: IpAddr, packets: u32 },
-    /// A peer has not answered, or has ceased to.
+    /// A peer has not answered, or has stopped answering.
     Lost { mobile: IpAddr, peer: SocketAddr },
 }
 
@@ -111,9 +111,9 @@ pub(crate) enum Event {
 pub(super) struct Relay {
     peers: Vec<SocketAddr>,
     last_id: u64,
-    /// Claims of this gateway's, by mobile host and peer.
+    /// This gateway's claims, by mobile host and peer.
     coming: BTreeMap<(IpAddr, SocketAddr), Coming>,
-    /// What goes to the gateway that has claimed a mobile host.
+    /// Packets for the gateway that has claimed a mobile host.
     leaving: BTreeMap<IpAddr, Leaving>,
     /// The last claim of each peer about each mobile host.
     claims: BTreeMap<(IpAddr, SocketAddr), u64>,
@@ -124,9 +124,9 @@ pub(super) struct Relay {
 #[derive(Clone, Debug)]
 struct Coming {
     id: u64,
-    /// All before this place have come.
+    /// All before this number have arrived.
     next: u32,
-    /// What has come after it: packets, or the end.
+    /// Packets after it, or the end.
     early: BTreeMap<u32, Option<Vec<u8>>>,
     /// Whether the peer has answered at all.
     is_answered: bool,
@@ -137,16 +137,16 @@ struct Coming {
 struct Leaving {
     to: SocketAddr,
     id: u64,
-    /// Those that are not confirmed.
+    /// Unconfirmed packets.
     unconfirmed: VecDeque<Vec<u8>>,
-    /// The place of the first of them.
+    /// The number of the first of them.
     first: u32,
     /// Whether the end was sent.
     is_ended: bool,
     repeat: Repeat,
 }
 
-/// When something is sent again.
+/// When to retransmit.
 #[derive(Clone, Copy, Debug)]
 struct Repeat {
     at: Instant,
@@ -158,7 +158,7 @@ impl Repeat {
         Self { at: now + REPEAT_AFTER, tries: 1 }
     }
 
-    /// Whether there is another try.
+    /// Whether another attempt is left.
     fn again(&mut self, now: Instant) -> bool {
         self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
         self.tries += 1;
@@ -167,7 +167,7 @@ impl Repeat {
 }
 
 impl Relay {
-    /// Nobody has moved yet.
+    /// Without any handoff.
     pub(super) fn new(peers: Vec<SocketAddr>) -> Self {
         Self {
             peers,
@@ -180,9 +180,9 @@ impl Relay {
         }
     }
 
-    /// A mobile host is here, and was not before: the peers are asked for what they have.
+    /// A mobile host has appeared here: requests its packets from the peers.
     pub(super) fn claim(&mut self, now: Instant, mobile: IpAddr) {
-        // What was on its way to another gateway stays here.
+        // Packets on their way to another gateway stay here.
         self.leaving.remove(&mobile);
         if self.coming.len() + self.peers.len() > MOST {
             return;
@@ -196,13 +196,13 @@ impl Relay {
         }
     }
 
-    /// Whether what waits for a mobile host goes to another gateway.
+    /// Whether the packets of a mobile host go to another gateway.
     pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {
         self.leaving.get(&mobile).is_some_and(|leaving| !leaving.is_ended)
     }
 
-    /// A packet that has waited for a mobile host which another gateway has claimed. Returns whether there was room: if not, it is to be tried
-    /// again later.
+    /// A packet for a mobile host that another gateway has claimed. Returns whether there was room: if not, try again
+    /// later.
     pub(super) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
         let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return false };
         let bytes_under_way: usize = leaving.unconfirmed.iter().map(Vec::len).sum();
@@ -219,7 +219,7 @@ impl Relay {
         true
     }
 
-    /// Nothing more waits for a mobile host which another gateway has claimed.
+    /// All packets of a claimed mobile host were passed on.
     pub(super) fn end(&mut self, now: Instant, mobile: IpAddr) {
         let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return };
         leaving.is_ended = true;
@@ -230,7 +230,7 @@ impl Relay {
         self.messages.push_back((leaving.to, Message { id: leaving.id, mobile, body: Body::End { place } }));
     }
 
-    /// A peer was restarted: it knows nothing of what was under way, and its ids begin anew.
+    /// A peer was restarted: it has lost the state of handoffs, and its ids begin anew.
     pub(super) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
         self.claims.retain(|(_, other), _| *other != peer);
         self.leaving.retain(|_, leaving| leaving.to != peer);
@@ -242,7 +242,7 @@ impl Relay {
         }
     }
 
-    /// A message of a peer's came.
+    /// Handles a message of a peer.
     pub(super) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
         if !self.peers.contains(&peer) {
             return;
@@ -259,14 +259,14 @@ impl Relay {
     fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
         let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
         if id <= last {
-            // It was repeated: its answer is under way, or was confirmed.
+            // A repetition: its answer is in flight, or was confirmed.
             return;
         }
         if self.claims.len() >= MOST {
             self.claims.pop_first();
         }
         self.claims.insert((mobile, peer), id);
-        // It has gone on from here: what was claimed of others for it is not wanted any more.
+        // It has moved on from here: drop the claims for it.
         self.coming.retain(|(other, _), _| *other != mobile);
         let repeat = Repeat::begin(now);
         let leaving = Leaving { to: peer, id, unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
@@ -293,7 +293,7 @@ impl Relay {
         }
     }
 
-    /// A packet, or the end, of what was claimed.
+    /// A packet, or the end, of a claimed mobile host.
     fn handle_part(
         &mut self,
         now: Instant,
@@ -305,14 +305,14 @@ impl Relay {
     ) {
         let confirm = |place| (peer, Message { id, mobile, body: Body::Got { place } });
         let Some(coming) = self.coming.get_mut(&(mobile, peer)).filter(|coming| coming.id == id) else {
-            // The confirmation of the end was lost. Of anything else this gateway wants nothing.
+            // The confirmation of the end was lost. Other packets are not wanted here.
             if bytes.is_none() {
                 self.messages.push_back(confirm(place.saturating_add(1)));
             }
             return;
         };
         (coming.is_answered, coming.repeat) = (true, Repeat::begin(now));
-        // The end may come after a whole window.
+        // The end may follow a whole window.
         if (coming.next..=coming.next.saturating_add(WINDOW as u32)).contains(&place) {
             coming.early.insert(place, bytes);
         }
@@ -331,7 +331,7 @@ impl Relay {
         }
     }
 
-    /// Repeats what was not answered.
+    /// Retransmits unanswered messages.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let mut given_up = Vec::new();
         for (&(mobile, peer), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
@@ -373,17 +373,17 @@ impl Relay {
         }
     }
 
-    /// What the owner has to do.
+    /// The next event for the owner.
     pub(super) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next message, and to whom it goes.
+    /// The next message, and its destination.
     pub(super) fn poll_transmit(&mut self) -> Option<(SocketAddr, Message)> {
         self.messages.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// The next deadline.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let coming = self.coming.values().map(|coming| coming.repeat.at);
         coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()

@@ -30,11 +30,11 @@ const MAGIC: [u8; 8] = *b"HoGW\x01\0\0\0";
 const HEADER: usize = 8 + SESSION + 8;
 const TAG: usize = 16;
 
-/// What a datagram has besides its message.
+/// The overhead of a datagram around its message.
 pub(super) const OVERHEAD: usize = HEADER + SESSION + TAG;
 
-/// Sessions of others that are remembered. A session is remembered only when its datagram names this process's, so that replays cannot
-/// fill it.
+/// The most sessions of others remembered. A session is remembered only after a datagram that names this process's own,
+/// so that replays cannot fill the table.
 const MOST_SESSIONS: usize = 64;
 
 /// Seals and opens datagrams.
@@ -46,42 +46,42 @@ pub(super) struct Seal {
     others: BTreeMap<[u8; SESSION], Window>,
 }
 
-/// What has come of a session: the highest number, and which of the 64 before it.
+/// Numbers received in a session: the highest, and which of the 64 before it.
 #[derive(Clone, Copy, Default, Debug)]
 struct Window {
     highest: u64,
     seen: u64,
 }
 
-/// What a datagram is.
+/// The result of opening a datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Opened {
-    /// A message that counts.
+    /// A valid message.
     Message {
         /// The sender's session.
         session: [u8; SESSION],
         message: Vec<u8>,
     },
-    /// Authentic, but it names another session than this process's: the sender is to be told of this one.
+    /// Authentic, but for another session than this process's: the sender is to be told the current one.
     Stale {
         /// The sender's session.
         session: [u8; SESSION],
     },
-    /// It has come already.
+    /// A duplicate.
     Replayed,
     /// Not authentic, or no datagram of this kind.
     Forged,
 }
 
 impl Seal {
-    /// `session` is random, and never used again with this key. `None` if the key cannot be used.
+    /// `session` must be random, and unique for this key. `None` for an invalid key.
     pub(super) fn new(key: &[u8], session: [u8; SESSION]) -> Option<Self> {
         let shared = Hmac::<Sha256>::new_from_slice(key).ok()?;
         let cipher = cipher(&shared, &session)?;
         Some(Self { shared, session, cipher, number: 0, others: BTreeMap::new() })
     }
 
-    /// A datagram for a process whose session is known or not (zeros).
+    /// A datagram for a process, with its session or zeros if unknown.
     pub(super) fn seal(&mut self, receiver: &[u8; SESSION], message: &[u8]) -> Vec<u8> {
         self.number += 1;
         let mut datagram = Vec::with_capacity(OVERHEAD + message.len());
@@ -91,7 +91,7 @@ impl Seal {
         datagram.extend(receiver);
         datagram.extend(message);
         let (header, plain) = datagram.split_at_mut(HEADER);
-        // It fails for messages of 64 GiB.
+        // It fails only for messages of 64 GiB.
         if let Ok(tag) = self.cipher.encrypt_inout_detached(&nonce(self.number).into(), header, plain.into()) {
             datagram.extend(tag);
         }
@@ -103,14 +103,14 @@ impl Seal {
         let Some((session, number, message)) = self.decrypt(datagram) else { return Opened::Forged };
         let Some((named, message)) = message.split_first_chunk::<SESSION>() else { return Opened::Forged };
         if session == self.session {
-            // Its own, sent back to it.
+            // Its own, reflected.
             return Opened::Forged;
         }
         if *named != self.session {
             return Opened::Stale { session };
         }
         if self.others.len() >= MOST_SESSIONS && !self.others.contains_key(&session) {
-            // Those that come again have to name this process's session anew, which they do.
+            // Evicted sessions have to name this process's again, which they do.
             self.others.pop_first();
         }
         let window = self.others.entry(session).or_default();
@@ -188,14 +188,14 @@ mod tests {
         assert_eq!(b.open(&first), message(1, b"hello"));
         assert_eq!(b.open(&first), Opened::Replayed);
         assert_eq!(a.open(&first), Opened::Forged, "sent back");
-        // 64 later ones put it out of the window.
+        // 64 later ones move it out of the window.
         let old = a.seal(&[2; SESSION], b"old");
         for _ in 0..64 {
             let datagram = a.seal(&[2; SESSION], b"x");
             assert_eq!(b.open(&datagram), message(1, b"x"));
         }
         assert_eq!(b.open(&old), Opened::Replayed);
-        // Another process has another session: nothing of the former ones counts.
+        // Another process has another session: datagrams to former ones are invalid.
         let mut anew = Seal::new(&[7; 32], [3; SESSION]).unwrap();
         for datagram in [&blind, &first, &second, &old] {
             assert_eq!(anew.open(datagram), Opened::Stale { session: [1; SESSION] });

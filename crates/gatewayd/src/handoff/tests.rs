@@ -1,4 +1,4 @@
-//! Two gateways' relays against each other, over a network that loses, doubles and reorders.
+//! The relays of two gateways, over a network that loses, duplicates and reorders.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ fn mobile() -> IpAddr {
 }
 
 #[test]
-fn messages_come_back_as_they_were_and_others_are_none() {
+fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
     for (body, mobile) in [
         (Body::Claim, mobile()),
         (Body::Packet { place: 7, bytes: vec![1, 2, 3] }, "fd00::7".parse().unwrap()),
@@ -35,7 +35,7 @@ fn messages_come_back_as_they_were_and_others_are_none() {
     assert_eq!(Message::from_bytes(&[[1].as_slice(), &[0; 29]].concat()), None);
 }
 
-/// A gateway: its relay, what waits here, and what has come.
+/// A gateway: its relay, its buffered packets, and those received.
 struct Gateway {
     relay: Relay,
     waiting: VecDeque<u32>,
@@ -69,9 +69,9 @@ impl Gateway {
 }
 
 proptest! {
-    /// Everything that waits comes once and in order, and both ends forget the handoff.
+    /// All packets arrive once and in order, and both ends drop the handoff.
     #[test]
-    fn what_waits_comes_once_and_in_order(count in 0u32..100, seed in any::<u64>(), loss in 0u64..40) {
+    fn packets_arrive_once_and_in_order(count in 0u32..100, seed in any::<u64>(), loss in 0u64..40) {
         let mut random = holdover_base::Rng::new(seed);
         let mut gateways = [Gateway::new(1), Gateway::new(0)];
         gateways[0].waiting = (0..count).collect();
@@ -98,7 +98,7 @@ proptest! {
         }
         let [old, new] = &gateways;
         let all: Vec<u32> = (0..count).collect();
-        // With 40 % of all datagrams lost one may be lost seven times: then both have given up, and what came is a beginning of it.
+        // With 40 % loss, a datagram may be lost seven times: then both have given up, and a prefix has arrived.
         prop_assert!(all.starts_with(&new.came), "{:?}", new.came);
         prop_assert!(!new.is_done || new.came == all);
         prop_assert!(loss > 15 || new.is_done, "{} of {count} with {loss} %", new.came.len());
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn a_repeated_claim_changes_nothing_and_strangers_are_not_heard() {
+fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
     let mut old = Relay::new(vec![address(1)]);
     let claim = |id| Message { id, mobile: mobile(), body: Body::Claim };
     old.handle_message(Instant::ZERO, address(9), claim(1));
@@ -120,17 +120,17 @@ fn a_repeated_claim_changes_nothing_and_strangers_are_not_heard() {
         assert_eq!(old.poll_event(), None);
     }
     assert!(old.is_leaving(mobile()));
-    // The mobile host is back before anything was said: what waits stays here.
+    // The mobile host returns before any message was sent: its packets stay here.
     old.claim(Instant::ZERO, mobile());
     assert!(!old.is_leaving(mobile()) && !old.hand_on(Instant::ZERO, mobile(), vec![1]));
-    // Another process of the peer's counts from the beginning.
+    // Another process of the peer counts from the beginning.
     old.handle_new_session(Instant::ZERO, address(1));
     old.handle_message(Instant::ZERO, address(1), claim(1));
     assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile() }));
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_given_up() {
+fn an_absent_peer_is_given_up() {
     let mut new = Relay::new(vec![address(1)]);
     new.claim(Instant::ZERO, mobile());
     let mut claims = 0;

@@ -1,5 +1,5 @@
-//! The gateway's shell in the kernel and the functions of the flow path in this process see the same packets, orders and links of one
-//! connection: they must do the same to each packet and remember the same, in entries and in details.
+//! The gateway's shell in the kernel and the flow path's functions in this process get the same packets, orders and
+//! links of one connection: they must give the same verdicts and states, in entries and in details.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,7 +19,7 @@ const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
 const FRAME: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
 
-/// Details from so many bytes on, so that cases have both.
+/// The bytes until details, so that cases have both.
 const DETAILS_AFTER: u32 = 3_000;
 
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the kernel's shell does, in this process.
+/// The kernel's shell, in this process.
 struct Native {
     rules: Rules,
     entry: Option<Entry>,
@@ -276,7 +276,7 @@ fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
     both.kernel.know(MOBILE).unwrap();
     (both.native.entry, both.native.details) = (None, None);
     (both.now, both.link, both.next) = (Instant::from_secs(100), LinkState::default(), next);
-    // It does not hang.
+    // It is alive.
     both.kernel.expiry.set(0, Instant::FAR_FUTURE.as_nanos(), 0).unwrap();
     both.link.expires_at = Instant::FAR_FUTURE;
     for (is_outgoing, flags) in [(false, 0x02), (true, 0x12)] {

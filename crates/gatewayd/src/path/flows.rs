@@ -1,4 +1,4 @@
-//! The TCP connections of mobile hosts, as the flow path in the programs has them.
+//! The TCP connections of mobile hosts in the flow path of the programs.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ use super::{KernelPath, LOCK, PathError, take};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Plain<T>(pub(super) T);
 
-// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts of each of its structures; any bytes are a value.
+// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts for each of its structures; any bytes are a
+// value.
 unsafe impl Pod for Plain<Key> {}
 // SAFETY: as above.
 unsafe impl Pod for Plain<Flow> {}
@@ -30,22 +31,22 @@ unsafe impl Pod for Plain<Entry> {}
 // SAFETY: as above.
 unsafe impl Pod for Plain<Rules> {}
 
-/// The maps of connections: an entry of each, and the details of those that need them.
+/// The maps of connections: an entry for each, and the details of some.
 pub(super) struct Flows {
     entries: HashMap<MapData, Plain<Key>, Plain<Entry>>,
     details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     notices: RingBuf<MapData>,
-    /// Which connections each mobile host has, as far as that was asked since [`KernelPath::begin_turn`].
+    /// The connections of each mobile host, as far as queried since [`KernelPath::begin_turn`].
     of_mobiles: RefCell<Option<BTreeMap<IpAddr, Vec<Connection>>>>,
 }
 
-/// A connection that is over is remembered for so long, for what is retransmitted.
+/// How long closed connections are remembered, for retransmissions.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// A connection that has been idle for so long needs no details, unless something is held.
+/// How long an idle connection keeps its details, unless something is held.
 const DETAILED_FOR: Duration = Duration::from_secs(10);
 
-/// When there is no room, one in so many goes: those that have been idle for longest.
+/// The fraction of connections evicted when the table is full: those idle for longest.
 const EVICTED_PART: usize = 16;
 
 impl Flows {
@@ -95,7 +96,7 @@ impl Flows {
 
 fn warn_of(walked: std::io::Result<()>) {
     if let Err(error) = walked {
-        tracing::warn!(%error, "connections cannot be listed");
+        tracing::warn!(%error, "cannot list connections");
     }
 }
 
@@ -107,7 +108,7 @@ impl AsFd for Flows {
 }
 
 impl KernelPath {
-    /// The next thing that the flow path has noticed.
+    /// The next notice of the flow path.
     pub(crate) fn next_flow_notice(&mut self) -> Option<NoticeRecord> {
         loop {
             let item = self.flows.notices.next()?;
@@ -117,12 +118,12 @@ impl KernelPath {
         }
     }
 
-    /// Which connections a mobile host has is found out anew.
+    /// Drops the cached lists of mobile hosts' connections.
     pub(crate) fn begin_turn(&mut self) {
         self.flows.of_mobiles.take();
     }
 
-    /// A connection as it is now.
+    /// The current state of a connection.
     pub(crate) fn flow(&self, connection: Connection) -> Option<Flow> {
         self.flows.get(connection)
     }
@@ -132,7 +133,7 @@ impl KernelPath {
         MobileFlows { path: self, mobile }
     }
 
-    /// Forgets connections that are over, and, when there is no room, those that have been idle for longest. Returns how many are left.
+    /// Removes closed connections, and, without room, those idle for longest. Returns how many are left.
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let (mut over, mut all) = (Vec::new(), Vec::new());
         let mut tend = |connection, flow: &Flow| {
@@ -168,7 +169,7 @@ impl KernelPath {
         }
         for connection in over {
             let key = Plain(Key::new(connection));
-            // It may have gone.
+            // It may be gone.
             let _ = self.flows.details.remove(&key);
             let _ = self.flows.entries.remove(&key);
         }
@@ -178,7 +179,7 @@ impl KernelPath {
         left
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     #[cfg(test)]
     pub(super) fn forget_flow(&mut self, connection: Connection) {
         let key = Plain(Key::new(connection));
@@ -217,7 +218,7 @@ impl FlowTable for MobileFlows<'_> {
             found
         });
         for &connection in of_mobiles.get(&self.mobile).into_iter().flatten() {
-            if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_left_alone()) {
+            if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_exempt()) {
                 look(connection, &flow);
             }
         }
@@ -229,9 +230,9 @@ impl FlowTable for MobileFlows<'_> {
 
     fn set_link(&mut self, link: LinkState) {
         let order = MobileOrder::link(self.mobile, Link::new(&link));
-        // A mobile host that was forgotten has no connections of interest.
+        // A mobile host that was removed has no connections.
         if let Err(error) = self.path.know(self.mobile).and_then(|()| self.path.run(order)) {
-            tracing::warn!(%error, mobile = %self.mobile, "the programs were not told of a link");
+            tracing::warn!(%error, mobile = %self.mobile, "cannot update the link of a mobile host");
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Programs and maps that outlive the process, pinned in a BPF file system: what is known of mobile hosts and connections goes on after a
-//! `kill -9`, and the next process takes it over.
+//! Programs and maps that outlive the process, pinned in a BPF file system: the state of mobile hosts and connections
+//! survives a `kill -9`, and the next process takes it over.
 //!
-//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its maps and by the modes
-//! of mobile hosts. A process of the same layout uses the maps that are there and puts its own programs in the place of those that are attached; one of another layout
-//! begins anew, and then removes what it has found. What belongs to an interface that is gone is removed as well, unless a gateway starts in
-//! that moment, whose pins would look the same.
+//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its
+//! maps and by the modes of mobile hosts. A process of the same layout uses the existing maps and replaces the attached
+//! programs by its own; one of another layout starts afresh, and then removes the former pins. Pins of an interface that
+//! is gone are removed as well, unless a gateway is starting at that moment, whose pins would look the same.
 //!
-//! Pins go with their [`Pins`], so that only a process that was killed leaves them behind.
+//! Pins are removed with their [`Pins`], so that only a killed process leaves them behind.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -23,16 +23,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::Place;
 
-/// Where one gateway has its pins. They are removed with this value.
+/// The pins of one gateway, removed on drop.
 #[derive(Debug)]
 pub(super) struct Pins {
-    /// Of this layout.
+    /// For this layout.
     directory: PathBuf,
-    /// The directory of all gateways, with a shared lock, while this one starts.
+    /// The directory of all gateways, with a shared lock during this one's start.
     starting: Option<File>,
 }
 
-/// The maps that go on.
+/// The pinned maps.
 pub(super) const MAPS: [&str; 11] = [
     "mobiles",
     "blank_mobiles",
@@ -47,7 +47,7 @@ pub(super) const MAPS: [&str; 11] = [
     "counters",
 ];
 
-/// What decides how maps are laid out. Whoever changes a word of it gets other pins, and begins anew.
+/// The sources that determine the layout of maps. A change of any word leads to other pins, and a fresh start.
 const LAYOUT: [&str; 3] = [
     include_str!("../../bpf/gateway/state.h"),
     include_str!("../../../flow/c/state.h"),
@@ -64,7 +64,7 @@ pub(crate) fn is_bpf_fs(directory: &Path) -> bool {
 }
 
 impl Pins {
-    /// Those of the gateway on an interface of this network namespace; the directories are made.
+    /// The pins of the gateway on an interface of this network namespace; creates the directories.
     pub(super) fn open(root: &Path, place: &Place<'_>) -> io::Result<Self> {
         let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
         let mut layout = Sha256::new();
@@ -74,14 +74,14 @@ impl Pins {
         layout.update(place.most_detailed.to_ne_bytes());
         layout.update(place.modes);
         let layout: String = layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        // A BPF file system has no names with a dot.
+        // A BPF file system allows no dots in names.
         let directory = root.join(format!("{namespace}-{}", place.index)).join(layout);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         let starting = File::open(root)?;
         flock(&starting, FlockOperation::LockShared)?;
         let pins = Self { directory, starting: Some(starting) };
         if !pins.are_whole() {
-            // Of a process that was killed while it began or ended.
+            // Left by a process that was killed while starting or ending.
             remove(&pins.directory);
         }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins.directory)?;
@@ -98,13 +98,14 @@ impl Pins {
         SchedClassifierLink::try_from(link).ok()
     }
 
-    /// Whether an earlier process of this layout has left everything behind.
+    /// Whether the pins of an earlier process with this layout are complete.
     pub(super) fn are_whole(&self) -> bool {
         ["ingress", "egress"].into_iter().chain(MAPS).all(|name| self.path(name).exists())
             && is_attached(&self.path("egress"))
     }
 
-    /// The programs are attached: removes pins of other layouts, and, if no other gateway starts, those on interfaces that are gone.
+    /// The programs are attached: removes pins of other layouts, and, unless another gateway is starting, those on
+    /// interfaces that are gone.
     pub(super) fn handle_started(&mut self) {
         let Some(own) = self.directory.parent() else { return };
         entries(own).into_iter().filter(|other| *other != self.directory).for_each(|other| remove(&other));
@@ -123,7 +124,7 @@ impl Pins {
     }
 }
 
-/// Removes all pins of this gateway's, whatever their layout: the programs go with the process.
+/// Removes all pins of this gateway, of any layout: the programs end with the process.
 impl Drop for Pins {
     fn drop(&mut self) {
         if let Some(parent) = self.directory.parent() {
@@ -136,16 +137,16 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
 }
 
-/// Removes a directory with what is in it. What cannot be removed is left, and named in the log.
+/// Removes a directory with its content. Failures are logged.
 fn remove(directory: &Path) {
     if let Err(error) = fs::remove_dir_all(directory)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(directory = %directory.display(), %error, "pinned programs cannot be removed");
+        tracing::warn!(directory = %directory.display(), %error, "cannot remove pinned programs");
     }
 }
 
-/// Whether a pinned link is attached to an interface that is still there: the kernel says 0 for one that is gone.
+/// Whether a pinned link is attached to an existing interface: the kernel reports index 0 for a removed one.
 fn is_attached(link: &Path) -> bool {
     interface_of(link).is_some_and(|index| index != 0)
 }
@@ -188,7 +189,7 @@ fn interface_of(link: &Path) -> Option<u32> {
     // SAFETY: the command reads a structure of this size, and the path in it, which live until it returns.
     let got = unsafe { libc::syscall(libc::SYS_bpf, 7, &raw mut get, size_of::<Get>()) };
     let descriptor = i32::try_from(got).ok().filter(|&descriptor| descriptor >= 0)?;
-    // SAFETY: the kernel has opened it for this call, and nobody else has it.
+    // SAFETY: a new descriptor without another owner.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mut info = LinkInfo::default();
     let mut get = GetInfo {
@@ -225,17 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn gateways_that_start_together_leave_each_other_alone_and_remove_what_is_left_over() {
+    fn gateways_that_start_together_keep_each_others_pins_and_remove_stale_ones() {
         let root = std::env::temp_dir().join(format!("holdover-pins-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let (mut first, mut second) = (open(&root, 1, "a"), open(&root, 2, "a"));
         let left_over = root.join("7-7");
         fs::create_dir_all(left_over.join("layout")).unwrap();
         first.handle_started();
-        assert!(second.directory.exists() && left_over.exists(), "the second one is not attached yet");
+        assert!(second.directory.exists() && left_over.exists(), "the second gateway is not attached yet");
         second.handle_started();
         assert!(!left_over.exists());
-        // The mode decides, too; and with the value, its pins go.
+        // The mode is part of the layout; and the pins are removed with the value.
         let directory = second.directory.clone();
         drop(second);
         assert!(!directory.exists());

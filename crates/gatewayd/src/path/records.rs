@@ -1,4 +1,4 @@
-//! The structures that programs and daemon share, as `bpf/gateway/state.h` lays them out.
+//! The structures shared by programs and daemon, as in `bpf/gateway/state.h`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -68,7 +68,7 @@ const COURSE: u32 = 0;
 const LINK: u32 = 1;
 
 impl MobileRecord {
-    /// A mobile host that was not heard yet, over this link.
+    /// A mobile host before its first packet, over this link.
     pub(super) fn new(link: &LinkState) -> Self {
         Self {
             lock: 0,
@@ -110,7 +110,7 @@ impl MobileRecord {
 }
 
 impl NoticeRecord {
-    /// Reads a record of the ring.
+    /// Parses a record of the ring.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk::<8>()?;
         let address = rest.first_chunk::<16>()?;
@@ -119,7 +119,7 @@ impl NoticeRecord {
 }
 
 impl MobileOrder {
-    /// Sets the course. [`Course::Pass`] is refused unless so many packets were diverted.
+    /// Sets the course. [`Course::Pass`] is refused unless exactly `diverted` packets were diverted.
     pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
         let course = if course == Course::Divert { DIVERT } else { 0 };
         Self { address: Address::new(mobile), diverted, course, kind: COURSE, link: Link::default() }
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_come_back_as_they_were() {
+    fn addresses_survive_a_round_trip() {
         for text in ["10.0.0.1", "255.255.255.255", "fd00::1", "::1", "2001:db8::a00:1"] {
             let address: IpAddr = text.parse().unwrap();
             assert_eq!(Address::new(address).to_ip(), address);

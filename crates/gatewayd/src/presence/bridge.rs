@@ -1,5 +1,5 @@
-//! The forwarding table of a bridge: the mobile-facing interface is a bridge, and mobile hosts are behind its ports. When a port goes down,
-//! the kernel deletes its entries, and so tells of all mobile hosts behind it at once.
+//! The forwarding table of a bridge that is the mobile-facing interface: mobile hosts are behind its ports. When a port
+//! goes down, the kernel deletes its entries, which reports all mobile hosts behind it at once.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -11,7 +11,7 @@ use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::Told;
+use super::SourceReport;
 
 /// Follows the forwarding table of one bridge.
 pub(super) struct Bridge {
@@ -20,7 +20,7 @@ pub(super) struct Bridge {
 }
 
 impl Bridge {
-    /// Listens in the network namespace of the calling thread. An interface that is no bridge has no entries.
+    /// Subscribes in the network namespace of the calling thread. An interface that is no bridge has no entries.
     pub(super) fn open(index: u32) -> io::Result<Self> {
         Ok(Self { monitor: Monitor::open(&[Group::Neighbour])?, index })
     }
@@ -29,14 +29,14 @@ impl Bridge {
         self.monitor.as_fd()
     }
 
-    /// What was told since the last time. Notifications that were lost are left to the other sources.
-    pub(super) fn handle_ready(&mut self, told: &mut Vec<Told>) {
+    /// The reports since the last call. Lost notifications are left to the other sources.
+    pub(super) fn handle_ready(&mut self, reports: &mut Vec<SourceReport>) {
         loop {
             match self.monitor.receive() {
                 Ok(Some(Notification::Messages(messages))) => {
                     for message in &messages {
                         if let NetlinkPayload::InnerMessage(message) = &message.payload {
-                            told.extend(read(message, self.index));
+                            reports.extend(read(message, self.index));
                         }
                     }
                 }
@@ -47,18 +47,18 @@ impl Bridge {
     }
 }
 
-/// What a message says about a host behind the bridge of this index.
-fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<Told> {
+/// The report of a message about a host behind the bridge of this index.
+fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<SourceReport> {
     let (entry, presence) = match message {
         RouteNetlinkMessage::NewNeighbour(entry) => (entry, Presence::Present),
         RouteNetlinkMessage::DelNeighbour(entry) => (entry, Presence::Away),
         _ => return None,
     };
     let mac = learned(entry, bridge)?;
-    Some(Told::Frame { mac, source: Source::Bridge, presence })
+    Some(SourceReport::Frame { mac, source: Source::Bridge, presence })
 }
 
-/// The Ethernet address that the bridge has learned; `None` for entries that it has not learned, and of others.
+/// The Ethernet address of an entry that the bridge has learned; `None` for other entries.
 fn learned(entry: &NeighbourMessage, bridge: u32) -> Option<[u8; 6]> {
     let is_learned = entry.header.family == AddressFamily::Bridge
         && !matches!(entry.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
@@ -85,7 +85,8 @@ mod tests {
     #[test]
     fn only_learned_entries_of_the_bridge_count() {
         let learned = entry(NeighbourState::Reachable, AddressFamily::Bridge, 4);
-        let expected = |presence| Some(Told::Frame { mac: [2, 0, 0, 0, 0, 7], source: Source::Bridge, presence });
+        let expected =
+            |presence| Some(SourceReport::Frame { mac: [2, 0, 0, 0, 0, 7], source: Source::Bridge, presence });
         let new = RouteNetlinkMessage::NewNeighbour(learned.clone());
         assert_eq!(read(&new, 4), expected(Presence::Present));
         assert_eq!(read(&RouteNetlinkMessage::DelNeighbour(learned), 4), expected(Presence::Away));

@@ -1,8 +1,9 @@
-//! Leases of DHCP, from the file of the server: a renewed lease means that the host is there, a released or expired one that it is not, and
-//! a lease to another host that what waits for the address is not for its new owner.
+//! DHCP leases, from the server's file: a renewed lease means that the host is present, a released or expired one that
+//! it is absent, and a lease to another host that buffered packets for the address are not for its new owner.
 //!
-//! The file is looked at every [`LOOK_EVERY`]; both servers write it with every change. dnsmasq writes it in place, so that it may be half
-//! written: what is read counts if the file is as it was [`SETTLES_WITHIN`] before, and the same after it was read.
+//! The file is checked every [`LOOK_EVERY`]; both servers write it with every change. dnsmasq writes it in place, so
+//! that it may be incomplete: its content counts if the file has not changed for [`SETTLES_WITHIN`], and does not
+//! during the reading.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::clock;
 
-use super::Told;
+use super::SourceReport;
 use crate::config::LeaseFormat;
 
 /// Follows the file of leases.
@@ -23,24 +24,24 @@ pub(super) struct LeaseWatch {
     file: PathBuf,
     format: LeaseFormat,
     look_at: Instant,
-    /// Of the file as it was read last,
+    /// The version read last,
     version: Option<Version>,
-    /// and as it was looked at last.
+    /// and the version seen last.
     looked_at: Option<Version>,
     table: LeaseTable,
     was_missing: bool,
 }
 
-/// Of a file: its inode, length and time of change.
+/// A file's inode, length and time of change.
 type Version = (u64, u64, i64, i64);
 
-/// How often the file is looked at.
+/// The interval between checks of the file.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A file that has changed is looked at again after this time.
+/// A changed file is checked again after this time.
 const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 
-/// A file that is longer is not read: some hundred bytes a lease are usual.
+/// The longest file that is read: some hundred bytes a lease are usual.
 const LONGEST: u64 = 64 << 20;
 
 impl LeaseWatch {
@@ -60,7 +61,7 @@ impl LeaseWatch {
         self.look_at
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant, told: &mut Vec<Told>) {
+    pub(super) fn handle_timeout(&mut self, now: Instant, reports: &mut Vec<SourceReport>) {
         if now < self.look_at {
             return;
         }
@@ -72,17 +73,17 @@ impl LeaseWatch {
                     self.look_at = now + SETTLES_WITHIN;
                 }
                 let changes = self.table.update(clock::utc().0.as_nanos() / 1_000_000_000, leases);
-                told.extend(changes.into_iter().flat_map(|(mobile, change)| change.told(mobile)));
+                reports.extend(changes.into_iter().flat_map(|(mobile, change)| change.reports(mobile)));
             }
             Err(error) if !self.was_missing => {
                 self.was_missing = true;
-                tracing::warn!(file = %self.file.display(), %error, "leases cannot be read: [leases] file");
+                tracing::warn!(file = %self.file.display(), %error, "cannot read leases: [leases] file");
             }
             Err(_) => {}
         }
     }
 
-    /// The leases if the file has changed, and is not being written.
+    /// The leases, if the file has changed and is not being written.
     fn read(&mut self) -> std::io::Result<Option<Leases>> {
         let version = Some(version_of(&self.file)?);
         let is_settled = std::mem::replace(&mut self.looked_at, version) == version;
@@ -105,14 +106,14 @@ impl LeaseWatch {
 fn version_of(file: &Path) -> std::io::Result<Version> {
     let found = fs::metadata(file)?;
     if found.len() > LONGEST {
-        return Err(std::io::Error::other("it is too long for a file of leases"));
+        return Err(std::io::Error::other("the file is too long"));
     }
     Ok((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
 
 type Leases = BTreeMap<IpAddr, Lease>;
 
-/// A lease that is in force, or was.
+/// A current or past lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Lease {
     /// The Ethernet address or identifier of its host.
@@ -121,41 +122,41 @@ struct Lease {
     until: Option<u64>,
 }
 
-/// What has become of a lease.
+/// A change of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
-    /// Made or renewed: its host has spoken to the server.
+    /// Created or renewed: its host has contacted the server.
     Renewed,
     /// Released or expired.
     Ended,
-    /// Given to another host.
+    /// Assigned to another host.
     OtherHost,
 }
 
 impl Change {
-    fn told(self, mobile: IpAddr) -> Vec<Told> {
-        let report = |presence| Told::Mobile { mobile, source: Source::Lease, presence };
+    fn reports(self, mobile: IpAddr) -> Vec<SourceReport> {
+        let report = |presence| SourceReport::Mobile { mobile, source: Source::Lease, presence };
         match self {
             Self::Renewed => vec![report(Presence::Present)],
             Self::Ended => vec![report(Presence::Away)],
-            Self::OtherHost => vec![Told::OtherHost { mobile }, report(Presence::Present)],
+            Self::OtherHost => vec![SourceReport::OtherHost { mobile }, report(Presence::Present)],
         }
     }
 }
 
-/// The leases that are known. The first that are read are not news.
+/// The known leases. The first reading causes no reports.
 #[derive(Default)]
 struct LeaseTable {
     known: Option<Leases>,
-    /// Who had an address last, when the lease has ended.
+    /// The last host of an address whose lease has ended.
     former: BTreeMap<IpAddr, String>,
 }
 
-/// So many former owners of addresses are remembered.
+/// The most former hosts of addresses remembered.
 const MOST_FORMER: usize = 65_536;
 
 impl LeaseTable {
-    /// The leases are so, or as they were; and it is so late.
+    /// Handles the leases just read, or the passing of time.
     fn update(&mut self, now_s: u64, read: Option<Leases>) -> Vec<(IpAddr, Change)> {
         let mut changes = Vec::new();
         let is_over = |lease: &Lease| lease.until.is_some_and(|until| until <= now_s);
@@ -191,7 +192,8 @@ impl LeaseTable {
     }
 }
 
-/// Reads dnsmasq's file: a lease a line, `EXPIRY MAC ADDRESS NAME IDENTIFIER`; after `duid`, IPv6 with the identifier for the host.
+/// Parses dnsmasq's file: a lease a line, `EXPIRY MAC ADDRESS NAME IDENTIFIER`; after `duid`, IPv6 with the identifier
+/// for the host.
 fn dnsmasq(text: &str) -> Leases {
     let lease = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -204,7 +206,7 @@ fn dnsmasq(text: &str) -> Leases {
     text.lines().filter_map(lease).collect()
 }
 
-/// Reads ISC's `dhcpd.leases(5)`: blocks, of which the last about an address holds.
+/// Parses ISC's `dhcpd.leases(5)`: blocks; the last one about an address counts.
 fn dhcpd(text: &str) -> Leases {
     let mut leases = Leases::new();
     let mut block: Option<(IpAddr, bool, Lease)> = None;
@@ -235,7 +237,7 @@ fn dhcpd(text: &str) -> Leases {
     leases
 }
 
-/// The seconds from 1970 to a date and time of UTC, such as `2026/11/25` and `01:02:03`.
+/// The seconds from 1970 to a date and time in UTC, such as `2026/11/25` and `01:02:03`.
 fn unix_time(date: &str, time: &str) -> Option<u64> {
     let numbers = |text: &str, mark| text.split(mark).map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>();
     let (date, time) = (numbers(date, '/')?, numbers(time, ':')?);
@@ -295,7 +297,7 @@ mod tests {
 
     /// As dnsmasq writes it: rewound, truncated, and written in place.
     #[test]
-    fn a_file_that_is_being_written_takes_no_host_away() {
+    fn an_incomplete_file_ends_no_lease() {
         let file = std::env::temp_dir().join(format!("holdover-leases-{}", std::process::id()));
         let text = |until: u64| -> String {
             let line = |last| format!("{until} 02:00:00:00:00:{last:02} 10.2.0.{last} phone *\n");
@@ -305,14 +307,14 @@ mod tests {
         let mut watch = LeaseWatch::new(now, &file, LeaseFormat::Dnsmasq);
         let mut look = |wait: Duration| {
             now += wait;
-            let mut told = Vec::new();
-            watch.handle_timeout(now, &mut told);
-            told
+            let mut reports = Vec::new();
+            watch.handle_timeout(now, &mut reports);
+            reports
         };
         let before = text(4_000_000_000);
         fs::write(&file, &before).unwrap();
         for _ in 0..2 {
-            assert_eq!(look(LOOK_EVERY), [], "the first reading is no news");
+            assert_eq!(look(LOOK_EVERY), [], "the first reading causes no reports");
         }
         let after = text(4_000_000_100);
         for cut in (0..after.len()).step_by(97) {
@@ -325,8 +327,10 @@ mod tests {
         assert_eq!(look(LOOK_EVERY), []);
         let renewed = look(SETTLES_WITHIN);
         assert_eq!(renewed.len(), 20);
-        assert!(renewed.iter().all(|told| matches!(told, Told::Mobile { presence: Presence::Present, .. })));
-        // A lease that is gone for good is so.
+        assert!(
+            renewed.iter().all(|reports| matches!(reports, SourceReport::Mobile { presence: Presence::Present, .. }))
+        );
+        // A removed lease is reported.
         fs::write(&file, &after[..after.len() / 20]).unwrap();
         assert_eq!(look(LOOK_EVERY), []);
         assert_eq!(look(SETTLES_WITHIN).len(), 19);
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_ends_and_new_owners_are_news_and_the_first_reading_is_not() {
+    fn renewals_ends_and_new_owners_are_reported_and_the_first_reading_is_not() {
         let lease = |host: &str, until| Lease { host: host.into(), until: Some(until) };
         let leases = |entries: &[(u8, &str, u64)]| -> Option<Leases> {
             Some(entries.iter().map(|&(last, host, until)| (address(last), lease(host, until))).collect())
@@ -358,7 +362,7 @@ mod tests {
         assert_eq!(table.update(200, None), [(address(8), Change::Ended)]);
         assert_eq!(table.update(210, leases(&[(8, "b", 400), (7, "a", 300)])), [(address(8), Change::Renewed)]);
         assert_eq!(table.update(220, leases(&[(8, "b", 400)])), [(address(7), Change::Ended)]);
-        // Another host gets the address of one that is gone, or that is still there.
+        // The address of a host that is gone, or still present, is assigned to another host.
         assert_eq!(
             table.update(230, leases(&[(7, "z", 500), (8, "y", 500)])),
             [(address(7), Change::OtherHost), (address(8), Change::OtherHost)]

@@ -1,7 +1,7 @@
-//! Reports about mobile hosts that do not come from the path of their packets: a bridge's forwarding table, leases of DHCP, mobile hosts
-//! themselves ([`registration`]), and scripts that speak HTTP ([`webhook`]).
+//! Reports about mobile hosts from outside the path of their packets: a bridge's forwarding table, DHCP leases, mobile
+//! hosts themselves ([`registration`]), and scripts over HTTP ([`webhook`]).
 //!
-//! Each source is optional, and none can stop the gateway: one that fails is named in the log, and the others go on.
+//! Each source is optional, and none can stop the gateway: failures are logged, and the others continue.
 
 mod bridge;
 mod leases;
@@ -28,22 +28,22 @@ pub use registration::SecretError;
 pub(crate) use webhook::HookAnswer;
 use webhook::Webhook;
 
-/// What can become of a mobile host.
+/// The reported states of a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MobileState {
     /// It is there.
     Present,
-    /// It is about to go.
+    /// It is about to leave.
     Fading,
     /// It is not there.
     Away,
-    /// It is attached elsewhere, where packets that are forwarded find it.
+    /// It is attached elsewhere; forwarded packets find it there.
     Moved,
 }
 
 impl MobileState {
-    /// The same in the mechanisms' vocabulary.
+    /// As [`Presence`].
     pub fn to_presence(self) -> Presence {
         match self {
             Self::Present => Presence::Present,
@@ -60,39 +60,39 @@ impl fmt::Display for MobileState {
     }
 }
 
-/// What a source tells.
+/// A report of a source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
+pub(crate) enum SourceReport {
     /// About a mobile host, by its address.
     Mobile { mobile: IpAddr, source: Source, presence: Presence },
     /// About the mobile hosts with an Ethernet address.
     Frame { mac: [u8; 6], source: Source, presence: Presence },
-    /// An address belongs to another host from now on: what waits for the former one is not for it.
+    /// An address belongs to another host from now on: buffered packets for the former one are not for it.
     OtherHost { mobile: IpAddr },
 }
 
-/// What came in from outside, and what became of it.
+/// Counters of reports from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct ReportCounters {
-    /// Reports of mobile hosts that count.
+    /// Accepted reports of mobile hosts.
     pub registered: u64,
     /// Reports of mobile hosts that were answered with a nonce.
     pub challenged: u64,
-    /// Reports of mobile hosts that were recorded and sent again, or overtaken.
+    /// Replayed or reordered reports of mobile hosts.
     pub replayed: u64,
-    /// Reports about addresses for which their sender does not speak, and requests without the right token.
+    /// Reports about addresses that their sender may not report about, and requests without the right token.
     pub refused: u64,
     /// Datagrams that are not authentic.
     pub forged: u64,
-    /// Requests of the webhook that count.
+    /// Accepted requests of the webhook.
     pub requested: u64,
-    /// Changes of leases that count.
+    /// Changes of leases used.
     pub leases: u64,
-    /// Changes of the bridge's forwarding table that count.
+    /// Changes of the bridge's forwarding table used.
     pub bridge: u64,
 }
 
-/// All sources that are configured.
+/// All configured sources.
 pub(crate) struct Sources {
     bridge: Option<Bridge>,
     leases: Option<LeaseWatch>,
@@ -103,12 +103,12 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Opens what is configured. Secrets that cannot be read end the start: a gateway that ignores them would be less than what was asked
-    /// for.
+    /// Opens the configured sources. Unreadable secrets prevent the start: the gateway would accept less than
+    /// configured.
     pub(crate) fn open(now: Instant, interface: &Interface, config: &Config) -> Result<Self, SecretError> {
         let bridge = config.presence.bridge.then(|| Bridge::open(interface.index));
         let bridge = bridge.and_then(|opened| {
-            opened.inspect_err(|error| tracing::warn!(%error, "the bridge's forwarding table is not followed")).ok()
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot follow the bridge's forwarding table")).ok()
         });
         Ok(Self {
             bridge,
@@ -128,7 +128,7 @@ impl Sources {
         counters
     }
 
-    /// What is to be polled.
+    /// The descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let bridge = self.bridge.iter().map(Bridge::descriptor);
         let inputs = bridge.chain(self.registration.iter().map(Registration::descriptor));
@@ -136,23 +136,23 @@ impl Sources {
         inputs.chain(self.webhook.iter().flat_map(Webhook::descriptors))
     }
 
-    /// Reads what there is. `may` says whether an address is one of a mobile host's.
-    pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<Told> {
-        let mut told = Vec::new();
+    /// Reads pending reports. `may` tells whether an address is a mobile host's.
+    pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<SourceReport> {
+        let mut reports = Vec::new();
         if let Some(bridge) = &mut self.bridge {
-            let before = told.len();
-            bridge.handle_ready(&mut told);
-            self.counters.bridge += (told.len() - before) as u64;
+            let before = reports.len();
+            bridge.handle_ready(&mut reports);
+            self.counters.bridge += (reports.len() - before) as u64;
         }
         if let Some(registration) = &mut self.registration {
-            registration.handle_ready(now, may, &mut told);
+            registration.handle_ready(now, may, &mut reports);
         }
-        told
+        reports
     }
 
-    /// The engine has taken note of what was told, or had no room for the mobile host.
-    pub(crate) fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
-        self.going.handle_noted(now, told, is_noted);
+    /// The engine has used a report, or had no room for the mobile host.
+    pub(crate) fn handle_noted(&mut self, now: Instant, report: &SourceReport, is_noted: bool) {
+        self.going.handle_noted(now, report, is_noted);
     }
 
     /// Requests of the webhook, each to be answered by [`Self::answer`].
@@ -171,21 +171,21 @@ impl Sources {
         }
     }
 
-    /// What is due.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Told> {
-        let mut told = Vec::new();
+    /// Handles deadlines.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<SourceReport> {
+        let mut reports = Vec::new();
         if let Some(leases) = &mut self.leases {
-            leases.handle_timeout(now, &mut told);
-            self.counters.leases += told.len() as u64;
+            leases.handle_timeout(now, &mut reports);
+            self.counters.leases += reports.len() as u64;
         }
-        told.extend(self.going.gone(now));
+        reports.extend(self.going.gone(now));
         if let Some(webhook) = &mut self.webhook {
             webhook.hang_up(now);
         }
-        told
+        reports
     }
 
-    /// When [`Self::handle_timeout`] is to be called.
+    /// When to call [`Self::handle_timeout`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let leases = self.leases.as_ref().map(LeaseWatch::poll_timeout);
         let webhook = self.webhook.as_ref().and_then(Webhook::poll_timeout);
@@ -193,14 +193,15 @@ impl Sources {
     }
 }
 
-/// When mobile hosts will be away that have said so. Each of them is one that the engine knows, so that they are not more than it has room for.
+/// When mobile hosts that have announced it will be absent. The engine knows each of them, so that they are bounded by
+/// its limit.
 #[derive(Default, Debug)]
 struct Going(BTreeMap<IpAddr, Instant>);
 
 impl Going {
-    /// A mobile host that has said when it goes is away from then on, unless it says something else before.
-    fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
-        let &Told::Mobile { mobile, source: Source::Registration, presence } = told else { return };
+    /// A mobile host that has announced its departure is absent from then on, unless it reports otherwise before.
+    fn handle_noted(&mut self, now: Instant, report: &SourceReport, is_noted: bool) {
+        let &SourceReport::Mobile { mobile, source: Source::Registration, presence } = report else { return };
         self.0.remove(&mobile);
         if let Presence::Fading { lead: Some(lead) } = presence
             && is_noted
@@ -210,9 +211,9 @@ impl Going {
     }
 
     /// Those whose time has come.
-    fn gone(&mut self, now: Instant) -> impl Iterator<Item = Told> + '_ {
+    fn gone(&mut self, now: Instant) -> impl Iterator<Item = SourceReport> + '_ {
         let gone = self.0.extract_if(.., move |_, at| *at <= now);
-        gone.map(|(mobile, _)| Told::Mobile { mobile, source: Source::Registration, presence: Presence::Away })
+        gone.map(|(mobile, _)| SourceReport::Mobile { mobile, source: Source::Registration, presence: Presence::Away })
     }
 }
 
@@ -223,9 +224,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_hosts_that_are_known_are_remembered_as_going() {
+    fn only_known_hosts_are_remembered_as_leaving() {
         let now = Instant::from_secs(1);
-        let told = |last: u16, presence| Told::Mobile {
+        let report = |last: u16, presence| SourceReport::Mobile {
             mobile: std::net::Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, last]).into(),
             source: Source::Registration,
             presence,
@@ -233,12 +234,12 @@ mod tests {
         let fading = Presence::Fading { lead: Some(Duration::from_secs(1)) };
         let mut going = Going::default();
         for last in 0..1000 {
-            going.handle_noted(now, &told(last, fading), last < 3);
+            going.handle_noted(now, &report(last, fading), last < 3);
         }
         assert_eq!(going.0.len(), 3);
-        going.handle_noted(now, &told(0, Presence::Present), true);
+        going.handle_noted(now, &report(0, Presence::Present), true);
         assert_eq!(going.gone(now).count(), 0);
-        let gone: Vec<Told> = going.gone(now + Duration::from_secs(1)).collect();
-        assert_eq!(gone, [1, 2].map(|last| told(last, Presence::Away)));
+        let gone: Vec<SourceReport> = going.gone(now + Duration::from_secs(1)).collect();
+        assert_eq!(gone, [1, 2].map(|last| report(last, Presence::Away)));
     }
 }

@@ -1,4 +1,4 @@
-//! Reports of mobile hosts themselves, as datagrams: the machine is [`holdover_mobility::registration`].
+//! Reports of mobile hosts about themselves, as datagrams: the state machine is [`holdover_mobility::registration`].
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -10,15 +10,15 @@ use holdover_gateway::divert::Source;
 use holdover_mobility::registration::{Key, KeyError, LENGTH, Registrar};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::{ReportCounters, Told};
+use super::{ReportCounters, SourceReport};
 use crate::config::RegistrationTable;
 use crate::network::Network;
 
-/// Hears mobile hosts.
+/// Receives reports of mobile hosts.
 pub(super) struct Registration {
     socket: UdpSocket,
     registrar: Registrar,
-    /// For which addresses each key speaks.
+    /// The addresses that each key may report about.
     addresses: Vec<Vec<Network>>,
 }
 
@@ -26,14 +26,14 @@ pub(super) struct Registration {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
-    #[error("the secret {} cannot be read", file.display())]
+    #[error("cannot read the secret {}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// There is something else in it.
+    /// Its content is invalid.
     #[error("{}", file.display())]
     Key {
         /// The file.
@@ -41,20 +41,20 @@ pub enum SecretError {
         /// What is wrong with it.
         source: KeyError,
     },
-    /// There is no key in it that gateways can share.
-    #[error("{}: a line of 64 to 128 hexadecimal digits is expected, as `openssl rand -hex 32` prints it", file.display())]
+    /// It contains no valid shared key of gateways.
+    #[error("{}: expected a line of 64 to 128 hexadecimal digits, as from `openssl rand -hex 32`", file.display())]
     SharedKey {
         /// The file.
         file: PathBuf,
     },
-    /// Two hosts have the same.
-    #[error("{}: another mobile host has this key already; each needs its own", file.display())]
+    /// Two hosts have the same key.
+    #[error("{}: another mobile host has the same key; each needs its own", file.display())]
     Twice {
         /// The second file.
         file: PathBuf,
     },
-    /// Too short to be one.
-    #[error("{}: a token of at least 16 characters is expected", file.display())]
+    /// The token is too short.
+    #[error("{}: expected a token of at least 16 characters", file.display())]
     Short {
         /// The file.
         file: PathBuf,
@@ -66,12 +66,12 @@ pub enum SecretError {
         section: &'static str,
         /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// Datagrams that are taken before others have their turn.
+/// Datagrams handled before other work gets its turn.
 const BATCH: usize = 64;
 
 impl Registration {
@@ -107,12 +107,12 @@ impl Registration {
         counters.forged += own.forged;
     }
 
-    pub(super) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool, told: &mut Vec<Told>) {
+    pub(super) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool, reports: &mut Vec<SourceReport>) {
         let mut buffer = [0; LENGTH + 1];
         for _ in 0..BATCH {
             let (len, from) = match self.socket.recv_from(&mut buffer) {
                 Ok(received) => received,
-                // ICMP errors about earlier answers come this way, too.
+                // ICMP errors about earlier answers are reported here, too.
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => continue,
                 Err(_) => return,
             };
@@ -124,12 +124,12 @@ impl Registration {
             };
             let (answer, report) = self.registrar.handle_datagram(now, &buffer[..len], nonce, speaks_for);
             if let Some(answer) = answer {
-                // The mobile host repeats what is not answered.
+                // The mobile host repeats unanswered reports.
                 let _ = self.socket.send_to(&answer, from);
             }
             if let Some(report) = report {
                 tracing::info!(mobile = %report.address, presence = %report.presence, "registered");
-                told.push(Told::Mobile {
+                reports.push(SourceReport::Mobile {
                     mobile: report.address,
                     source: Source::Registration,
                     presence: report.presence,
@@ -139,7 +139,7 @@ impl Registration {
     }
 }
 
-/// Random bytes of the kernel's; `None` if it has none yet.
+/// Random bytes of the kernel; `None` if it has none yet.
 fn random() -> Option<[u8; 16]> {
     let mut nonce = [0; 16];
     let filled = getrandom(&mut nonce[..], GetRandomFlags::NONBLOCK).ok()?;

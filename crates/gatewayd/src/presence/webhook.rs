@@ -1,5 +1,5 @@
-//! Reports over HTTP, for scripts of access points and modems on the same machine, and for whatever passes requests on to it:
-//! `POST /mobiles/ADDRESS/PRESENCE` with `Authorization: Bearer TOKEN`.
+//! Reports over HTTP, for scripts of access points and modems on the same machine, and for proxies: `POST
+//! /mobiles/ADDRESS/PRESENCE` with `Authorization: Bearer TOKEN`.
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
@@ -16,35 +16,35 @@ use super::MobileState;
 use super::registration::{SecretError, read_secret};
 use crate::config::WebhookTable;
 
-/// Names a request until it is answered.
+/// Identifies a request until it is answered.
 pub(crate) type Caller = SessionId;
 
-/// The requests of those who know the token.
+/// Authorized requests.
 pub(super) struct Webhook {
     sessions: Sessions<TcpListener>,
-    /// Of the token: comparing digests tells nothing of it by how long it takes.
+    /// The token's digest: comparing digests leaks nothing by its duration.
     digest: [u8; 32],
 }
 
 const CALLERS: Bounds = Bounds {
-    mark: scrape::END_OF_REQUEST,
-    question_bytes: 4096,
+    delimiter: scrape::END_OF_REQUEST,
+    request_bytes: 4096,
     callers: 8,
     time: Duration::from_secs(2),
     backlog_bytes: 0,
 };
 
-/// Fewer characters could be guessed.
+/// A shorter token could be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum HookAnswer {
     Noted,
     Refused(String),
 }
 
-/// What a request is, before it is looked up whether the address is one of a mobile host's.
+/// A parsed request, before the address is looked up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Read {
     Report(IpAddr, Presence),
@@ -81,7 +81,7 @@ impl Webhook {
         self.sessions.hang_up(now);
     }
 
-    /// Requests that are right but for the address. Others are answered, and those without the token counted.
+    /// Valid requests, except for the address. Others are answered, and those without the token counted.
     pub(super) fn handle_ready(&mut self, now: Instant, refused: &mut u64) -> Vec<(Caller, IpAddr, Presence)> {
         let mut reports = Vec::new();
         for (caller, request) in self.sessions.handle_ready(now) {
@@ -120,7 +120,7 @@ fn read(request: &[u8], digest: &[u8; 32]) -> Read {
         name.eq_ignore_ascii_case("authorization").then(|| value.trim().strip_prefix("Bearer "))?
     });
     if token.is_none_or(|token| <[u8; 32]>::from(Sha256::digest(token.trim().as_bytes())) != *digest) {
-        return Read::Wrong("401 Unauthorized", "the token is missing, or another: Authorization: Bearer TOKEN");
+        return Read::Wrong("401 Unauthorized", "missing or wrong token: Authorization: Bearer TOKEN");
     }
     let place: Option<Vec<&str>> = path.strip_prefix("/mobiles/").map(|rest| rest.split('/').collect());
     let Some(&[address, word]) = place.as_deref() else { return Read::Wrong("404 Not Found", USAGE) };

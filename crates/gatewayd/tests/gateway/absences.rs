@@ -27,8 +27,9 @@ pub(crate) const TESTS: &[Test] = &[
 /// Between the fixed host and the router.
 const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
-/// After one of two returns data goes on within this, on a machine that is busy; on one that is not, within 60 to 75 ms after all of them. A
-/// kernel left alone takes as long again as the outage at worst. Linux tells of a carrier that is back up to a second late (`linkwatch`).
+/// After one of two returns data flows within this time on a busy machine; on an idle one, within 60 to 75 ms after all
+/// of them. A kernel without the gateway needs at worst as long again as the outage. Linux reports a carrier that is
+/// back up to a second late (`linkwatch`).
 fn at_once(cut: Cut) -> Duration {
     Duration::from_millis(if cut == Cut::Silent { 300 } else { 1500 })
 }

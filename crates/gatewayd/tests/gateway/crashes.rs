@@ -1,4 +1,4 @@
-//! Daemons that are killed, hang, or are told to end.
+//! Daemons that are killed, hang, or are asked to end.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::sleep;
@@ -194,7 +194,7 @@ fn a_start_that_fails(_: &Namespace) {
     std::fs::remove_file(&key).unwrap();
 }
 
-/// 1,000 at 8 kB/s each, over four mobile hosts of which one comes and goes.
+/// 1,000 at 8 kB/s each, over four mobile hosts; one of them comes and goes.
 fn many_transfers(_: &Namespace) {
     let world = World::new(4).unwrap();
     let mut gateway = Gateway::start(world.router(), "");

@@ -85,7 +85,7 @@ impl Pair {
             let gateway = Some(ip("10.3.0.1"));
             netlink.add_route(&Route { destination, gateway, link: "eth1".to_owned(), source: None }).unwrap();
         });
-        // The second router answers the fixed host's other address by the way on which it heard of it.
+        // The second router's route to the fixed host's other address.
         inside(&self.second, |netlink| {
             let destination = (ip("10.1.0.0"), 24);
             let gateway = Some(ip("10.3.0.2"));
@@ -135,7 +135,7 @@ fn what_waits_follows(_: &Namespace) {
     wait_for("packets that wait", || (first.status().waiting >= 200).then_some(()));
     pair.move_to_second();
     let began = Instant::now();
-    // The mobile host says something at its new place.
+    // The mobile host sends a packet at its new place.
     into.send_to(b"here", from.local_addr().unwrap()).unwrap();
     let mut received: Vec<u32> = Vec::new();
     wait_for("what has waited", || {

@@ -87,7 +87,7 @@ fn a_smaller_mtu_on_return(_: &Namespace) {
 
 fn commands_are_believed(_: &Namespace) {
     let world = World::new(1).unwrap();
-    // Nobody asks: what is said holds until something is heard.
+    // Without probes, the report holds until a packet arrives.
     let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\n");
     let mobile = world.mobile_address(0);
     gateway.report(mobile, MobileState::Away).unwrap();

@@ -64,7 +64,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
     let world = World::bridged(2).unwrap();
-    // Silence is not looked at: what is told comes from the bridge.
+    // Without silence detection: the bridge reports presence.
     let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\nneighbours = false\n");
     let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
     transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
@@ -117,13 +117,13 @@ fn leases_of_dnsmasq(_: &Namespace) {
     wait_for("the file of leases", || leases.exists().then_some(()));
     let sections = format!("[presence]\nsilence = false\nneighbours = false\n[leases]\nfile = {leases:?}\n");
     let gateway = Gateway::start(world.router(), &sections);
-    // It keeps its address whatever the server says: the lease is what counts here.
+    // It keeps its address whatever the server decides: only the lease counts here.
     let mut client = Command::new("busybox");
     client.args(["udhcpc", "-f", "-R", "-i", "eth0", "-s", "/bin/true", "-t", "20", "-T", "1"]);
     let mut client = Process::start(world.mobile(0), &mut client, "busybox (Debian: busybox-static)");
     wait_for("a lease", || (gateway.status().reports.leases > 0).then_some(()));
     assert_eq!(gateway.says(mobile, "present").as_secs(), 0);
-    // Told to end, the client releases the lease.
+    // On SIGTERM the client releases the lease.
     kill_process(Pid::from_child(&client.0), Signal::TERM).unwrap();
     client.0.wait().unwrap();
     gateway.says(mobile, "away");
@@ -242,7 +242,7 @@ fn a_mobile_host_says_when_it_goes(_: &Namespace) {
             (received.len() >= 100).then_some(())
         });
         assert_eq!(received, (0..100).map(|number| 1000 * round + number).collect::<Vec<_>>());
-        // The next process of the gateway's hears it, too.
+        // The gateway's next process hears it, too.
         gateway.kill();
         gateway.restart();
         reporter.report(mobile, Presence::Present);
@@ -296,7 +296,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
         answers += 1;
     }
     assert!(answers <= 500, "{answers}");
-    // The mobile host itself is heard at once, and speaks for nobody else.
+    // The mobile host's own reports are accepted at once, for its own address only.
     reporter.report(mobile, Presence::Away);
     gateway.says(mobile, "away");
     let other = world.mobile_address(1);

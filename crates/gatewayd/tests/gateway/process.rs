@@ -96,7 +96,7 @@ impl Gateway {
         }
     }
 
-    /// Waits until a mobile host is said to be so.
+    /// Waits until a mobile host has the given state.
     #[track_caller]
     pub(crate) fn says(&self, address: IpAddr, standing: &str) -> Duration {
         let began = Instant::now();
@@ -136,7 +136,7 @@ impl Gateway {
                 *self.0.child() = None;
                 return ended.success();
             }
-            assert!(began.elapsed() < within, "the daemon goes on");
+            assert!(began.elapsed() < within, "the daemon is still running");
             sleep(Duration::from_millis(5));
         }
     }

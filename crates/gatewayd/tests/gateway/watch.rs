@@ -32,7 +32,7 @@ pub(crate) struct Watcher {
     thread: JoinHandle<Result<Watched, String>>,
 }
 
-/// A packet socket that hears everything on an interface of a namespace.
+/// A packet socket that receives everything on an interface of a namespace.
 fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
     let open = || {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -42,7 +42,7 @@ fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let name = std::ffi::CString::new(interface)?;
         // SAFETY: the name lives during the call.
@@ -72,7 +72,7 @@ fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
     namespace.enter(open).map_err(io::Error::other)?
 }
 
-/// The next packet of a host that a socket has heard: its ACK number and window, if it is TCP and has one.
+/// The next packet of a host on a socket: its ACK number and window, if it is TCP and has one.
 fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
     let mut buffer = vec![0; 70_000];
     // SAFETY: the buffer lives during the call, with the length that is given.
@@ -102,7 +102,7 @@ fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
 }
 
 impl Watcher {
-    /// Watches the connections of the first mobile host, of which there is to be one.
+    /// Watches the only connection of the first mobile host.
     pub(crate) fn start(world: &World) -> Self {
         let mobile = world.mobile_address(0);
         let sockets = [listen(world.mobile(0), "eth0").unwrap(), listen(world.fixed(), "eth0").unwrap()];

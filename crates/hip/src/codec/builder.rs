@@ -1,4 +1,4 @@
-//! Packets to bytes, step by step.
+//! Emitting packets, step by step.
 
 use core::net::IpAddr;
 use core::ops::Range;
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::identity::Hit;
 
-/// Where the header has its length, in units of 8 bytes without the first.
+/// The offset of the header's length field, in units of 8 bytes without the first.
 pub(super) const LENGTH: usize = 1;
-/// Where the header has its checksum.
+/// The position of the header's checksum.
 pub(super) const CHECKSUM: Range<usize> = 4..6;
 
-/// A packet in the making. Parameters are pushed in the order of their types; what is there so far is what the MAC or signature
-/// pushed next covers.
+/// A packet under construction. Parameters are pushed in the order of their types; a MAC or signature covers everything
+/// pushed before it.
 #[derive(Clone, Debug)]
 pub struct Builder {
     bytes: Vec<u8>,
@@ -76,7 +76,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What a MAC or signature covers that is added now: everything so far, with a checksum of zero.
+    /// The bytes that a MAC or signature added now covers: everything so far, with a checksum of zero.
     pub fn covered(&self) -> &[u8] {
         &self.bytes
     }

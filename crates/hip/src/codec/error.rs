@@ -1,21 +1,21 @@
-//! Why bytes are not a HIP packet, and why a packet cannot be written.
+//! Errors of parsing and emitting HIP packets.
 
-/// Why an IP packet is not a HIP packet to go on with.
+/// Why an IP packet is no valid HIP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The IP packet carries another protocol.
     #[error("not a HIP packet")]
     NotHip,
     /// The packet ends within its header, before the length in its header, or within a parameter.
-    #[error("truncated: {needed} bytes needed, {have} there")]
+    #[error("truncated: {have} bytes, {needed} needed")]
     Truncated {
         /// Bytes needed.
         needed: usize,
-        /// Bytes that are there.
+        /// Bytes present.
         have: usize,
     },
-    /// The header's length has no room for the header.
-    #[error("a length of {len} bytes has no room for the header")]
+    /// The header's length field is smaller than the header.
+    #[error("length field of {len} bytes is smaller than the header")]
     HeaderLength {
         /// The length in bytes.
         len: usize,
@@ -27,7 +27,7 @@ pub enum DecodeError {
         version: u8,
     },
     /// The bits that tell HIP from SHIM6 (RFC 7401 section 5.1) are not 0 and 1.
-    #[error("the fixed bits of the header are not those of HIP")]
+    #[error("wrong fixed bits in the header")]
     FixedBits,
     /// The packet type is not known.
     #[error("unknown packet type {kind}")]
@@ -52,7 +52,7 @@ pub enum DecodeError {
         /// Its type.
         kind: u16,
     },
-    /// A parameter has a length or a field that it cannot have.
+    /// A parameter has an invalid length or field.
     #[error("malformed parameter {kind} of {len} bytes")]
     Parameter {
         /// Its type.
@@ -60,7 +60,7 @@ pub enum DecodeError {
         /// Bytes of its contents.
         len: usize,
     },
-    /// A parameter is not known and is critical (RFC 7401 section 5.2.1).
+    /// An unknown critical parameter (RFC 7401 section 5.2.1).
     #[error("unknown critical parameter {kind}")]
     Critical {
         /// Its type.
@@ -68,7 +68,7 @@ pub enum DecodeError {
     },
 }
 
-/// Why a packet cannot be written.
+/// Why a packet cannot be emitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildError {
     /// The parameter's type is below the one before it, or it is the same and may not be repeated.
@@ -80,13 +80,13 @@ pub enum BuildError {
         after: u16,
     },
     /// The packet would be longer than [`crate::codec::MAX_LEN`].
-    #[error("a HIP packet of {len} bytes is over the limit of 2048")]
+    #[error("HIP packet of {len} bytes exceeds the limit of 2048")]
     TooLong {
         /// Its length in bytes.
         len: usize,
     },
-    /// A field of a parameter has a value that its bits cannot say.
-    #[error("parameter {kind} has a field that is out of range")]
+    /// A field of a parameter exceeds its bits.
+    #[error("parameter {kind} has a field out of range")]
     Field {
         /// The parameter's type.
         kind: u16,

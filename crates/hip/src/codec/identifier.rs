@@ -13,7 +13,7 @@ pub struct HostId {
     pub domain: DomainId,
 }
 
-/// A name that a host gives itself; not authenticated by anything but the host's own signature.
+/// A name that a host gives itself; authenticated only by the host's own signature.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DomainId {
     /// 0 none, 1 a domain name in the DNS's wire format, 2 a network access identifier; 4 bits.

@@ -20,9 +20,9 @@ pub enum HipCipher {
     Aes256Cbc,
 }
 
-/// Data that does not decrypt.
+/// Data that cannot be decrypted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the data does not decrypt")]
+#[error("cannot decrypt the data")]
 pub struct CipherError;
 
 impl HipCipher {
@@ -78,7 +78,7 @@ impl HipCipher {
         Ok(out)
     }
 
-    /// The data in ENCRYPTED. Call it after HIP_MAC has been verified: padding is not a proof of anything.
+    /// Decrypts the data of ENCRYPTED. Call it after HIP_MAC has been verified: padding authenticates nothing.
     ///
     /// # Errors
     ///

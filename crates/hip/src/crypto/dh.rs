@@ -25,18 +25,18 @@ pub enum DhGroup {
     P521,
 }
 
-/// Why no secret can be shared.
+/// Why no secret can be derived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DhError {
     /// The public value has another length than the group's.
-    #[error("a public value of {len} bytes, expected {expected}")]
+    #[error("public value of {len} bytes, expected {expected}")]
     Length {
         /// Its length in bytes.
         len: usize,
         /// The group's length in bytes.
         expected: usize,
     },
-    /// The public value is not an element of the group, or one of those that give the secret away.
+    /// The public value is not an element of the group, or one that reveals the secret.
     #[error("the public value is not a usable element of the group")]
     Element,
 }
@@ -65,7 +65,7 @@ impl core::fmt::Debug for DhKeyPair {
     }
 }
 
-/// What both hosts know after an exchange: Kij of RFC 7401 section 6.5. Forgotten when dropped.
+/// The shared secret of an exchange: Kij of RFC 7401 section 6.5. Zeroized on drop.
 #[derive(Clone)]
 pub struct SharedSecret(Zeroizing<Vec<u8>>);
 

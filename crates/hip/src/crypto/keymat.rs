@@ -5,13 +5,13 @@ use bytes::Bytes;
 use super::{HipCipher, Rhash, SharedSecret};
 use crate::identity::Hit;
 
-/// No more keying material can be drawn: a new Diffie-Hellman exchange is due.
+/// The keying material is used up: a new Diffie-Hellman exchange is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{needed} bytes of keying material needed, {available} can be drawn")]
 pub struct KeymatError {
-    /// Up to which byte it was to be drawn.
+    /// The end of the requested bytes.
     pub needed: usize,
-    /// How many bytes there are at most.
+    /// The bytes available in total.
     pub available: usize,
 }
 

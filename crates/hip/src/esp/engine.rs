@@ -19,7 +19,7 @@ pub(super) const HEADER_LEN: usize = 8;
 /// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
 pub(super) const ICV_LEN: usize = 16;
 
-/// What seals and opens. Prints no key.
+/// Encryption and decryption. Prints no key.
 #[derive(Clone)]
 pub(super) enum Engine {
     Gcm(Box<Aes128Gcm>, [u8; 4]),
@@ -58,7 +58,7 @@ impl Engine {
         Some(Self::Hmac(cipher, Box::new(mac)))
     }
 
-    /// Encrypts what begins at `body`, and appends the integrity check value.
+    /// Encrypts the bytes from `body` on, and appends the integrity check value.
     pub(super) fn encrypt(&self, out: &mut BytesMut, body: usize, number: u64) -> Option<()> {
         match self {
             Self::Gcm(cipher, salt) => {
@@ -89,7 +89,8 @@ impl Engine {
         Some(())
     }
 
-    /// Verifies a whole ESP payload and decrypts what begins at `body`, behind `room` bytes of zero; `None` if it is not authentic.
+    /// Verifies a whole ESP payload and decrypts the bytes from `body` on, behind `room` bytes of zero; `None` if it is
+    /// not authentic.
     pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64, room: usize) -> Option<Vec<u8>> {
         let (covered, tag) = esp.split_at_checked(esp.len().checked_sub(ICV_LEN)?)?;
         let encrypted = covered.get(body..)?;

@@ -1,4 +1,4 @@
-//! ESP in BEET mode (RFC 7402 section 3, RFC 4303): what goes between two hosts with an association.
+//! ESP in BEET mode (RFC 7402 section 3, RFC 4303): data between two hosts with an association.
 //!
 //! A security association has one direction: [`Outbound`] seals, [`Inbound`] opens. In BEET mode the inner addresses are
 //! fixed, the HITs of both hosts, and are not sent: [`Outbound::seal`] takes an IPv6 packet between HITs and encrypts what is

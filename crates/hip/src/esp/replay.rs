@@ -1,6 +1,6 @@
 //! The anti-replay window (RFC 4303 section 3.4.3), with the upper half of sequence numbers guessed (its appendix A2.2).
 
-/// How many sequence numbers back a packet may come late.
+/// The anti-replay window, in sequence numbers.
 const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize + 1;
 

@@ -12,30 +12,30 @@ use crate::identity::Hit;
 const IPV6_LEN: usize = 40;
 /// Where an IPv6 header has the number of what follows.
 const NEXT_HEADER: usize = 6;
-/// Padding, its length, next header and integrity check value have at most so many bytes.
+/// The most bytes of padding, its length, next header and integrity check value.
 const TRAILER_LEN: usize = 18 + ICV_LEN;
 /// The next header of a dummy packet (RFC 4303 section 2.6).
 const NO_NEXT_HEADER: u8 = 59;
 
-/// Why a packet is not sealed.
+/// Why a packet cannot be sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SealError {
     /// The packet is not between the two HITs of the association.
     #[error("the packet is not between the HITs of the association")]
     Addresses,
-    /// The packet cannot be written as bytes.
-    #[error("the packet has no bytes")]
+    /// The packet cannot be emitted.
+    #[error("the packet cannot be emitted")]
     Packet,
     /// All 2^64 sequence numbers are used up, or the suite's keys do not fit.
-    #[error("the security association is used up")]
+    #[error("the security association is exhausted")]
     Exhausted,
 }
 
-/// Why ESP is dropped.
+/// Why an ESP packet is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
     /// Too short for the suite's fields, or not a multiple of its block.
-    #[error("{len} bytes are no ESP packet")]
+    #[error("invalid ESP packet of {len} bytes")]
     Length {
         /// The bytes.
         len: usize,
@@ -46,8 +46,8 @@ pub enum OpenError {
         /// The SPI.
         spi: u32,
     },
-    /// A repetition, or too old.
-    #[error("sequence number {number} was received already or is too old")]
+    /// A replay, or too old.
+    #[error("sequence number {number} is a replay or too old")]
     Replay {
         /// The sequence number, with its upper half guessed.
         number: u64,
@@ -58,10 +58,10 @@ pub enum OpenError {
     /// The padding is not that of RFC 4303 section 2.4.
     #[error("wrong padding")]
     Padding,
-    /// What was in it is not a packet.
-    #[error("what was encrypted is not a packet: {0}")]
+    /// The decrypted data is no valid packet.
+    #[error("the decrypted data is not a packet: {0}")]
     Inner(ParseError),
-    /// A dummy packet (RFC 4303 section 2.6): authentic, with nothing to deliver.
+    /// A dummy packet (RFC 4303 section 2.6): authentic, without content.
     #[error("a dummy packet")]
     Dummy,
 }
@@ -77,7 +77,7 @@ pub struct Outbound {
     peer: Hit,
     /// The sequence number of the last packet.
     number: u64,
-    /// Bytes that were encrypted, padding not counted.
+    /// Bytes encrypted, without padding.
     bytes: u64,
 }
 
@@ -91,7 +91,7 @@ pub struct Inbound {
     local: Hit,
     peer: Hit,
     window: ReplayWindow,
-    /// Bytes that were decrypted, padding not counted.
+    /// Bytes decrypted, without padding.
     bytes: u64,
 }
 
@@ -138,7 +138,7 @@ impl Outbound {
         if inner.src != self.local.0 || inner.dst != self.peer.0 {
             return Err(SealError::Addresses);
         }
-        // The IPv6 header is not sent (BEET mode): what stands before the payload instead is shorter.
+        // The IPv6 header is not sent (BEET mode); the header before the payload is shorter.
         let mut out = BytesMut::with_capacity(inner.wire_len() + TRAILER_LEN);
         inner.emit_into(&mut out).map_err(|_| SealError::Packet)?;
         let next_header = out[NEXT_HEADER];

@@ -1,4 +1,4 @@
-//! What a host knows of one peer.
+//! The state of one peer.
 
 use core::net::IpAddr;
 
@@ -30,30 +30,30 @@ pub(super) struct Association {
     pub(super) prospect: Option<Box<Prospect>>,
     pub(super) secured: Option<Box<Secured>>,
     pub(super) updates: Updates,
-    /// What this host is to the peer, if the peer is a server.
+    /// The registration with the peer, if the peer is a server.
     pub(super) client: Option<Client>,
-    /// How a relay forwards between this host and the peer.
+    /// The relaying between this host and the peer.
     pub(super) relayed: Option<RelayedPeer>,
-    /// When the state ends by itself: R2-SENT, CLOSED, E-FAILED, and UNASSOCIATED, which is remembered for a while.
+    /// When the state ends by itself: R2-SENT, CLOSED, E-FAILED, and UNASSOCIATED, which is kept for a while.
     pub(super) state_until: Option<Instant>,
-    /// The greatest R1 counter that an authentic R1 has had.
+    /// The greatest R1 counter of an authentic R1.
     pub(super) r1_counter: u64,
-    /// How many R1s this exchange may still answer, so that it ends.
+    /// How many more R1s this exchange may answer, so that it ends.
     pub(super) r1s_left: u8,
-    /// When the last association was made: an I2 that answers an older R1 is out of date.
+    /// When the last association was established: an I2 that answers an older R1 is outdated.
     pub(super) made_at: Option<Instant>,
-    /// The owner has named the peer: its addresses are kept.
+    /// The owner has configured the peer: its addresses are kept.
     pub(super) is_configured: bool,
-    /// When data last went or came.
+    /// The time of the last data in either direction.
     pub(super) used_at: Instant,
 }
 
-/// A packet that is sent again until it is answered.
+/// A packet that is retransmitted until it is answered.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) kind: PacketType,
     builder: Builder,
-    /// Source and destination, if it is to go between these alone.
+    /// Source and destination, if it may use only these.
     pub(super) between: Option<(IpAddr, IpAddr)>,
     attempts: u32,
     timeout: Duration,
@@ -66,7 +66,7 @@ impl Pending {
     }
 }
 
-/// An R1 that was accepted, while its puzzle is being solved.
+/// An accepted R1, while its puzzle is being solved.
 #[derive(Debug)]
 pub(super) struct Solving {
     pub(super) search: PuzzleSearch,
@@ -74,7 +74,7 @@ pub(super) struct Solving {
     pub(super) at: Instant,
 }
 
-/// What an R1 offers, and what this host has chosen of it.
+/// The offer of an R1, and this host's choices.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub(super) between: (IpAddr, IpAddr),
@@ -97,7 +97,7 @@ pub(super) struct Offer {
     pub(super) echo_unsigned: Vec<Bytes>,
 }
 
-/// An exchange as the initiator sees it between I2 and R2.
+/// The initiator's state between I2 and R2.
 #[derive(Debug)]
 pub(super) struct Prospect {
     pub(super) offer: Offer,
@@ -105,14 +105,14 @@ pub(super) struct Prospect {
     pub(super) spi: u32,
 }
 
-/// What both hosts have derived from Diffie-Hellman and the puzzle.
+/// The keys derived from Diffie-Hellman and the puzzle.
 #[derive(Debug)]
 pub(super) struct SessionKeys {
     pub(super) rhash: Rhash,
     pub(super) suite: EspSuite,
     pub(super) group: DhGroup,
     pub(super) keymat: Keymat,
-    /// Where the next keys of ESP begin.
+    /// The index of the next ESP keys.
     pub(super) index: usize,
     pub(super) outbound: HipKeys,
     pub(super) inbound: HipKeys,
@@ -129,9 +129,9 @@ pub(super) struct Secured {
     pub(super) old_inbound: Option<(Instant, Inbound)>,
     /// When the keys of ESP were made.
     pub(super) keyed_at: Instant,
-    /// The I2 that was accepted, and the R2 that answers it again; of a responder.
+    /// For a responder: the accepted I2, and the R2 that answers its retransmissions.
     pub(super) answered: Option<(Vec<u8>, Builder)>,
-    /// The data in this host's CLOSE, which the CLOSE_ACK returns.
+    /// The nonce in this host's CLOSE, which the CLOSE_ACK returns.
     pub(super) close_nonce: Option<[u8; 16]>,
 }
 
@@ -169,7 +169,7 @@ impl Association {
         candidates.flatten().min()
     }
 
-    /// Whether there are keys that may be used.
+    /// Whether there are valid keys.
     pub(super) fn is_usable(&self) -> bool {
         matches!(self.state, State::R2Sent | State::Established) && self.secured.is_some()
     }
@@ -178,14 +178,14 @@ impl Association {
         (self.state, self.state_until) = (state, until);
     }
 
-    /// The exchange is given up.
+    /// Gives up the exchange.
     pub(super) fn fail(&mut self, local: &mut Local, now: Instant, reason: Failure) {
         self.abandon_exchange(local);
         self.enter(State::EFailed, Some(now + local.config.failed_hold));
         local.events.push_back(Event::Failed { peer: self.peer, reason });
     }
 
-    /// Forgets what belongs to an exchange that is not complete.
+    /// Drops the state of an incomplete exchange.
     pub(super) fn abandon_exchange(&mut self, local: &mut Local) {
         if let Some(prospect) = self.prospect.take() {
             local.spis.remove(&prospect.spi);
@@ -193,7 +193,7 @@ impl Association {
         (self.pending, self.solving) = (None, None);
     }
 
-    /// Forgets keys.
+    /// Drops the keys.
     pub(super) fn forget_keys(&mut self, local: &mut Local) {
         if let Some(secured) = self.secured.take() {
             local.spis.remove(&secured.inbound.spi());
@@ -208,7 +208,7 @@ impl Association {
         self.relayed = None;
     }
 
-    /// Sends a packet, and again until it is answered.
+    /// Sends a packet, and retransmits it until it is answered.
     pub(super) fn send_pending(
         &mut self,
         local: &mut Local,
@@ -223,7 +223,7 @@ impl Association {
         self.pending = Some(pending);
     }
 
-    /// Sends the pending packet again, twice as long after the last time; `false` if it was sent often enough.
+    /// Retransmits the pending packet, with twice the timeout; `false` if no attempts are left.
     pub(super) fn send_again(&mut self, local: &mut Local, now: Instant) -> bool {
         let Some(mut pending) = self.pending.take() else { return false };
         if pending.attempts >= local.config.retries {
@@ -237,7 +237,7 @@ impl Association {
         true
     }
 
-    /// Another packet takes the place of the pending one, which counts on.
+    /// Replaces the pending packet; its attempts still count.
     pub(super) fn replace_pending(&mut self, kind: PacketType, builder: Builder) {
         if let Some(pending) = &mut self.pending {
             (pending.kind, pending.builder, pending.between) = (kind, builder, None);

@@ -1,4 +1,4 @@
-//! CLOSE and NOTIFY (RFC 7401 sections 6.13 to 6.15), and what ends by itself.
+//! CLOSE and NOTIFY (RFC 7401 sections 6.13 to 6.15), and expiring states.
 
 use core::net::IpAddr;
 
@@ -35,7 +35,7 @@ impl Association {
         Ok(())
     }
 
-    /// A CLOSE: confirmed, also when it comes again.
+    /// Handles a CLOSE: confirms it, also a retransmission.
     pub(super) fn handle_close(
         &mut self,
         local: &mut Local,
@@ -64,7 +64,7 @@ impl Association {
         Ok(())
     }
 
-    /// A CLOSE_ACK: nothing is left.
+    /// Handles a CLOSE_ACK: the association ends.
     pub(super) fn handle_close_ack(&mut self, local: &mut Local, now: Instant, ack: &Received) -> Result<(), Dropped> {
         let state = self.state;
         let secured = self.secured.as_ref().filter(|_| state == State::Closing).ok_or(Dropped::State { state })?;
@@ -78,7 +78,7 @@ impl Association {
         Ok(())
     }
 
-    /// A NOTIFY: told to the owner if its signature is the peer's. Never answered.
+    /// Handles a NOTIFY: reports it to the owner if the signature is the peer's. Never answered.
     pub(super) fn handle_notify(&self, local: &mut Local, notify: &Received) -> Result<(), Dropped> {
         let state = self.state;
         let secured = self.secured.as_ref().ok_or(Dropped::State { state })?;
@@ -92,7 +92,7 @@ impl Association {
         Ok(())
     }
 
-    /// Back to UNASSOCIATED. The peer is remembered for as long as an I2 of before could be accepted.
+    /// Back to UNASSOCIATED. The peer is remembered as long as an earlier I2 could be accepted.
     pub(super) fn end(&mut self, local: &mut Local, now: Instant) {
         self.abandon_exchange(local);
         self.forget_keys(local);
@@ -133,7 +133,8 @@ impl Association {
     }
 
     fn retransmit(&mut self, local: &mut Local, now: Instant) {
-        // An I2 whose puzzle has expired is of no use: an I1 asks for another one (RFC 7401 section 4.4.3 accepts R1 in I2-SENT).
+        // An I2 whose puzzle has expired is useless: an I1 requests another one (RFC 7401 section 4.4.3 accepts R1 in
+        // I2-SENT).
         let has_expired = self.prospect.as_ref().is_some_and(|it| it.offer.expires_at <= now);
         if self.state == State::I2Sent && has_expired {
             let i1 = i1(local, self.peer);
@@ -153,7 +154,7 @@ impl Association {
         }
     }
 
-    /// Whether nothing is worth remembering.
+    /// Whether there is nothing to remember.
     pub(super) fn is_forgettable(&self) -> bool {
         self.state == State::Unassociated && self.state_until.is_none() && !self.is_configured
     }

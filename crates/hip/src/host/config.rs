@@ -1,4 +1,4 @@
-//! What an owner chooses for a host.
+//! The configuration of a host.
 
 use holdover_base::Duration;
 
@@ -17,7 +17,7 @@ pub struct RekeyLimits {
     pub bytes: u64,
     /// Time. Keys that were not used are not changed.
     pub age: Duration,
-    /// Whether each change brings a new Diffie-Hellman exchange. Without, it does when the keying material is used up.
+    /// Whether each change brings a new Diffie-Hellman exchange. Otherwise only when the keying material is used up.
     pub new_dh: bool,
 }
 
@@ -28,13 +28,13 @@ impl Default for RekeyLimits {
     }
 }
 
-/// How a host takes part in exchanges. RFC 7401 leaves the numbers to implementations, unless a section is named.
+/// The parameters of exchanges. RFC 7401 leaves the values to implementations, unless a section is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostConfig {
-    /// How long the first I1, I2, UPDATE or CLOSE waits for its answer; doubled each time. The default is that of a TCP that
-    /// knows nothing of the path (RFC 6298 section 2).
+    /// The timeout of the first I1, I2, UPDATE or CLOSE; doubled with each retransmission. The default is that of a TCP
+    /// without RTT samples (RFC 6298 section 2).
     pub retransmit_after: Duration,
-    /// How often each is sent again.
+    /// The retransmissions of each.
     pub retries: u32,
     /// Groups for Diffie-Hellman, the preferred one first.
     pub groups: Vec<DhGroup>,
@@ -44,24 +44,24 @@ pub struct HostConfig {
     pub suites: Vec<EspSuite>,
     /// Whether the initiator's identity is encrypted in I2 (RFC 7401 section 5.3.3). Responders' identities never are.
     pub hide_identity: bool,
-    /// Whether to answer an I1 without a receiver's HIT, and to accept [`super::Host::connect_opportunistic`] (RFC 7401 section
-    /// 4.1.8). Whoever answers first is believed then.
+    /// Whether to answer an I1 without a receiver's HIT, and to accept [`super::Host::connect_opportunistic`] (RFC 7401
+    /// section 4.1.8). The first responder is trusted then.
     pub opportunistic: bool,
-    /// Whether hosts that [`super::Host::add_peer`] has not named may open associations.
+    /// Whether hosts that were not added by [`super::Host::add_peer`] may open associations.
     pub accept_unknown_peers: bool,
-    /// How many associations there may be; further I2s are dropped.
+    /// The most associations; further I2s are dropped.
     pub max_associations: usize,
-    /// How long puzzles and Diffie-Hellman values of a responder are handed out. They are accepted for twice as long. At most
-    /// 60 s, which is what the puzzles' time stamps can say.
+    /// How long puzzles and Diffie-Hellman values of a responder are used. They are accepted for twice as long. At most
+    /// 60 s, the limit of the puzzles' time stamps.
     pub r1_lifetime: Duration,
     /// The generation of the first puzzles: greater than in any earlier run of this identity (RFC 7401 section 4.1.4). A daemon
     /// keeps it, or takes the seconds of the calendar.
     pub r1_counter: u64,
     /// #K of puzzles without load.
     pub difficulty: u8,
-    /// I1s in a second from which on puzzles become harder: by one bit, and by one more each time that the rate doubles.
+    /// I1s per second from which on puzzles become harder: by one bit, and by one more for each doubling of the rate.
     pub load_threshold: u32,
-    /// R1s that are sent in a second at most.
+    /// The most R1s sent in a second.
     pub max_r1_per_s: u32,
     /// The greatest #K that this host solves.
     pub max_difficulty: u8,
@@ -77,11 +77,11 @@ pub struct HostConfig {
     pub failed_hold: Duration,
     /// How long the old keys are accepted after rekeying.
     pub old_keys_hold: Duration,
-    /// When this host changes the keys of ESP by itself; `None` for when it is told to.
+    /// When this host changes the keys of ESP by itself; `None` for on request only.
     pub rekey: Option<RekeyLimits>,
     /// The lifetime of this host's locators in LOCATOR_SET.
     pub locator_lifetime: Duration,
-    /// What this host does as a rendezvous server or relay; `None` for nothing.
+    /// This host's services as a rendezvous server or relay; `None` for none.
     pub server: Option<ServerConfig>,
 }
 

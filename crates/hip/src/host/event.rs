@@ -1,4 +1,4 @@
-//! What a host tells its owner, and why it drops packets.
+//! Events for the owner, and reasons for dropped packets.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -50,10 +50,10 @@ impl fmt::Display for State {
     }
 }
 
-/// What the owner should know.
+/// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// There are keys in both directions: data may be sent. Again after the peer has restarted.
+    /// There are keys in both directions: data may be sent. Repeated after a restart of the peer.
     Established {
         /// The peer.
         peer: Hit,
@@ -64,24 +64,24 @@ pub enum Event {
     Failed {
         /// The peer.
         peer: Hit,
-        /// Why.
+        /// The reason.
         reason: Failure,
     },
-    /// The association is over.
+    /// The association has ended.
     Closed {
         /// The peer.
         peer: Hit,
     },
-    /// The peer knows this host's new address: it has asked there, or has acknowledged it without a question. Data goes both ways again.
-    /// Again if the answer was lost and is repeated.
+    /// The peer knows this host's new address: it has sent a check there, or has acknowledged it without one. Data
+    /// flows both ways again. Repeated if the answer was lost.
     Readdressed {
         /// The peer.
         peer: Hit,
-        /// This host's address at which the peer asked.
+        /// This host's address that the peer has checked.
         address: IpAddr,
     },
-    /// The peer says that it is at another address, or its packets come from one: data goes there from now on, within the credit until
-    /// [`Self::PeerReaddressed`].
+    /// The peer has announced another address, or its packets come from one: data goes there from now on, within the
+    /// credit until [`Self::PeerReaddressed`].
     PeerMoved {
         /// The peer.
         peer: Hit,
@@ -100,8 +100,8 @@ pub enum Event {
         /// The peer.
         peer: Hit,
     },
-    /// An UPDATE was not acknowledged, however often it was sent. The association stays; [`super::Host::announce`] or the next
-    /// change of locators begins anew.
+    /// An UPDATE was not acknowledged after all retransmissions. The association stays; [`super::Host::announce`] or
+    /// the next change of locators restarts it.
     GaveUp {
         /// The peer.
         peer: Hit,
@@ -112,19 +112,20 @@ pub enum Event {
         peer: Hit,
         /// The services.
         services: Vec<Service>,
-        /// For how long; they are asked for again after half of it.
+        /// The lifetime; the registration is renewed after half of it.
         lifetime: Duration,
-        /// Where the server sees this host in UDP: address and port.
+        /// This host's UDP address and port as seen by the server.
         seen_at: Option<(IpAddr, u16)>,
     },
-    /// A server has refused a service, or does not offer it. It is asked again a minute later, unless its R1 has said so.
+    /// A server has refused a service, or does not offer it. The request is repeated a minute later, unless its R1
+    /// lacked the offer.
     RegistrationFailed {
         /// The server.
         peer: Hit,
         /// The failure type (RFC 8003 section 4.5).
         failure: u8,
     },
-    /// A relay sees the peer at this address and port: it is asked there.
+    /// A relay sees the peer at this address and port: a check is sent there.
     PeerCandidate {
         /// The peer.
         peer: Hit,
@@ -137,7 +138,7 @@ pub enum Event {
     Notified {
         /// The peer.
         peer: Hit,
-        /// What it says.
+        /// Its content.
         notification: Notification,
     },
 }
@@ -145,11 +146,11 @@ pub enum Event {
 /// Why an exchange failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
-    /// No R1 came.
+    /// No R1 arrived.
     #[error("the peer does not answer")]
     NoR1,
-    /// No R2 came.
-    #[error("the peer has not confirmed the exchange")]
+    /// No R2 arrived.
+    #[error("the peer did not confirm the exchange")]
     NoR2,
     /// The puzzle is harder than this host is willing to solve.
     #[error("the peer demands a puzzle of {difficulty} bits")]
@@ -157,22 +158,22 @@ pub enum Failure {
         /// #K.
         difficulty: u8,
     },
-    /// The R1 is authentic, and its Diffie-Hellman value is none.
-    #[error("the peer's Diffie-Hellman value is not usable")]
+    /// The R1 is authentic, but its Diffie-Hellman value is invalid.
+    #[error("the peer's Diffie-Hellman value is invalid")]
     Unusable,
     /// Nothing in common: a Diffie-Hellman group, cipher, transform, transport format or HIT suite.
-    #[error("nothing in common in parameter {kind}")]
+    #[error("no common choice in parameter {kind}")]
     NoCommon {
         /// The parameter with the peer's choices.
         kind: u16,
     },
 }
 
-/// Why a call cannot be obeyed.
+/// Why a command fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommandError {
     /// No address of the peer is known, or none of a family that this host has.
-    #[error("no usable address of {peer} is known")]
+    #[error("no usable address of {peer}")]
     NoAddress {
         /// The peer.
         peer: Hit,
@@ -183,7 +184,7 @@ pub enum CommandError {
         /// The peer.
         peer: Hit,
     },
-    /// The association is in a state that does not allow it.
+    /// The command is not allowed in this state.
     #[error("the association is in state {state}")]
     State {
         /// The state.
@@ -203,7 +204,7 @@ pub enum DataError {
     /// The packet is not for a HIT with which there is an association.
     #[error("no association for the packet")]
     NoAssociation,
-    /// There is no address of the peer that data may go to now.
+    /// No address of the peer may be sent to now.
     #[error("no verified address of the peer, and no credit for others")]
     NoPath,
     /// See there.
@@ -214,18 +215,18 @@ pub enum DataError {
     Open(#[from] OpenError),
 }
 
-/// What was in ESP that is authentic and was not received before.
+/// The content of an authentic, new ESP packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Opened {
     /// The sender.
     pub peer: Hit,
-    /// The packet between HITs; `None` of a dummy, which keeps the bindings of translators.
+    /// The packet between HITs; `None` for a dummy, which keeps translators' bindings alive.
     pub inner: Option<Packet>,
-    /// Whether its sequence number is greater than all before, under the newest keys: the peer was where it came from last.
+    /// Whether its sequence number is the greatest so far under the newest keys: the peer was at its source last.
     pub is_newest: bool,
 }
 
-/// Why a HIP packet was dropped. Nothing has changed then, but for counters.
+/// Why a HIP packet was dropped. It had no effect then, except on counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Dropped {
     /// The bytes are not a HIP packet.
@@ -237,13 +238,13 @@ pub enum Dropped {
     /// The sender's HIT is of a suite that is not supported, or is not a HIT.
     #[error("the sender's HIT is not of a supported suite")]
     Suite,
-    /// Nothing is known of the sender, and the packet does not open an association.
+    /// The sender is unknown, and the packet does not open an association.
     #[error("no association with the sender")]
     UnknownPeer,
     /// Forbidden by configuration.
     #[error("forbidden by configuration")]
     Policy,
-    /// The packet does not belong into this state.
+    /// The packet is unexpected in this state.
     #[error("unexpected in state {state}")]
     State {
         /// The state.
@@ -255,8 +256,8 @@ pub enum Dropped {
         /// Its type.
         kind: u16,
     },
-    /// A parameter has a value that was not offered or does not fit the others.
-    #[error("parameter {kind} does not fit")]
+    /// A parameter has a value that was not offered or contradicts others.
+    #[error("parameter {kind} has an unexpected value")]
     Value {
         /// Its type.
         kind: u16,
@@ -268,10 +269,10 @@ pub enum Dropped {
     #[error("the puzzle is unknown or has expired")]
     StalePuzzle,
     /// The solution is wrong.
-    #[error("the puzzle is not solved")]
+    #[error("wrong solution of the puzzle")]
     Unsolved,
-    /// An older R1 or I2 than has been seen, or an Update ID that is over.
-    #[error("out of date")]
+    /// An outdated R1, I2 or Update ID.
+    #[error("outdated")]
     Stale,
     /// The HIT is not that of the host identity.
     #[error("the host identity does not have the sender's HIT")]
@@ -289,7 +290,7 @@ pub enum Dropped {
     #[error("wrong signature")]
     Signature,
     /// ENCRYPTED does not decrypt to a HOST_ID.
-    #[error("the encrypted parameter is not usable")]
+    #[error("cannot use the encrypted parameter")]
     Encrypted,
     /// The exchange failed.
     #[error(transparent)]

@@ -25,7 +25,7 @@ struct Accepted {
 }
 
 impl Host {
-    /// An I1: answered with an R1, and forgotten.
+    /// Handles an I1: answers it with an R1, without keeping state.
     pub(super) fn handle_i1(
         &mut self,
         now: Instant,
@@ -62,7 +62,7 @@ impl Host {
         Ok(())
     }
 
-    /// An I2: if every check passes, the association is there, and an R2 says so.
+    /// Handles an I2: if every check passes, establishes the association and answers with R2.
     pub(super) fn handle_i2(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl Host {
         let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst))?;
         let made_at = self.associations.get(&peer).and_then(|association| association.made_at);
         if made_at.is_some_and(|at| solved.issued_at < at) {
-            // The exchange was begun before the association that is there was made: it was delayed, or is played back.
+            // The exchange began before the current association was established: it was delayed, or is a replay.
             return Err(Dropped::Stale);
         }
         let accepted = accept(&self.local, i2, solved)?;
@@ -109,7 +109,7 @@ impl Host {
 }
 
 impl Association {
-    /// The I2 that made this association has come again: so does its R2, to where the peer is.
+    /// A retransmission of the accepted I2: resends its R2, to the peer's current address.
     fn answer_i2_again(&mut self, local: &mut Local, covered: &[u8]) -> bool {
         let secured = self.secured.as_ref().filter(|_| matches!(self.state, State::R2Sent | State::Established));
         let answered = secured.and_then(|secured| secured.answered.as_ref());
@@ -120,7 +120,7 @@ impl Association {
         true
     }
 
-    /// The association of an accepted I2 takes the place of any other.
+    /// Replaces any other association by that of the accepted I2.
     fn become_responder(
         &mut self,
         local: &mut Local,
@@ -198,7 +198,7 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
     Ok(Accepted { identity, keys, spi: info.new_spi })
 }
 
-/// The one choice that an I2 makes, if it was offered.
+/// The one choice of an I2, if it was offered.
 fn chosen<T>(ids: Option<&Vec<u16>>, kind: u16, read: impl Fn(u16) -> Option<T>) -> Result<T, Dropped> {
     let ids = ids.ok_or(missing(kind))?;
     ids.first().filter(|_| ids.len() == 1).and_then(|&id| read(id)).ok_or(value(kind))

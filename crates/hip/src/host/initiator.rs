@@ -13,7 +13,7 @@ use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
 
-/// How many R1s one exchange answers, because puzzles expire.
+/// The most R1s that one exchange answers, as puzzles expire.
 pub(super) const R1S: u8 = 4;
 
 impl Association {
@@ -44,7 +44,7 @@ impl Association {
         self.send_pending(local, now, PacketType::I1, i1, None);
     }
 
-    /// An R1: checked, and its puzzle begun. RFC 7401 section 6.8.
+    /// Handles an R1: checks it, and starts on its puzzle. RFC 7401 section 6.8.
     pub(super) fn handle_r1(
         &mut self,
         local: &mut Local,
@@ -69,14 +69,14 @@ impl Association {
         if !identity.verify(&covered, signature) {
             return Err(Dropped::Signature);
         }
-        // An R1 of an earlier generation was recorded and is played back (RFC 7401 section 4.1.4).
+        // An R1 of an earlier generation is a replay (RFC 7401 section 4.1.4).
         let counter = find!(r1.packet, R1Counter).copied();
         if counter.is_some_and(|counter| counter < self.r1_counter) {
             return Err(Dropped::Stale);
         }
         let offer = match choose(local, now, r1, identity, between) {
             Ok(offer) => offer,
-            // The R1 is authentic: to wait for another one is of no use.
+            // The R1 is authentic: waiting for another one is useless.
             Err(Dropped::Failure(reason)) => {
                 self.fail(local, now, reason);
                 return Err(Dropped::Failure(reason));
@@ -94,7 +94,7 @@ impl Association {
         self.solve(local, now)
     }
 
-    /// A bounded number of attempts at the puzzle; when it is solved, the I2.
+    /// A bounded number of attempts at the puzzle; sends I2 when it is solved.
     pub(super) fn solve(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         let Some(solving) = &mut self.solving else { return Ok(()) };
         let Some(solution) = solving.search.search(local.config.attempts_per_slice) else {
@@ -115,7 +115,7 @@ impl Association {
         self.abandon_exchange(local);
         let sent = self.send_i2(local, now, offer, solution);
         if sent.is_err() {
-            // A Diffie-Hellman value that is none, from the peer itself.
+            // An invalid Diffie-Hellman value, from the peer itself.
             self.fail(local, now, Failure::Unusable);
         }
         sent
@@ -163,7 +163,7 @@ impl Association {
         Ok(())
     }
 
-    /// An R2: the exchange is complete. RFC 7401 section 6.10.
+    /// Handles an R2: the exchange is complete. RFC 7401 section 6.10.
     pub(super) fn handle_r2(
         &mut self,
         local: &mut Local,
@@ -246,7 +246,8 @@ fn choose(
         if let Parameter::DiffieHellman { group, public } = parameter { Some((*group, public.clone())) } else { None }
     });
     let (group, public) = dh.ok_or(missing(kind::DIFFIE_HELLMAN))?;
-    // Whoever changes the group list of an I1 would have the responder choose a weaker group: R1 tells (section 6.8, step 9).
+    // An attacker who changes the group list of an I1 would make the responder choose a weaker group: R1 shows it
+    // (section 6.8, step 9).
     let best = groups.iter().filter_map(|&id| DhGroup::from_id(id)).find(|group| config.groups.contains(group));
     let best = best.ok_or(none(kind::DH_GROUP_LIST))?;
     if best.id() != group {

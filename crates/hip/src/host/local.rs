@@ -1,4 +1,4 @@
-//! What all associations of a host share.
+//! The shared state of a host's associations.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,16 +24,16 @@ pub(super) struct Local {
     pub(super) host_id: HostId,
     pub(super) config: HostConfig,
     pub(super) rng: Box<dyn CryptoRng + Send>,
-    /// Where this host is, the preferred locator first.
+    /// This host's locators, the preferred one first.
     pub(super) locators: Vec<IpAddr>,
-    /// Whose inbound security association an SPI is.
+    /// The owner of each inbound SPI.
     pub(super) spis: BTreeMap<u32, Hit>,
     pub(super) transmit: VecDeque<Packet>,
     pub(super) events: VecDeque<Event>,
-    /// What goes another way than to a peer's usual one.
+    /// Packets that do not use the peer's usual path.
     pub(super) relayed: VecDeque<Relayed>,
     pub(super) registry: Registry,
-    /// While a packet is handled that a relay has forwarded.
+    /// While handling a packet that a relay has forwarded.
     pub(super) reply_via: Option<ReplyVia>,
 }
 
@@ -111,7 +111,7 @@ pub(super) fn verify_mac(received: &Received, rhash: Rhash, keys: &HipKeys) -> R
     if rhash.verify_mac(&keys.integrity, &covered, mac) { Ok(()) } else { Err(Dropped::Mac) }
 }
 
-/// Checks the MAC in a parameter that a server has added, or a client for its server.
+/// Verifies the MAC in a parameter added by a server, or by a client for its server.
 pub(super) fn verify_mac_in(received: &Received, rhash: Rhash, keys: &HipKeys, kind: u16) -> Result<(), Dropped> {
     let mac = received.packet.find(|parameter| match parameter {
         Parameter::RvsHmac(mac) | Parameter::RelayHmac(mac) if parameter.kind() == kind => Some(mac),

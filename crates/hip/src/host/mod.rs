@@ -49,15 +49,15 @@ use crate::identity::{Hit, KeyPair};
 const SPI_LEN: usize = 4;
 /// What ESP and an outer IP header add at most, in bytes: for the credit of addresses that are not verified.
 const OVERHEAD: usize = 100;
-/// How many opportunistic exchanges may be under way.
+/// The most opportunistic exchanges in progress.
 const MAX_OPPORTUNISTIC: usize = 64;
 
-/// How a HIP packet came.
+/// How a HIP packet arrived.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     /// The port from which it came in UDP.
     port: Option<u16>,
-    /// A server of this host has forwarded it.
+    /// The server of this host that has forwarded it.
     via: Option<Via>,
 }
 
@@ -66,7 +66,7 @@ pub struct Host {
     local: Local,
     associations: BTreeMap<Hit, Association>,
     responder: Responder,
-    /// I1s without a receiver: where they went. Each is an association with nobody, which R1 gives its peer.
+    /// I1s without a receiver, by destination. Each is an association without a peer, which R1 provides.
     opportunistic: Vec<(IpAddr, Association)>,
 }
 
@@ -82,7 +82,7 @@ impl core::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A host at no address. `rng` has to be a cryptographic one: keys come from it.
+    /// A host without addresses. `rng` must be cryptographic: keys are drawn from it.
     pub fn new(keys: KeyPair, config: HostConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
         let (hit, host_id) = (keys.hit(), keys.identity().host_id(DomainId::default()));
         let responder = Responder::new(&config);
@@ -110,25 +110,25 @@ impl Host {
         association.secured.as_ref().map(|secured| (&secured.outbound, &secured.inbound))
     }
 
-    /// The addresses at which a peer has been found reachable, and that it has not left.
+    /// The verified addresses of a peer that it has not left.
     pub fn verified_addresses(&self, peer: Hit) -> Vec<IpAddr> {
         let addresses = self.associations.get(&peer).into_iter().flat_map(|association| association.paths.iter());
         addresses.filter(|it| it.status == Status::Active).map(|it| it.address).collect()
     }
 
-    /// How many peers are remembered, and how many signed R1s and key pairs of Diffie-Hellman are kept for initiators.
+    /// The number of remembered peers, and of signed R1s and Diffie-Hellman key pairs kept for initiators.
     pub fn remembered(&self) -> (usize, usize) {
         (self.associations.len(), self.responder.kept())
     }
 
-    /// A peer may be at these addresses. No packet is sent.
+    /// Adds possible addresses of a peer. Sends nothing.
     pub fn add_peer(&mut self, peer: Hit, addresses: &[IpAddr]) {
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
         association.is_configured = true;
         association.paths.add_known(addresses);
     }
 
-    /// A peer is a stranger from now on: what there is between both ends, and its addresses are forgotten with it.
+    /// Removes a peer: its association ends, and its addresses are dropped.
     pub fn remove_peer(&mut self, now: Instant, peer: Hit) {
         if let Some(association) = self.associations.get_mut(&peer) {
             association.is_configured = false;
@@ -169,8 +169,7 @@ impl Host {
         Ok(())
     }
 
-    /// This host is at these addresses from now on, the preferred one first. Peers are told; exchanges over an address that is
-    /// gone begin anew.
+    /// Sets this host's addresses, the preferred one first. Peers are told; exchanges over a removed address restart.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         self.local.locators = locators.to_vec();
         for association in self.associations.values_mut() {
@@ -183,7 +182,7 @@ impl Host {
         }
     }
 
-    /// Tells a peer where this host is, whether it knows it or not: after [`Event::GaveUp`], or when a link is back.
+    /// Announces this host's locators to a peer, even if it knows them: after [`Event::GaveUp`], or at link-up.
     ///
     /// # Errors
     ///
@@ -206,21 +205,21 @@ impl Host {
         association.rekey(&mut self.local, now, new_dh)
     }
 
-    /// A packet of the peer that is authentic and newer than all others ([`Opened::is_newest`]) came in UDP from an address, or a port of
-    /// it if `is_rebound`, where the peer was not expected. It is asked there. `false` if that changes too often; the owner stays with
-    /// the old port then.
+    /// An authentic packet of the peer, newer than all others ([`Opened::is_newest`]), arrived in UDP from an
+    /// unexpected address, or from another port if `is_rebound`. A check is sent there. `false` if that changes too
+    /// often; the owner keeps the old port then.
     pub fn follow(&mut self, now: Instant, peer: Hit, address: IpAddr, is_rebound: bool) -> bool {
         let association = self.associations.get_mut(&peer);
         association.is_some_and(|association| association.follow(&mut self.local, now, address, is_rebound))
     }
 
-    /// Whether packets of a peer may come from an address: it was found there, or is being asked, and data does not go elsewhere within
-    /// the credit.
+    /// Whether packets of a peer may come from an address: it is verified, or being checked, and data does not go
+    /// elsewhere within the credit.
     pub fn is_expected_at(&self, peer: Hit, address: IpAddr) -> bool {
         self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
     }
 
-    /// Whether a peer is reached at an address by way of a server.
+    /// Whether a peer is reached at an address through a server.
     pub fn is_relay(&self, peer: Hit, address: IpAddr) -> bool {
         self.associations.get(&peer).is_some_and(|association| association.paths.is_relay(address))
     }
@@ -236,7 +235,7 @@ impl Host {
         association.close(&mut self.local, now)
     }
 
-    /// A HIP packet has come.
+    /// Handles a HIP packet.
     ///
     /// # Errors
     ///
@@ -245,7 +244,7 @@ impl Host {
         self.handle(now, packet, None)
     }
 
-    /// A HIP packet has come in UDP from a port: its source may be a translator's.
+    /// Handles a HIP packet in UDP from a port: its source may be a translator's.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ impl Host {
         }
     }
 
-    /// An R1 for an I1 that named no receiver: the sender is the peer from now on. `None` if there was no such I1.
+    /// An R1 for an I1 without a receiver: its sender becomes the peer. `None` if there was no such I1.
     fn handle_opportunistic_r1(&mut self, now: Instant, r1: &Received, packet: &Packet) -> Option<Result<(), Dropped>> {
         let index = self.opportunistic.iter().position(|(address, _)| *address == packet.src)?;
         let peer = r1.packet.sender;
@@ -333,7 +332,7 @@ impl Host {
         let opportunistic = self.opportunistic.iter_mut().map(|(_, association)| association);
         for association in self.associations.values_mut().chain(opportunistic) {
             if association.deadline(&self.local).is_some_and(|at| at <= now) {
-                // What cannot be sent is tried again when its time comes; there is nobody to tell.
+                // Unsendable packets are retried when due; there is no one to report to.
                 let _ = association.handle_timeout(&mut self.local, now);
             }
         }
@@ -342,7 +341,7 @@ impl Host {
         self.associations.retain(|_, association| !association.is_forgettable());
     }
 
-    /// Permissions for data of peers with which there is no association any more are not renewed.
+    /// Stops renewing permissions for data of peers without an association.
     fn forget_permissions(&mut self) {
         if !self.associations.values().any(|it| it.client.as_ref().is_some_and(|client| client.has_permissions())) {
             return;
@@ -358,7 +357,7 @@ impl Host {
         self.local.transmit.pop_front()
     }
 
-    /// The next thing to know.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.local.events.pop_front()
     }
@@ -370,7 +369,7 @@ impl Host {
         associations.filter_map(|association| association.deadline(&self.local)).min()
     }
 
-    /// A packet between HITs becomes ESP between addresses.
+    /// Encapsulates a packet between HITs in ESP between addresses.
     ///
     /// # Errors
     ///
@@ -393,8 +392,8 @@ impl Host {
         Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
     }
 
-    /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps the bindings of translators on its way, and tells the peer of another
-    /// binding: unlike a NOTIFY, it cannot be played back.
+    /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
+    /// changed binding: unlike a NOTIFY, it cannot be replayed.
     ///
     /// # Errors
     ///
@@ -414,7 +413,7 @@ impl Host {
         Ok(Packet::new(src, dst, Payload::Esp(esp)))
     }
 
-    /// ESP becomes the packet between HITs that is in it, if it is not a dummy.
+    /// Decapsulates the packet between HITs in ESP, unless it is a dummy.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 
 use crate::codec::Locator;
 
-/// How many addresses of a peer are kept.
+/// The most addresses of a peer.
 const MAX_ADDRESSES: usize = 8;
 /// How often credit ages, and what is left of it then (RFC 8046 section 5.6.2 suggests 5 s and 7/8).
 const CREDIT_AGING: Duration = Duration::from_secs(5);
@@ -19,9 +19,9 @@ pub(super) struct PeerAddress {
     pub(super) status: Status,
     preferred: bool,
     expires_at: Option<Instant>,
-    /// The peer does not know it: its packets come from there, behind a translator of addresses.
+    /// The peer does not know it: its packets come from there, behind a translator.
     is_translated: bool,
-    /// It is a server of the peer's, which forwards packets to it.
+    /// It is a server of the peer, which forwards packets to it.
     is_relay: bool,
 }
 
@@ -36,14 +36,14 @@ impl PeerAddress {
     }
 }
 
-/// What is known of an address (RFC 8046 section 3.2.1).
+/// The state of an address (RFC 8046 section 3.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {
     /// The peer is reachable there.
     Active,
-    /// The peer says so.
+    /// Announced by the peer only.
     Unverified,
-    /// The peer has left it, or it has expired. HIP packets are sent there when nothing else helps.
+    /// The peer has left it, or it has expired. HIP packets are sent there as a last resort.
     Deprecated,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Addresses that the owner knows: not verified, but HIP packets may go there.
+    /// Adds configured addresses: not verified, but HIP packets may go there.
     pub(super) fn add_known(&mut self, addresses: &[IpAddr]) {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
@@ -74,7 +74,7 @@ impl Paths {
         }
     }
 
-    /// A server there forwards packets to the peer. If there is no room, an address gives way that nothing goes to.
+    /// Adds a server that forwards packets to the peer. Without room it replaces an unused address.
     pub(super) fn add_relay(&mut self, address: IpAddr) {
         if !is_usable(address) {
             return;
@@ -94,7 +94,7 @@ impl Paths {
         self.addresses.iter().filter(|it| it.is_relay).map(|it| it.address)
     }
 
-    /// Whether packets reach the peer by way of a server.
+    /// Whether a server that forwards packets to the peer is active.
     pub(super) fn has_active_relay(&self) -> bool {
         self.addresses.iter().any(|it| it.is_relay && it.status == Status::Active)
     }
@@ -111,7 +111,7 @@ impl Paths {
     pub(super) fn verify(&mut self, address: IpAddr) {
         self.add_known(&[address]);
         if self.get(address).is_none() {
-            // No room: the oldest address that the peer has left gives way, or the last one.
+            // Without room it replaces the oldest address that the peer has left, or the last one.
             let index = self.addresses.iter().position(|it| it.status == Status::Deprecated);
             self.addresses.remove(index.unwrap_or(MAX_ADDRESSES - 1));
             self.add_known(&[address]);
@@ -119,7 +119,7 @@ impl Paths {
         if let Some(entry) = self.addresses.iter_mut().find(|it| it.address == address) {
             entry.status = Status::Active;
             let is_translated = entry.is_translated;
-            // The translator has replaced what it had for the peer before, or the peer is behind another one.
+            // The translator has replaced its binding for the peer, or the peer is behind another translator.
             let replaced = |it: &&mut PeerAddress| is_translated && it.is_translated && it.address != address;
             self.addresses.iter_mut().filter(replaced).for_each(|it| it.status = Status::Deprecated);
         }
@@ -152,7 +152,7 @@ impl Paths {
         }
     }
 
-    /// The exchange took place there: the one active address.
+    /// The exchange took place there: the only active address.
     pub(super) fn begin(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
             (entry.status, entry.preferred) = (Status::Unverified, false);
@@ -160,7 +160,7 @@ impl Paths {
         self.verify(address);
     }
 
-    /// The peer's locators from now on. Gives those that are to be verified, the preferred ones first.
+    /// Sets the peer's announced locators. Returns those to verify, the preferred ones first.
     pub(super) fn announce(&mut self, now: Instant, locators: &[Locator]) -> Vec<IpAddr> {
         for entry in &mut self.addresses {
             (entry.preferred, entry.expires_at) = (false, None);
@@ -202,7 +202,7 @@ impl Paths {
         }
     }
 
-    /// Addresses whose lifetime is over are deprecated.
+    /// Deprecates addresses whose lifetime is over.
     fn expire(&mut self, now: Instant) {
         for entry in &mut self.addresses {
             if entry.expires_at.is_some_and(|at| at <= now) {
@@ -255,7 +255,7 @@ impl Paths {
         order.get(index).map(|it| it.address)
     }
 
-    /// The peer has sent data: as much may be sent to an address of it that is not verified.
+    /// The peer has sent data: as much may be sent to an unverified address of it.
     pub(super) fn earn(&mut self, now: Instant, bytes: usize) {
         self.age(now);
         self.credit_bytes += bytes as u64;
@@ -281,7 +281,7 @@ impl Paths {
         self.get(address).map(|it| it.status)
     }
 
-    /// The newest packet comes from an address that is verified: what was followed to another one and has not answered is left.
+    /// The newest packet comes from a verified address: drops the unverified one that was followed.
     pub(super) fn return_to(&mut self, address: IpAddr) {
         for entry in &mut self.addresses {
             if entry.is_unverified_translation() {
@@ -291,8 +291,8 @@ impl Paths {
         }
     }
 
-    /// Whether a packet from there is nothing new: the address is in use or being asked, and data is not on its way to where a translator
-    /// was thought to be.
+    /// Whether a packet from there is expected: the address is in use or being checked, and data does not go to the
+    /// presumed address of a translator.
     pub(super) fn is_expected(&self, address: IpAddr) -> bool {
         let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_unverified_translation();
         let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
@@ -318,7 +318,7 @@ impl Status {
     }
 }
 
-/// Locators that can be those of one host: a peer that announces a broadcast address asks for an amplifier.
+/// Whether a locator can be a host's: a peer that announces a broadcast address seeks an amplifier.
 fn is_usable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_multicast() && !address.is_broadcast() && !address.is_unspecified(),

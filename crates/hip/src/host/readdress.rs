@@ -1,8 +1,8 @@
-//! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that moved tells its peers, who ask at the new address whether it is
-//! there.
+//! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that has moved tells its peers, which verify the new
+//! address.
 //!
-//! A host behind a translator of addresses does not know the address at which it can be reached. Its peer sees it, as the source of
-//! authentic packets, and asks there in the same way (the peer-reflexive candidates of RFC 9028 section 4.6).
+//! A host behind a translator does not know its reachable address. Its peer sees it, as the source of authentic
+//! packets, and verifies it in the same way (the peer-reflexive candidates of RFC 9028 section 4.6).
 
 use core::net::IpAddr;
 
@@ -16,14 +16,14 @@ use super::update::Outgoing;
 use super::{Dropped, Event};
 use crate::codec::{EspInfo, Locator, Parameter};
 
-/// How many addresses of a peer are asked at the same time: each one costs a stranger packets if the peer lies.
+/// The most addresses of a peer checked at the same time: each costs a third party packets if the peer lies.
 const MAX_CHECKS: usize = 4;
 
 /// The shortest time between two moves of an association to the source address of a packet. It bounds how many UPDATEs an attacker who
 /// rewrites source addresses on the path can have sent to others.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
-/// A question to an address of the peer.
+/// A check of an address of the peer.
 #[derive(Debug)]
 pub(super) struct Check {
     address: IpAddr,
@@ -32,7 +32,7 @@ pub(super) struct Check {
 }
 
 impl Association {
-    /// Tells the peer where this host is, if it was told otherwise.
+    /// Announces this host's locators if the peer knows others.
     pub(super) fn announce_if_moved(&mut self, local: &mut Local, now: Instant) {
         if self.is_usable() && !local.locators.is_empty() && self.updates.told != local.locators {
             self.announce(local, now);
@@ -49,8 +49,7 @@ impl Association {
         self.check_reachable(local, now);
     }
 
-    /// Asks at addresses that the peer has announced and that could not be reached from where this host was: those of another
-    /// family.
+    /// Checks announced addresses that could not be reached from the former locators: those of another family.
     fn check_reachable(&mut self, local: &mut Local, now: Instant) {
         let announced = self.paths.iter().filter(|it| it.status == Status::Unverified && it.is_announced());
         let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
@@ -60,7 +59,7 @@ impl Association {
         }
     }
 
-    /// A question to an address; sent again until it is answered.
+    /// Sends a check to an address, and retransmits it until it is answered.
     fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr) -> Vec<Parameter> {
         let nonce = local.random();
         let id = self.updates.next_id();
@@ -72,12 +71,12 @@ impl Association {
         request(id, nonce)
     }
 
-    /// Whether an address of the peer is being asked.
+    /// Whether an address of the peer is being checked.
     pub(super) fn is_asking(&self, address: IpAddr) -> bool {
         self.updates.checks.iter().any(|check| check.address == address)
     }
 
-    /// Asks at an address.
+    /// Sends a check to an address.
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
         let request = self.ask(local, now, address);
         if let Ok(builder) = self.update(local, request) {
@@ -97,7 +96,7 @@ impl Association {
         let Ok(builder) = self.update(local, parameters) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
         if attempt == 0 {
-            // The peer may have moved as well: its servers know where it is (RFC 8046 section 3.2.3).
+            // The peer may have moved as well: its servers know its address (RFC 8046 section 3.2.3).
             let servers: Vec<IpAddr> = self.paths.relays().filter(|it| Some(*it) != dst).collect();
             servers.into_iter().for_each(|server| local.send(&builder, server));
         }
@@ -117,7 +116,7 @@ impl Association {
         let status = translated.and_then(|address| self.paths.status(address));
         let mut unverified = self.paths.announce(now, locators);
         if let Some(address) = translated {
-            // Asked even if it is verified, so that the peer learns that it is found.
+            // Checked even if verified, so that the peer learns that it was found.
             let is_verified = status == Some(Status::Active);
             self.paths.follow(address, if is_verified { Status::Active } else { Status::Unverified });
             unverified.insert(0, address);
@@ -142,7 +141,7 @@ impl Association {
     /// another binding for it. It is asked there, unless it was found there before; `false` if it was followed elsewhere just now.
     pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
         if self.paths.is_relay(address) {
-            // It is where the relay is, not the peer.
+            // It is the relay's address, not the peer's.
             return true;
         }
         if !is_rebound && self.paths.status(address) == Some(Status::Active) {
@@ -162,12 +161,13 @@ impl Association {
         true
     }
 
-    /// Third message: the peer is there.
+    /// Third message: the peer is verified there.
     pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes) {
         let checks = &mut self.updates.checks;
         let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
         let Check { address, .. } = checks.swap_remove(index);
-        // One that is active is asked if the peer announces itself from behind a translator, whose port may be another one.
+        // An active address is checked if the peer announces itself from behind a translator, whose port may have
+        // changed.
         if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
@@ -178,7 +178,7 @@ impl Association {
         }
     }
 
-    /// What is due is sent again; what was sent often enough is given up.
+    /// Retransmits due UPDATEs; gives up those without attempts left.
     pub(super) fn retransmit_updates(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         if let Some(mut outgoing) = self.updates.announcement.take_if(|it| it.at <= now) {
             match outgoing.again(local, now, self.updates.newest_id_mut()) {

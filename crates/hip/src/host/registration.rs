@@ -1,5 +1,5 @@
-//! Registration (RFC 8003): a client asks its server to forward packets for it. The server offers its services in R1; requests and
-//! answers go in UPDATEs.
+//! Registration (RFC 8003): a client asks its server to forward packets. The server offers its services in R1; requests
+//! and answers go in UPDATEs.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::{Dropped, Event};
 use crate::codec::{HipPacket, Parameter, PeerPermission, RegFailed, RegInfo, RegList};
 use crate::identity::Hit;
 
-/// The lifetime that a client asks for.
+/// The lifetime that a client requests.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// A request that was refused or not answered is made again after this time.
+/// The time until a refused or unanswered request is repeated.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// How long a relay keeps a permission that is not renewed, and when clients renew it.
 const PERMISSION_LIFETIME: Duration = Duration::from_secs(600);
@@ -53,20 +53,20 @@ impl Service {
     }
 }
 
-/// What a host does as a server.
+/// The configuration of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerConfig {
     /// Services on offer.
     pub services: Vec<Service>,
     /// The shortest and the longest lifetime of a registration (RFC 8003 section 5: 10 s and at least 120 s).
     pub lifetimes: (Duration, Duration),
-    /// How many clients may be registered.
+    /// The most registered clients.
     pub max_clients: usize,
-    /// How many permissions to forward data each client may have.
+    /// The most permissions to forward data for each client.
     pub max_permissions: usize,
-    /// HIP packets that are forwarded to and for a client in a second at most.
+    /// The most HIP packets forwarded to and for a client in a second.
     pub max_hip_per_s: u32,
-    /// ESP packets that are forwarded to and for a client in a second at most.
+    /// The most ESP packets forwarded to and for a client in a second.
     pub max_esp_per_s: u32,
 }
 
@@ -213,7 +213,7 @@ impl Registry {
         self.clients.contains_key(&client) || self.clients.len() < most
     }
 
-    /// The association with a client is over.
+    /// The association with a client has ended.
     pub(super) fn remove(&mut self, client: Hit) {
         if self.clients.remove(&client).is_some() {
             self.permissions.retain(|(_, of), _| *of != client);
@@ -280,18 +280,18 @@ impl Registry {
     }
 }
 
-/// What this host is to a server.
+/// The registration with a server.
 #[derive(Debug)]
 pub(super) struct Client {
     wanted: Vec<Service>,
     granted: Vec<Service>,
-    /// When services are asked for, or again.
+    /// When services are requested, or renewed.
     ask_at: Option<Instant>,
     request: Option<Outgoing>,
     permissions: BTreeMap<Hit, Permitted>,
 }
 
-/// A permission as the client knows it.
+/// A permission of the client.
 #[derive(Debug)]
 struct Permitted {
     permission: PeerPermission,
@@ -313,7 +313,7 @@ impl Client {
         self.granted.contains(&service)
     }
 
-    /// Permissions for peers with which there is no association are given up.
+    /// Drops permissions for peers without an association.
     pub(super) fn keep_permissions(&mut self, is_usable: impl Fn(&Hit) -> bool) {
         self.permissions.retain(|peer, _| is_usable(peer));
     }
@@ -322,7 +322,7 @@ impl Client {
         !self.permissions.is_empty()
     }
 
-    /// Whether an acknowledgement of one of these is waited for.
+    /// Whether one of these acknowledgements is pending.
     pub(super) fn awaits(&self, acks: &[u32]) -> bool {
         let permissions = self.permissions.values().filter_map(|it| it.outgoing.as_ref());
         permissions.chain(&self.request).any(|it| it.is_acknowledged(acks))
@@ -336,7 +336,7 @@ impl Client {
 }
 
 impl Association {
-    /// When the client of this server has something to do.
+    /// The next deadline of the client of this server.
     pub(super) fn client_deadline(&self) -> Option<Instant> {
         self.client.as_ref().filter(|_| self.is_usable()).and_then(|client| client.deadline())
     }
@@ -382,7 +382,7 @@ impl Association {
         }
     }
 
-    /// What is due is sent again; what was sent often enough is begun anew later.
+    /// Retransmits due requests; restarts those without attempts left later.
     pub(super) fn serve_client(&mut self, local: &mut Local, now: Instant) {
         if !self.is_usable() {
             return;
@@ -430,7 +430,7 @@ impl Association {
         self.send_to_server(local, attempt, vec![Parameter::Seq(id), Parameter::PeerPermission(permission)]);
     }
 
-    /// The server shall forward data between this host and a peer, if it does not know so.
+    /// Asks the server to forward data between this host and a peer, unless it does already.
     pub(super) fn permit(&mut self, local: &mut Local, now: Instant, peer: Hit, permission: PeerPermission) {
         if !self.is_usable() {
             return;
@@ -443,7 +443,7 @@ impl Association {
         self.send_permission(local, now, peer);
     }
 
-    /// The server's part of an UPDATE: what there is to answer.
+    /// The server's part of an UPDATE: the answers.
     pub(super) fn serve(
         &self,
         local: &mut Local,
@@ -476,7 +476,7 @@ impl Association {
         Ok(())
     }
 
-    /// The client's part of an UPDATE: whether services were granted that were not before.
+    /// The client's part of an UPDATE: returns whether further services were granted.
     pub(super) fn take_registration(
         &mut self,
         local: &mut Local,
@@ -507,7 +507,7 @@ impl Association {
             }
         }
         if !was_asked {
-            // What answers no open request may be played back.
+            // An answer without an open request may be a replay.
             return false;
         }
         let is_new = granted.iter().any(|service| !client.granted.contains(service));

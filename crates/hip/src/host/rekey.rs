@@ -1,5 +1,5 @@
-//! Rekeying (RFC 7402 sections 6.8 to 6.10): both hosts name a new SPI and where in the keying material its keys are, or send new
-//! Diffie-Hellman values for new material.
+//! Rekeying (RFC 7402 sections 6.8 to 6.10): both hosts announce a new SPI and the index of its keys in the keying
+//! material, or send new Diffie-Hellman values for new material.
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
@@ -12,10 +12,10 @@ use crate::codec::{EspInfo, HipPacket, Parameter, kind};
 use crate::crypto::{DhKeyPair, KeymatError};
 use crate::esp::{EspKeys, Inbound, Outbound};
 
-/// After a change of keys was given up, this host waits so long before it begins another one by itself.
+/// After a change of keys was given up, the time until this host begins another one by itself.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// A change of keys under way.
+/// A change of keys in progress.
 #[derive(Debug)]
 pub(super) struct Rekey {
     pub(super) outgoing: Outgoing,
@@ -24,7 +24,7 @@ pub(super) struct Rekey {
     index: u16,
     pair: Option<DhKeyPair>,
     pub(super) is_acknowledged: bool,
-    /// The keys to use once the peer has acknowledged, which it has named its part of.
+    /// The keys to use once the peer, which has sent its part, has acknowledged.
     ready: Option<Outbound>,
 }
 
@@ -64,7 +64,7 @@ impl Association {
         })
     }
 
-    /// Changes the keys if it is time.
+    /// Changes the keys if due.
     pub(super) fn rekey_if_due(&mut self, local: &mut Local, now: Instant) {
         let Some(limits) = local.config.rekey else { return };
         if self.rekey_at(local).is_none_or(|at| at > now) {
@@ -77,7 +77,7 @@ impl Association {
         }
     }
 
-    /// Begins to change keys: from the same material, or with new Diffie-Hellman values.
+    /// Begins a change of keys: from the same material, or with new Diffie-Hellman values.
     pub(super) fn rekey(&mut self, local: &mut Local, now: Instant, new_dh: bool) -> Result<(), CommandError> {
         let state = self.state;
         let secured = self.secured.as_ref().filter(|_| self.is_usable()).ok_or(CommandError::State { state })?;
@@ -94,7 +94,7 @@ impl Association {
         let id = self.updates.next_id();
         let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
         self.updates.rekey = Some(Rekey { outgoing, new_spi, index, pair, is_acknowledged: false, ready: None });
-        // A failure to send is repaired by sending again.
+        // A failed transmission is repaired by retransmission.
         let _ = self.send_rekey(local, id, 0, None);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl Association {
         Ok(())
     }
 
-    /// Derives the new keys, and accepts packets with them; to send with them waits for the acknowledgement.
+    /// Derives the new keys, and accepts packets with them; sending with them waits for the acknowledgement.
     fn install(
         &mut self,
         local: &mut Local,
@@ -215,8 +215,8 @@ impl Association {
         }
     }
 
-    /// The peer is there again: a change of keys that one of the hosts may have completed, and the other has not, is done anew.
-    /// It brings new material, because that of the two hosts may differ by now.
+    /// The peer has returned: repeats a change of keys that one host may have completed, and the other has not. It
+    /// brings new material, because that of the two hosts may differ by now.
     pub(super) fn rekey_again(&mut self, local: &mut Local, now: Instant) {
         if self.updates.rekey_in_doubt && self.updates.rekey.is_none() {
             // With keys that may be used, it cannot fail.

@@ -1,8 +1,8 @@
-//! Rendezvous server and relay (RFC 8004 section 4.3, RFC 5770 section 4, RFC 9028 section 4): a server forwards HIP packets to its
-//! clients and says where they came from, and forwards ESP that a client has permitted.
+//! Rendezvous server and relay (RFC 8004 section 4.3, RFC 5770 section 4, RFC 9028 section 4): a server forwards HIP
+//! packets to its clients with their source, and forwards ESP that a client has permitted.
 //!
-//! A server keeps nothing of a packet that it forwards. The MAC that it adds proves to the client that a server of its own has seen
-//! the packet come from there.
+//! A server keeps no state of a forwarded packet. The MAC that it adds proves to the client that its own server has
+//! received the packet from that source.
 
 use core::net::IpAddr;
 
@@ -26,36 +26,36 @@ const UDP_PORT: u16 = 10_500;
 /// The IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// A packet that a server forwards, or that goes to a port of its own.
+/// A packet that a server forwards, or that goes to a special port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relayed {
     /// The packet.
     pub packet: Packet,
-    /// For whom it is.
+    /// The destination.
     pub to: RelayTarget,
 }
 
-/// Where a [`Relayed`] packet goes.
+/// The destination of a [`Relayed`] packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelayTarget {
-    /// To a peer, the way that packets to it go.
+    /// A peer, by its usual path.
     Peer(Hit),
     /// In UDP to this port of the packet's destination.
     Port(u16),
 }
 
-/// How a packet came that a server of this host has forwarded.
+/// The server of this host that has forwarded a packet, and the packet's source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Via {
     server: Hit,
     /// The server's address.
     at: IpAddr,
-    /// Where the server has seen it come from; port 0 for a rendezvous server.
+    /// The source as seen by the server; port 0 for a rendezvous server.
     from: (IpAddr, u16),
     is_relay: bool,
 }
 
-/// Where answers to a packet go by way of a relay: it knows where that came from, and forwards them there.
+/// The relay for answers to a packet, which forwards them to its source.
 #[derive(Clone, Debug)]
 pub(super) struct ReplyVia {
     at: IpAddr,
@@ -64,7 +64,7 @@ pub(super) struct ReplyVia {
     key: Vec<u8>,
 }
 
-/// What is known of the way by which a relay forwards between this host and a peer.
+/// The relaying between this host and a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RelayedPeer {
     server: Hit,
@@ -74,7 +74,7 @@ pub(super) struct RelayedPeer {
 }
 
 impl Via {
-    /// The address of the peer, if it may be sent to without the server; for a relay, one that is worth a try.
+    /// The address of the peer, if it may be sent to without the server; for a relay, a candidate.
     pub(super) const fn from(&self) -> (IpAddr, u16) {
         self.from
     }
@@ -135,7 +135,7 @@ impl Host {
         via.is_relay.then_some(ReplyVia { at: via.at, to, rhash: keys.rhash, key })
     }
 
-    /// The peer's data may come by way of a relay: it is told so. `sender` is a peer, or the relay itself.
+    /// The peer's data may come through a relay: permits that. `sender` is a peer, or the relay itself.
     pub(super) fn permit_data(&mut self, now: Instant, sender: Hit) {
         let is_server = self.associations.get(&sender).is_some_and(|it| it.client.is_some());
         let peers: Vec<Hit> = if is_server { self.associations.keys().copied().collect() } else { vec![sender] };
@@ -166,7 +166,7 @@ impl Host {
         }
     }
 
-    /// A HIP packet for another host: forwarded if that is a client, or if a client asks for it.
+    /// A HIP packet for another host: forwards it if that is a client, or if a client asks for it.
     pub(super) fn forward(
         &mut self,
         now: Instant,
@@ -184,7 +184,7 @@ impl Host {
             return self.forward_to_stranger(now, received, packet, limit);
         }
         if !is_relayed && (find!(received.packet, From).is_some() || find!(received.packet, RelayFrom).is_some()) {
-            // Another server has forwarded it: servers do not make chains.
+            // Another server has forwarded it: no chains of servers.
             return Err(Dropped::Value { kind: kind::FROM });
         }
         if !self.local.registry.allows_hip(now, receiver, limit) {
@@ -193,7 +193,7 @@ impl Host {
         let (src, dst) = self.path_to_client(receiver).ok_or(Dropped::UnknownPeer)?;
         let keys = self.associations.get(&receiver).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
         let keys = keys.ok_or(Dropped::UnknownPeer)?;
-        // What another relay, or the sender for this one, has added says nothing to the client.
+        // Parameters added by another relay, or by the sender for this one, mean nothing to the client.
         let mut builder = received.truncated(kind::RELAY_FROM);
         let from = map(packet.src);
         let mac = |builder: &Builder| Bytes::from(keys.rhash.mac(&keys.outbound.integrity, builder.covered()));
@@ -275,7 +275,7 @@ impl Host {
             .filter(|(client, _)| self.local.registry.has(now, *client, Service::RelayEsp))
             .filter_map(|(client, permission)| Some((client, self.path_to_client(client)?.1, permission)))
             .collect();
-        // What a client sends goes where that client has said, even if another one names its address and its SPI.
+        // A client's packets go to its own permitted peer, even if another client names the same address and SPI.
         let from_client = found.iter().find(|(_, client_at, it)| it.outbound_spi == spi && packet.src == *client_at);
         let from_client = from_client.map(|(client, _, it)| (*client, RelayTarget::Port(it.peer_port), unmap(it.peer)));
         let to_client = || found.iter().find(|(_, _, it)| it.inbound_spi == spi && map(packet.src) == it.peer);
@@ -289,7 +289,7 @@ impl Host {
         Ok(())
     }
 
-    /// The next packet that is forwarded, or goes to a port of its own.
+    /// The next packet to forward, or to send to a special port.
     pub fn poll_relayed(&mut self) -> Option<Relayed> {
         self.local.relayed.pop_front()
     }
@@ -299,7 +299,7 @@ impl Host {
         self.local.registry.count()
     }
 
-    /// Asks a peer for services, now if there is an association, and whenever there is one; for none if `services` is empty.
+    /// Registers with a peer for services, now or once there is an association; cancels if `services` is empty.
     pub fn register(&mut self, now: Instant, server: Hit, services: &[Service]) {
         let Some(association) = self.associations.get_mut(&server) else { return };
         if association.client.as_ref().map_or(services.is_empty(), |client| client.wants(services)) {
@@ -317,7 +317,8 @@ impl Host {
         Service::ALL.into_iter().filter(|&service| client.is_some_and(|client| client.has(service))).collect()
     }
 
-    /// A peer may be reached by way of servers at these addresses. No data goes there, unless the exchange took place by way of it.
+    /// Adds servers through which a peer may be reached. No data goes there, unless the exchange took place through
+    /// one.
     pub fn add_servers(&mut self, peer: Hit, addresses: &[IpAddr]) {
         if let Some(association) = self.associations.get_mut(&peer) {
             addresses.iter().for_each(|&address| association.paths.add_relay(address));
@@ -347,7 +348,7 @@ impl Association {
         }
     }
 
-    /// Sends a question to an address of the peer: to the port that the relay sees, if it is from the relay.
+    /// Sends a check to an address of the peer: to the port that the relay sees, if it is from the relay.
     pub(super) fn send_question(&self, local: &mut Local, builder: &Builder, address: IpAddr) {
         let port = self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == address).map(|(_, port)| port);
         match port.zip(local.source_for(address)) {

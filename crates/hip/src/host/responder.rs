@@ -1,4 +1,4 @@
-//! The responder before there is an association: it remembers nothing of an I1 (RFC 7401 section 4.1.1).
+//! The stateless responder before there is an association (RFC 7401 section 4.1.1).
 //!
 //! #I is a MAC over both HITs, both addresses, #K and the time under a secret of this generation of puzzles, so that an I2 alone
 //! shows what R1 it answers, at what difficulty, and when that R1 was sent. R1s are signed once for each generation, group and
@@ -62,7 +62,7 @@ impl Responder {
         Self { counter: config.r1_counter, generations: Vec::new(), load: Load::default() }
     }
 
-    /// The R1 that answers an I1 of `initiator`.
+    /// The R1 in answer to an I1 of `initiator`.
     pub(super) fn answer(
         &mut self,
         local: &mut Local,
@@ -122,7 +122,7 @@ impl Responder {
         Ok(Solved { issued_at, pair, public })
     }
 
-    /// How many signed R1s and key pairs are kept.
+    /// The number of signed R1s and key pairs kept.
     pub(super) fn kept(&self) -> usize {
         self.generations.iter().map(|generation| generation.signed.len() + generation.pairs.len()).sum()
     }

@@ -26,16 +26,16 @@ pub(super) struct Updates {
     newest_id: u32,
     /// The newest ID of the peer.
     peer_id: Option<u32>,
-    /// The answer to it, and where it went.
+    /// The answer to it, and its addresses.
     answer: Option<Addressed>,
-    /// Where the peer takes this host to be, once it has acknowledged it.
+    /// This host's locators known to the peer, once acknowledged.
     pub(super) told: Vec<IpAddr>,
-    /// This host says where it is.
+    /// The pending announcement of locators.
     pub(super) announcement: Option<Outgoing>,
-    /// This host asks whether the peer is where it says that it is.
+    /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
     pub(super) rekey: Option<Rekey>,
-    /// A change of keys was given up whose outcome is open: it is begun again when the peer is heard of.
+    /// A change of keys was given up with open outcome: it is repeated when the peer is heard again.
     pub(super) rekey_in_doubt: bool,
     /// A change of keys was given up: this host does not begin another one by itself before.
     pub(super) no_rekey_before: Option<Instant>,
@@ -43,10 +43,10 @@ pub(super) struct Updates {
     pub(super) followed_at: Option<Instant>,
 }
 
-/// A packet, and between which addresses it goes.
+/// A packet, and its addresses.
 type Addressed = (Builder, (IpAddr, IpAddr));
 
-/// An UPDATE that is sent again until it is acknowledged.
+/// An UPDATE that is retransmitted until it is acknowledged.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// The IDs that it has had.
@@ -62,7 +62,7 @@ impl Outgoing {
         Self { ids: vec![id], attempts: 0, timeout, at: now + timeout }
     }
 
-    /// Its time has come. The ID to send it with, and twice the time until the next; `None` if it was sent often enough.
+    /// The next ID to send it with, and twice the timeout; `None` if no attempts are left.
     pub(super) fn again(&mut self, local: &Local, now: Instant, newest_id: &mut u32) -> Option<u32> {
         if self.attempts >= local.config.retries {
             return None;
@@ -83,7 +83,7 @@ impl Outgoing {
 }
 
 impl Updates {
-    /// A new association: nothing is under way, and the peer knows one address of this host.
+    /// A new association: nothing is in flight, and the peer knows one address of this host.
     pub(super) fn begin(&mut self, local: IpAddr) {
         *self = Self { told: vec![local], ..Self::default() };
     }
@@ -103,7 +103,7 @@ impl Updates {
         self.checks.iter().map(|it| it.outgoing.at).chain(announcement).chain(rekey).min()
     }
 
-    /// Drops everything; gives the SPIs that are free again.
+    /// Drops everything; returns the SPIs that are free again.
     pub(super) fn forget(&mut self) -> Vec<u32> {
         let spis = self.rekey.as_ref().map(Rekey::reserved_spi);
         *self = Self::default();
@@ -112,7 +112,8 @@ impl Updates {
 }
 
 impl Association {
-    /// An UPDATE: authenticated, its acknowledgements taken, and itself answered. `between` are this host's address and the peer's.
+    /// Handles an UPDATE: authenticates it, takes its acknowledgements, and answers it. `between` are this host's
+    /// address and the peer's.
     pub(super) fn handle_update(
         &mut self,
         local: &mut Local,
@@ -137,14 +138,14 @@ impl Association {
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()
         {
-            // Nothing is to be verified: the peer knows this address already.
+            // Nothing to verify: the peer knows this address already.
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
         if let Some(echo) = find!(packet, EchoResponseSigned) {
             self.take_echo(local, now, echo);
         }
         self.finish_rekey(local);
-        // What was given up is begun again, now that the peer is heard of.
+        // Restarts what was given up, now that the peer is heard again.
         self.rekey_again(local, now);
         if self.updates.announcement.is_none() {
             self.announce_if_moved(local, now);
@@ -182,7 +183,7 @@ impl Association {
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
     }
 
-    /// The same answer to the same UPDATE, to where it went before, unless one of the hosts has left meanwhile.
+    /// Repeats the answer to the same UPDATE, between the same addresses, unless one of the hosts has left meanwhile.
     fn answer_again(&self, local: &mut Local) {
         let Some((answer, (src, dst))) = &self.updates.answer else { return };
         let left = self.paths.status(*dst) == Some(Status::Deprecated);
@@ -219,7 +220,7 @@ impl Association {
             let seen_at = relay.map(|via| via.from().0).or(arrival.port.map(|_| dst));
             let asked = self.check_locators(local, now, locators, seen_at);
             if relay.is_some() {
-                // Acknowledged the way it came; whether the other one is open, is another question.
+                // Acknowledged the way it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {
                     let question = self.update(local, request)?;
                     self.send_question(local, &question, first);
@@ -247,7 +248,7 @@ impl Association {
         Ok(Some((self.update(local, answer)?, (src, dst))))
     }
 
-    /// Whether this host's locators are acknowledged now.
+    /// Returns whether this host's locators are acknowledged now.
     fn take_acks(&mut self, acks: &[u32]) -> bool {
         let updates = &mut self.updates;
         let announced = updates.announcement.take_if(|it| it.is_acknowledged(acks));
@@ -279,7 +280,7 @@ impl Association {
     }
 }
 
-/// Between which addresses the answer to an UPDATE goes: to where a rendezvous server has seen the peer, or back by way of a relay.
+/// The addresses for the answer to an UPDATE: to the source seen by a rendezvous server, or back through a relay.
 fn answered_between(local: &Local, between: (IpAddr, IpAddr), arrival: Arrival) -> (IpAddr, IpAddr) {
     let met = arrival.via.filter(|via| !via.is_relay()).map(|via| via.from().0);
     met.and_then(|from| Some((local.source_for(from)?, from))).unwrap_or(between)

@@ -67,10 +67,10 @@ fn data_from_an_address_that_is_not_verified_is_dropped() {
         packet
     };
     let first = pair.moves(ms(0), 2);
-    assert!(!pair.peer.open(&mut from_new(&pair)), "nobody has said where the mobile host is");
+    assert!(!pair.peer.open(&mut from_new(&pair)), "no UPDATE has announced the new locator");
     give(&mut pair.peer, ms(50), &first);
     let second = sent(&mut pair.peer);
-    assert!(!pair.peer.open(&mut from_new(&pair)), "it has said so itself, that is all");
+    assert!(!pair.peer.open(&mut from_new(&pair)), "the new locator is not verified yet");
     give(&mut pair.mobile, ms(100), &second);
     let mut early = from_new(&pair);
     assert!(!pair.peer.open(&mut early), "data has overtaken the third message");
@@ -131,7 +131,7 @@ fn a_lost_second_message_is_asked_for_and_sent_again() {
     assert_eq!(events(&mut pair.peer), PEER_DONE());
 }
 
-/// Nobody acknowledges the third message: that it is lost shows when the second comes again.
+/// The ACK of the third message is missing: its loss shows when the second comes again.
 #[test]
 fn a_lost_third_message_is_repeated_when_the_second_comes_again() {
     let mut pair = pair();
@@ -175,7 +175,7 @@ fn duplicates_are_answered_and_change_nothing() {
     assert_eq!(sent(&mut pair.mobile), third);
     assert_eq!(events(&mut pair.mobile), vec![]);
 
-    // The first again, after all is done: it is acknowledged, and not checked anew.
+    // A replay of the first after completion is acknowledged, without another check.
     give(&mut pair.peer, ms(300), &first);
     let ack = update(&sent(&mut pair.peer));
     assert_eq!((ack.ack, ack.echo_request), (update(&first).seq, None));
@@ -297,7 +297,7 @@ fn a_host_that_is_back_before_the_exchange_was_over_says_where_it_is() {
     assert_eq!(events(&mut pair.peer), PEER_DONE());
 }
 
-/// Nobody answered for 63 s. The next data makes it begin anew, not at once and not for every packet.
+/// Gives up after 63 s without an answer. The next data restarts it, not at once and not for every packet.
 #[test]
 fn after_giving_up_data_makes_it_begin_anew() {
     let mut pair = pair();
@@ -314,7 +314,7 @@ fn after_giving_up_data_makes_it_begin_anew() {
     for _ in 0..10 {
         sends_data_to(&pair.mobile, 1, 2);
     }
-    let due = pair.mobile.poll_timeout().expect("it begins anew");
+    let due = pair.mobile.poll_timeout().expect("readdressing restarts");
     assert_eq!(due, ms(63_000 + 32_000));
     pair.mobile.handle_timeout(due);
     let first = sent(&mut pair.mobile);

@@ -89,7 +89,7 @@ fn worn_out_keys_are_not_used() {
         world.data(0).is_ok()
     });
     assert_eq!(sent.count(), 200);
-    assert!(world.data(0).is_err_and(|error| error.contains("used up")));
+    assert!(world.data(0).is_err_and(|error| error.contains("exhausted")));
     let before = world.sent.len();
     world.run_for(Duration::from_secs(600));
     assert!(world.sent.len() - before <= 2 * 6 * 7, "{} UPDATEs", world.sent.len() - before);

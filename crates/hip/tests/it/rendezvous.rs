@@ -131,7 +131,7 @@ fn both_hosts_that_move_at_once_find_each_other_by_way_of_the_server() {
 
 #[test]
 fn what_a_server_has_not_confirmed_is_dropped() {
-    // Somebody sends an I1 with FROM and a MAC that is none: the responder answers nobody.
+    // An attacker sends an I1 with FROM and an invalid MAC: the responder does not answer.
     let mut world = world(6);
     world.forget_history();
     let (initiator, client) = (world.hosts[0].hit(), world.hosts[1].hit());

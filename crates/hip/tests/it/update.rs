@@ -145,7 +145,7 @@ fn both_move_at_once() {
     world.run_for(Duration::from_secs(30));
     assert_eq!(data(&mut world), WORKS);
 
-    // Both are at addresses that nobody has announced: they give up, and begin anew when one of them is back where it was.
+    // Both are at unannounced addresses: they give up, and restart when one of them is back at its former one.
     world.move_to(0, &["203.0.113.8"]);
     world.move_to(1, &["198.51.100.4"]);
     world.run_for(Duration::from_secs(100));
@@ -193,7 +193,8 @@ fn credit_for_addresses_that_are_not_verified() {
     assert_eq!(data(&mut world), WORKS, "verified: no limit");
 }
 
-/// A peer that announces somebody else's addresses: a stranger gets a bounded number of packets, and no data beyond the credit.
+/// A peer that announces a third party's addresses: the victim gets a bounded number of packets, and no data beyond the
+/// credit.
 #[test]
 fn spoofed_locators_do_not_amplify() {
     let mut world = World::established(7, &quick());
@@ -414,8 +415,9 @@ fn take(world: &mut World, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Hosts move and change keys in any order over a network that loses, repeats and reorders. When the network is good again
-    /// and one of them is where the other knows it, data goes both ways again; and nobody sends without end.
+    /// Hosts move and change keys in any order over a network that loses, repeats and reorders. When the network is
+    /// good again and one of them is at an address known to the other, data goes both ways again; and the exchange of
+    /// packets ends.
     #[test]
     fn an_association_survives(
         seed in 0_u64..1 << 32,
@@ -431,7 +433,7 @@ proptest! {
         }
         world.run_for(Duration::from_secs(10));
         world.network = Network::CLEAN;
-        // Host 1 stays where it is; host 0 goes where nobody has been, and knows where host 1 is.
+        // Host 1 stays where it is; host 0 moves to an unused address, and knows host 1's.
         let now = place(1, 0);
         world.move_to(1, &[&now]);
         let (peer, own) = (world.hit(1), world.hit(0));

@@ -12,14 +12,14 @@ use holdover_wire::{Packet, Payload, Udp, transport_checksum};
 
 /// The port of HIP (RFC 9028 section 5.1), as source and as destination.
 pub const PORT: u16 = 10_500;
-/// What tells a HIP packet from ESP.
+/// The marker of HIP packets, as opposed to ESP.
 const MARKER: [u8; 4] = [0; 4];
-/// The one byte of a packet that keeps a translator's binding (RFC 3948 section 2.3).
+/// The packet that keeps a translator's binding alive (RFC 3948 section 2.3).
 const KEEP_ALIVE: &[u8] = &[0xff];
 /// Where a HIP packet has its checksum.
 const CHECKSUM: core::ops::Range<usize> = 4..6;
 
-/// What was in a UDP datagram.
+/// The content of a UDP datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Carried {
     Hip(Packet),
@@ -28,7 +28,7 @@ pub(super) enum Carried {
     Nothing,
 }
 
-/// Takes a packet out of UDP.
+/// Decapsulates a packet from UDP.
 pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
     let outer = |payload| Packet {
         ttl: packet.ttl,
@@ -50,7 +50,7 @@ pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
     }
 }
 
-/// Puts a packet into UDP.
+/// Encapsulates a packet in UDP.
 pub(super) fn close(packet: Packet, port: u16) -> Packet {
     let payload: Bytes = match &packet.payload {
         Payload::Esp(esp) => esp.clone(),
@@ -66,18 +66,18 @@ pub(super) fn close(packet: Packet, port: u16) -> Packet {
     Packet { payload: Payload::Udp(Udp { src_port: PORT, dst_port: port, payload }), ..packet }
 }
 
-/// Whom a HIP packet is for.
+/// The receiver of a HIP packet.
 pub(super) fn receiver_of(packet: &Packet) -> Option<Hit> {
     hit_at(packet, 24)
 }
 
-/// Who says to have sent a HIP packet.
+/// The claimed sender of a HIP packet.
 pub(super) fn sender_of(packet: &Packet) -> Option<Hit> {
     hit_at(packet, 8)
 }
 
-/// Whether a HIP packet that was accepted is from who says to have sent it, now: it has a MAC under the association's keys. Anyone can send an
-/// I1, and send again an R1 or a NOTIFY, from wherever they like.
+/// Whether an accepted HIP packet proves its sender and freshness: it has a MAC under the association's keys. Anyone
+/// can send an I1, and replay an R1 or a NOTIFY, from any address.
 pub(super) fn proves_sender(packet: &Packet) -> bool {
     let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return false };
     // RFC 7401 section 5.1: the type is the lower seven bits of the second octet.

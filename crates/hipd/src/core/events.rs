@@ -1,4 +1,4 @@
-//! What the host of the protocol has to send and to say, and the ways by which its packets go.
+//! Output and events of the host, and the paths of its packets.
 
 use core::net::IpAddr;
 
@@ -11,12 +11,12 @@ use super::encapsulation::{self, receiver_of};
 use super::peer::PeerState;
 use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note};
 
-/// A peer, the address from which its packet came, and the port if it came in UDP.
+/// A peer, the source address of its packet, and the port if in UDP.
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
 
 impl Core {
-    /// An authentic packet that is newer than all others came from there. If a translator shows the peer at another address or port than
-    /// before, the host follows it.
+    /// An authentic packet, newer than all others, arrived from there. If a translator shows the peer at another
+    /// address or port than before, the host follows it.
     pub(super) fn learn_source(&mut self, now: Instant, hit: Hit, src: IpAddr, port: Option<u16>) {
         let peer = self.peers.entry(hit).or_default();
         let is_rebound = peer.is_at_other_port(src, port);
@@ -32,7 +32,8 @@ impl Core {
         peer.set_port(src, port);
     }
 
-    /// Takes what the host has to send and to say. Answers to a packet go the way it came, before anything that an event leads to.
+    /// Takes the host's output and events. Answers to a packet take the path of the packet, before anything caused by
+    /// an event.
     pub(super) fn collect(&mut self, now: Instant, came: Option<Way>) {
         loop {
             while let Some(packet) = self.host.poll_transmit() {
@@ -54,7 +55,7 @@ impl Core {
         }
     }
 
-    /// Sends a packet to a peer, in UDP where that is its way; `way` is the one by which it was heard just now.
+    /// Sends a packet to a peer, in UDP if its path requires it; `way` is the path of its last packet.
     pub(super) fn carry(&mut self, now: Instant, peer: Hit, packet: Packet, way: Option<Option<u16>>) {
         let state = self.peers.get_mut(&peer);
         let way = way.unwrap_or_else(|| state.as_ref().and_then(|state| state.port(packet.dst)));
@@ -67,7 +68,7 @@ impl Core {
         });
     }
 
-    /// `came` is the way by which the packet of this peer came that the event is about.
+    /// `came` is the path of the packet that caused the event.
     fn handle_event(&mut self, now: Instant, event: Event, came: Option<Way>) {
         let mut after = None;
         let hit = *peer_of(&event);
@@ -80,7 +81,7 @@ impl Core {
                 peer.establish(now, self.config.wake, &self.locators);
                 let waiting = peer.take_waiting();
                 if self.locators.len() > 1 {
-                    // The exchange has told the peer of one.
+                    // The exchange has announced one to the peer.
                     let _ = self.host.announce(now, hit);
                 }
                 for packet in waiting {

@@ -14,11 +14,11 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::{Connection, Direction};
 use holdover_wire::{Packet, Seq};
 
-/// So many connections with a peer are remembered; those that have sent nothing for longest give way.
+/// The most connections with a peer that are remembered; those without data for longest are evicted.
 const MOST: usize = 64;
-/// What was sent longer ago is nothing that a move has lost.
+/// Older data was not lost by a move.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A sender that has retransmitted waits at least so long for its next attempt (`TCP_RTO_MIN` of Linux).
+/// The shortest wait of a sender after a retransmission (`TCP_RTO_MIN` of Linux).
 const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// See the module's documentation.
@@ -27,19 +27,19 @@ pub(super) struct LastData {
     connections: BTreeMap<Connection, Last>,
 }
 
-/// The last data of a connection that is not acknowledged.
+/// The last unacknowledged data of a connection.
 #[derive(Debug)]
 struct Last {
     packet: Packet,
     seq: Seq,
     end: Seq,
     sent_at: Instant,
-    /// What was sent again of what is older, and when: the sender knows of the loss.
+    /// A retransmission of older data, and its time: the sender knows of the loss.
     retransmission: Option<(Packet, Instant)>,
 }
 
 impl LastData {
-    /// A packet of this host's programs goes to the peer.
+    /// A packet of this host's programs to the peer.
     pub(super) fn note_outgoing(&mut self, now: Instant, packet: &Packet) {
         let Some((connection, segment)) = Connection::of(Direction::Outgoing, packet).zip(packet.tcp()) else { return };
         if segment.payload.is_empty() {
@@ -60,7 +60,7 @@ impl LastData {
         }
     }
 
-    /// A packet of the peer goes to this host's programs.
+    /// A packet of the peer to this host's programs.
     pub(super) fn note_incoming(&mut self, packet: &Packet) {
         let Some((connection, segment)) = Connection::of(Direction::Incoming, packet).zip(packet.tcp()) else { return };
         if self.connections.get(&connection).is_some_and(|last| segment.ack.ge(last.end)) {
@@ -68,7 +68,7 @@ impl LastData {
         }
     }
 
-    /// What is to be sent once more after a move. What is sent once is not sent again, unless TCP does.
+    /// The packets to resend after a move. Each is resent once, unless TCP does.
     pub(super) fn take(&mut self, now: Instant) -> Vec<Packet> {
         let mut taken = Vec::new();
         self.connections.retain(|_, last| {

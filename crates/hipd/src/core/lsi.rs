@@ -19,14 +19,14 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// By so many bytes an IPv6 header is longer than an IPv4 header.
+/// The difference between an IPv6 and an IPv4 header, in bytes.
 const HEADER_DIFFERENCE: u32 = 20;
 /// The least MTU of IPv6, in bytes.
 const LEAST_MTU: u32 = 1280;
-/// So many flows are remembered for sure, and up to twice as many if they are used.
+/// The most flows remembered for sure, and up to twice as many if in use.
 const MOST_FLOWS: usize = 16_384;
 
-/// A prefix of IPv4 addresses that this host gives to its peers.
+/// A prefix for the LSIs of this host's peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LsiPrefix {
     network: Ipv4Addr,
@@ -40,23 +40,23 @@ impl Default for LsiPrefix {
     }
 }
 
-/// Why something is no prefix for LSIs.
+/// Why a prefix is not valid for LSIs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LsiPrefixError {
-    /// It is not of the form.
-    #[error("\"{text}\" is no prefix of IPv4 addresses, as 198.18.0.0/15 is")]
+    /// Not a prefix.
+    #[error("\"{text}\" is not an IPv4 prefix such as 198.18.0.0/15")]
     Form {
-        /// What was given.
+        /// The text.
         text: String,
     },
     /// Too small or too large.
-    #[error("/{len}: a prefix for LSIs has 8 to 16 bits, so that hardly two peers claim the same address")]
+    #[error("/{len}: expected a prefix of 8 to 16 bits, so that peers' addresses hardly ever collide")]
     Len {
         /// Its bits.
         len: u8,
     },
-    /// Addresses that have another meaning.
-    #[error("{network}/{len} has addresses that no host can have")]
+    /// It contains addresses with another meaning.
+    #[error("{network}/{len} contains addresses that no host can have")]
     Reserved {
         /// Its first address.
         network: Ipv4Addr,
@@ -95,7 +95,7 @@ impl LsiPrefix {
         Ipv4Addr::from_bits(self.network.to_bits() + 1)
     }
 
-    /// How many bits are the same for all.
+    /// The number of common bits.
     pub const fn prefix_len(self) -> u8 {
         self.len
     }
@@ -109,7 +109,7 @@ impl LsiPrefix {
         u32::MAX >> self.len
     }
 
-    /// The LSIs of these peers. Those whose HITs end with the same bits have none.
+    /// The LSIs of these peers. Peers whose HITs end with the same bits have none.
     pub fn assign(self, hits: impl IntoIterator<Item = Hit>) -> BTreeMap<Hit, Ipv4Addr> {
         let mut claimed: BTreeMap<Ipv4Addr, Vec<Hit>> = BTreeMap::new();
         for hit in hits {
@@ -148,8 +148,8 @@ pub struct End {
 
 /// The sockets of this host's programs.
 pub trait KernelSockets: fmt::Debug + Send {
-    /// The IP version of the socket that takes what `peer` sends to `own`, of TCP (`protocol` 6) or UDP (17); `None` if there is none or it
-    /// cannot be found out. Sockets of IPv6 come first.
+    /// The IP version of the socket that receives packets from `peer` to `own`, of TCP (`protocol` 6) or UDP (17);
+    /// `None` without one, or if the query fails. IPv6 sockets are preferred.
     fn version_of(&mut self, protocol: u8, own: End, peer: End) -> Option<IpVersion>;
 }
 
@@ -170,7 +170,7 @@ pub(super) struct Lsis {
     sockets: Box<dyn KernelSockets>,
     by_hit: BTreeMap<Hit, Ipv4Addr>,
     by_lsi: BTreeMap<Ipv4Addr, Hit>,
-    /// Flows of which this host's programs have sent something, and those that were asked about; what was not used lately gives way.
+    /// Flows with packets of this host's programs, and those that were looked up; unused ones are evicted.
     recent: BTreeMap<Flow, IpVersion>,
     older: BTreeMap<Flow, IpVersion>,
 }
@@ -188,7 +188,7 @@ impl Lsis {
         }
     }
 
-    /// These are the peers, in the order of their file.
+    /// Sets the peers, in the order of their file.
     pub(super) fn set_peers(&mut self, peers: impl IntoIterator<Item = Hit>) {
         self.by_hit = self.prefix.assign(peers);
         self.by_lsi = self.by_hit.iter().map(|(&hit, &lsi)| (lsi, hit)).collect();
@@ -202,10 +202,10 @@ impl Lsis {
         self.by_hit.get(&hit).copied()
     }
 
-    /// A packet of a program, between HITs.
+    /// A packet of a program, translated to HITs.
     ///
     /// # Errors
-    /// It is in IPv4 and for no peer, or cannot be translated. The program is to get this answer, if any.
+    /// It is IPv4 and for no peer, or cannot be translated. The program is to get this answer, if any.
     pub(super) fn outgoing(&mut self, packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
         let (version, packet) = match packet.dst {
             IpAddr::V6(_) => (IpVersion::V6, packet),
@@ -223,7 +223,7 @@ impl Lsis {
             && error.kind == Unreachable::Port
             && let Some((protocol, [peer_port, own_port])) = quoted_ports(error)
         {
-            // No socket has this port in that version any more: the next packet asks again.
+            // No socket has this port in that version any more: the next packet looks it up again.
             let flow = Flow { peer, protocol, own_port, peer_port };
             self.recent.remove(&flow);
             self.older.remove(&flow);
@@ -245,7 +245,8 @@ impl Lsis {
         let payload = match packet.payload {
             Payload::IcmpError(error) => self.error_outgoing(peer, &error).map(Payload::IcmpError),
             Payload::Tcp(mut segment) => {
-                // Its kernel counts with the shorter header; what does not fit through the TUN device in IPv6 does not fit in ESP.
+                // Its kernel counts with the shorter header; an IPv6 packet too long for the TUN device does not fit
+                // into ESP.
                 segment.options.mss = segment.options.mss.map(|mss| mss.saturating_sub(HEADER_DIFFERENCE as u16));
                 Some(segment.into())
             }
@@ -281,7 +282,7 @@ impl Lsis {
         Some(version)
     }
 
-    /// What an error of this host's kernel quotes came from a peer.
+    /// The packet quoted by an error of this host's kernel came from a peer.
     fn error_outgoing(&self, peer: Hit, error: &IcmpError) -> Option<IcmpError> {
         let quoted = error.quoted().ok().filter(|quoted| matches!(quoted.protocol, TCP | UDP))?;
         let payload = Payload::Other { protocol: quoted.protocol, payload: quoted.payload };
@@ -338,7 +339,7 @@ impl Lsis {
             }
             // Datagrams may go to either version's socket: the last one that has sent.
             Payload::Udp(udp) => (flow(UDP, udp.src_port, udp.dst_port), is_outgoing),
-            // Requests are answered by the kernel, in IPv6; a reply goes to who has asked.
+            // The kernel answers requests in IPv6; a reply goes to the requester.
             Payload::IcmpEcho(echo) if echo.reply != is_outgoing => {
                 (Flow { peer, protocol: ICMPV6, own_port: echo.id, peer_port: 0 }, is_outgoing)
             }
@@ -372,7 +373,7 @@ fn quoted_ports(error: &IcmpError) -> Option<(u8, [u16; 2])> {
     Some((quoted.protocol, quoted.ports()?))
 }
 
-/// What an error says in the other IP version (RFC 7915 sections 4.2 and 5.2); `None` if it has no equal there.
+/// The equivalent of an error in the other IP version (RFC 7915 sections 4.2 and 5.2); `None` without one.
 const fn kind_in_other_version(kind: Unreachable) -> Option<Unreachable> {
     match kind {
         Unreachable::Other { .. } => Some(Unreachable::Host),

@@ -36,23 +36,24 @@ use self::peer::PeerState;
 use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
 
-/// After UPDATEs were given up, they are begun again so often: the path may be broken for long while the address stays.
+/// The interval between attempts after UPDATEs were given up: the path may be broken for long while the address stays.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// Translators of addresses forget a UDP binding after 30 s or more; RFC 9028 section 4.10 has keep-alives every 15 s.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// After an association with a server has failed or ended, it is called again.
+/// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
-/// A host that has lost its keys, as by a restart, opens an association so often at most because of packets that it cannot read.
+/// The interval between attempts of a host without keys, as after a restart, to open an association because of packets
+/// that it cannot decrypt.
 const KNOCK_EVERY: Duration = Duration::from_secs(5);
 
-/// What an owner chooses for the core.
+/// The configuration of the core.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
-    /// The protocol.
+    /// The configuration of the protocol.
     pub host: HostConfig,
-    /// What stands in the path of the host's own TCP; `None` for nothing.
+    /// The mechanism in the path of the host's own TCP; `None` for none.
     pub wake: Option<WakeConfig>,
-    /// A peer to which nothing was sent in UDP for so long gets a keep-alive.
+    /// The time without UDP packets to a peer after which it gets a keep-alive.
     pub keep_alive: Duration,
 }
 
@@ -73,10 +74,10 @@ impl Default for CoreConfig {
     }
 }
 
-/// Something that has happened.
+/// An event for the owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {
-    /// What.
+    /// The event.
     pub event: Event,
     /// For [`Event::Readdressed`] after a move: the time since the new address was there.
     pub after: Option<Duration>,
@@ -94,12 +95,12 @@ pub struct Core {
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
     counters: Counters,
-    /// All associations are ending, and none is opened.
+    /// All associations are ending, and none is opened any more.
     is_ending: bool,
 }
 
 impl Core {
-    /// A host at no address, without peers. `rng` has to be a cryptographic one.
+    /// A host without addresses and peers. `rng` must be cryptographic.
     pub fn new(keys: KeyPair, config: CoreConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
         Self {
             host: Host::new(keys, config.host.clone(), rng),
@@ -115,7 +116,7 @@ impl Core {
         }
     }
 
-    /// Programs that know IPv4 only reach peers by LSIs of this prefix. `sockets` says which of this host's programs these are. To be called
+    /// Programs with IPv4 only reach peers by LSIs of this prefix. `sockets` tells which programs these are. Call it
     /// before peers are set.
     pub fn use_lsis(&mut self, prefix: LsiPrefix, sockets: Box<dyn KernelSockets>) {
         self.lsis = Some(Lsis::new(prefix, self.hit(), sockets));
@@ -131,7 +132,7 @@ impl Core {
         self.host.hit()
     }
 
-    /// Where this host is.
+    /// This host's locators.
     pub fn locators(&self) -> &[IpAddr] {
         &self.locators
     }
@@ -141,7 +142,7 @@ impl Core {
         self.host.state(peer)
     }
 
-    /// What was done with packets.
+    /// The packet counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -151,7 +152,7 @@ impl Core {
         self.host.clients()
     }
 
-    /// The addresses at which peers may be: the system's routes to them say where this host is.
+    /// Possible addresses of peers: the system's routes to them determine this host's locators.
     pub fn peer_addresses(&self) -> Vec<IpAddr> {
         let configured = self.peers.values().flat_map(|peer| peer.addresses.iter().chain(&peer.servers).copied());
         let verified = self.peers.keys().flat_map(|&peer| self.host.verified_addresses(peer));
@@ -167,7 +168,7 @@ impl Core {
         Some(esp_sa(outbound.spi(), outbound.keys()) + &esp_sa(inbound.spi(), inbound.keys()))
     }
 
-    /// How it is with each peer.
+    /// The status of each peer.
     pub fn peer_status(&self) -> Vec<PeerStatus> {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
             let services = self.host.services(hit).iter().map(|service| service_name(*service).to_owned()).collect();
@@ -177,7 +178,7 @@ impl Core {
         self.peers.iter().map(status).collect()
     }
 
-    /// These are the peers from now on. What there was with others ends.
+    /// Sets the peers. Associations with others end.
     pub fn set_peers(&mut self, now: Instant, peers: &Peers) {
         if let Some(lsis) = &mut self.lsis {
             lsis.set_peers(peers.iter().map(Peer::hit));
@@ -200,7 +201,7 @@ impl Core {
         }
     }
 
-    /// This host is at these addresses from now on, the preferred one first.
+    /// Sets this host's addresses, the preferred one first.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         if self.locators == locators {
             return;
@@ -224,7 +225,7 @@ impl Core {
             self.drain_wake(now, peer);
         }
         if !locators.is_empty() {
-            // Elsewhere, it calls all peers: those that it had an association with could not find it here.
+            // At another address, it calls all peers: those with an association could not find it here.
             let called = self.peers.iter().filter(|(_, peer)| is_other || peer.waits());
             self.connect_those(now, called.map(|(&hit, _)| hit).collect());
         }
@@ -232,7 +233,7 @@ impl Core {
 
     fn connect_those(&mut self, now: Instant, peers: Vec<Hit>) {
         for peer in peers.into_iter().filter(|_| !self.is_ending) {
-            // Where there is an association or no address, there is nothing to be done.
+            // With an association, or without an address, there is nothing to do.
             let _ = self.host.connect(now, peer);
         }
         self.collect(now, None);
@@ -248,7 +249,7 @@ impl Core {
         result
     }
 
-    /// Ends all associations, and opens none any more.
+    /// Ends all associations, and opens no more.
     pub fn close_all(&mut self, now: Instant) {
         self.is_ending = true;
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
@@ -262,7 +263,7 @@ impl Core {
         self.peers.keys().any(|&peer| self.host.state(peer) == State::Closing)
     }
 
-    /// A packet of this host's programs, for a peer.
+    /// A packet of this host's programs for a peer.
     pub fn handle_inner(&mut self, now: Instant, packet: Packet) {
         let packet = match &mut self.lsis {
             Some(lsis) => lsis.outgoing(packet),
@@ -314,7 +315,7 @@ impl Core {
                 let _ = self.host.announce(now, hit);
             }
             if peer.take_call(now) && !self.is_ending && self.host.connect(now, hit).is_err() {
-                // Where there is an association, or no way to the server, there is nothing to be done now.
+                // With an association, or without a path to the server, there is nothing to do now.
                 peer.call_at = (self.host.state(hit) == State::Unassociated).then(|| now + CALL_SERVER_AGAIN);
             }
             if peer.take_keep_alive(now) {
@@ -341,7 +342,7 @@ impl Core {
         self.inner.pop_front()
     }
 
-    /// The next thing that has happened.
+    /// The next event.
     pub fn poll_note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
@@ -351,14 +352,14 @@ impl Core {
         self.peers.values().filter_map(PeerState::poll_timeout).chain(self.host.poll_timeout()).min()
     }
 
-    /// Keeps the bindings of translators between this host and a peer.
+    /// Keeps translators' bindings between this host and a peer alive.
     fn keep_alive(&mut self, now: Instant, hit: Hit) {
         match self.host.keep_alive(now, hit) {
             Ok(packet) => {
                 self.counters.keep_alives += 1;
                 self.carry(now, hit, packet, None);
             }
-            // The association is over.
+            // The association has ended.
             Err(DataError::NoAssociation) => {}
             Err(_) => {
                 if let Some(peer) = self.peers.get_mut(&hit) {
@@ -421,8 +422,8 @@ impl Core {
         self.collect(now, came);
     }
 
-    /// ESP came for an association that this host does not have: it may have had it before a restart. Peers whose address this is are
-    /// called, so that they learn of it.
+    /// ESP arrived for an unknown association, perhaps from before a restart. Peers with this address are called, so
+    /// that they learn of it.
     fn knock(&mut self, now: Instant, src: IpAddr) {
         let host = &self.host;
         let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
@@ -434,7 +435,7 @@ impl Core {
         }
     }
 
-    /// A packet between this host's programs and a peer meets what stands in its path.
+    /// Passes a packet between this host's programs and a peer through the mechanism.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
         if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
             match direction {
@@ -481,7 +482,7 @@ impl Core {
         }
     }
 
-    /// A packet for a peer with which there is no association yet.
+    /// A packet for a peer without an association yet.
     fn wait(&mut self, now: Instant, hit: Hit, packet: Packet) {
         let Some(peer) = self.peers.get_mut(&hit) else { return self.refuse(&packet) };
         if self.is_ending {
@@ -490,7 +491,7 @@ impl Core {
         let is_off = self.locators.is_empty();
         match self.host.connect(now, hit) {
             Ok(()) | Err(CommandError::State { .. }) => {}
-            // The host is nowhere, and will be somewhere.
+            // The host has no address at present.
             Err(CommandError::NoAddress { .. }) if is_off => {}
             Err(_) => return self.refuse(&packet),
         }
@@ -500,7 +501,7 @@ impl Core {
         self.collect(now, None);
     }
 
-    /// Tells a program that its peer cannot be reached.
+    /// Tells a program that its peer is unreachable.
     fn refuse(&mut self, packet: &Packet) {
         self.counters.unreachable += 1;
         // An ICMP error about an ICMP error is none (RFC 4443 section 2.4).
@@ -513,7 +514,7 @@ impl Core {
         }
     }
 
-    /// One of both hosts has moved: what wake has made, and the last data of this host's connections once more.
+    /// One host has moved: sends the packets of wake, and the last data of this host's connections once more.
     fn wake_after_move(&mut self, now: Instant, hit: Hit) {
         self.drain_wake(now, hit);
         let last = self.peers.get_mut(&hit).map(|peer| peer.last_data.take(now)).unwrap_or_default();
@@ -523,7 +524,7 @@ impl Core {
         }
     }
 
-    /// What wake has made.
+    /// The packets of wake.
     fn drain_wake(&mut self, now: Instant, hit: Hit) {
         while let Some(wake) = self.peers.get_mut(&hit).and_then(|peer| peer.wake.as_mut()) {
             while let Some(action) = wake.poll_action() {

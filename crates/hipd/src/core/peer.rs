@@ -1,4 +1,4 @@
-//! What the daemon knows of one peer beside its association.
+//! The daemon's state of one peer, beside its association.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,7 +16,7 @@ use super::last_data::LastData;
 use crate::files::{MAX_ADDRESSES, Peer, Serves, Via};
 use crate::status::{PeerCounters, PeerStatus};
 
-/// So many packets wait for an exchange with one peer; the oldest give way.
+/// The most packets waiting for an exchange with one peer; the oldest are dropped.
 const MAX_WAITING: usize = 64;
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
@@ -25,30 +25,30 @@ const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 /// A peer.
 #[derive(Default, Debug)]
 pub(super) struct PeerState {
-    /// What it is called, if it is in the file of peers.
+    /// Its name in the file of peers, if it is there.
     name: Option<String>,
     pub(super) addresses: Vec<IpAddr>,
     /// Its rendezvous servers and relays.
     pub(super) servers: Vec<IpAddr>,
     serves: Option<Serves>,
     via: Via,
-    /// Its packets came in UDP lately.
+    /// Its last packets came in UDP.
     in_udp: bool,
     /// The ports from which they came.
     ports: BTreeMap<IpAddr, u16>,
     pub(super) wake: Option<Wake>,
     pub(super) last_data: LastData,
-    /// What `wake` was told last.
+    /// The last link state passed to `wake`.
     is_down: bool,
     waiting: VecDeque<Packet>,
-    /// Addresses of this host at which the peer has found it.
+    /// Addresses of this host that the peer has verified.
     proven: Vec<IpAddr>,
-    /// When this host was elsewhere, and the peer had not found it there yet.
+    /// When this host moved, while the peer has not verified the new address.
     moved_at: Option<Instant>,
     pub(super) announce_at: Option<Instant>,
     /// When it is called again, if it is a server.
     pub(super) call_at: Option<Instant>,
-    /// When it gets a keep-alive, unless something else is sent in UDP before.
+    /// When it gets a keep-alive, unless another UDP packet is sent before.
     pub(super) keep_alive_at: Option<Instant>,
     knocked_at: Option<Instant>,
     last_move: Option<Duration>,
@@ -67,13 +67,13 @@ impl PeerState {
         self.name.is_some()
     }
 
-    /// Whether it does something for this host.
+    /// Whether it serves this host.
     pub(super) const fn is_server(&self) -> bool {
         self.serves.is_some()
     }
 
-    /// A packet that the peer has made came from this address, in UDP from that port or without UDP. It may be an old one: a port that is
-    /// known stays.
+    /// A packet of the peer came from this address, in UDP from that port or without UDP. It may be old: a known port
+    /// stays.
     pub(super) fn heard(&mut self, address: IpAddr, port: Option<u16>) {
         if !self.is_at_other_port(address, port) {
             self.set_port(address, port);
@@ -106,10 +106,10 @@ impl PeerState {
         self.via == Via::Udp || self.in_udp
     }
 
-    /// There are keys.
+    /// The association is established.
     pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) {
         if self.wake.is_none() {
-            // It knows of no connection that would have to be woken, and takes the link for up.
+            // It has no connection that could need waking, and regards the link as up.
             self.wake = wake.map(Wake::new);
             (self.is_down, self.moved_at) = (false, None);
         }
@@ -121,8 +121,8 @@ impl PeerState {
         }
     }
 
-    /// This host is elsewhere. Returns whether the peer is to be told of an address that it knows: after a time without one, there may be
-    /// another translator before it.
+    /// This host has moved. Returns whether to announce an address that the peer knows: after a time without one, there
+    /// may be another translator.
     pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
         self.proven.retain(|address| locators.contains(address));
         let is_back = locators.first().is_some_and(|first| self.proven.contains(first)) && self.is_down;
@@ -132,7 +132,7 @@ impl PeerState {
             return true;
         }
         match locators.first() {
-            // The peer has found it there already, and been told so: both go on at once.
+            // The peer has found it there already, and was told: both resume at once.
             Some(first) if self.proven.contains(first) => {
                 self.moved_at = None;
                 if self.is_down {
@@ -149,15 +149,15 @@ impl PeerState {
         false
     }
 
-    /// The peer is elsewhere: its ACKs have died, and so has data on its way to it. This host's TCP and the peer's are told so at once,
-    /// and not when the peer has found out by itself what arrived.
+    /// The peer has moved: its ACKs were lost, and so was data in flight to it. This host's TCP and the peer's are
+    /// woken at once, before the peer has found out what arrived.
     pub(super) fn note_peer_move(&mut self, now: Instant) {
         if !self.is_down && self.moved_at.is_none() {
             self.tell_link(now, MOVED);
         }
     }
 
-    /// The peer has found this host at an address; the time since it is there, if that is news.
+    /// The peer has verified an address of this host; returns the time since the move, if this is new.
     pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
         if !self.proven.contains(&address) {
             self.proven.push(address);
@@ -173,12 +173,12 @@ impl PeerState {
         self.is_down = event == LinkEvent::Down;
         if let Some(wake) = &mut self.wake {
             wake.handle_link(now, event);
-            // What there is to let go goes before anything else that has come meanwhile.
+            // Held packets are released before anything that has arrived meanwhile.
             wake.handle_timeout(now);
         }
     }
 
-    /// Keeps a packet until there is an association; `false` if an older one has given way.
+    /// Keeps a packet until there is an association; `false` if an older one was dropped.
     pub(super) fn wait(&mut self, packet: Packet) -> bool {
         self.waiting.push_back(packet);
         let has_room = self.waiting.len() <= MAX_WAITING;

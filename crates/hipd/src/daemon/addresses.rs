@@ -1,5 +1,5 @@
-//! Where this host is: the addresses that the system's routes choose for packets to its peers, for as long as their links have a
-//! carrier. The kernel's news say when to look again.
+//! This host's locators: the addresses that the system's routes choose for packets to its peers, while their links have
+//! a carrier. Kernel notifications trigger the look-up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,15 +13,15 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 
-/// Addresses beyond every network (RFC 5737, RFC 3849): the way to them is the default route.
+/// Documentation addresses outside of every network (RFC 5737, RFC 3849): their route is the default route.
 pub(crate) const ELSEWHERE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 /// A port for sockets that send nothing: "discard".
 const NO_PORT: u16 = 9;
-/// Locators that peers are told of.
+/// The most locators announced to peers.
 const MOST: usize = 8;
 
-/// The kernel's news, and a socket for questions.
+/// Kernel notifications, and a socket for queries.
 pub(super) struct Addresses {
     news: Monitor,
     requests: Requests,
@@ -34,16 +34,16 @@ impl Addresses {
         Ok(Self { news: Monitor::open(&groups)?, requests: Requests::open()? })
     }
 
-    /// Takes the kernel's notifications. What they are about is asked for anew, so lost ones do not matter.
+    /// Reads the kernel's notifications. Their subjects are queried again, so lost ones do not matter.
     pub(super) fn take_news(&mut self) {
         while let Ok(Some(_)) = self.news.receive() {}
     }
 
-    /// The addresses from which the system sends to these, the first one first, and to everywhere else. Neither a HIT nor this host's LSI is
-    /// a locator.
+    /// The source addresses for packets to these peers, the first one first, and to the default route. Neither a HIT
+    /// nor this host's LSI is a locator.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The query fails.
     pub(super) fn look(&mut self, peers: &[IpAddr], lsi: Option<Ipv4Addr>) -> io::Result<Vec<IpAddr>> {
         let links = self.usable()?;
         let mut found: Vec<IpAddr> = Vec::new();
@@ -88,7 +88,7 @@ impl Addresses {
     }
 }
 
-/// The source address that the system would choose; nothing is sent.
+/// The source address that the system would choose; sends nothing.
 pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),

@@ -1,4 +1,4 @@
-//! Which of this host's sockets takes a packet, as `sock_diag(7)` says.
+//! Looks up the socket for a packet with `sock_diag(7)`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -13,24 +13,24 @@ const UDP: u8 = 17;
 /// `TCP_LISTEN`.
 const LISTEN: u8 = 10;
 
-/// A socket for questions to the kernel of the network namespace in which it was opened.
+/// A socket for queries in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct SocketDiag {
     socket: std::os::fd::OwnedFd,
     sequence: u32,
-    /// The index of the interface at which packets come in: sockets may be bound to it.
+    /// The index of the incoming interface: sockets may be bound to it.
     interface: u32,
-    /// Protocols whose sockets the kernel does not report, as without `tcp_diag` or `udp_diag`. Each further question would make the kernel
-    /// look for the module again.
+    /// Protocols whose sockets the kernel does not report, as without `tcp_diag` or `udp_diag`. Each further query
+    /// would make the kernel look for the module again.
     silent: Vec<u8>,
 }
 
-/// What kind of socket was found.
+/// The kind of socket found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
     /// It is connected to the peer.
     Connected,
-    /// It listens, or takes datagrams from every address.
+    /// It listens, or receives datagrams from every address.
     Unconnected,
 }
 
@@ -50,7 +50,7 @@ impl SocketDiag {
         &self.silent
     }
 
-    /// Whether the kernel reports a socket that was opened for this question.
+    /// Whether the kernel reports a socket opened for this test.
     fn knows(&mut self, protocol: u8) -> bool {
         // While the loopback interface is down, no socket can be bound to 127.0.0.1.
         let any = (Ipv4Addr::UNSPECIFIED, 0);
@@ -60,7 +60,7 @@ impl SocketDiag {
         own.is_ok_and(|own| self.find(protocol, own, (Ipv4Addr::LOCALHOST, 1).into()).is_some())
     }
 
-    /// The socket that takes what comes from `peer` for `own`.
+    /// The socket for packets from `peer` to `own`.
     fn find(&mut self, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Option<Found> {
         self.sequence = self.sequence.wrapping_add(1);
         let ends = if protocol == UDP { (peer, own) } else { (own, peer) };
@@ -79,7 +79,7 @@ impl SocketDiag {
 }
 
 impl KernelSockets for SocketDiag {
-    /// A connection of either version comes before what listens.
+    /// A connection of either version precedes listeners.
     fn version_of(&mut self, protocol: u8, own: End, peer: End) -> Option<IpVersion> {
         if self.silent.contains(&protocol) {
             return None;
@@ -100,7 +100,7 @@ impl KernelSockets for SocketDiag {
     }
 }
 
-/// The socket in the answer to this question, if it is one; `None` if it is the answer to another question.
+/// The socket in the answer to this query; `None` if it answers another query.
 fn answer(bytes: &[u8], sequence: u32) -> Option<Option<Found>> {
     let header = bytes.get(..NLMSG_HEADER_LEN)?;
     let kind = u16::from_ne_bytes([header[4], header[5]]);
@@ -133,7 +133,7 @@ mod tests {
         let v4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = v4.local_addr().unwrap().port();
         assert_eq!(diag.version_of(6, end(port), end(1)), Some(IpVersion::V4));
-        // What listens on IPv6 beside it does not take its connections.
+        // An IPv6 listener beside it does not receive its connections.
         let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         let own = connection.local_addr().unwrap().port();
         if let Ok(_v6) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {

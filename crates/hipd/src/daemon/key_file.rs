@@ -30,14 +30,14 @@ impl KeyFile {
             Ok(file)
         };
         let file = open().map_err(|source| DaemonError::KeyFile { path: path.to_owned(), source })?;
-        tracing::warn!(file = %path.display(), "the keys of ESP are written: a reader of this file can read the traffic");
+        tracing::warn!(file = %path.display(), "writing the keys of ESP: anyone who can read this file can decrypt the traffic");
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Adds lines. The daemon goes on without them if that fails.
+    /// Adds lines. The daemon continues if that fails.
     pub(super) fn add(&mut self, lines: &str) {
         if let Err(error) = self.file.write_all(lines.as_bytes()) {
-            tracing::error!(file = %self.path.display(), %error, "keys not written");
+            tracing::error!(file = %self.path.display(), %error, "cannot write keys");
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The daemon: one thread, one poll loop, around [`Core`].
 //!
-//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reads the file of peers again on SIGHUP. Whatever way it ends, its TUN device
-//! goes with it. Connections of programs stay: their addresses are HITs, which are there again when the daemon is.
+//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads the file of peers on SIGHUP. However it ends, its
+//! TUN device ends with it. Connections of programs stay: their addresses are HITs, which exist again with the next
+//! daemon.
 
 mod addresses;
 mod kernel_sockets;
@@ -37,10 +38,10 @@ use crate::metrics;
 use crate::random::SystemRandom;
 use crate::status::Status;
 
-/// With what the daemon starts.
+/// What the daemon is started with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
-    /// Where identity and peers are.
+    /// The directory of identity and peers.
     pub directory: PathBuf,
     /// The control socket.
     pub socket: PathBuf,
@@ -48,23 +49,23 @@ pub struct Setup {
     pub interface: String,
     /// Its MTU, in bytes.
     pub mtu: u32,
-    /// From which prefix programs that know IPv4 only get addresses for peers; `None` for none.
+    /// The prefix of peers' addresses for programs with IPv4 only; `None` for none.
     pub lsis: Option<LsiPrefix>,
     /// Whether TCP is woken after a move.
     pub wake: bool,
-    /// Whether hosts that are no peers may open associations.
+    /// Whether unknown hosts may open associations.
     pub accept_unknown: bool,
-    /// What this host does for its peers.
+    /// This host's services for its peers.
     pub serves: Option<Serves>,
     /// How long keys are used.
     pub rekey: RekeyLimits,
     /// A file for the keys of ESP, for Wireshark.
     pub esp_keys: Option<PathBuf>,
-    /// Where metrics are served for Prometheus.
+    /// The address of the endpoint for Prometheus.
     pub metrics: Option<SocketAddr>,
 }
 
-/// The daemon cannot go on.
+/// The daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// No usable key.
@@ -73,27 +74,27 @@ pub enum DaemonError {
     /// No usable file of peers.
     #[error(transparent)]
     Peers(#[from] PeersFileError),
-    /// This process may not.
+    /// A privilege is missing.
     #[error("{what} need {capability}: sudo, or the service of dist/holdover-hip.service")]
     NotPermitted {
-        /// What.
+        /// The operation.
         what: &'static str,
         /// The capability.
         capability: &'static str,
     },
     /// There is no device for TUN interfaces.
     #[error(
-        "{} is not there: modprobe tun; in a container, hand it in (--device /dev/net/tun)",
+        "{} is missing: modprobe tun; in a container, pass it in (--device /dev/net/tun)",
         holdover_host::tun::DEVICE_NAME
     )]
     NoTun,
-    /// The TUN device cannot be made.
-    #[error("the TUN device")]
+    /// The TUN device cannot be created.
+    #[error("cannot create the TUN device")]
     Tun(#[from] TunError),
-    /// The namespace cannot be found out.
-    #[error("the network namespace")]
+    /// The namespace is unknown.
+    #[error("cannot determine the network namespace")]
     Namespace(#[from] NamespaceError),
-    /// The control socket cannot be had.
+    /// The control socket is not available.
     #[error(transparent)]
     Control(#[from] ControlSocketError),
     /// The file for keys cannot be written.
@@ -101,34 +102,34 @@ pub enum DaemonError {
     KeyFile {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// Metrics cannot be served there.
-    #[error("metrics at {address}")]
+    #[error("cannot serve metrics at {address}")]
     Metrics {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// A socket towards the network failed.
-    #[error("sockets for HIP and ESP")]
+    #[error("cannot open sockets for HIP and ESP")]
     Sockets(#[source] io::Error),
-    /// The kernel's news of addresses cannot be had.
-    #[error("news of addresses and routes")]
+    /// Kernel notifications about addresses are not available.
+    #[error("cannot follow addresses and routes")]
     Addresses(#[source] io::Error),
     /// The kernel cannot be asked about sockets, which LSIs need.
-    #[error("the kernel's socket diagnosis, which addresses for programs with IPv4 need (--no-lsi)")]
+    #[error("cannot query sockets (sock_diag), which addresses for IPv4 programs need (--no-lsi)")]
     SocketDiag(#[source] io::Error),
-    /// Signals of the system cannot be waited for.
-    #[error("signals of the system")]
+    /// Signal handlers cannot be installed.
+    #[error("cannot handle signals")]
     Signals(#[source] io::Error),
-    /// Waiting failed.
+    /// `poll(2)` failed.
     #[error(transparent)]
     Wait(#[from] WaitError),
-    /// The privileges that are not needed could not be given up.
-    #[error("giving up privileges")]
+    /// Unneeded privileges could not be dropped.
+    #[error("cannot drop privileges")]
     Privileges(#[source] io::Error),
 }
 
@@ -138,9 +139,9 @@ const BATCH: usize = 64;
 const TX_QUEUE_LEN: u32 = 1000;
 /// Bits of the prefix of HITs: 2001:20::/28 (RFC 7343 section 2) is reached by the TUN device.
 const HIT_PREFIX_LEN: u8 = 28;
-/// How long peers are given to confirm that associations end.
+/// How long to wait for peers to confirm the end of associations.
 const CLOSING: Duration = Duration::from_secs(1);
-/// Packets go between its queues and the TUN device, so that it needs the right to make one, and raw sockets; nothing else.
+/// The capabilities kept: for the TUN device and raw sockets.
 const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
 /// The daemon.
@@ -156,31 +157,31 @@ pub struct Daemon {
     _ownership: Ownership,
     stop: SignalInput,
     reload: SignalInput,
-    /// It is ending, and will have ended by then.
+    /// It is stopping, and ends by then at the latest.
     ends_at: Option<Instant>,
     started: Instant,
-    /// Packets that the system did not send, and that could not be read.
+    /// Packets that the system did not send, and invalid ones.
     not_sent: u64,
     not_read: u64,
     key_file: Option<KeyFile>,
     inner_buffer: BytesMut,
-    /// Segments for programs that go to the kernel as one packet.
+    /// Segments for programs that are passed to the kernel as one packet.
     joiner: Joiner,
     outbox: Outbox,
 }
 
-/// What a descriptor of the poll loop is for.
+/// The purpose of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Token {
-    /// The daemon is to stop.
+    /// Stop.
     Stop,
-    /// It is to read the file of peers again.
+    /// Reload the file of peers.
     Reload,
     /// The kernel reports about addresses and routes.
     Addresses,
-    /// The control socket and its conversations.
+    /// The control socket and its sessions.
     Control,
-    /// The endpoint for Prometheus and its conversations.
+    /// The endpoint for Prometheus and its sessions.
     Metrics,
     /// Programs send packets.
     Tun,
@@ -192,7 +193,7 @@ impl Daemon {
     /// Opens everything.
     ///
     /// # Errors
-    /// Something that it cannot do without is missing.
+    /// Something essential is missing.
     pub fn open(setup: Setup) -> Result<Self, DaemonError> {
         let keys = read_identity(&setup.directory)?;
         let peers = Peers::read(&setup.directory)?;
@@ -245,16 +246,14 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Goes on until it is told to stop.
+    /// Runs until it is stopped.
     ///
     /// # Errors
-    /// Something that it cannot do without has failed.
+    /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
         tracing::info!(hit = %self.core.hit(), interface = self.tun.name(), addresses = ?self.core.locators(), "up");
         if self.core.locators().is_empty() {
-            tracing::warn!(
-                "this host is at no address, as it has no default route: peers cannot be called until it has one"
-            );
+            tracing::warn!("no address, as there is no default route: peers cannot be called until there is one");
         }
         self.flush();
         let result = poll_loop::run(&mut self);
@@ -280,7 +279,7 @@ impl Daemon {
         let peers = self.core.peer_addresses();
         let locators = self.addresses.look(&peers, self.core.lsi()).map_err(DaemonError::Addresses)?;
         if locators != self.core.locators() {
-            tracing::info!(addresses = ?locators, "this host is at");
+            tracing::info!(addresses = ?locators, "addresses of this host");
             self.core.set_locators(now, &locators);
         }
         Ok(())
@@ -312,7 +311,7 @@ impl Daemon {
         self.flush();
     }
 
-    /// Sends what the core has for the network and for programs; whether a peer was found elsewhere.
+    /// Sends the core's packets to the network and to programs; returns whether a peer was found elsewhere.
     fn flush(&mut self) -> bool {
         while let Some(packet) = self.core.poll_network() {
             self.outbox.push(&packet);
@@ -342,7 +341,7 @@ impl Daemon {
         is_elsewhere
     }
 
-    /// Hands the kernel what was joined, which drops what it does not want.
+    /// Passes the joined packet to the kernel, which may drop it.
     fn deliver_joined(&mut self) {
         let delivered = match self.joiner.joined() {
             Ok(None) => return,
@@ -428,7 +427,7 @@ impl PollLoop for Daemon {
                 Token::Reload => {
                     self.reload.clear();
                     if let Err(error) = self.read_peers(now) {
-                        tracing::error!(%error, "the peers are left as they were");
+                        tracing::error!(%error, "invalid file of peers; keeping the current peers");
                     }
                 }
                 Token::Addresses => {
@@ -443,7 +442,7 @@ impl PollLoop for Daemon {
         }
         self.core.handle_timeout(now);
         if self.flush() {
-            // A peer is elsewhere: the way to it may begin at another address.
+            // A peer has moved: the route to it may have another source address.
             self.look_at_addresses(now)?;
             self.flush();
         }
@@ -460,7 +459,7 @@ fn listen_for_scrapes(address: SocketAddr) -> Result<Scrapes, DaemonError> {
     scrape::listen(address).map_err(|source| DaemonError::Metrics { address, source })
 }
 
-/// What the kernel can be asked about the sockets that take what comes from an interface.
+/// The socket queries for an interface.
 fn socket_diag(interface: &str) -> io::Result<SocketDiag> {
     let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let diag = SocketDiag::open(rustix::net::netdevice::name_to_index(&any, interface)?)?;
@@ -473,7 +472,7 @@ fn socket_diag(interface: &str) -> io::Result<SocketDiag> {
     Ok(diag)
 }
 
-/// Whether this process may open the sockets towards the network; they are closed again.
+/// Whether this process may open the network sockets; closes them again.
 pub(crate) fn probe_sockets() -> Result<(), String> {
     Sockets::open().map(|_| ()).map_err(|error| holdover_host::log::with_causes(&error))
 }
@@ -501,14 +500,14 @@ fn write_down(note: &Note) {
         Event::Closed { peer } => tracing::info!(%peer, "association closed"),
         Event::Readdressed { peer, address } => match note.after {
             Some(after) => {
-                tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "found here by the peer")
+                tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "the peer has verified this address")
             }
-            None => tracing::debug!(%peer, %address, "found here by the peer"),
+            None => tracing::debug!(%peer, %address, "the peer has verified this address"),
         },
-        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer says that it is at"),
-        Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer is at"),
+        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
+        Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
-        Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; it is sent again later"),
+        Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),
         Event::Registered { peer, services, lifetime, seen_at } => {
             tracing::info!(%peer, ?services, lifetime_s = lifetime.as_secs_f64(), ?seen_at, "registered");
         }
@@ -516,7 +515,7 @@ fn write_down(note: &Note) {
             tracing::warn!(%peer, failure, "the server has refused a service (RFC 8003 section 4.5)");
         }
         Event::PeerCandidate { peer, address, port } => {
-            tracing::debug!(%peer, %address, port, "the relay sees the peer at");
+            tracing::debug!(%peer, %address, port, "the relay has reported the peer's address");
         }
         Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
     }

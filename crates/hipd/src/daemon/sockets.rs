@@ -19,23 +19,23 @@ use crate::core::PORT;
 
 /// The IP protocol number of ESP.
 const ESP: u8 = 50;
-/// Room for packets that arrive while others are being opened.
+/// Room for packets that arrive while others are being decrypted.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// No packet is longer.
+/// The longest packet.
 const LONGEST: usize = 1 << 16;
 
-/// What a socket receives.
+/// The input of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Packets with their IPv4 header.
     RawV4,
-    /// What is behind an IPv6 header, of one protocol.
+    /// The payload of IPv6 packets of one protocol.
     RawV6(u8),
-    /// What is in datagrams to [`PORT`].
+    /// The payload of datagrams to [`PORT`].
     Udp,
 }
 
-/// A socket, and what it receives.
+/// A socket, and its input.
 #[derive(Debug)]
 struct Receiver {
     socket: Socket,
@@ -53,10 +53,10 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Opens them. A kernel without IPv6 does without; a UDP port that is taken is no reason to fail either.
+    /// Opens them. IPv6 is optional, and so is the UDP port, which may be in use.
     ///
     /// # Errors
-    /// [`DaemonError`] if this process may not.
+    /// [`DaemonError`] without the privilege.
     pub(super) fn open() -> Result<Self, DaemonError> {
         let mut receivers = Vec::new();
         for protocol in [PROTOCOL, ESP] {
@@ -77,7 +77,7 @@ impl Sockets {
                 Ok(socket) => receivers.push(Receiver { socket, kind: Kind::Udp }),
                 Err(error) => {
                     has_udp &= domain == Domain::IPV6;
-                    tracing::warn!(%error, port = PORT, "packets in UDP are not received");
+                    tracing::warn!(%error, port = PORT, "cannot receive packets in UDP");
                 }
             }
         }
@@ -90,12 +90,12 @@ impl Sockets {
         self.has_udp
     }
 
-    /// What is to be polled, in the order of [`Self::receive`]'s index.
+    /// The descriptors to poll, in the order of [`Self::receive`]'s index.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.receivers.iter().map(|receiver| receiver.socket.as_fd())
     }
 
-    /// The next packet of a socket: `Ok(None)` if there is none now, an error if what came is no packet.
+    /// The next packet of a socket: `Ok(None)` if there is none now, an error for an invalid one.
     pub(super) fn receive(&mut self, index: usize) -> io::Result<Option<Packet>> {
         let Some(Receiver { socket, kind }) = self.receivers.get(index) else { return Ok(None) };
         match kind {
@@ -118,7 +118,7 @@ impl Sockets {
             sent += match socket.map(|socket| send_batch(socket, &outbox.bytes, batch)) {
                 Some(Ok(count)) => count,
                 Some(Err(error)) => {
-                    // It is about the first one.
+                    // The error is about the first one.
                     tracing::debug!(to = %first.to.ip(), %error, "not sent");
                     refused += 1;
                     1
@@ -140,11 +140,11 @@ impl Sockets {
 pub(super) struct Outbox {
     bytes: BytesMut,
     packets: Vec<Outgoing>,
-    /// Packets that cannot be written.
+    /// Packets that cannot be emitted.
     refused: u64,
 }
 
-/// Where a packet is among the bytes, and where it goes.
+/// The position of a packet in the buffer, and its destination.
 #[derive(Debug)]
 struct Outgoing {
     start: usize,
@@ -153,10 +153,10 @@ struct Outgoing {
 }
 
 impl Outbox {
-    /// As many as one system call sends.
+    /// The most packets per system call.
     const MOST: usize = 64;
 
-    /// Adds a packet, header and all.
+    /// Adds a packet with its header.
     pub(super) fn push(&mut self, packet: &Packet) {
         let start = self.bytes.len();
         if packet.emit_into(&mut self.bytes).is_err() {
@@ -176,7 +176,7 @@ impl Outbox {
     }
 }
 
-/// Sends packets of one family by one call (`sendmmsg(2)`). How many were sent.
+/// Sends packets of one family by one call (`sendmmsg(2)`). Returns how many were sent.
 fn send_batch(socket: &Socket, bytes: &[u8], batch: &[Outgoing]) -> io::Result<usize> {
     let addresses: Vec<SockAddr> = batch.iter().map(|packet| SockAddr::from(packet.to)).collect();
     let mut slices: Vec<libc::iovec> = batch
@@ -252,7 +252,7 @@ fn receive_whole(socket: &Socket, buffer: &mut [MaybeUninit<u8>]) -> io::Result<
     }
 }
 
-/// Makes the packet of its payload and of what the kernel tells of its header.
+/// Assembles a packet from its payload and the header fields reported by the kernel.
 fn receive_parts(
     socket: &Socket,
     buffer: &mut [MaybeUninit<u8>],
@@ -289,7 +289,7 @@ fn copy(bytes: &[MaybeUninit<u8>]) -> Bytes {
 fn none_now<T>(error: io::Error) -> io::Result<Option<T>> {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-        // An ICMP error about something that was sent: the next call gives what came.
+        // An ICMP error about an earlier packet: the next call returns data.
         _ => Err(error),
     }
 }

@@ -13,9 +13,9 @@ use super::{WriteError, replace};
 use crate::random::SystemRandom;
 
 const FILE: &str = "identity.toml";
-/// Its owner may read and write it.
+/// Readable and writable by its owner only.
 const MODE: u32 = 0o600;
-/// The longest file that can be an identity: an RSA key of 4,096 bits has 1,024 digits.
+/// The longest file: an RSA key of 4,096 bits has 1,024 digits.
 const MAX_LEN: u64 = 16 << 10;
 
 /// Algorithms by their names in files and on the command line.
@@ -29,54 +29,54 @@ const NAMES: [(&str, Algorithm); 4] = [
 /// Why there is no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityFileError {
-    /// There is none.
-    #[error("this host has no identity yet ({} is not there): sudo holdover hip keygen", path.display())]
+    /// It does not exist.
+    #[error("this host has no identity yet ({} is missing): sudo holdover hip keygen", path.display())]
     None {
         /// The file.
         path: PathBuf,
     },
-    /// There is one already.
-    #[error("{} is there already, and peers know this host by it; to give it up, remove the file", path.display())]
+    /// It exists already.
+    #[error("{} exists, and peers know this host by it; to replace it, remove the file first", path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// It may not be read.
+    /// Permission to read it is missing.
     #[error("{} is for root only: sudo", path.display())]
     NotPermitted {
         /// The file.
         path: PathBuf,
     },
     /// It cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// Others may read the key.
-    #[error("others may read the key in {} (its mode is {mode:04o}): chmod 600 it, and think of who may have read it", path.display())]
+    /// Others have permission to read the key.
+    #[error("the key in {} is readable by others (mode {mode:04o}): chmod 600 it, and consider who may have read it", path.display())]
     Mode {
         /// The file.
         path: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// It is not an identity file. What is in it is not quoted: it may be a key.
-    #[error("{} is not an identity as \"holdover hip keygen\" writes it: {problem}", path.display())]
+    /// It is not a valid identity file. Its content is not quoted: it may be a key.
+    #[error("{} is not a valid identity file of \"holdover hip keygen\": {problem}", path.display())]
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
-    /// The key is not usable.
-    #[error("the key in {} is not usable", path.display())]
+    /// The key is invalid.
+    #[error("invalid key in {}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: IdentityError,
     },
     /// It cannot be written.
@@ -98,7 +98,7 @@ pub fn generate(name: &str) -> Option<KeyPair> {
     Some(KeyPair::generate(algorithm, &mut SystemRandom))
 }
 
-/// Keeps a key in the directory, which is made if it is not there.
+/// Stores a key in the directory, created if missing.
 ///
 /// # Errors
 /// [`IdentityFileError::Exists`], if there is one already: peers know the host by it.
@@ -120,10 +120,10 @@ pub fn write_identity(directory: &Path, pair: &KeyPair) -> Result<PathBuf, Ident
     Ok(path)
 }
 
-/// The key in the directory.
+/// Reads the key of the directory.
 ///
 /// # Errors
-/// [`IdentityFileError`] says what to do.
+/// [`IdentityFileError`] has the remedy.
 pub fn read_identity(directory: &Path) -> Result<KeyPair, IdentityFileError> {
     let path = directory.join(FILE);
     let failed = |source: io::Error| match source.kind() {
@@ -140,14 +140,14 @@ pub fn read_identity(directory: &Path) -> Result<KeyPair, IdentityFileError> {
     file.take(MAX_LEN).read_to_string(&mut text).map_err(failed)?;
     let wrong = |problem| IdentityFileError::Contents { path: path.clone(), problem };
     let contents: Contents =
-        toml::from_str(&text).map_err(|_| wrong("it must have algorithm, hit and secret, and nothing else"))?;
+        toml::from_str(&text).map_err(|_| wrong("expected algorithm, hit and secret, and nothing else"))?;
     let algorithm = NAMES.into_iter().find(|(name, _)| *name == contents.algorithm);
-    let (_, algorithm) = algorithm.ok_or_else(|| wrong("the algorithm is unknown"))?;
+    let (_, algorithm) = algorithm.ok_or_else(|| wrong("unknown algorithm"))?;
     let secret = unhex(&contents.secret).ok_or_else(|| wrong("the secret must be hexadecimal digits"))?;
     let pair = KeyPair::from_secret(algorithm, &secret);
     let pair = pair.map_err(|source| IdentityFileError::Key { path: path.clone(), source })?;
     if pair.hit().to_string() != contents.hit {
-        return Err(wrong("the HIT is not that of the key: one of the two was changed"));
+        return Err(wrong("the HIT does not match the key"));
     }
     Ok(pair)
 }

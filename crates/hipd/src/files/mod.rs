@@ -1,4 +1,4 @@
-//! What the daemon keeps in a directory: `identity.toml`, the host's key, which root alone may read, and `peers.toml`.
+//! The daemon's files: `identity.toml`, the host's key, readable by root only, and `peers.toml`.
 
 mod identity;
 mod peers;
@@ -13,20 +13,20 @@ pub use peers::{
     MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
 };
 
-/// Where the files are if no other place is named.
+/// The directory, unless another one is named.
 pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("{} cannot be written", path.display())]
+#[error("cannot write {}", path.display())]
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub source: io::Error,
 }
 
-/// Writes a file as a whole or not at all; with `mode` from the first moment on. Makes its directory.
+/// Replaces a file atomically; it has `mode` from the beginning. Creates its directory.
 fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
@@ -39,7 +39,7 @@ fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteEr
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        // A hard link, unlike a rename, does not replace what is there.
+        // A hard link, unlike a rename, does not replace an existing file.
         if keep { fs::hard_link(&fresh, path) } else { fs::rename(&fresh, path) }
     };
     let written = write();
@@ -53,7 +53,7 @@ fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteEr
 pub(crate) mod tests {
     use super::*;
 
-    /// A directory that is gone with the test.
+    /// A directory that is removed after the test.
     pub(crate) struct Place(pub(crate) PathBuf);
 
     impl Place {

@@ -1,4 +1,4 @@
-//! `peers.toml`: who may talk to this host, and where they may be found.
+//! `peers.toml`: the hosts that may talk to this host, and their possible addresses.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::fs;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::{WriteError, replace};
 
 const FILE: &str = "peers.toml";
-/// As many as `holdover_hip` keeps for a peer.
+/// The limit of `holdover_hip` for a peer.
 pub const MAX_ADDRESSES: usize = 8;
-/// Of a peer's addresses, so many may be those of its servers.
+/// How many of a peer's addresses may be those of its servers.
 pub const MAX_SERVERS: usize = 4;
-/// As many characters as a label of the DNS has (RFC 1035 section 2.3.4).
+/// The length of a DNS label (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 63;
 
 /// How a peer's HIP and ESP packets are carried.
@@ -30,7 +30,7 @@ pub enum Via {
     Udp,
 }
 
-/// What a peer does for this host.
+/// A peer's service for this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Serves {
@@ -63,11 +63,11 @@ impl core::fmt::Display for Serves {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// What it is called on this host.
+    /// Its name on this host.
     pub name: String,
     /// Its HIT.
     hit: Ipv6Addr,
-    /// Where it may be found.
+    /// Its possible addresses.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
     /// How its packets are carried.
@@ -76,7 +76,7 @@ pub struct Peer {
     /// Addresses of its rendezvous servers and relays.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<IpAddr>,
-    /// What it does for this host.
+    /// Its service for this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<Serves>,
 }
@@ -89,29 +89,27 @@ pub struct Peers {
     peers: Vec<Peer>,
 }
 
-/// Why something cannot be a peer.
+/// Why a peer is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PeerError {
     /// The name.
     #[error(
-        "\"{name}\" cannot name a peer: 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
+        "invalid peer name \"{name}\": expected 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
     )]
     Name {
         /// The name.
         name: String,
     },
-    /// The name is another peer's.
-    #[error(
-        "there is a peer {name} already, with HIT {hit}: remove it (holdover hip peer remove {name}) or choose another name"
-    )]
+    /// The name is taken.
+    #[error("peer {name} exists, with HIT {hit}: remove it (holdover hip peer remove {name}) or choose another name")]
     NameTaken {
         /// The name.
         name: String,
-        /// Whose it is.
+        /// The HIT of the other peer.
         hit: Hit,
     },
-    /// The HIT is another peer's.
-    #[error("{hit} is known already, as {name}: remove it first (holdover hip peer remove {name})")]
+    /// The HIT is taken.
+    #[error("{hit} exists as {name}: remove it first (holdover hip peer remove {name})")]
     HitTaken {
         /// The HIT.
         hit: Hit,
@@ -119,66 +117,66 @@ pub enum PeerError {
         name: String,
     },
     /// Not a HIT.
-    #[error("{hit} is not a HIT of a supported suite: these begin with 2001:21, 2001:22 or 2001:25")]
+    #[error("{hit} is not a HIT of a supported suite (2001:21, 2001:22 or 2001:25)")]
     Hit {
         /// The address.
         hit: Hit,
     },
-    /// Not where a host can be.
-    #[error("{address} cannot be the address of a host: {problem}")]
+    /// Not a valid address of a host.
+    #[error("invalid address {address}: {problem}")]
     Address {
         /// The address.
         address: IpAddr,
-        /// Why not.
+        /// The reason.
         problem: &'static str,
     },
     /// Too many.
-    #[error("{count} addresses are more than the {MAX_ADDRESSES} that are kept")]
+    #[error("{count} addresses exceed the limit of {MAX_ADDRESSES}")]
     TooMany {
-        /// How many.
+        /// Their number.
         count: usize,
     },
     /// Too many servers.
-    #[error("{count} addresses of servers are more than the {MAX_SERVERS} that are kept")]
+    #[error("{count} addresses of servers exceed the limit of {MAX_SERVERS}")]
     TooManyServers {
-        /// How many.
+        /// Their number.
         count: usize,
     },
-    /// There is no such peer.
-    #[error("there is no peer \"{name}\"; there are: {}", list(known))]
+    /// The peer does not exist.
+    #[error("no peer \"{name}\"; existing ones: {}", list(known))]
     Unknown {
         /// The name or HIT.
         name: String,
-        /// Those that there are.
+        /// The existing ones.
         known: Vec<String>,
     },
 }
 
-/// Why the file of peers cannot be used.
+/// Why the file of peers is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersFileError {
     /// It cannot be read.
-    #[error("{} cannot be read", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It is not what it should be.
+    /// Its content is invalid.
     #[error("{}: {message}", path.display())]
     Contents {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and in which line.
+        /// The problem, and its line.
         message: String,
     },
-    /// A peer that cannot be one.
+    /// It contains an invalid peer.
     #[error("{}: {source}", path.display())]
     Peer {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: PeerError,
     },
     /// It cannot be written.
@@ -190,7 +188,7 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// Whether a peer may be called so.
+/// Checks a peer's name.
 ///
 /// # Errors
 /// [`PeerError::Name`].
@@ -201,7 +199,7 @@ pub fn check_name(name: &str) -> Result<(), PeerError> {
     if is_fine { Ok(()) } else { Err(PeerError::Name { name: name.into() }) }
 }
 
-/// Whether a host can be at this address.
+/// Checks a host's address.
 ///
 /// # Errors
 /// [`PeerError::Address`].
@@ -212,7 +210,7 @@ pub fn check_address(address: IpAddr) -> Result<(), PeerError> {
         IpAddr::V4(address) if address.is_broadcast() => "it is the broadcast address",
         IpAddr::V6(address) if address.is_unicast_link_local() => "it is link-local, and no link is named",
         IpAddr::V6(address) if Hit(address).suite().is_some() => "it is a HIT",
-        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => "write it as an IPv4 address",
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => "expected an IPv4 address",
         _ => return Ok(()),
     };
     Err(PeerError::Address { address, problem })
@@ -222,30 +220,30 @@ impl Peer {
     /// A peer.
     ///
     /// # Errors
-    /// [`PeerError`], whatever of it cannot be.
+    /// [`PeerError`], if any part is invalid.
     pub fn new(name: &str, hit: Hit, addresses: Vec<IpAddr>, via: Via) -> Result<Self, PeerError> {
         let peer = Self { name: name.into(), hit: hit.0, addresses, via, servers: Vec::new(), serves: None };
         peer.check()?;
         Ok(peer)
     }
 
-    /// The same, with servers by way of which it may be reached.
+    /// The same, with servers through which it may be reached.
     ///
     /// # Errors
-    /// [`PeerError`] if one of them cannot be one.
+    /// [`PeerError`] if one of them is invalid.
     pub fn with_servers(self, servers: Vec<IpAddr>) -> Result<Self, PeerError> {
         let peer = Self { servers, ..self };
         peer.check()?;
         Ok(peer)
     }
 
-    /// The same, which does something for this host.
+    /// The same, with a service for this host.
     #[must_use]
     pub fn serving(self, serves: Option<Serves>) -> Self {
         Self { serves, ..self }
     }
 
-    /// Who it is.
+    /// Its HIT.
     pub const fn hit(&self) -> Hit {
         Hit(self.hit)
     }
@@ -266,10 +264,10 @@ impl Peer {
 }
 
 impl Peers {
-    /// Those in the directory; none if there is no file.
+    /// Reads the peers of the directory; none without a file.
     ///
     /// # Errors
-    /// [`PeersFileError`] says where.
+    /// [`PeersFileError`] with the position.
     pub fn read(directory: &Path) -> Result<Self, PeersFileError> {
         let path = directory.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -286,7 +284,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Keeps them in the directory.
+    /// Writes the peers to the directory.
     ///
     /// # Errors
     /// [`PeersFileError::Write`].
@@ -297,10 +295,10 @@ impl Peers {
         Ok(replace(&path, 0o644, &text, false)?)
     }
 
-    /// One more.
+    /// Adds a peer.
     ///
     /// # Errors
-    /// [`PeerError`] if it cannot be, or is there already.
+    /// [`PeerError`] if it is a duplicate, or one too many.
     pub fn add(&mut self, peer: Peer) -> Result<(), PeerError> {
         peer.check()?;
         for other in &self.peers {
@@ -315,7 +313,7 @@ impl Peers {
         Ok(())
     }
 
-    /// One fewer, by its name or HIT.
+    /// Removes a peer by its name or HIT.
     ///
     /// # Errors
     /// [`PeerError::Unknown`].
@@ -325,7 +323,7 @@ impl Peers {
         Ok(self.peers.remove(index))
     }
 
-    /// By its name or HIT.
+    /// Finds a peer by its name or HIT.
     ///
     /// # Errors
     /// [`PeerError::Unknown`].
@@ -370,7 +368,7 @@ mod tests {
         assert_eq!(peers.remove("server").unwrap().hit(), hit(1));
         assert_eq!(peers.iter().count(), 2);
         let unknown = peers.remove("server").unwrap_err();
-        assert_eq!(unknown.to_string(), "there is no peer \"server\"; there are: laptop, met");
+        assert_eq!(unknown.to_string(), "no peer \"server\"; existing ones: laptop, met");
     }
 
     #[test]
@@ -413,7 +411,7 @@ mod tests {
             ("[[peer]]\nname = \"a\"\nhit = \"2001:db8::1\"\n", "not a HIT"),
             (&format!("{entry}address = \"1.2.3.4\"\n"), "line 4"),
             (&format!("{entry}via = \"pigeon\"\n"), "pigeon"),
-            (&format!("{entry}{entry}"), "known already"),
+            (&format!("{entry}{entry}"), "exists as a"),
         ] {
             fs::write(place.0.join(FILE), text).unwrap();
             let error = Peers::read(&place.0).unwrap_err().to_string();

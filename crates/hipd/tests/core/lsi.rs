@@ -189,9 +189,9 @@ fn no_peer_gets_the_lsi_of_another_one() {
 #[test]
 fn prefixes_that_make_no_sense_are_refused() {
     for (text, word) in [
-        ("10.0.0.0", "is no prefix"),
-        ("10.0.0.0/x", "is no prefix"),
-        ("fd00::/8", "is no prefix"),
+        ("10.0.0.0", "is not an IPv4 prefix"),
+        ("10.0.0.0/x", "is not an IPv4 prefix"),
+        ("fd00::/8", "is not an IPv4 prefix"),
         ("10.0.0.0/17", "8 to 16 bits"),
         ("10.0.0.0/7", "8 to 16 bits"),
         ("127.0.0.0/8", "no host can have"),

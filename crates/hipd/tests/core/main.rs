@@ -69,7 +69,7 @@ fn strangers_are_refused_and_programs_are_told() {
     assert!(world.numbers(1).is_empty() && world.hosts[1].peer_status().is_empty());
     let is_error = |packet: &Packet| matches!(packet.payload, Payload::IcmpError(_));
     assert!(world.got[0].iter().any(is_error), "{:?}", world.got[0]);
-    // Nor does this host know whom the other one calls.
+    // This host does not know the other one's peers either.
     world.send(1, 2);
     assert!(world.got[1].iter().any(is_error));
     assert_eq!(world.hosts[1].counters().unreachable, 1);
@@ -246,7 +246,7 @@ fn a_host_moves_behind_another_translator() {
     }
 }
 
-/// The translator forgets its binding. What the host sends next, at the latest its keep-alive, shows the peer the new one.
+/// The translator loses its binding. The host's next packet, at the latest its keep-alive, shows the peer the new one.
 #[test]
 fn a_binding_that_is_forgotten_is_found_again() {
     for sends in [false, true] {
@@ -289,7 +289,7 @@ fn keep_alives_every_15_s() {
     assert!(world.sent.is_empty());
 }
 
-/// Whoever copies packets with another source has them followed at most within the credit, and played back they change nothing.
+/// An attacker who copies packets with another source address redirects at most the credit; replays change nothing.
 #[test]
 fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     let mut world = translated();
@@ -300,7 +300,7 @@ fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     world.deliver(stolen.clone());
     world.send(1, 4);
     world.run_for(SECOND);
-    assert_eq!(world.numbers(0).last(), Some(&4), "a replay is no news");
+    assert_eq!(world.numbers(0).last(), Some(&4), "a replay is dropped");
     // The copy overtakes the original, which is a replay then.
     world.send(0, 5);
     stolen = world.sent.last().unwrap().clone();

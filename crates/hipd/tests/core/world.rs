@@ -139,7 +139,7 @@ impl World {
         self.hosts[index].set_locators(self.now, &places);
     }
 
-    /// The daemon is started anew: it has its key and its file of peers, and nothing else.
+    /// Restarts the daemon with only its key and its file of peers.
     pub(crate) fn restart(&mut self, index: usize) {
         self.hosts[index] = self.fresh(index);
         self.introduce(index);

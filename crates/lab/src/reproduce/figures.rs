@@ -1,4 +1,4 @@
-//! What is drawn of an experiment.
+//! The figures of an experiment.
 
 use holdover_report::figures::{
     Axis, Bar, BarSeries, Bars, Density, Form, LinePoint, LineSeries, Lines, PngError, Published, Samples, Strip,

@@ -1,4 +1,4 @@
-//! The setting of what a paper leaves open at which its printed numbers fit best, all at once.
+//! Fits the open parameters of a paper to all its printed numbers at once.
 //!
 //! The loss is the mean over all printed numbers of how far ours is away ([`numbers`]); claims have no part in it. The search
 //! begins at the best of a sample that fills the space, and goes on input by input: a range is tried a step to each side,

@@ -1,4 +1,4 @@
-//! What there is, for the messages about variants, labels, values and metrics that there are not.
+//! Known names, for error messages about unknown variants, labels, values and metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_told_with_what_does() {
+    fn unknown_names_are_reported_with_the_known_ones() {
         for (script, expected) in [
             (r#"at_least(col(of(r, "wake"), "duration"), 0)"#, "there is no variant \"wake\"; there are: plain"),
             (r#"at_least(col(r, "speed"), 0)"#, "there is no metric \"speed\"; there are: duration"),

@@ -1,4 +1,4 @@
-//! What is behind `holdover reproduce`: papers' experiments run anew, and their claims judged.
+//! The engine of `holdover reproduce`: repeats papers' experiments and judges their claims.
 //!
 //! A [`catalogue`] is a directory with one `paper.toml` (experiments, published numbers, claims) and the scenario files of the
 //! experiments, which are ordinary scenarios with a `[sweep]`. Each scenario is swept once; [`results`] has what came of it,

@@ -1,4 +1,4 @@
-//! The numbers that a paper prints, beside ours, and how far apart they are.
+//! The printed numbers of a paper, ours, and their distance.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a reproduction says: a page in Markdown, the same as HTML, and a shorter text for a terminal.
+//! The report of a reproduction: a page in Markdown and HTML, and a shorter text for a terminal.
 //!
 //! Both pages are made of the same parts, in the same order; only the tables of a part differ in form.
 

@@ -1,4 +1,4 @@
-//! What came of a scenario, cell by cell.
+//! The results of a scenario by cell.
 
 use std::collections::BTreeMap;
 

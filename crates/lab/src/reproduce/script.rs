@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_column_leaves_out_is_told() {
+    fn a_column_reports_omitted_runs() {
         let found = check(r#"at_most(col(r, "duration"), 100)"#).found;
         assert_eq!(found, "11 to 40, expected at most 100; 2 of 9 runs were not completed and are left out");
         assert_eq!(check(r#"at_most(col(of(r, "wake"), "duration"), 100)"#).found, "11 to 13, expected at most 100");

@@ -1,4 +1,4 @@
-//! A paper's claims over the settings of what it leaves open: whether each holds at all of them, at some, or at none.
+//! A paper's claims over settings of its open parameters: each holds at all of them, at some, or at none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a check did with runs that were not completed.
+//! How a check treated incomplete runs.
 
 use core::fmt;
 use std::collections::BTreeMap;

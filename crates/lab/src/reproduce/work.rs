@@ -1,4 +1,4 @@
-//! What has to be run for a paper, and running it.
+//! The runs that a paper needs, and their execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Everything that a run of a scenario makes: its variants in the simulator, on kernels, or both.
+//! All runs of a scenario: its variants in the simulator, on kernels, or both.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -8,7 +8,7 @@ use holdover_sim::{WorldConfig, WorldError};
 use super::kernels::{self, KernelError, Kernels};
 use super::simulate::{self, Equip, simulate};
 
-/// Why a run did not come to its end.
+/// Errors of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A world cannot be built.
@@ -25,12 +25,12 @@ pub enum RunError {
     /// Kernels cannot be used, or a run on them failed.
     #[error("{0}")]
     Kernel(#[from] KernelError),
-    /// It was asked to stop.
+    /// Interrupted.
     #[error("interrupted; nothing was kept")]
     Interrupted,
 }
 
-/// What is to be run.
+/// The runs to make.
 pub struct Runs<'a> {
     /// The names of the variants.
     pub names: &'a [&'a str],
@@ -42,16 +42,16 @@ pub struct Runs<'a> {
     pub kernels: Option<&'a Kernels>,
     /// What is recorded.
     pub options: RecorderOptions,
-    /// How many are run at a time.
+    /// The number of concurrent runs.
     pub jobs: usize,
-    /// What the simulator's worlds get that their descriptions cannot express.
+    /// Additions to the simulator's worlds that descriptions cannot express.
     pub equip: &'a Equip<'a>,
 }
 
-/// What came of it: variants in the order of the scenario, the kernel's after the simulator's.
+/// The results: variants in the order of the scenario, the kernel's after the simulator's.
 #[derive(Default)]
 pub struct Done {
-    /// What is told of each.
+    /// The summary of each variant.
     pub variants: Vec<VariantSummary>,
     /// Their worlds.
     pub worlds: Vec<WorldConfig>,

@@ -1,4 +1,4 @@
-//! Runs variants on real kernels, several at a time, each as often as it is asked for.
+//! Runs variants on real kernels concurrently, each the requested number of times.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub struct KernelOptions {
     pub simulated: Vec<String>,
 }
 
-/// Why kernels cannot be used, or why a run on them failed.
+/// Errors of runs on kernels.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// A host that is to be simulated is not in the scenario.
@@ -89,12 +89,12 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Why the other variants are not run on kernels, a sentence each.
+    /// The reasons why other variants do not run on kernels.
     pub fn refused(&self) -> &[String] {
         &self.refused
     }
 
-    /// How many runs there are on kernels: each variant as often as it is asked for.
+    /// The number of runs on kernels, with repetitions.
     pub(super) fn runs(&self) -> usize {
         self.variants.len() * self.options.repeat.max(1) as usize
     }
@@ -104,7 +104,7 @@ impl Kernels {
         &self.variants
     }
 
-    /// What the variants are called that are run on kernels.
+    /// The names of the variants that run on kernels.
     pub(super) fn names(&self, names: &[&str]) -> Vec<String> {
         self.variants.iter().map(|&variant| format!("{} (kernel)", names[variant])).collect()
     }
@@ -133,7 +133,7 @@ pub(super) struct Plan<'a> {
     pub(super) jobs: usize,
 }
 
-/// Runs everything. Of each variant: what is told of it, and the record of the repetition that stands for it.
+/// Runs all variants. Returns for each its summary, and the record of its representative repetition.
 pub(super) fn all(
     plan: &Plan<'_>,
     stop: &AtomicBool,
@@ -205,7 +205,7 @@ fn directory_of(variant: &str, repetition: usize) -> String {
     if repetition == 0 { variant.to_owned() } else { format!("{variant}/repetition-{}", repetition + 1) }
 }
 
-/// What is told of a variant, and the record of the repetition that stands for it: the median by the time that its flows took.
+/// The summary of a variant, and the record of its representative repetition: the median by the duration of its flows.
 fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>) -> (VariantSummary, Record) {
     let variant = plan.names[plan.kernels.variants[index]];
     let directory = &plan.directories[index];

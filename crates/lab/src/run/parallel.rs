@@ -58,7 +58,7 @@ pub(crate) fn in_order<T: Send, R>(
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {
             scope.spawn(|| {
-                // Whoever waits learns of a panic as well.
+                // Waiting threads learn of a panic as well.
                 let _stop = StopAtEnd(&queue, std::thread::panicking);
                 while let Some(index) = queue.take() {
                     queue.put(index, work(index));
@@ -70,7 +70,7 @@ pub(crate) fn in_order<T: Send, R>(
     })
 }
 
-/// What several threads make and one takes in order.
+/// A queue of results from several threads, consumed in order by one.
 struct Queue<T> {
     count: usize,
     state: Mutex<QueueState<T>>,
@@ -93,7 +93,7 @@ impl<T> Default for QueueState<T> {
 }
 
 impl<T> Queue<T> {
-    /// How far those who make may be ahead of the one who takes.
+    /// How far producers may be ahead of the consumer.
     const AHEAD: usize = 1000;
 
     fn state(&self) -> MutexGuard<'_, QueueState<T>> {
@@ -137,7 +137,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Stops a queue when it goes, if the condition holds then.
+/// Stops a queue on drop, if the condition holds.
 struct StopAtEnd<'a, T, F: Fn() -> bool>(&'a Queue<T>, F);
 
 impl<T, F: Fn() -> bool> Drop for StopAtEnd<'_, T, F> {
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_in_order_whoever_is_first() {
+    fn results_are_in_order() {
         for jobs in [1, 2, 7] {
             assert_eq!(in_parallel(20, jobs, |index| index * index, || {}), (0..20).map(|n| n * n).collect::<Vec<_>>());
             let all = in_order(5000, jobs, |index| index * 2, |made| made.collect::<Vec<_>>());

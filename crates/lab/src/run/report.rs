@@ -1,4 +1,4 @@
-//! What becomes of a run's records: scenario, plots and page.
+//! Output from a run's records: scenario, plots and page.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Runs the variants, several at a time, and tells how far they are.
+//! Runs the variants concurrently, and reports progress.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig};
 use super::all::RunError;
 use super::parallel::in_parallel;
 
-/// What is run, and where it is recorded.
+/// The runs, and the directory of their records.
 #[derive(Clone, Debug)]
 pub(super) struct Plan<'a> {
     /// The names of the variants, for messages.
@@ -23,7 +23,7 @@ pub(super) struct Plan<'a> {
     pub options: RecorderOptions,
 }
 
-/// How far a variant is, in parts of this.
+/// The unit of a variant's progress.
 pub const WHOLE: u32 = 10_000;
 
 /// Does nothing to the worlds.
@@ -103,14 +103,14 @@ fn one(
     }
 }
 
-/// How far a run is, in parts of [`WHOLE`]: by its time, or by the bytes that were read if that is further.
+/// The progress of a run, in parts of [`WHOLE`]: by time or by bytes read, whichever is greater.
 pub(super) fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, received: u64) -> u32 {
     let by_time = now.as_secs_f64() / config.time_limit.as_secs_f64();
     let by_bytes = whole.map_or(0.0, |whole| received as f64 / whole as f64);
     (by_time.max(by_bytes) * f64::from(WHOLE)) as u32
 }
 
-/// How many bytes all flows will have read at the end, if that is known.
+/// The total bytes that all flows will read, if known.
 pub(super) fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
     let bytes = config.flows.iter().map(|flow| match flow.traffic {
         Traffic::Bulk(bulk) => match bulk.amount {

@@ -186,7 +186,7 @@ impl Shared<'_> {
         units
     }
 
-    /// Makes a run and keeps it, unless nobody wants it any more. `at` is the point that this worker was at, and its scenario.
+    /// Makes a run and keeps it, unless it is no longer needed. `at` is this worker's last point, and its scenario.
     fn make(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<(), SweepError> {
         let unwanted = || self.is_over() || self.decided[unit.cell].load(Ordering::Relaxed);
         if unwanted() {

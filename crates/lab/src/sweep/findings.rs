@@ -1,4 +1,4 @@
-//! What the runs of a complete sweep say, point by point.
+//! Statistics of a complete sweep, by point.
 //!
 //! No more than a block of points is in memory at a time: their runs are read from the journal again. What takes time beside that, bootstrap
 //! intervals, is made on several threads; each interval has a stream of random numbers of its own, so that the threads do not matter.

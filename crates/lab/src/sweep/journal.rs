@@ -1,4 +1,4 @@
-//! What the journal of a sweep holds: what is swept, and each run. A journal is continued only by a sweep of the same.
+//! The contents of a sweep's journal: the sweep's identity, and each run. Only the same sweep continues a journal.
 
 use std::collections::BTreeMap;
 use std::fs::File;

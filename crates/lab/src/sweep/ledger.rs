@@ -1,4 +1,4 @@
-//! What has been run of a sweep: kept in the journal as each run ends, and put into the table of runs in the order of the cells.
+//! The finished runs of a sweep: appended to the journal as each run ends, and to the table of runs in the order of cells.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! The numbers that are taken of each run.
+//! The metrics of each run.
 
 use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::{Measure, Metric};

@@ -1,4 +1,4 @@
-//! What a sweep consists of, checked before anything runs.
+//! The contents of a sweep, checked before anything runs.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -214,7 +214,7 @@ impl Plan {
     /// The world of a cell's `run`th run. `scenario` is the plan's at the cell's point.
     pub fn world(&self, scenario: &Scenario, variant: usize, run: u32) -> Result<WorldConfig, ScenarioError> {
         let world = scenario.variants()[variant].world(self.seed(run))?;
-        // Nobody listens to the samples.
+        // The samples are not used.
         Ok(WorldConfig { sample_every: None, ..world })
     }
 

@@ -31,7 +31,7 @@ impl<T> Buffer<T> {
         self.waiting.len()
     }
 
-    /// Takes `item` in, or gives it back if there is no room.
+    /// Queues `item`, or returns it if there is no room.
     pub(super) fn push(&mut self, now: Instant, len: u32, item: T) -> Result<(), T> {
         let fits = match self.limit {
             QueueLimit::Unlimited => true,
@@ -54,7 +54,7 @@ impl<T> Buffer<T> {
         Some((first.len, first.item))
     }
 
-    /// Takes out all that `takes` names, in order.
+    /// Removes all items that `takes` accepts, in order.
     pub(super) fn take_if(&mut self, now: Instant, takes: impl Fn(&T) -> bool) -> Vec<(u32, T)> {
         let mut taken = Vec::new();
         for waiting in core::mem::take(&mut self.waiting) {

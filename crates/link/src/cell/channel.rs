@@ -1,8 +1,8 @@
 //! Cells on one channel: their nodes contend for the medium as if they were one cell.
 //!
-//! Every node of the channel hears every other, whatever cell it belongs to: while one cell has an exchange on the air the others
-//! wait, and nodes of different cells that count down to zero together collide. A base station that tries again and again for a
-//! station that has left so takes airtime from its neighbours.
+//! Every node of the channel hears every other, in whatever cell: while one cell has an exchange on the air the others
+//! wait, and nodes of different cells that count down to zero together collide. A base station that retries for a
+//! station that has left therefore takes airtime from its neighbours.
 
 use holdover_base::Instant;
 
@@ -10,10 +10,10 @@ use super::hop::Node;
 use super::medium::Cell;
 use crate::frame::Frame;
 
-/// Starts the next exchange on a channel, unless one is on the air in any of its cells or nobody has a frame.
+/// Starts the next exchange on a channel, unless one is on the air in any of its cells or no node has a frame.
 ///
-/// A cell with [`super::CellConfig::channel`] sends nothing by itself: whoever drives the cells of a channel calls this after every
-/// call to one of them. All cells have the same [`super::Dcf`].
+/// A cell with [`super::CellConfig::channel`] sends nothing by itself: the driver of the cells of a channel calls this
+/// after every call to one of them. All cells have the same [`super::Dcf`].
 pub fn contend<F: Frame>(cells: &mut [&mut Cell<F>], now: Instant) {
     if cells.iter().any(|cell| cell.is_busy()) {
         return;

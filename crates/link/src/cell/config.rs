@@ -1,4 +1,4 @@
-//! How a cell is described.
+//! Configuration of a cell.
 
 use super::dcf::{Contention, Dcf};
 use super::hop::StationId;
@@ -8,13 +8,13 @@ use crate::bit_errors::BitErrors;
 use crate::config::ConfigError;
 use crate::queue::QueueLimit;
 
-/// What becomes of the frames of a station that leaves.
+/// What happens to the frames of a station that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum LeavePolicy {
     /// They are dropped.
     #[default]
     Drop,
-    /// They are handed back, oldest first, for the node that forwards them to the new cell.
+    /// They are handed back, oldest first, so that the node can forward them to the new cell.
     HandBack,
 }
 
@@ -31,11 +31,12 @@ pub struct CellConfig {
     pub base_buffer: QueueLimit,
     /// Limit of each station's buffer.
     pub station_buffer: QueueLimit,
-    /// What becomes of the frames of a station that leaves.
+    /// What happens to the frames of a station that leaves.
     pub leave_policy: LeavePolicy,
-    /// Bits of data frames that are damaged on the air, MAC header included. RTS, CTS and acknowledgments are never damaged.
+    /// Bit errors of data frames on the air, MAC header included. RTS, CTS and acknowledgments are never damaged.
     pub bit_errors: BitErrors,
-    /// The number of the channel; `None` for one of its own. A cell with a number sends only when [`super::contend`] says so.
+    /// The channel number; `None` for a channel of its own. A cell with a number sends only when [`super::contend`]
+    /// starts it.
     pub channel: Option<u32>,
 }
 
@@ -55,7 +56,7 @@ impl CellConfig {
         }
     }
 
-    /// Whether a cell can be as described.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.dcf.data_rate.0 == 0 || self.dcf.basic_rate.0 == 0 {
             return Err(ConfigError::ZeroRate);

@@ -19,11 +19,11 @@ pub struct Dcf {
     pub data_rate: BitRate,
     /// Rate of control frames and of broadcasts: one that every station knows.
     pub basic_rate: BitRate,
-    /// What a data frame has around the packet.
+    /// Overhead of a data frame around the packet.
     pub header_bytes: u32,
     /// dot11RTSThreshold: data frames longer than this, headers included, are announced with RTS.
     pub rts_threshold_bytes: u32,
-    /// dot11ShortRetryLimit: so many attempts without an answer, and the frame is dropped.
+    /// dot11ShortRetryLimit: a frame is dropped after this many unanswered attempts.
     pub retry_limit: u32,
     /// How the backoff is chosen.
     pub contention: Contention,
@@ -121,8 +121,8 @@ impl Dcf {
         self.until_data_received(len) + self.sifs + self.ack()
     }
 
-    /// What an attempt without an answer costs: the first frame, and the time in which the answer's first bit would have come
-    /// (SIFS, a slot and the PHY's delay, which here is preamble and PLCP header).
+    /// The cost of an unanswered attempt: the first frame, and the answer timeout (SIFS, a slot and the PHY's delay,
+    /// which here is preamble and PLCP header).
     pub fn unanswered(&self, len: u32) -> Duration {
         let first = if self.uses_rts(len) { self.rts() } else { self.data(len) };
         first + self.answer_timeout()
@@ -133,18 +133,18 @@ impl Dcf {
         self.sifs + self.slot + self.plcp
     }
 
-    /// The contention window after so many failures in a row, in slots.
+    /// The contention window after this many consecutive failures, in slots.
     pub fn contention_window(&self, failures: u32) -> u32 {
         let doubled = (u64::from(self.cw_min) + 1).checked_shl(failures).unwrap_or(u64::MAX);
         u32::try_from(doubled.saturating_sub(1)).unwrap_or(u32::MAX).min(self.cw_max)
     }
 
-    /// The mean backoff after so many failures in a row.
+    /// The mean backoff after this many consecutive failures.
     pub fn mean_backoff(&self, failures: u32) -> Duration {
         self.slot * u64::from(self.contention_window(failures)) / 2
     }
 
-    /// How long a node whom nobody answers tries before it drops a packet of `len` bytes.
+    /// How long a node without answers tries before it drops a packet of `len` bytes.
     pub fn gives_up_after(&self, len: u32) -> Duration {
         (0..self.retry_limit).fold(Duration::ZERO, |sum, failures| {
             sum + self.difs() + self.mean_backoff(failures) + self.unanswered(len)

@@ -1,4 +1,4 @@
-//! Who sends what to whom in a cell.
+//! Frames of a cell, and events.
 
 use holdover_base::Instant;
 
@@ -18,19 +18,19 @@ pub enum Node {
     Station(StationId),
 }
 
-/// A frame and the way it takes.
+/// A frame with sender and receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Hop<F> {
     /// From the base station to one station.
     Down {
-        /// To whom.
+        /// The receiver.
         to: StationId,
         /// The frame.
         frame: F,
     },
     /// From a station to the base station.
     Up {
-        /// From whom.
+        /// The sender.
         from: StationId,
         /// The frame.
         frame: F,
@@ -45,50 +45,50 @@ pub enum Hop<F> {
 /// A frame that was received.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reception<F> {
-    /// When its last bit came.
+    /// The end of its last bit.
     pub at: Instant,
-    /// From whom.
+    /// The sender.
     pub from: Node,
-    /// Who has it.
+    /// The receiver.
     pub to: Node,
     /// The frame.
     pub frame: F,
-    /// With what power.
+    /// Received power.
     pub power: Watts,
-    /// By which part of the receive threshold the power lies above it: below 0.02 is less than 2 % above the minimum. With a
-    /// threshold on it a station predicts that it is about to leave the cell.
+    /// How far the power is above the receive threshold, as a share of it: below 0.02 is less than 2 % above the
+    /// minimum. A station compares it with a threshold to predict that it is about to leave the cell.
     pub margin: f64,
 }
 
-/// What the operator of a cell should know.
+/// Events of a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CellEvent<F> {
     /// A station came into range.
     InRange {
-        /// When.
+        /// The time.
         at: Instant,
-        /// Who.
+        /// The station.
         station: StationId,
     },
     /// A station went out of range.
     OutOfRange {
-        /// When.
+        /// The time.
         at: Instant,
-        /// Who.
+        /// The station.
         station: StationId,
     },
     /// A frame was dropped.
     Dropped {
-        /// When.
+        /// The time.
         at: Instant,
-        /// Why.
+        /// The cause.
         cause: DropCause,
         /// The frame.
         hop: Hop<F>,
     },
-    /// A frame could not be sent because its station left; it is the caller's again.
+    /// A frame was not sent because its station left; it is handed back to the caller.
     HandedBack {
-        /// When.
+        /// The time.
         at: Instant,
         /// The frame.
         hop: Hop<F>,

@@ -1,4 +1,4 @@
-//! The cell as a state machine: who sends when (`medium/contention.rs`), and what arrives where.
+//! The cell as a state machine: channel access (`medium/contention.rs`) and reception.
 
 mod contention;
 
@@ -37,21 +37,21 @@ pub struct Cell<F> {
 #[derive(Clone, Debug)]
 struct Station<F> {
     motion: Motion,
-    /// From when to just before when it is within range.
+    /// The interval in which it is within range, end excluded.
     covered: (Instant, Instant),
-    /// The next end of `covered` that has not been told.
+    /// The next end of `covered` that has not been reported.
     next_change: Option<Instant>,
     sender: Sender<F>,
-    /// When it drops its frame, if it stays out of range until then.
+    /// When it drops its frame unless it is back in range by then.
     gives_up: Option<Instant>,
 }
 
-/// What is on the medium.
+/// The exchange on the medium.
 #[derive(Clone, Debug)]
 struct Attempt {
     senders: Vec<Node>,
     outcome: Outcome,
-    /// When the data are received, or the failure is known. `None` once that is settled.
+    /// When the data are received, or the failure is known. `None` afterwards.
     result_at: Option<Instant>,
     /// When the medium is idle again.
     until: Instant,
@@ -62,9 +62,9 @@ enum Outcome {
     Answered,
     Unanswered,
     Collided,
-    /// Heard, with bit errors: no acknowledgment comes.
+    /// Received with bit errors: no acknowledgment follows.
     Damaged,
-    /// Each receiver hears it damaged with this probability.
+    /// Each receiver gets it damaged with this probability.
     Broadcast {
         damaged: f64,
     },
@@ -89,12 +89,12 @@ impl<F: Frame> Cell<F> {
         })
     }
 
-    /// What the cell was made from.
+    /// The configuration.
     pub fn config(&self) -> &CellConfig {
         &self.config
     }
 
-    /// A station registers with the cell. It need not be within range.
+    /// Registers a station with the cell, in range or not.
     pub fn join(&mut self, now: Instant, station: StationId, motion: Motion) -> Result<(), JoinError> {
         let now = self.catch_up(now);
         if self.stations.contains_key(&station) {
@@ -108,8 +108,8 @@ impl<F: Frame> Cell<F> {
         Ok(())
     }
 
-    /// A station moves differently from now on. If that takes it into or out of range at once, an event tells so. An unknown
-    /// station is ignored.
+    /// Sets a station's motion from now on. If that moves it into or out of range at once, an event reports it. Ignores
+    /// unknown stations.
     pub fn set_motion(&mut self, now: Instant, station: StationId, motion: Motion) {
         let now = self.catch_up(now);
         let Some(entry) = self.stations.get_mut(&station) else { return };
@@ -123,8 +123,8 @@ impl<F: Frame> Cell<F> {
         self.contend_if_idle(now);
     }
 
-    /// A station leaves. Its frames, in either direction, are dropped or handed back by the cell's policy; one that is on the
-    /// air towards it, when its exchange has failed. Returns whether it was there.
+    /// Removes a station. Its frames, in either direction, are dropped or handed back by the cell's policy; one on the
+    /// air towards it, when its exchange has failed. Returns whether the station existed.
     pub fn leave(&mut self, now: Instant, station: StationId) -> bool {
         let now = self.catch_up(now);
         let Some(mut gone) = self.stations.remove(&station) else { return false };
@@ -140,8 +140,9 @@ impl<F: Frame> Cell<F> {
         true
     }
 
-    /// The base station learns that a station has gone elsewhere: what waits for it is dropped or handed back by the cell's
-    /// policy; a frame on the air towards it, when that attempt fails. The station stays in the cell and may come back.
+    /// The base station learns that a station has gone elsewhere: its queued frames for it are dropped or handed back
+    /// by the cell's policy; a frame on the air towards it, when that attempt fails. The station stays in the cell and
+    /// may come back.
     pub fn recall_from_base(&mut self, now: Instant, station: StationId) {
         let now = self.catch_up(now);
         let for_station = |hop: &Hop<F>| matches!(hop, Hop::Down { to, .. } if *to == station);
@@ -150,8 +151,8 @@ impl<F: Frame> Cell<F> {
         self.orphan_all(now, hops);
     }
 
-    /// A station goes on elsewhere: what waits in it for this cell is dropped or handed back by the cell's policy; a frame of
-    /// its own on the air, when that attempt fails. It stays in the cell and may come back.
+    /// A station continues elsewhere: its queued frames for this cell are dropped or handed back by the cell's policy;
+    /// its frame on the air, when that attempt fails. It stays in the cell and may come back.
     pub fn recall_from_station(&mut self, now: Instant, station: StationId) {
         let now = self.catch_up(now);
         let on_air = self.attempt.as_ref().is_some_and(|attempt| attempt.is_pending_from(Node::Station(station)));
@@ -170,7 +171,7 @@ impl<F: Frame> Cell<F> {
         self.contend_if_idle(now);
     }
 
-    /// Whether `poll_deliver` or `poll_event` has something: any call may have made the cell catch up.
+    /// Whether `poll_deliver` or `poll_event` has output: any call may have advanced the cell.
     pub fn has_output(&self) -> bool {
         !self.received.is_empty() || !self.events.is_empty()
     }
@@ -180,13 +181,13 @@ impl<F: Frame> Cell<F> {
         self.stations.get(&station).is_some_and(|entry| entry.in_range(at))
     }
 
-    /// With what power a station and the base station hear each other.
+    /// The power with which a station and the base station receive each other.
     pub fn received_power(&self, station: StationId, at: Instant) -> Option<Watts> {
         let position = self.stations.get(&station)?.motion.position(at);
         Some(self.config.radio.received_power(position.distance_m(self.config.position)))
     }
 
-    /// What was counted up to `now`.
+    /// The counters up to `now`.
     pub fn statistics(&self, now: Instant) -> CellStatistics {
         let now = now.max(self.clock);
         let mut counts = self.counts;
@@ -199,7 +200,7 @@ impl<F: Frame> Cell<F> {
         counts
     }
 
-    /// Does all that is due by `now`, each at its own time.
+    /// Handles everything due by `now`, each event at its own time.
     fn catch_up(&mut self, now: Instant) -> Instant {
         while let Some((at, timer)) = self.poll_timeout()
             && at <= now
@@ -230,7 +231,7 @@ impl<F: Frame> Cell<F> {
         self.contend_if_idle(at);
     }
 
-    /// Drops the frames of stations that nobody has answered for too long.
+    /// Drops the frames of stations that have been unanswered for too long.
     fn give_up(&mut self, at: Instant) {
         let mut dropped = Vec::new();
         for entry in self.stations.values_mut() {
@@ -248,7 +249,7 @@ impl<F: Frame> Cell<F> {
         self.contend_if_idle(at);
     }
 
-    /// The result of what is on the medium is there, or the medium falls idle.
+    /// Handles the result of the current exchange, or the end of the medium's busy time.
     fn proceed(&mut self, at: Instant) {
         let Some(mut attempt) = self.attempt.take() else { return };
         if attempt.result_at.take().is_some() {
@@ -264,9 +265,9 @@ impl<F: Frame> Cell<F> {
         }
     }
 
-    /// What an attempt means for one who took part.
+    /// Applies the outcome of an attempt to one participant.
     fn settle(&mut self, at: Instant, node: Node, outcome: Outcome) {
-        // A station that left in the middle has taken its frame along.
+        // A station that left during the exchange has taken its frame along.
         let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.take()) else { return };
         let station = match head.hop {
             Hop::Broadcast { frame } => {
@@ -359,7 +360,7 @@ impl<F: Frame> Cell<F> {
         }
     }
 
-    /// What becomes of a frame whose station left.
+    /// Drops or hands back a frame whose station left.
     fn orphan(&mut self, at: Instant, len: u32, hop: Hop<F>) {
         match self.config.leave_policy {
             LeavePolicy::Drop => self.drop_hop(at, DropCause::StationLeft, len, hop),
@@ -461,7 +462,7 @@ fn finite(at: Instant) -> Option<Instant> {
     (at != Instant::FAR_FUTURE).then_some(at)
 }
 
-/// Takes out what `takes` names, the frame in the MAC first, unless that is on the air.
+/// Removes the frames that `takes` accepts, first the one in the MAC unless it is on the air.
 fn recall<F>(
     now: Instant,
     sender: &mut Sender<F>,

@@ -1,4 +1,4 @@
-//! Where a station is, as a function of time.
+//! Motion of stations.
 
 use holdover_base::{Duration, Instant};
 
@@ -27,14 +27,14 @@ pub struct Velocity {
     pub y_m_per_s: f64,
 }
 
-/// A straight, even motion, or none. A station that turns gets a new one at each turn.
+/// A uniform straight motion, or rest. A station that turns gets a new motion at each turn.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Motion {
-    /// Where it is at `since`.
+    /// The position at `since`.
     pub position: Position,
-    /// When.
+    /// The start.
     pub since: Instant,
-    /// How it moves from then on.
+    /// The velocity from then on.
     pub velocity: Velocity,
 }
 
@@ -53,8 +53,8 @@ impl Motion {
         }
     }
 
-    /// When, from `since` on, it is within `radius_m` metres of `centre`: from the first moment to just before the second.
-    /// `None` if never.
+    /// The interval, from `since` on and end excluded, in which it is within `radius_m` metres of `centre`; `None` if
+    /// never.
     pub fn within(&self, centre: Position, radius_m: f64) -> Option<(Instant, Instant)> {
         let (x, y) = (self.position.x_m - centre.x_m, self.position.y_m - centre.y_m);
         let (vx, vy) = (self.velocity.x_m_per_s, self.velocity.y_m_per_s);

@@ -21,7 +21,7 @@ impl fmt::Display for Watts {
     }
 }
 
-/// A pair of transceivers in free space. All of them are alike, so that whoever hears is heard.
+/// A pair of transceivers in free space. All are alike, so that reception is symmetric.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Radio {
     /// Transmitted power.
@@ -39,7 +39,7 @@ pub struct Radio {
 }
 
 impl Radio {
-    /// The 914 MHz WaveLAN that ns-2 has by default (24.5 dBm, antennas without gain), with the threshold that makes its range
+    /// ns-2's default, the 914 MHz WaveLAN (24.5 dBm, antennas without gain), with the threshold for a range of
     /// `range_m` metres.
     pub fn wavelan(range_m: f64) -> Self {
         let mut radio = Self {
@@ -54,8 +54,8 @@ impl Radio {
         radio
     }
 
-    /// Friis's equation (Friis, "A note on a simple transmission formula", 1946): the power falls with the square of the
-    /// distance. It does not hold within a wavelength or so; what it gives is limited to the power that was sent.
+    /// Friis's equation (Friis, "A note on a simple transmission formula", 1946): the power falls with the square of
+    /// the distance. It does not hold within a wavelength or so; there the result is limited to the transmitted power.
     pub fn received_power(&self, distance_m: f64) -> Watts {
         let sent = self.transmit_power.0 * self.transmit_gain * self.receive_gain / self.system_loss;
         let wavelengths = distance_m / self.wavelength_m();
@@ -69,7 +69,7 @@ impl Radio {
         self.wavelength_m() / (4.0 * core::f64::consts::PI) * (sent / self.receive_threshold.0).sqrt()
     }
 
-    /// By which part of the threshold a power lies above it: 0.02 for 2 %. Negative below.
+    /// How far a power is above the threshold, as a share of it: 0.02 for 2 %. Negative below.
     pub fn margin(&self, power: Watts) -> f64 {
         power.0 / self.receive_threshold.0 - 1.0
     }

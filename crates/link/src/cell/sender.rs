@@ -18,7 +18,7 @@ pub(super) struct Head<F> {
     pub(super) len: u32,
     pub(super) failures: u32,
     pub(super) backoff_slots: Option<u32>,
-    /// It was called back while it was on the air: it is an orphan unless this attempt succeeds.
+    /// It was recalled while on the air: it is an orphan unless this attempt succeeds.
     pub(super) recalled: bool,
 }
 

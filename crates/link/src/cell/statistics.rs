@@ -1,10 +1,10 @@
-//! What a cell counted.
+//! Counters of a cell.
 
 use holdover_base::Duration;
 
 use crate::statistics::{QueueStatistics, Statistics};
 
-/// What a cell counted.
+/// Counters of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CellStatistics {
     /// Frames from the base station, broadcasts included (`duplicated` counts their further receivers), and its buffer.
@@ -13,13 +13,13 @@ pub struct CellStatistics {
     pub up: Statistics,
     /// Frames handed back.
     pub handed_back: u64,
-    /// Attempts that nobody answered.
+    /// Unanswered attempts.
     pub unanswered: u64,
     /// Attempts of single senders whose data frames were damaged by bit errors.
     pub damaged: u64,
-    /// Attempts that collided, each counted once for all who took part.
+    /// Collisions, each counted once for all participants.
     pub collisions: u64,
-    /// Time in which somebody was sending or an exchange was under way.
+    /// Time in which a node was sending or an exchange was under way.
     pub airtime: Duration,
 }
 

@@ -124,13 +124,13 @@ impl ConditionTrace {
         self.columns.up
     }
 
-    /// The rate at `at` and how long the row that says so holds.
+    /// The rate at `at`, and the end of its row.
     pub(crate) fn rate_until(&self, at: Instant) -> (BitRate, Instant) {
         let (row, until) = self.row(at);
         (row.rate, until)
     }
 
-    /// Whether the link is up at `at`, and how long the row that says so holds.
+    /// Whether the link is up at `at`, and the end of the row.
     pub(crate) fn up_until(&self, at: Instant) -> (bool, Instant) {
         let (row, until) = self.row(at);
         (row.up, until)

@@ -1,9 +1,9 @@
 //! mahimahi's packet-delivery traces.
 //!
-//! A line holds a time in whole milliseconds, at which the link may deliver up to 1500 bytes: one large packet or several
-//! small ones, and a packet that does not fit wholly takes the rest of its bytes from the next opportunities. Bytes that
-//! nobody uses at that moment are wasted. The same time on several lines means as many opportunities. At the end mahimahi
-//! starts over, with time 0 at the time of the last line (mm-link(1)).
+//! A line holds a time in whole milliseconds, at which the link may deliver up to 1500 bytes: one large packet or
+//! several small ones; a packet that does not fit continues with the bytes of the next opportunities. Bytes unused at
+//! that moment are wasted. Several lines with the same time are several opportunities. At the end mahimahi starts over,
+//! with time 0 at the time of the last line (mm-link(1)).
 
 use holdover_base::{Duration, Instant};
 
@@ -85,7 +85,7 @@ impl DeliveryTrace {
         Opportunity { lap, index, left: Self::OPPORTUNITY_BYTES }
     }
 
-    /// When an opportunity comes; [`Instant::FAR_FUTURE`] behind the end.
+    /// The time of an opportunity; [`Instant::FAR_FUTURE`] after the end.
     pub(crate) fn time(&self, at: Opportunity) -> Instant {
         match self.nanos.get(at.index) {
             Some(&nanos) => Instant::from_nanos(self.period().saturating_mul(at.lap).saturating_add(nanos)),
@@ -110,12 +110,12 @@ impl DeliveryTrace {
 /// Over thirty years; keeps the nanoseconds of a time, and a lap more, within 64 bits.
 const MAX_MILLIS: u64 = 1_000_000_000_000;
 
-/// A place in a trace that may repeat.
+/// A position in a trace that may repeat.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Opportunity {
     lap: u64,
     index: usize,
-    /// Bytes of this opportunity that nobody has used.
+    /// Unused bytes of this opportunity.
     pub(crate) left: u32,
 }
 

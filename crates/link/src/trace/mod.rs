@@ -7,23 +7,23 @@ pub use conditions::ConditionTrace;
 pub use deliveries::DeliveryTrace;
 pub(crate) use deliveries::Opportunity;
 
-/// What a trace does when it has been played to its end.
+/// What a trace does at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum AtEnd {
     /// Start over.
     #[default]
     Repeat,
-    /// A delivery trace delivers nothing more; a table keeps the values of its last row for ever.
+    /// A delivery trace delivers nothing more; a table keeps the values of its last row.
     Stop,
 }
 
-/// Why a text is not a trace. Lines are counted from 1.
+/// Why a text is not a valid trace. Lines are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Nothing in it.
+    /// It is empty.
     #[error("the trace is empty")]
     Empty,
-    /// The last line has no end, so that the number in it may be half a number.
+    /// The last line has no newline, so that its number may be cut off.
     #[error(
         "line {line}: the last line does not end with a newline, so the file may be cut off; add one if it is whole"
     )]
@@ -31,24 +31,24 @@ pub enum TraceError {
         /// The last line.
         line: usize,
     },
-    /// Something other than what belongs there.
+    /// An invalid value.
     #[error("line {line}: {column} is \"{found}\", expected {expected}")]
     Value {
-        /// Where.
+        /// The line.
         line: usize,
         /// The column's name.
         column: &'static str,
-        /// What was read.
+        /// The value.
         found: Box<str>,
-        /// What would be accepted.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// Time runs backwards, or stands still where it must not.
+    /// Times are out of order.
     #[error("line {line}: time {found} must not come after {previous}")]
     OutOfOrder {
-        /// Where.
+        /// The line.
         line: usize,
-        /// The time there.
+        /// Its time.
         found: Box<str>,
         /// The time on the line before.
         previous: Box<str>,
@@ -56,42 +56,42 @@ pub enum TraceError {
     /// A row with too few or too many fields.
     #[error("line {line}: {found} fields, but the header names {expected}")]
     FieldCount {
-        /// Where.
+        /// The line.
         line: usize,
-        /// As many as in the header.
+        /// Fields in the header.
         expected: usize,
-        /// As many as there are.
+        /// Fields in the row.
         found: usize,
     },
-    /// The header of a table names something unknown.
+    /// An unknown column in the header of a table.
     #[error("line {line}: unknown column \"{found}\"; known: t, rate, delay, rtt, loss, up")]
     UnknownColumn {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What was read.
+        /// Its name.
         found: Box<str>,
     },
-    /// The header of a table names something twice.
+    /// A duplicate column in the header of a table.
     #[error("line {line}: column \"{column}\" appears twice")]
     DuplicateColumn {
-        /// Where.
+        /// The line.
         line: usize,
         /// The column.
         column: &'static str,
     },
-    /// The header of a table names both the delay and the round trip, of which the delay is half.
+    /// Both delay and round trip in the header of a table; the delay is half of the round trip.
     #[error("line {line}: a table has either \"delay\" or \"rtt\", which is twice the delay")]
     DelayTwice {
-        /// Where.
+        /// The line.
         line: usize,
     },
-    /// The header of a table has no time, or nothing else.
+    /// The header of a table has no time column, or no other one.
     #[error("line {line}: the header must name \"t\" and at least one of rate, delay, rtt, loss, up")]
     MissingColumn {
-        /// Where.
+        /// The line.
         line: usize,
     },
-    /// A trace that repeats must take time.
+    /// A trace that repeats has length 0.
     #[error("line {line}: a trace that repeats must end later than at 0")]
     NoLength {
         /// The last line.

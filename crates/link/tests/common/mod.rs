@@ -1,11 +1,11 @@
-//! What the tests of this crate share: a frame with a name, and a shell that drives one link.
+//! Shared by the tests of this crate: named frames, and a shell that drives one link.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{DropCause, Frame, Link, LinkConfig, PointToPoint, PointToPointEvent};
 
-/// A frame that can be told from others.
+/// A frame with a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Named {
     pub(crate) name: u32,
@@ -18,7 +18,7 @@ impl Frame for Named {
     }
 }
 
-/// What a link did, in the order in which it did it.
+/// The output of a link, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     Delivered { at: Instant, name: u32, corrupted: bool },
@@ -62,7 +62,7 @@ impl World {
         self.poll();
     }
 
-    /// Lets everything happen that is due by `end`.
+    /// Handles everything due by `end`.
     pub(crate) fn run_until(&mut self, end: Instant) {
         let mut steps = 0;
         while let Some((at, _)) = self.link.poll_timeout()
@@ -95,12 +95,12 @@ impl World {
         }
     }
 
-    /// What was seen since the last call.
+    /// The output since the last call.
     pub(crate) fn take(&mut self) -> Vec<Seen> {
         std::mem::take(&mut self.seen)
     }
 
-    /// Lets everything happen by `end` and asserts that it was this.
+    /// Runs until `end` and asserts the output since the last call.
     #[track_caller]
     pub(crate) fn expect(&mut self, end: Instant, expected: &[Seen]) {
         self.run_until(end);

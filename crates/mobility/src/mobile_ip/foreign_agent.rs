@@ -7,7 +7,7 @@ use holdover_wire::Packet;
 
 use super::message::{Advertisement, Lifetime, Message, advertisement};
 
-/// A foreign agent. It keeps no list of visitors: whether a node can be reached is its link layer's to know.
+/// A foreign agent. It keeps no list of visitors: its link layer knows whether a node is reachable.
 #[derive(Clone, Debug)]
 pub struct ForeignAgent {
     address: Ipv4Addr,
@@ -16,12 +16,12 @@ pub struct ForeignAgent {
     left: VecDeque<Ipv4Addr>,
 }
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Towards {
-    /// To another node, by the routes.
+    /// Another node, by the routes.
     Node(Ipv4Addr),
-    /// To a mobile node on the agent's own link.
+    /// A mobile node on the agent's own link.
     Visitor(Ipv4Addr),
 }
 
@@ -43,7 +43,7 @@ impl ForeignAgent {
         advertisement(Advertisement { agent: self.address, sequence, lifetime })
     }
 
-    /// A message has come.
+    /// Handles a message.
     pub fn handle_message(&mut self, message: Message) {
         match message {
             Message::Request { home_agent, .. } => self.transmits.push_back((message, Towards::Node(home_agent))),
@@ -53,12 +53,12 @@ impl ForeignAgent {
         }
     }
 
-    /// The next message to send, and where.
+    /// The next message to send, and its destination.
     pub fn poll_transmit(&mut self) -> Option<(Message, Towards)> {
         self.transmits.pop_front()
     }
 
-    /// The next mobile node that is registered elsewhere, as a home agent says.
+    /// The next mobile node that has registered elsewhere, as reported by a home agent.
     pub fn poll_left(&mut self) -> Option<Ipv4Addr> {
         self.left.pop_front()
     }

@@ -1,4 +1,4 @@
-//! The home agent (RFC 5944 section 3.8): it grants registrations, and knows where mobile nodes are.
+//! The home agent (RFC 5944 section 3.8): it grants registrations, and keeps the bindings of mobile nodes.
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,19 +31,19 @@ struct Binding {
     expires_at: Option<Instant>,
 }
 
-/// What has become of a mobile node's binding.
+/// A change of a mobile node's binding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HomeEvent {
-    /// Packets to the node go to a care-of address from now on, or go on doing so.
+    /// The node is bound to a care-of address, newly or again.
     Bound {
         /// The node.
         home: Ipv4Addr,
-        /// Where its packets go.
+        /// The care-of address.
         care_of: Ipv4Addr,
-        /// Where they went before.
+        /// The previous one.
         before: Option<Ipv4Addr>,
     },
-    /// The node has given up its binding.
+    /// The node has deregistered.
     Deregistered {
         /// The node.
         home: Ipv4Addr,
@@ -56,7 +56,7 @@ pub enum HomeEvent {
 }
 
 impl HomeAgent {
-    /// An agent that serves nobody yet.
+    /// An agent without nodes.
     pub fn new(address: Ipv4Addr) -> Self {
         Self { address, nodes: BTreeMap::new(), transmits: VecDeque::new(), events: VecDeque::new() }
     }
@@ -66,13 +66,13 @@ impl HomeAgent {
         self.address
     }
 
-    /// Where packets to a node go; `None` if it is bound nowhere.
+    /// The care-of address of a node; `None` without a binding.
     pub fn care_of(&self, home: Ipv4Addr) -> Option<Ipv4Addr> {
         self.nodes.get(&home)?.binding.map(|binding| binding.care_of)
     }
 
-    /// Serves a mobile node from now on, with lifetimes up to `longest`. With `revokes`, the foreign agent that it leaves is told
-    /// (RFC 3543).
+    /// Serves a mobile node from now on, with lifetimes up to `longest`. With `revokes`, the former foreign agent is
+    /// notified (RFC 3543).
     pub fn serve(&mut self, home: Ipv4Addr, longest: Lifetime, revokes: bool) {
         self.nodes.insert(home, Node { longest, revokes, binding: None });
     }
@@ -85,7 +85,7 @@ impl HomeAgent {
         }
     }
 
-    /// A message has come, by the foreign agent with address `from`.
+    /// Handles a message that arrived through the foreign agent with address `from`.
     pub fn handle_message(&mut self, now: Instant, from: Ipv4Addr, message: Message) {
         let Message::Request { home, home_agent, care_of, lifetime, id } = message else { return };
         if home_agent != self.address {
@@ -95,7 +95,7 @@ impl HomeAgent {
         let Some(node) = self.nodes.get_mut(&home) else {
             return self.transmits.push_back((reply(Code::PROHIBITED, Lifetime::ZERO), from));
         };
-        // Section 3.8.3.2: no longer than was asked for.
+        // Section 3.8.3.2: no longer than requested.
         let granted = lifetime.min(node.longest);
         let expires_at = granted.length().map(|length| now + length);
         let binding = (granted != Lifetime::ZERO).then_some(Binding { care_of, expires_at });
@@ -111,7 +111,7 @@ impl HomeAgent {
         });
     }
 
-    /// Bindings whose lifetime has passed end.
+    /// Removes bindings whose lifetime has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         for (&home, node) in &mut self.nodes {
             let is_over = |binding: &mut Binding| binding.expires_at.is_some_and(|at| at <= now);
@@ -121,12 +121,12 @@ impl HomeAgent {
         }
     }
 
-    /// The next message to send, and to whom.
+    /// The next message to send, and its destination.
     pub fn poll_transmit(&mut self) -> Option<(Message, Ipv4Addr)> {
         self.transmits.pop_front()
     }
 
-    /// What has become of bindings.
+    /// The next change of a binding.
     pub fn poll_event(&mut self) -> Option<HomeEvent> {
         self.events.pop_front()
     }

@@ -17,20 +17,20 @@ const REVOCATION: u8 = 7;
 /// The types of a router advertisement (RFC 1256) and of the extension that makes it an agent advertisement.
 const ROUTER_ADVERTISEMENT: u8 = 9;
 const AGENT_EXTENSION: u8 = 16;
-/// A foreign agent with whom to register: R and F.
+/// A foreign agent that requires registration: R and F.
 const AGENT_FLAGS: u8 = 0x90;
 /// Types of the authentication extensions (RFC 5944 section 3.5), without which a message is not accepted.
 const MOBILE_HOME: u8 = 32;
 const FOREIGN_HOME: u8 = 34;
 
-/// How long a registration holds, in seconds (RFC 5944 section 3.3).
+/// The lifetime of a registration, in seconds (RFC 5944 section 3.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Lifetime(pub u16);
 
 impl Lifetime {
-    /// It holds until it is changed.
+    /// Without end.
     pub const INFINITE: Self = Self(u16::MAX);
-    /// A request with it asks for the binding's end.
+    /// In a request: deregistration.
     pub const ZERO: Self = Self(0);
 
     /// The lifetime of this length, rounded up to seconds and bounded by the longest finite one.
@@ -66,22 +66,22 @@ impl Code {
 /// A message between a mobile node, a foreign agent and a home agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// A mobile node wants its packets sent to a care-of address (RFC 5944 section 3.3).
+    /// A mobile node requests a binding to a care-of address (RFC 5944 section 3.3).
     Request {
         /// The mobile node's home address.
         home: Ipv4Addr,
         /// Its home agent.
         home_agent: Ipv4Addr,
-        /// Where its packets are to go.
+        /// The care-of address.
         care_of: Ipv4Addr,
-        /// For how long.
+        /// The lifetime.
         lifetime: Lifetime,
         /// Matches requests and replies.
         id: u64,
     },
     /// The home agent's answer (section 3.4).
     Reply {
-        /// What it says.
+        /// The code.
         code: Code,
         /// The mobile node's home address.
         home: Ipv4Addr,
@@ -92,7 +92,7 @@ pub enum Message {
         /// As in the request.
         id: u64,
     },
-    /// A foreign agent is told that a mobile node has left it (RFC 3543 section 3.3).
+    /// Notifies a foreign agent that a mobile node has left it (RFC 3543 section 3.3).
     Revocation {
         /// The mobile node's home address.
         home: Ipv4Addr,
@@ -168,14 +168,14 @@ impl Message {
     }
 }
 
-/// What an agent advertisement says.
+/// The content of an agent advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Advertisement {
     /// The agent, and its care-of address.
     pub agent: Ipv4Addr,
-    /// Counts its advertisements.
+    /// The sequence number.
     pub sequence: u16,
-    /// The longest lifetime that it accepts.
+    /// The longest lifetime accepted.
     pub lifetime: Lifetime,
 }
 
@@ -199,7 +199,7 @@ pub fn advertisement(Advertisement { agent, sequence, lifetime }: Advertisement)
 }
 
 impl Advertisement {
-    /// The advertisement in a packet, if there is one with a good checksum.
+    /// Parses the advertisement of a packet; `None` without one, or with a wrong checksum.
     pub fn of(packet: &Packet) -> Option<Self> {
         let Payload::Other { protocol: ICMP, payload } = &packet.payload else { return None };
         let extension = payload.get(16..28)?;
@@ -214,7 +214,8 @@ impl Advertisement {
 
 fn put_authentication(out: &mut BytesMut, kind: u8) {
     out.put_slice(&[kind, 20]);
-    // The first index of a security association that is not reserved; nobody here forges messages, so the code is left empty.
+    // The first unreserved index of a security association; the authenticator is empty, as no node here forges
+    // messages.
     out.put_u32(256);
     out.put_bytes(0, 16);
 }

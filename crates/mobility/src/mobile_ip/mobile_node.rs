@@ -1,4 +1,4 @@
-//! The mobile node (RFC 5944 section 3.6): when it registers, with whom, and for how long that holds.
+//! The mobile node (RFC 5944 section 3.6): registrations, and their lifetimes.
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
@@ -14,9 +14,9 @@ pub struct MobileNodeConfig {
     pub home: Ipv4Addr,
     /// Its home agent.
     pub home_agent: Ipv4Addr,
-    /// For how long it asks. It asks again when half of what it got has passed.
+    /// The lifetime that it requests. It renews when half of the granted one has passed.
     pub lifetime: Lifetime,
-    /// How long it waits for a reply before it sends its request again; doubled each time (section 3.6.3).
+    /// How long it waits for a reply before it retransmits its request; doubled each time (section 3.6.3).
     pub retransmit_after: Duration,
     /// The longest such wait.
     pub retransmit_at_most: Duration,
@@ -34,25 +34,25 @@ pub enum RegisterOn {
     EveryBeacon,
 }
 
-/// What a node sees when it hears an advertisement.
+/// A node's view of an advertisement.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct View {
     /// The agent that it is registered with still reaches it.
     pub reaches_current: bool,
-    /// It would rather have the new agent than the one that it is registered with.
+    /// It prefers the new agent to the one that it is registered with.
     pub better_than_current: bool,
-    /// It would rather have the new agent than the one that it has asked.
+    /// It prefers the new agent to the one that it has sent a request to.
     pub better_than_asked: bool,
 }
 
-/// What has become of a node's registration.
+/// A change of a node's registration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MobileEvent {
-    /// It has asked an agent, for the so-and-so-many-th time (from 1).
+    /// It has sent a request.
     Requested {
         /// The foreign agent.
         agent: Ipv4Addr,
-        /// How often.
+        /// The number of transmissions, from 1.
         attempts: u32,
     },
     /// Its request was accepted: it sends through this foreign agent from now on.
@@ -60,14 +60,14 @@ pub enum MobileEvent {
         /// The foreign agent.
         agent: Ipv4Addr,
     },
-    /// Its request was denied; it asks again when it hears an advertisement.
+    /// Its request was denied; it repeats it at the next advertisement.
     Denied {
         /// The foreign agent.
         agent: Ipv4Addr,
         /// The reply's code.
         code: Code,
     },
-    /// Its registration is over, for its lifetime has passed.
+    /// Its registration has expired.
     Expired {
         /// The foreign agent.
         agent: Ipv4Addr,
@@ -80,7 +80,7 @@ pub struct MobileNode {
     config: MobileNodeConfig,
     registration: Option<Registration>,
     request: Option<Request>,
-    /// A request was given up unanswered: the home agent may have granted it, so that the binding is not known.
+    /// A request was given up unanswered: the home agent may have granted it, so that the binding is unknown.
     unsure: bool,
     last_id: u64,
     transmits: VecDeque<(Message, Ipv4Addr)>,
@@ -92,7 +92,7 @@ struct Registration {
     agent: Ipv4Addr,
     /// `None` if it does not expire.
     expires_at: Option<Instant>,
-    /// When to ask for it again.
+    /// When to renew it.
     renew_at: Option<Instant>,
 }
 
@@ -107,7 +107,7 @@ struct Request {
 }
 
 impl MobileNode {
-    /// A node that is registered nowhere.
+    /// A node without a registration.
     pub fn new(config: MobileNodeConfig) -> Self {
         Self {
             config,
@@ -125,7 +125,7 @@ impl MobileNode {
         self.registration.map(|registration| registration.agent)
     }
 
-    /// The foreign agent that it has asked and not heard of.
+    /// The foreign agent with a pending request.
     pub fn asked(&self) -> Option<Ipv4Addr> {
         self.request.map(|request| request.agent)
     }
@@ -135,10 +135,10 @@ impl MobileNode {
         self.take(now, agent, self.config.lifetime);
     }
 
-    /// It hears an advertisement of a foreign agent.
+    /// Handles an advertisement of a foreign agent.
     pub fn handle_advertisement(&mut self, now: Instant, agent: Ipv4Addr, view: View) {
         let wants = match (self.request, self.agent()) {
-            // One request at a time, unless something better comes.
+            // One request at a time, unless a better agent appears.
             (Some(request), _) => request.agent != agent && view.better_than_asked,
             (None, Some(current)) if current == agent => self.unsure || self.config.on == RegisterOn::EveryBeacon,
             (None, Some(_)) if view.reaches_current => view.better_than_current,
@@ -149,7 +149,7 @@ impl MobileNode {
         }
     }
 
-    /// A foreign agent does not reach it any more.
+    /// Handles the loss of a foreign agent's link.
     pub fn handle_lost(&mut self, agent: Ipv4Addr) {
         if self.request.take_if(|request| request.agent == agent).is_some() {
             self.unsure = true;
@@ -157,12 +157,12 @@ impl MobileNode {
         if let Some(registration) = self.registration.as_mut().filter(|registration| registration.agent == agent)
             && registration.renew_at.take().is_some()
         {
-            // Nobody hears it there: the next advertisement of that agent is answered.
+            // No one receives it there: the next advertisement of that agent is answered.
             self.unsure = true;
         }
     }
 
-    /// A reply to one of its requests has come.
+    /// Handles a reply.
     pub fn handle_message(&mut self, now: Instant, message: Message) {
         let Message::Reply { code, lifetime, id, .. } = message else { return };
         let Some(request) = self.request.take_if(|request| request.id == id) else { return };
@@ -172,7 +172,7 @@ impl MobileNode {
             return self.events.push_back(MobileEvent::Denied { agent, code });
         }
         self.unsure = false;
-        // Section 3.6.2: counted from when the request was sent.
+        // Section 3.6.2: counted from the transmission of the request.
         self.take(request.sent_at, agent, lifetime);
         if self.registration.is_some_and(|registration| registration.renew_at.is_some_and(|at| at <= now)) {
             self.unsure = true;
@@ -180,7 +180,7 @@ impl MobileNode {
         self.events.push_back(MobileEvent::Registered { agent });
     }
 
-    /// A deadline has passed.
+    /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         let expired = |registration: &mut Registration| registration.expires_at.is_some_and(|at| at <= now);
         if let Some(Registration { agent, .. }) = self.registration.take_if(expired) {
@@ -206,7 +206,7 @@ impl MobileNode {
         self.transmits.pop_front()
     }
 
-    /// What has become of the registration.
+    /// The next change of the registration.
     pub fn poll_event(&mut self) -> Option<MobileEvent> {
         self.events.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Mobile IP (RFC 5944) without I/O: a mobile node, a foreign agent and a home agent, each a state machine of its own.
+//! Mobile IP (RFC 5944) without I/O: a mobile node, a foreign agent and a home agent, each a separate state machine.
 //!
 //! A foreign agent advertises itself ([`advertisement`]). A [`MobileNode`] that hears it sends a registration request, which the
 //! [`ForeignAgent`] relays to the [`HomeAgent`]; the reply takes the same way back. From its acceptance on, the home agent sends the node's

@@ -1,10 +1,10 @@
-//! The option: what the two ends tell each other, as bytes.
+//! The option in bytes.
 
 use bytes::Bytes;
 use holdover_wire::{Experimental, ExperimentalId, Segment, Seq, SeqRange};
 
 /// PROBE's options are shared experimental options (RFC 6994) of kind 253 with this identifier, "HOPB", which is not
-/// registered. See the [module](super) for what follows it.
+/// registered. See the [module](super) for the rest.
 pub const OPTION_ID: u32 = 0x484f_5042;
 
 /// Space in a data segment for the option of a probe: ten bytes, padded.
@@ -14,18 +14,18 @@ const NACK: u8 = 0;
 const PROBE: u8 = 1;
 const BITMASK: u8 = 2;
 
-/// What an option says.
+/// The content of an option.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
     /// The handoff of this number is complete.
     Nack { number: u8 },
-    /// Probe `index` of `count`, which asks for the bitmask.
+    /// Probe `index` of `count`, which requests the bitmask.
     Probe { number: u8, index: u8, count: u8 },
     /// The answer to the probes.
     Bitmask(Bitmask),
 }
 
-/// What the receiver has, and how fast the probes came.
+/// The receiver's data, and the spacing of the probes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Bitmask {
     /// The handoff's number.
@@ -36,7 +36,7 @@ pub(super) struct Bitmask {
     pub(super) waited_ms: u32,
     /// From the ACK number to the end of the highest data received, in bytes.
     pub(super) highest: u32,
-    /// From the ACK number on: bytes missing, then bytes held, and so on, as far as the option has room.
+    /// From the ACK number on: bytes missing, then bytes held, and so on, as far as they fit into the option.
     pub(super) runs: Vec<(u32, u32)>,
 }
 
@@ -73,7 +73,7 @@ impl Bitmask {
 }
 
 impl Message {
-    /// The message in a segment, if there is one that makes sense.
+    /// The message of a segment, if there is a valid one.
     pub(super) fn read(segment: &Segment) -> Option<Self> {
         segment.options.experimental.iter().flatten().find_map(|option| {
             let option = option.with_long_id().filter(|option| !option.second_kind)?;
@@ -105,12 +105,12 @@ impl Message {
         }
     }
 
-    /// Adds the message to a segment. SACK blocks give way to it, and the last ranges of a bitmask to what is left of 40 bytes.
-    /// Returns whether there was room.
+    /// Adds the message to a segment. SACK blocks are dropped for it, and the last ranges of a bitmask if 40 bytes do
+    /// not suffice. Returns whether there was room.
     pub(super) fn put(&self, segment: &mut Segment) -> bool {
         let options = &mut segment.options;
         if let Self::Bitmask(_) = self {
-            // It says the same and more.
+            // The bitmask includes the same information.
             options.sack.truncate(0);
         }
         let others = options.experimental.take().unwrap_or_default().into_vec();
@@ -158,7 +158,7 @@ impl Message {
     }
 }
 
-/// Seven bits a byte, the lowest first; the high bit says that more follow (LEB128).
+/// Seven bits a byte, lowest first; the high bit means that more follow (LEB128).
 fn put_number(data: &mut Vec<u8>, mut number: u32) {
     while number >= 0x80 {
         data.push(number as u8 | 0x80);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_read() {
+    fn options_survive_a_round_trip() {
         for message in [
             Message::Nack { number: 255 },
             Message::Probe { number: 3, index: 2, count: 3 },
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_not_read() {
+    fn invalid_options_are_ignored() {
         for data in [&[][..], &[NACK], &[PROBE, 1, 3, 3], &[9, 1], &[BITMASK, 1, 0, 0, 0, 0, 0]] {
             assert_eq!(Message::parse(data), None, "{data:?}");
         }

@@ -1,4 +1,4 @@
-//! The receiver's half: the probes' arrivals, and the answer to them.
+//! The receiver's half: arrivals of probes, and the answer.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Connection;
@@ -6,22 +6,22 @@ use holdover_wire::{Seq, SeqRange};
 
 use super::option::Bitmask;
 
-/// The most probes that are kept account of.
+/// The most probes tracked.
 const MOST_PROBES: usize = 16;
 
-/// The probes of one handoff, as far as they have come.
+/// The probes of one handoff that have arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     pub(super) number: u8,
-    /// When each came, and its bytes of data.
+    /// The time of each arrival, and its bytes of data.
     arrived: Vec<Option<(Instant, u32)>>,
     last: Instant,
     answered: bool,
-    /// When the receiver stops waiting for more of them, as [`Agenda`](holdover_filter::Agenda) has it.
+    /// When the receiver stops waiting for more of them: the copy for the [`Agenda`](holdover_filter::Agenda).
     pub(super) due: Option<Instant>,
 }
 
-/// An answer that goes out on the next ACK.
+/// An answer for the next ACK.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     number: u8,
@@ -36,7 +36,7 @@ impl Arrivals {
         Self { number, arrived: vec![None; count], last: now, answered: false, due: None }
     }
 
-    /// A probe came. Returns when the answer is due from now on; nothing changes once it is given.
+    /// Notes a probe. Returns when the answer is due; nothing changes once it is given.
     pub(super) fn note(&mut self, now: Instant, index: u8, len: u32, patience: Duration) -> Option<Instant> {
         let slot = self.arrived.get_mut(usize::from(index)).filter(|slot| slot.is_none())?;
         if self.answered {
@@ -48,7 +48,7 @@ impl Arrivals {
         Some(if is_complete { now } else { now + patience })
     }
 
-    /// The answer, which is given once.
+    /// The answer, given once.
     pub(super) fn answer(&mut self, now: Instant, tcp: &Connection) -> Answer {
         self.answered = true;
         Answer {
@@ -59,7 +59,7 @@ impl Arrivals {
         }
     }
 
-    /// Bytes per second between consecutive probes, all pairs taken together.
+    /// Bytes per second between consecutive probes, over all pairs.
     fn bandwidth(&self) -> Option<u32> {
         let mut total = (0_u64, Duration::ZERO, false);
         for pair in self.arrived.windows(2) {
@@ -76,7 +76,7 @@ impl Arrivals {
 }
 
 impl Answer {
-    /// As the option of a segment with this ACK number.
+    /// The bitmask for a segment with this ACK number.
     pub(super) fn bitmask(&self, ack: Seq) -> Bitmask {
         let waited_ms = u32::try_from(self.waited.as_millis()).unwrap_or(u32::MAX);
         let (number, bandwidth) = (self.number, self.bandwidth);
@@ -118,7 +118,7 @@ mod tests {
         };
         assert_eq!(due_after(0, 10), Some(210));
         assert_eq!(due_after(2, 20), Some(220));
-        // A duplicate says nothing, and neither does what is out of bounds.
+        // Duplicates and invalid indices are ignored.
         assert_eq!((due_after(2, 30), due_after(9, 30)), (None, None));
         assert_eq!(due_after(1, 40), Some(40));
     }

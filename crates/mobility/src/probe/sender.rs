@@ -7,7 +7,7 @@ use holdover_wire::{Flags, Segment, Seq, SeqRange};
 use super::option::{Bitmask, Message, PROBE_ROOM};
 use super::{ProbeConfig, RoundTrip};
 
-/// Duplicate ACKs of one retransmission that show it lost (RFC 5681 section 3.2).
+/// Duplicate ACKs that show the loss of a retransmission (RFC 5681 section 3.2).
 const DUPLICATES: u32 = 3;
 
 /// A sender in the handoff recovery phase.
@@ -15,7 +15,7 @@ const DUPLICATES: u32 = 3;
 pub(super) struct Recovering {
     pub(super) id: ConnectionId,
     pub(super) number: u8,
-    /// Timeouts before the phase: one more, and the timer has taken over.
+    /// Timeouts before the phase: with one more, the timer has taken over.
     timeouts: u32,
     mss: u32,
     phase: Phase,
@@ -34,31 +34,31 @@ struct Probing {
     count: u8,
     sent: u8,
     sent_at: Option<Instant>,
-    /// Bytes of the probes but the first.
+    /// Bytes of the probes except the first.
     bytes_behind: u32,
     /// The end of the last probe; before the first one SND.UNA.
     end: Seq,
-    /// SND.UNA when all probes were acknowledged. The bitmask, which answers the last of them, may be right behind.
+    /// When all probes were acknowledged, SND.UNA. The bitmask, which answers the last of them, may follow.
     acknowledged_at: Option<Seq>,
 }
 
-/// How a phase went on.
+/// The progress of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
-    /// It lasts.
+    /// It continues.
     Lasts,
     /// A retransmission was lost, and is repeated.
     Repeated,
     /// All up to recovery_end is acknowledged.
     Recovered,
-    /// All probes are acknowledged and more, and the bitmask is not there.
+    /// All probes and more are acknowledged, without a bitmask.
     Unanswered,
     /// The retransmission timer ran out.
     TimedOut,
 }
 
 impl Recovering {
-    /// The phase begins; `None` if nothing is outstanding, or the peer's window is closed.
+    /// Begins the phase; `None` if nothing is outstanding, or the peer's window is closed.
     pub(super) fn begin(
         now: Instant,
         id: ConnectionId,
@@ -80,13 +80,13 @@ impl Recovering {
         Some(Self { id, number, timeouts, mss, phase: Phase::Probing(probing) })
     }
 
-    /// A segment goes out. The first ones with data are the probes.
+    /// Notes an outgoing segment. The first ones with data are the probes.
     pub(super) fn note_sent(&mut self, now: Instant, segment: &mut Segment) {
         let Phase::Probing(probing) = &mut self.phase else { return };
         if probing.sent == probing.count || segment.payload.is_empty() || segment.flags.contains(Flags::RST) {
             return;
         }
-        // Beyond the MSS there is the space of the timestamps.
+        // The timestamps are not part of the MSS.
         let space = self.mss as usize + if segment.options.timestamps.is_some() { 12 } else { 0 };
         let mut probe = segment.clone();
         let message = Message::Probe { number: self.number, index: probing.sent, count: probing.count };
@@ -102,7 +102,7 @@ impl Recovering {
         probing.end = probing.end.max(segment.seq + segment.seq_len());
     }
 
-    /// A pure ACK comes in.
+    /// Notes an incoming pure ACK.
     pub(super) fn note_ack(&mut self, segment: &Segment) {
         if let Phase::Repairing { ack, duplicates, .. } = &mut self.phase {
             *duplicates = if segment.ack == *ack { *duplicates + 1 } else { 0 };
@@ -110,7 +110,7 @@ impl Recovering {
         }
     }
 
-    /// The bitmask comes, in a segment with this ACK number. Returns whether it was waited for.
+    /// Handles the bitmask, in a segment with this ACK number. Returns whether it was expected.
     pub(super) fn take_bitmask(
         &mut self,
         now: Instant,
@@ -126,7 +126,7 @@ impl Recovering {
             return false;
         }
         bitmask.held(ack).into_iter().for_each(|range| tcp.note_held_by_peer(range));
-        // The receiver answers the last probe, or has waited for it: one that it does not have was lost.
+        // The receiver answers the last probe, or has waited for it: a missing one was lost.
         if tcp.snd_una().lt(probing.end) {
             tcp.presume_lost(now, SeqRange::new(tcp.snd_una(), probing.end), AfterRetransmit::Keep);
         }
@@ -146,13 +146,13 @@ impl Recovering {
         true
     }
 
-    /// TCP has taken in what came, or its timer has run out.
+    /// TCP has processed input, or its timer has expired.
     pub(super) fn step(&mut self, now: Instant, tcp: &mut Connection) -> Progress {
         if tcp.counters().timeouts != self.timeouts {
             return Progress::TimedOut;
         }
         match &mut self.phase {
-            // Nothing had room for the option: a lone FIN, or a tiny MSS.
+            // No segment had room for the option: a lone FIN, or a tiny MSS.
             Phase::Probing(probing) if probing.sent == 0 && tcp.snd_una().gt(probing.end) => Progress::Unanswered,
             Phase::Probing(probing) if probing.sent == 0 => Progress::Lasts,
             Phase::Probing(probing) if tcp.snd_una().ge(probing.end) => match probing.acknowledged_at {
@@ -166,14 +166,14 @@ impl Recovering {
                 }
             },
             Phase::Probing(_) => {
-                // What is missing is sent when the bitmask has said what it is.
+                // Missing data is sent after the bitmask.
                 tcp.set_cwnd(tcp.in_flight());
                 Progress::Lasts
             }
             Phase::Repairing { recovery_end, .. } if tcp.snd_una().ge(*recovery_end) => Progress::Recovered,
             Phase::Repairing { duplicates, repeated_at, .. } => {
                 let una = tcp.snd_una();
-                // With SACK, TCP knows by itself which retransmissions were lost.
+                // With SACK, TCP itself detects lost retransmissions.
                 let is_lost = *duplicates >= DUPLICATES && *repeated_at != Some(una) && !tcp.sack_agreed();
                 if !is_lost {
                     return Progress::Lasts;
@@ -185,7 +185,7 @@ impl Recovering {
         }
     }
 
-    /// The phase is over, however it went.
+    /// Ends the phase.
     pub(super) fn end(tcp: &mut Connection) {
         tcp.bar_fast_retransmit_below(None);
         tcp.reserve_option_room(0);
@@ -193,7 +193,7 @@ impl Recovering {
 }
 
 impl Probing {
-    /// From the first probe to the bitmask, less the time that the others took behind it and the receiver's patience.
+    /// From the first probe to the bitmask, less the time of the later probes behind it and the receiver's wait.
     fn round_trip(&self, elapsed: Duration, bandwidth: u32, bitmask: &Bitmask) -> Duration {
         let behind = u64::from(self.bytes_behind) * 1_000_000_000 / u64::from(bandwidth);
         let waited = Duration::from_millis(u64::from(bitmask.waited_ms));
@@ -201,7 +201,7 @@ impl Probing {
     }
 }
 
-/// ssthresh is what the path holds, cwnd half of that.
+/// Sets ssthresh to the capacity of the path, and cwnd to half of it.
 fn set_windows(tcp: &mut Connection, bandwidth: u32, rtt: Duration) {
     let bytes = u128::from(bandwidth) * u128::from(rtt.as_nanos()) / 1_000_000_000;
     let mss = tcp.snd_mss().max(1);

@@ -35,25 +35,25 @@ const VERSION: u8 = 1;
 const AUTHENTICATED: usize = 60;
 const NO_LEAD: u32 = u32::MAX;
 
-/// Fewer bytes would not be a secret.
+/// Shorter keys are refused.
 const LEAST_KEY: usize = 16;
 const MOST_KEY: usize = 64;
 
-/// A secret that a mobile host and a gateway share.
+/// A secret shared by a mobile host and a gateway.
 #[derive(Clone)]
 pub struct Key {
     mac: Hmac<Sha256>,
     name: [u8; 8],
 }
 
-/// A text is not a key.
+/// An invalid key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// It has something else in it than hexadecimal digits.
-    #[error("a key is a line of hexadecimal digits, as `openssl rand -hex 32` prints it")]
+    /// It contains characters other than hexadecimal digits.
+    #[error("invalid key: expected a line of hexadecimal digits, as from `openssl rand -hex 32`")]
     NotHexadecimal,
     /// Its length.
-    #[error("a key of {bytes} bytes; {LEAST_KEY} to {MOST_KEY} are expected, as `openssl rand -hex 32` prints them")]
+    #[error("key of {bytes} bytes: expected {LEAST_KEY} to {MOST_KEY}, as from `openssl rand -hex 32`")]
     Length {
         /// Of the key.
         bytes: usize,
@@ -77,10 +77,10 @@ impl Key {
         Ok(Self { mac, name })
     }
 
-    /// Reads a line of hexadecimal digits.
+    /// Parses a line of hexadecimal digits.
     ///
     /// # Errors
-    /// It is something else, or of another length.
+    /// The text is something else, or of another length.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         let text = text.trim();
         let digit = |byte: u8| (byte as char).to_digit(16);
@@ -92,7 +92,7 @@ impl Key {
         Self::new(&secret.ok_or(KeyError::NotHexadecimal)?)
     }
 
-    /// Names the key without telling it.
+    /// Identifies the key without revealing it.
     pub fn name(&self) -> [u8; 8] {
         self.name
     }
@@ -108,7 +108,7 @@ impl core::fmt::Debug for Key {
     }
 }
 
-/// What a mobile host says.
+/// A report of a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Report {
     pub(super) presence: Presence,
@@ -117,7 +117,7 @@ pub(super) struct Report {
     pub(super) counter: u64,
 }
 
-/// What the gateway answers.
+/// An answer of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Answer {
     pub(super) verdict: Verdict,
@@ -136,7 +136,7 @@ pub(super) enum Verdict {
     Refused,
 }
 
-/// The name of the key of a message of the right form.
+/// The name of the key in a well-formed message.
 pub(super) fn key_name(bytes: &[u8]) -> Option<[u8; 8]> {
     let is_ours = bytes.len() == LENGTH && bytes[..4] == MAGIC && bytes[4] == VERSION;
     is_ours.then(|| bytes[8..16].try_into().ok()).flatten()
@@ -160,7 +160,8 @@ fn write(key: &Key, kind: u8, word: u8, nonce: &[u8; NONCE], counter: u64, lead:
     bytes
 }
 
-/// What both messages have: the word, the nonce, the counter, the lead and the address, if the message is authentic.
+/// The common fields of both messages: the code, the nonce, the counter, the lead and the address, if the message is
+/// authentic.
 type Fields = (u8, [u8; NONCE], u64, u32, IpAddr);
 
 fn read(key: &Key, kind: u8, bytes: &[u8]) -> Option<Fields> {

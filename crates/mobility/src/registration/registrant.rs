@@ -8,16 +8,16 @@ use holdover_filter::Presence;
 
 use super::message::{Answer, Key, LENGTH, NONCE, Report, Verdict};
 
-/// What became of reports.
+/// Counters of reports.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RegistrantCounters {
-    /// Datagrams that were made.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Reports that the gateway has noted.
+    /// Reports that the gateway has accepted.
     pub noted: u64,
-    /// Answers by which the gateway refuses to hear of an address.
+    /// Refusals of the gateway for an address.
     pub refused: u64,
-    /// Datagrams that are no answer to a report of this host's.
+    /// Datagrams that answer no report of this host.
     pub strange: u64,
 }
 
@@ -31,11 +31,11 @@ pub struct Registrant {
     counters: RegistrantCounters,
 }
 
-/// What is to be reported about one address.
+/// A pending report about one address.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     presence: Presence,
-    /// When a host that fades will go.
+    /// When a fading host leaves.
     goes_at: Option<Instant>,
     /// The counter of its first datagram.
     first: Option<u64>,
@@ -43,29 +43,29 @@ struct Open {
     next_at: Instant,
 }
 
-/// A report without an answer is repeated after this time, then after twice as long, and so on.
+/// The time until the first repetition of an unanswered report; it doubles with each.
 const REPEAT_AFTER: Duration = Duration::from_millis(50);
 
-/// But not after longer than this.
+/// The longest time between repetitions.
 const REPEAT_AT_LATEST: Duration = Duration::from_secs(2);
 
-/// A report that was answered is repeated after this time, so that a gateway that was restarted knows the host before it needs to.
+/// The time until an answered report is repeated, so that a restarted gateway knows the host before it needs to.
 const REFRESH: Duration = Duration::from_secs(20);
 
 impl Registrant {
-    /// Has nothing to report. `first_counter` is random, so that answers to an earlier process are told from those to this one.
+    /// Without reports. `first_counter` is random, so that answers to an earlier process can be told apart.
     pub fn new(key: Key, first_counter: u64) -> Self {
         let counter = first_counter >> 2;
         Self { key, nonce: [0; NONCE], counter, reports: BTreeMap::new(), counters: RegistrantCounters::default() }
     }
 
-    /// What became of reports.
+    /// Counters of reports.
     pub fn counters(&self) -> RegistrantCounters {
         self.counters
     }
 
-    /// An address of this host is so from now on. A host that is away or has moved cannot be expected to say so twice: it is repeated until
-    /// it is answered, and no longer.
+    /// Sets the state of an address of this host. The report of a host that is away or has moved is repeated until it
+    /// is answered, and not refreshed after.
     pub fn report(&mut self, now: Instant, address: IpAddr, presence: Presence) {
         let goes_at = match presence {
             Presence::Fading { lead } => lead.map(|lead| now + lead),
@@ -74,12 +74,12 @@ impl Registrant {
         self.reports.insert(address, Open { presence, goes_at, first: None, tries: 0, next_at: now });
     }
 
-    /// An address is not this host's any more.
+    /// Removes an address.
     pub fn forget(&mut self, address: IpAddr) {
         self.reports.remove(&address);
     }
 
-    /// A datagram came.
+    /// Handles a datagram.
     pub fn handle_datagram(&mut self, now: Instant, bytes: &[u8]) {
         let answer = Answer::from_bytes(&self.key, bytes);
         let last = self.counter;
@@ -98,7 +98,7 @@ impl Registrant {
             Verdict::UseNonce if self.nonce == answer.nonce => return,
             Verdict::UseNonce => {
                 self.nonce = answer.nonce;
-                // What waits for an answer under the old nonce is repeated at once.
+                // Reports waiting under the old nonce are repeated at once.
                 for open in self.reports.values_mut().filter(|open| open.first.is_some()) {
                     (open.tries, open.next_at) = (0, now);
                 }

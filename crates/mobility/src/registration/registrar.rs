@@ -8,31 +8,31 @@ use holdover_filter::Presence;
 
 use super::message::{Answer, Key, LENGTH, NONCE, Report, Verdict, key_name};
 
-/// A report that counts.
+/// An accepted report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Registered {
     /// Of the mobile host.
     pub address: IpAddr,
-    /// What it says of itself.
+    /// The reported presence.
     pub presence: Presence,
 }
 
-/// What became of datagrams.
+/// Counters of datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RegistrarCounters {
-    /// Reports that count.
+    /// Accepted reports.
     pub noted: u64,
-    /// Reports with a nonce that is not in force, which were answered with one.
+    /// Reports with an outdated nonce, which were answered with a new one.
     pub challenged: u64,
-    /// Reports that were recorded and sent again, or overtaken by a later one.
+    /// Replayed reports, or ones overtaken by a later one.
     pub replayed: u64,
-    /// Authentic reports about addresses that are not the sender's.
+    /// Authentic reports about addresses that the sender may not report about.
     pub refused: u64,
-    /// Not authentic: of an unknown key, damaged, or no message at all.
+    /// Not authentic: with an unknown key, damaged, or not a message.
     pub forged: u64,
 }
 
-/// Hears reports. See the [module](super).
+/// Receives reports. See the [module](super).
 #[derive(Debug, Default)]
 pub struct Registrar {
     hosts: BTreeMap<[u8; 8], Host>,
@@ -42,26 +42,26 @@ pub struct Registrar {
 #[derive(Debug)]
 struct Host {
     key: Key,
-    /// Which of the keys it is, in the order in which they were added.
+    /// The key's number, in the order in which they were added.
     number: usize,
-    /// The nonce in force, and the last counter under it.
+    /// The current nonce, and the last counter under it.
     current: Option<([u8; NONCE], u64)>,
-    /// A nonce that was offered and not yet used.
+    /// A nonce that was offered and not used yet.
     offered: Option<[u8; NONCE]>,
     offered_at: Option<Instant>,
 }
 
-/// One nonce is offered for so long: replays of old reports cannot have it replaced all the time.
+/// How long one nonce is offered: replays of old reports cannot replace it all the time.
 const OFFER_LASTS: Duration = Duration::from_secs(10);
 
 impl Registrar {
-    /// Hears nobody.
+    /// Without keys.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From now on a mobile host with this key is heard. Keys are numbered from 0 in the order of these calls. Returns whether the key is
-    /// new.
+    /// Accepts reports with this key from now on. Keys are numbered from 0 in the order of these calls. Returns whether
+    /// the key is new.
     pub fn add(&mut self, key: Key) -> bool {
         let (name, number) = (key.name(), self.hosts.len());
         let is_new = !self.hosts.contains_key(&name);
@@ -70,13 +70,13 @@ impl Registrar {
         is_new
     }
 
-    /// What became of datagrams.
+    /// Counters of datagrams.
     pub fn counters(&self) -> RegistrarCounters {
         self.counters
     }
 
-    /// A datagram came. `nonce` is random; `may` says whether the key of this number may speak for an address. Returns what is to be
-    /// answered, and what was reported.
+    /// Handles a datagram. `nonce` is random; `may` tells whether the key of this number may report about an address.
+    /// Returns the answer, and the report.
     pub fn handle_datagram(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Both halves against each other, over a network that loses, doubles, reorders and records.
+//! Both halves, over a network that loses, duplicates, reorders and records.
 
 use core::net::IpAddr;
 
@@ -26,7 +26,7 @@ fn pair() -> (Registrant, Registrar) {
     (Registrant::new(key(1), 4_000_000_000), registrar)
 }
 
-/// Exchanges datagrams without delay until nothing is due. Returns what was registered.
+/// Exchanges datagrams without delay until nothing is due. Returns the accepted reports.
 fn settle(now: Instant, registrant: &mut Registrant, registrar: &mut Registrar, nonce: u8) -> Vec<Registered> {
     let mut registered = Vec::new();
     while let Some(datagram) = registrant.poll_transmit(now) {
@@ -50,7 +50,7 @@ fn the_first_report_fetches_a_nonce_and_the_next_needs_one_datagram() {
     registrant.report(at(1000), host(), presence);
     assert_eq!(settle(at(1000), &mut registrant, &mut registrar, 8), [Registered { address: host(), presence }]);
     assert_eq!((registrant.counters().sent, registrant.counters().noted), (3, 2));
-    assert_eq!(registrant.poll_timeout(), None, "what fades is not refreshed");
+    assert_eq!(registrant.poll_timeout(), None, "a fading report is not refreshed");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_report_without_an_answer_is_repeated_and_its_lead_shrinks() {
 }
 
 #[test]
-fn a_gateway_that_was_restarted_is_told_again() {
+fn a_restarted_gateway_gets_the_report_again() {
     let (mut registrant, mut registrar) = pair();
     registrant.report(at(0), host(), Presence::Present);
     settle(at(0), &mut registrant, &mut registrar, 7);
@@ -85,7 +85,7 @@ fn a_gateway_that_was_restarted_is_told_again() {
     assert_eq!(restarted.counters().challenged, 1);
 }
 
-/// Sends recorded reports again and again: none counts, and no answer is longer than it.
+/// Replays recorded reports: none is accepted, and no answer is longer than its report.
 fn replay(registrar: &mut Registrar, recorded: &[[u8; LENGTH]]) {
     for (round, datagram) in recorded.iter().cycle().take(200).enumerate() {
         let now = at(10_000 + 1000 * round as u64);
@@ -96,7 +96,7 @@ fn replay(registrar: &mut Registrar, recorded: &[[u8; LENGTH]]) {
 }
 
 #[test]
-fn recorded_reports_are_of_no_use_whoever_was_restarted() {
+fn replayed_reports_are_refused_after_any_restart() {
     let (mut registrant, mut registrar) = pair();
     let mut recorded = Vec::new();
     let run = |registrant: &mut Registrant, registrar: &mut Registrar, now, nonce: u8| {
@@ -111,24 +111,24 @@ fn recorded_reports_are_of_no_use_whoever_was_restarted() {
     };
     registrant.report(at(0), host(), Presence::Away);
     recorded.extend(run(&mut registrant, &mut registrar, at(0), 1));
-    // Another process of the mobile host's.
+    // Another process of the mobile host.
     let mut registrant = Registrant::new(key(1), 9_000);
     registrant.report(at(1), host(), Presence::Present);
     recorded.extend(run(&mut registrant, &mut registrar, at(1), 2));
     replay(&mut registrar, &recorded);
-    // Another process of the gateway's.
+    // Another process of the gateway.
     let mut restarted = Registrar::new();
     restarted.add(key(1));
     registrant.report(at(2), host(), Presence::Present);
     recorded.extend(run(&mut registrant, &mut restarted, at(2), 3));
     replay(&mut restarted, &recorded);
-    // And the mobile host is still heard at once.
+    // And the mobile host is still accepted at once.
     registrant.report(at(300_000), host(), Presence::Away);
     drop(run(&mut registrant, &mut restarted, at(300_000), 4));
 }
 
 #[test]
-fn a_key_speaks_for_its_own_addresses_only() {
+fn a_key_reports_about_its_own_addresses_only() {
     let (mut registrant, mut registrar) = pair();
     registrar.add(key(2));
     registrant.report(at(0), host(), Presence::Away);
@@ -159,15 +159,15 @@ fn keys_are_read_from_text() {
     assert!(!format!("{:?}", key(0x5a)).contains("5a5a"));
 }
 
-/// What the network does with the next datagram of either half.
+/// The fate of the next datagram of either half.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Deliver,
     Lose,
     Double,
-    /// After as many others.
+    /// Delivered after so many others.
     Delay(usize),
-    /// A bit is turned over.
+    /// One bit is flipped.
     Damage(usize),
 }
 
@@ -183,7 +183,7 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 }
 
 proptest! {
-    /// Whatever the network does, the gateway's last word about the host is the host's, once the network delivers again.
+    /// Whatever the network does, the gateway's last state is the host's, once the network delivers again.
     #[test]
     fn the_last_report_wins(fates in fates(), reports in prop::collection::vec(0u8..3, 1..8)) {
         let (mut registrant, mut registrar) = pair();
@@ -236,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_counted_and_not_answered(bytes in prop::collection::vec(any::<u8>(), 0..200), whole in any::<bool>()) {
+    fn invalid_datagrams_are_counted_and_not_answered(bytes in prop::collection::vec(any::<u8>(), 0..200), whole in any::<bool>()) {
         let (mut registrant, mut registrar) = pair();
         registrant.report(at(0), host(), Presence::Present);
         let mut datagram = registrant.poll_transmit(at(0)).unwrap().to_vec();

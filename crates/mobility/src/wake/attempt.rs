@@ -1,4 +1,4 @@
-//! When a connection is tried to be woken after an outage, how often, and what came of it.
+//! Attempts to wake a connection after an outage, and their outcome.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
@@ -7,14 +7,14 @@ use super::state::{At, BOTH};
 use crate::{Connection, Direction};
 use holdover_filter::{Resumed, WakeOutcome};
 
-/// What is known of the path behind the link.
+/// The state of the path behind the link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Path {
-    /// The next hop has not answered yet: what is sent may be lost.
+    /// The next hop has not answered yet: packets may be lost.
     Unresolved,
-    /// The link is reported up, and the next hop, if there is one to ask, has answered.
+    /// The link is reported up, and the next hop, if any, has answered.
     Reported,
-    /// Packets have come in.
+    /// Packets have arrived.
     Proven,
 }
 
@@ -23,36 +23,36 @@ pub(super) enum Path {
 pub(super) struct Attempt {
     cut_at: Instant,
     up_at: Instant,
-    /// Directions whose senders may have something to send, by the way of their ACKs: outgoing, incoming.
+    /// Directions whose senders may have data, by the direction of their ACKs: outgoing, incoming.
     waits: [bool; 2],
     first_at: Option<Instant>,
     last_at: Instant,
-    /// When it is tried again; `None` before its turn has come.
+    /// The time of the next attempt; `None` before its turn.
     next_at: Option<Instant>,
     tries: u32,
-    /// Tries since the path is known to carry packets.
+    /// Attempts since the path is known to work.
     proven_tries: u32,
 }
 
-/// The time between two tries is half a round trip while the path is not known to carry packets, and within these bounds: data then
-/// comes at most that much later than it might.
+/// The interval between attempts is half a round trip while the path is not known to work, within these bounds, which
+/// also bound the delay of data.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 /// See [`LEAST_INTERVAL`].
 const LONGEST_INTERVAL: Duration = Duration::from_millis(300);
 
-/// The time between two tries grows with the time that has passed: it is at least one part in so many.
+/// The interval grows with the elapsed time: it is at least this fraction of it.
 const BACKOFF_PART: u64 = 16;
 
-/// A try over a path that should carry packets is answered after a round trip, and an allowance for timers.
+/// The allowance for timers, beyond a round trip, until the answer to an attempt.
 const ALLOWANCE: Duration = Duration::from_millis(15);
 
-/// The round trip where none was measured (RFC 6298 section 2.1 has 1 s for the timeout; this is for tries that cost little).
+/// The round trip without a measurement (RFC 6298 section 2.1 has 1 s for the timeout; attempts cost little).
 pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 
-/// So often it is tried once the path is known to carry packets: after that, something else is in the way.
+/// The most attempts once the path is known to work: after that, the cause is elsewhere.
 const MOST_PROVEN_TRIES: u32 = 6;
 
-/// A connection that is left to its own timers is looked at so often.
+/// The interval between checks of a connection that is left to its own timers.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// After this time a connection is left to its own timers.
@@ -72,29 +72,29 @@ impl Attempt {
         self.cut_at
     }
 
-    /// When it is tried again, if its turn has come.
+    /// The time of the next attempt, if its turn has come.
     pub(super) fn next_at(&self) -> Option<Instant> {
         self.next_at
     }
 
-    /// How often it was tried.
+    /// The number of attempts.
     pub(super) fn tries(&self) -> u32 {
         self.tries
     }
 
-    /// Whether it has been tried at all.
+    /// Whether there was an attempt.
     pub(super) fn has_begun(&self) -> bool {
         self.first_at.is_some()
     }
 
-    /// It is tried now, as one of so many connections.
+    /// Notes an attempt, as one of so many connections.
     pub(super) fn note_try(&mut self, now: Instant, path: Path, others: usize, flow: &Flow) {
         self.first_at.get_or_insert(now);
         (self.last_at, self.tries) = (now, self.tries + 1);
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         let answered_in = round_trip * 5 / 4 + ALLOWANCE;
         let wait = match path {
-            // A first try over a path that is told to be there is as good as one over one that is.
+            // Over a path that is reported up, a first attempt counts like one over a working path.
             Path::Reported if self.tries == 1 => answered_in,
             Path::Reported | Path::Unresolved => {
                 let interval = (round_trip / 2).clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
@@ -110,7 +110,7 @@ impl Attempt {
         self.next_at = Some(now + wait);
     }
 
-    /// The path is known to carry packets: what was tried before may have been lost on it.
+    /// The path is known to work: earlier attempts may have been lost on it.
     pub(super) fn note_proof(&mut self, now: Instant, is_partial: bool, flow: &Flow) {
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         let is_under_way = !is_partial && now < self.last_at + round_trip * 5 / 4 + ALLOWANCE;
@@ -121,12 +121,12 @@ impl Attempt {
         }
     }
 
-    /// Whether the path has carried every try and nothing came of them: from now on it is only watched.
+    /// Whether the path has carried every attempt without effect: from now on it is only watched.
     pub(super) fn is_exhausted(&self) -> bool {
         self.proven_tries >= MOST_PROVEN_TRIES
     }
 
-    /// Waits for the answer to the first try until `patience` is over. Returns whether it does.
+    /// Waits for the answer to the first attempt until `patience` is over. Returns whether it does.
     pub(super) fn wait_longer(&mut self, now: Instant, patience: Duration) -> bool {
         let until = self.last_at + patience;
         let waits = self.tries == 1 && now < until;
@@ -136,28 +136,28 @@ impl Attempt {
         waits
     }
 
-    /// From the try to when it made progress; `None` if there were several tries, for which of them did it is not known (Karn's rule).
+    /// From the attempt to the progress; `None` after several attempts, of which any may have caused it (Karn's rule).
     pub(super) fn answered_in(&self, resumed_at: Instant) -> Option<Duration> {
         (self.tries == 1).then(|| resumed_at.saturating_since(self.last_at))
     }
 
-    /// The ACKs of a stall go one by one from now on: the answer to the last of them is waited for.
+    /// The ACKs of a stall are released one by one from now on: the answer to the last of them counts.
     pub(super) fn note_train(&mut self, flow: &Flow) {
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         self.next_at = self.next_at.map(|at| at + round_trip);
     }
 
-    /// It is looked again whether it has resumed, and not tried.
+    /// Checks for progress later, without an attempt.
     pub(super) fn watch(&mut self, now: Instant) {
         self.next_at = Some(now + WATCH_EVERY);
     }
 
-    /// Whether its time is over.
+    /// Whether its time limit has passed.
     pub(super) fn is_given_up(&self, now: Instant) -> bool {
         now >= self.up_at + GIVE_UP
     }
 
-    /// When it made progress, if it did: new data came, or an ACK that advances.
+    /// The time of the first progress: new data, or an ACK that advances.
     pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
         let progress =
             BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
@@ -166,7 +166,7 @@ impl Attempt {
         progress.min()
     }
 
-    /// Whether the peer has answered the last try without anything to send: it was not waiting either.
+    /// Whether the peer has answered the last attempt without data: it was not waiting either.
     pub(super) fn is_answered_idle(&self, now: Instant, flow: &Flow) -> bool {
         let is_answered = flow.heard_at().is_some_and(|at| at >= self.last_at);
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
@@ -176,7 +176,7 @@ impl Attempt {
             && now >= self.last_at + round_trip * 2 + ALLOWANCE
     }
 
-    /// What came of it.
+    /// The outcome.
     pub(super) fn outcome(&self, now: Instant, connection: Connection, flow: Option<&Flow>) -> WakeOutcome {
         let resumed_at = flow.and_then(|flow| self.resumed_at(flow)).map(|at| at.min(now));
         let two_round_trips = flow.and_then(Flow::least_round_trip).unwrap_or(UNKNOWN_ROUND_TRIP) * 2;
@@ -200,8 +200,8 @@ impl Attempt {
     }
 }
 
-/// A segment that the peer answers at once, whatever state it is in, and that changes nothing: an empty one just before what it
-/// expects, as TCP's keep-alive sends it (RFC 9293 section 3.8.4). The answer proves that the path carries packets.
+/// A segment that the peer answers at once, in any state, and that changes nothing: an empty one just before RCV.NXT,
+/// as TCP's keep-alive sends it (RFC 9293 section 3.8.4). The answer proves that the path works.
 pub(super) fn path_probe(at: At, flow: &Flow) -> Option<crate::Injected> {
     let outgoing = At { direction: Direction::Outgoing, ..at };
     let half = flow.half(Direction::Outgoing);

@@ -1,28 +1,28 @@
-//! Waking at a gateway, which stands between both hosts at the near end of the link. What is called *this host* elsewhere is the host on
-//! the gateway's side; what comes in comes over the link.
+//! Waking at a gateway between both hosts, at the near end of the link. *This host* in other modules is the host on the
+//! gateway's side; incoming packets arrive over the link.
 //!
-//! An agent that flushes an ACK into a link that has broken can say it again later, as nobody has got it. A gateway cannot: the ACKs that come
-//! in are flushed to the host on its own side, which gets them. A silent cut is found later than an ACK is flushed, so nothing would be in
-//! hand when the link is back. Therefore such ACKs are kept while data are under way that the receiver has not acknowledged: either it
-//! does so soon, or its link is cut.
+//! An agent that flushes an ACK into a broken link can repeat it later, as no one has received it. A gateway cannot:
+//! incoming ACKs are flushed to the host on its own side, which receives them. A silent cut is detected later than an
+//! ACK is flushed, so nothing would be held at link-up. Therefore such ACKs are kept while data are in flight that the
+//! receiver has not acknowledged: either it does so soon, or its link is down.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::Half as FlowHalf;
 
 use super::{WakeConfig, WakeControl};
 
-/// What is in hand of data under way is kept for so long after it was to be flushed: longer than it takes to find that a mobile host is
-/// silent, and not for ever, as nobody may look for that.
+/// How long held ACKs of data in flight are kept after their flush was due: longer than it takes to detect that a
+/// mobile host is silent, and bounded, as silence may not be watched.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 impl WakeControl {
-    /// A controller at a gateway, before a link that is up, with no connection.
+    /// A controller at a gateway, with a link that is up and without connections.
     pub fn between(config: WakeConfig) -> Self {
         Self { is_between: true, ..Self::new(config) }
     }
 }
 
-/// Whether the receiver may be cut off, so that what is in hand is not to be flushed.
+/// Whether the receiver may be cut off, so that held ACKs must not be flushed.
 pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
     flow.awaits_ack() && flow.flush_at().is_some_and(|at| now < at + KEPT_FOR)
 }
@@ -67,7 +67,7 @@ mod tests {
         fn pass_a_millisecond(&mut self) {
             self.now += Duration::from_millis(1);
             self.wake.handle_timeout(self.now);
-            assert!(self.wake.control.poll_transmit().is_none(), "a newer ACK comes before a flush");
+            assert!(self.wake.control.poll_transmit().is_none(), "a newer ACK arrives before a flush");
         }
 
         fn pass(&mut self, direction: Direction, segment: Segment) {
@@ -81,7 +81,7 @@ mod tests {
             self.pass(Direction::Outgoing, data);
         }
 
-        /// The receiver acknowledges one segment more.
+        /// The receiver acknowledges one more segment.
         fn acknowledge(&mut self) {
             self.acked += 1000;
             let ack =
@@ -89,7 +89,7 @@ mod tests {
             self.pass(Direction::Incoming, ack);
         }
 
-        /// When an ACK is let go to the sender within 3 s, and up to where.
+        /// When an ACK is released to the sender within 3 s, and up to which number.
         fn flushed(&mut self) -> Option<(u64, Seq)> {
             (0..3000).find_map(|ms| {
                 self.now += Duration::from_millis(1);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_is_in_hand_is_kept_while_data_are_under_way() {
-        // The last ACK was a millisecond ago, and 40 ms is when it is flushed.
+        // The last ACK was a millisecond ago; the flush is due after 40 ms.
         for is_between in [false, true] {
             let mut t = Transfer::new(is_between);
             while t.acked != t.sent {
@@ -116,7 +116,7 @@ mod tests {
         }
         for (is_between, expected) in [(false, 40..45), (true, 1000..1100)] {
             let mut t = Transfer::new(is_between);
-            let (at, ack) = t.flushed().expect("not for ever");
+            let (at, ack) = t.flushed().expect("the wait is bounded");
             assert_eq!(ack, t.acked);
             assert!(expected.contains(&at), "{is_between}: {at} ms");
         }

@@ -23,7 +23,7 @@ pub(super) struct InMemory {
     rules: Rules,
 }
 
-/// A flow, with its own place for predictions.
+/// A flow, with its own predictions.
 #[derive(Default, Debug)]
 struct Tracked {
     flow: Flow,
@@ -34,7 +34,7 @@ impl Wake {
     /// The name in scenario files.
     pub const NAME: &'static str = "wake";
 
-    /// A filter that has seen nothing yet, before a link that is up.
+    /// A filter without flows, with a link that is up.
     pub fn new(config: WakeConfig) -> Self {
         let link = Link::new(&LinkState::default());
         let path = InMemory { flows: Table::default(), link, rules: config.rules() };

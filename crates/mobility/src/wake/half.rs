@@ -1,4 +1,4 @@
-//! One direction of a connection's data: what is done for its sender before, at and after a cut.
+//! One direction of a connection's data: actions for its sender before, at and after a cut.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
@@ -12,41 +12,42 @@ use crate::echo_clock::EchoClock;
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
 
-/// A direction of data is under way if some came within this time before the host was told of the cut, which may be long after
-/// it (a missed beacon, a modem that asks again).
+/// Data counts as in flight if some arrived within this time before the host learnt of the cut, which may be long after
+/// it (a missed beacon, a modem that retries).
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
-/// So many tell a sender of a loss, and the first of them may acknowledge something.
+/// The duplicates that indicate a loss to a sender; the first of them may acknowledge something.
 const DUPLICATES: usize = 4;
 
-/// So many messages tell a sender that it was the path where many wait. Its last retransmission was at a random time between half of its
-/// timeout ago and all of it, or longer: with each doubling that is taken back, half of those that were not due yet become due.
+/// The number of messages to a backed-off sender while many wait. Its last retransmission was at a random time between
+/// half of its timeout ago and all of it, or longer: with each doubling taken back, half of those that were not due yet
+/// become due.
 const CROWD_COPIES: u8 = 4;
 
-/// Nothing more is on its way if nothing has come for so long, and for as long as three ACKs take.
+/// No more data is in flight if none has arrived for this long, and for the time of three ACKs.
 const LEAST_QUIET: Duration = Duration::from_millis(5);
 
-/// What the controller remembers of data in one direction and its ACKs in the other. [`FlowHalf`] is what the flow path remembers.
+/// The controller's state of data in one direction and its ACKs in the other. [`FlowHalf`] is the flow path's.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Half {
-    /// What was held back is looked after then.
+    /// When held ACKs are checked for a flush.
     pub(super) flush_at: Option<Instant>,
     /// It was transferring when the link broke, and was not released yet.
     is_waiting: bool,
     /// It was transferring when the link broke the last time.
     was_waiting: bool,
-    /// When the link broke, all that the sender had sent had arrived, and no ACK of a whole window had gone.
+    /// When the link broke, all data sent had arrived, and no ACK of a whole window had been shown.
     is_drained: bool,
     /// The ACKs of a stall.
     pub(super) train: AckTrain,
-    /// Where the data ends that had arrived when they began to go.
+    /// The end of the data that had arrived when their release began.
     train_end: Option<Seq>,
     poke: Option<Poking>,
     /// The host's own TCP has data outstanding that did not pass: it was sent while the link was down.
     has_unseen: bool,
-    /// What the sender had been shown when the link broke: later ACKs died with it.
+    /// The ACK shown to the sender when the link broke: later ACKs died with it.
     shown_at_cut: Seq,
-    /// The same, but for what was flushed before: the first step of a release is a byte beyond it.
+    /// The same without flushed ACKs: the first step of a release is a byte beyond it.
     step_from: Seq,
 }
 
@@ -55,15 +56,15 @@ struct Poking {
     since: Instant,
     next_at: Instant,
     left: u8,
-    /// Whether the link is kept free for it then.
+    /// Whether the link is reserved for it then.
     is_booked: bool,
 }
 
-/// What was done for a sender at link-up.
+/// The action for a sender at link-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Nothing,
-    /// The ACKs of a window that has arrived go one by one from now on.
+    /// The ACKs of a window that has arrived are released one by one from now on.
     Clocked,
     Released,
     Poked,
@@ -74,13 +75,13 @@ impl Half {
         [self.flush_at, self.poke.map(|poke| poke.next_at), self.train.next_at()].into_iter().flatten()
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there is no state to keep.
     pub(super) fn is_idle(&self) -> bool {
         let waits = self.is_waiting || self.was_waiting || self.flush_at.is_some();
         !waits && self.poke.is_none() && !self.train.is_waiting() && !self.train.is_under_way()
     }
 
-    /// The link breaks: is something under way, or still waiting since the last time?
+    /// The link breaks: is data in flight, or still waiting since the last time?
     pub(super) fn note_cut(
         &mut self,
         now: Instant,
@@ -103,7 +104,7 @@ impl Half {
         self.is_waiting = is_recent || nothing_came;
         self.was_waiting = self.is_waiting;
         if !nothing_came {
-            // What was flushed long ago has arrived.
+            // ACKs flushed long ago have arrived.
             self.shown_at_cut = flow.flushed_from().filter(|_| is_recent).unwrap_or(flow.shown());
             self.step_from = flow.shown();
         }
@@ -115,12 +116,12 @@ impl Half {
         self.is_drained = self.train.is_waiting() && (is_drained || nothing_came && self.is_drained);
     }
 
-    /// Whether its sender may have something to send, and what is in hand for it was not let go yet.
+    /// Whether its sender may have data, and its held ACKs were not released yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Its sender may have something for the receiver by the time that the link is back.
+    /// Its sender may have data for the receiver by link-up.
     pub(super) fn wait(&mut self) {
         (self.is_waiting, self.was_waiting) = (true, true);
     }
@@ -136,7 +137,7 @@ impl Half {
         self.has_unseen
     }
 
-    /// What has been stalled is of no use any more, unless the whole window had arrived.
+    /// Drops stalled ACKs, unless the whole window had arrived.
     pub(super) fn drop_spoilt_train(&mut self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) {
         if !self.is_drained {
             self.cancel_train(now, at, flow, path);
@@ -153,7 +154,7 @@ impl Half {
         }
     }
 
-    /// The link did not break, or later than foretold: what was stalled is let go.
+    /// The link did not break, or later than predicted: releases stalled ACKs.
     pub(super) fn end_stall(
         &mut self,
         now: Instant,
@@ -174,7 +175,7 @@ impl Half {
         flushed.or_else(|| Some(at.inject(reopen(now, at, flow, path)?))).into_iter().collect()
     }
 
-    /// The duplicates that loss recovery counts on (RFC 5681 section 3.2) were not let through.
+    /// The stall withheld duplicates that loss recovery needs (RFC 5681 section 3.2).
     fn say_the_hole(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Vec<Injected> {
         if let Some(acked) = flow.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
@@ -183,7 +184,7 @@ impl Half {
         core::iter::repeat_n(packet, DUPLICATES).flatten().map(|packet| at.inject(packet)).collect()
     }
 
-    /// From now on the ACKs of the stall go, within a round trip without queues.
+    /// Starts to release the ACKs of the stall, within a round trip without queues.
     fn depart(
         &mut self,
         now: Instant,
@@ -201,8 +202,9 @@ impl Half {
         self.train.depart(now, least_round_trip);
     }
 
-    /// The next ACK of the stall, if it is due. The one of the last data goes twice: a sender that has sent that data again as a
-    /// tail loss probe takes a single ACK for a sign that the probe has repaired a loss (RFC 8985 section 7.4.2).
+    /// The next ACK of the stall, if due. The one of the last data is sent twice: a sender that has retransmitted that
+    /// data as a tail loss probe takes a single ACK as a sign that the probe has repaired a loss (RFC 8985 section
+    /// 7.4.2).
     pub(super) fn next_of_train<P: FlowTable>(
         &mut self,
         now: Instant,
@@ -224,7 +226,7 @@ impl Half {
         core::iter::repeat_n(packet, copies).flatten().map(move |packet| at.inject(packet))
     }
 
-    /// The sender may be waiting for what is held.
+    /// The sender may be waiting for held ACKs.
     pub(super) fn flush(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Injected> {
         let acked = flow.acked().filter(|_| flow.is_held())?;
         let packet = flow.ack_up_to(acked, at.receiver())?;
@@ -233,7 +235,7 @@ impl Half {
         Some(at.inject(packet))
     }
 
-    /// The link is back. Returns ACKs to send, and what was done. May be called again while nothing has come of it, and must be when
+    /// Handles link-up. Returns ACKs to send, and the action. May be called again without progress, and must be when
     /// more is known of the path.
     pub(super) fn wake(
         &mut self,
@@ -253,7 +255,7 @@ impl Half {
             self.cancel_train(now, at, flow, path);
             return (reopen(now, at, flow, path).into_iter().collect(), Outcome::Nothing);
         }
-        // What the host's own TCP sends now may be lost, and so may each ACK of a stall, which goes once.
+        // Packets of the host's own TCP may be lost now, and so may each ACK of a stall, which is sent once.
         let is_unsafe = at.direction == Direction::Incoming || self.is_drained && self.train.is_waiting();
         if known == Path::Unresolved && is_unsafe {
             return (Vec::new(), Outcome::Nothing);
@@ -267,7 +269,7 @@ impl Half {
             return self.wake_again(config, at, connection, times, known, path);
         }
         if self.is_drained && self.train.is_waiting() {
-            // Their echoes are as they were: they prove what is true, that the sender's timeout was spurious.
+            // Their echoes are unchanged: they prove correctly that the sender's timeout was spurious.
             self.depart(now, least_round_trip, at, flow, path);
             return (Vec::new(), Outcome::Clocked);
         }
@@ -283,7 +285,7 @@ impl Half {
         (packets, outcome)
     }
 
-    /// What was done before has had no answer. The host's own TCP has what was in hand for it; a far sender may have got nothing.
+    /// The earlier action has had no answer. The host's own TCP has received its held ACKs; a far sender may not have.
     fn wake_again(
         &mut self,
         config: &WakeConfig,
@@ -297,7 +299,7 @@ impl Half {
             Direction::Outgoing => self.say_everything(config, at, connection, times, path),
             Direction::Incoming => Vec::new(),
         };
-        // A retransmission that is lost again doubles the sender's timeout again.
+        // Another lost retransmission doubles the sender's timeout again.
         let outcome = match known {
             Path::Proven => self.begin_poke(config, times, at, connection.half(at.direction)),
             Path::Reported | Path::Unresolved => Outcome::Nothing,
@@ -305,7 +307,7 @@ impl Half {
         (packets, outcome)
     }
 
-    /// Every ACK that the sender may not have got, so that it has something new.
+    /// Every ACK that the sender may have missed, so that it gets new information.
     fn say_everything(
         &mut self,
         config: &WakeConfig,
@@ -324,7 +326,7 @@ impl Half {
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
         let packets = if flow.is_held() || may_be_lost || flow.is_window_shrunk() {
-            // What was flushed after the last data may have gone into a link that was down already.
+            // ACKs flushed after the last data may have gone into a broken link.
             let last_heard = flow.last_data_at().map_or(cut_at, |data_at| data_at.min(cut_at));
             let on_their_way = least_round_trip.unwrap_or_default() / 2 + release::LADDER_MARGIN;
             let lost_after = last_heard - config.release.ladder.max(on_their_way);
@@ -346,14 +348,14 @@ impl Half {
         packets
     }
 
-    /// A sender that may have backed off is told that it was the path.
+    /// Tells a sender that may have backed off that the path was down.
     fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, flow: &FlowHalf) -> Outcome {
         let Times { now, crowd, .. } = times;
-        // Whether the far sender has anything outstanding cannot be seen from here.
+        // The far sender's outstanding data cannot be seen from here.
         let may_need_it = at.direction == Direction::Outgoing || flow.has_outstanding() || self.has_unseen;
         match &config.unreachable_poke {
             Some(poke) if may_need_it && poke.copies > 0 => {
-                // What is told to the host itself does not cross the link.
+                // Messages to the host itself do not use the link.
                 let left = match crowd {
                     _ if at.direction == Direction::Incoming => poke.copies,
                     Crowd::None => poke.copies,
@@ -367,7 +369,7 @@ impl Half {
         }
     }
 
-    /// The next message to a sender that has backed off, if it is due and data does not flow.
+    /// The next message to a sender that has backed off, if due and data does not flow.
     pub(super) fn poke(
         &mut self,
         now: Instant,
@@ -378,7 +380,7 @@ impl Half {
     ) -> Option<Injected> {
         self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
-        // What is told to the host itself does not cross the link.
+        // Messages to the host itself do not use the link.
         if at.direction == Direction::Outgoing && !poking.is_booked {
             poking.next_at = pacing.book(now);
             poking.is_booked = true;
@@ -392,7 +394,7 @@ impl Half {
         if poking.left == 0 {
             self.poke = None;
         }
-        // The host's own TCP has seen every ACK; of a far sender that is known when data come.
+        // The host's own TCP has received every ACK; for a far sender that is known when data arrive.
         let oldest = match at.direction {
             Direction::Incoming => flow.shown(),
             Direction::Outgoing => self.shown_at_cut,
@@ -402,29 +404,29 @@ impl Half {
     }
 }
 
-/// When the link went and came, for one connection.
+/// The times of link-down and link-up, for one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) cut_at: Instant,
     pub(super) up_at: Option<Instant>,
     pub(super) now: Instant,
-    /// The connection has been reset in the meantime.
+    /// The connection was reset in the meantime.
     pub(super) is_reset: bool,
     pub(super) crowd: Crowd,
 }
 
-/// Whether many others wait for their turn, so that a connection takes no more of the link than it must.
+/// Whether many others wait, so that a connection takes no more of the link than necessary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Crowd {
     /// They do not.
     None,
     /// They do.
     Waits,
-    /// They do, and this host has data outstanding on the connection: its peer is heard when that arrives.
+    /// They do, and this host has data outstanding on the connection: its peer sends when that arrives.
     WaitsAndOwnData,
 }
 
-/// What the receiver says now, if the sender has been shown less of the window than there is.
+/// The receiver's current ACK, if the sender has been shown a smaller window.
 fn reopen(now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Packet> {
     if !flow.is_window_shrunk() {
         return None;

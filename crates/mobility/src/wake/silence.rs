@@ -1,8 +1,8 @@
-//! Outages that nobody tells of: TCP sends and nothing comes in. Whoever watches the link says that it is silent, and the first packet
-//! that comes in wakes every connection that has heard nothing since.
+//! Unreported outages: TCP sends and nothing arrives. The watcher of the link reports silence, and the first incoming
+//! packet wakes every connection that has heard nothing since.
 //!
-//! A silence is not [`LinkEvent::Down`](crate::LinkEvent::Down): packets pass as before, so that one that was none (a peer that is gone,
-//! a server that takes its time) does no harm.
+//! Silence is not [`LinkEvent::Down`](crate::LinkEvent::Down): packets pass unchanged, so that a false one (a peer that
+//! is gone, a slow server) does no harm.
 
 use holdover_base::Instant;
 use holdover_flow::FlowTable;
@@ -11,7 +11,7 @@ use super::WakeControl;
 use super::attempt::Path;
 
 impl WakeControl {
-    /// Nothing has come in since `since`, although something was sent. Does nothing while the link is down.
+    /// Nothing has arrived since `since`, although data was sent. Does nothing while the link is down.
     pub fn handle_silence(&mut self, since: Instant, path: &mut impl FlowTable) {
         if self.link.is_up() {
             self.link.silent_since = Some(since);
@@ -19,20 +19,20 @@ impl WakeControl {
         }
     }
 
-    /// Something but a TCP packet has shown that the link is back: wakes the connections that have heard nothing since the silence began.
-    /// Does nothing without a silence.
+    /// Something other than a TCP packet has shown that the link is up: wakes the connections that have heard nothing
+    /// since the silence began. Does nothing without a silence.
     pub fn end_silence(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.wake_unheard(now, Path::Reported, path);
     }
 
-    /// The same, by what is `known` of the path.
+    /// The same, given the state of the path.
     pub(super) fn wake_unheard(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let Some(since) = self.link.silent_since.take() else { return };
         self.cut_those(since, Some(since), path);
         self.connect(now, false, known, path);
     }
 
-    /// Since when nothing has come in, as far as [`Self::handle_silence`] has said and nothing has ended it.
+    /// Since when nothing has arrived, as reported by [`Self::handle_silence`] and not ended since.
     pub fn silent_since(&self) -> Option<Instant> {
         self.link.silent_since
     }
@@ -79,7 +79,7 @@ mod tests {
             self.wake.handle_packet(self.now, direction, &mut packet)
         }
 
-        /// Data comes in and is acknowledged.
+        /// Data arrives and is acknowledged.
         fn exchange(&mut self, which: u16) -> Verdict {
             let flags = Flags::ACK;
             let seq = self.data_ends[usize::from(which)];
@@ -97,7 +97,7 @@ mod tests {
             verdict
         }
 
-        /// So much time passes; whose connections are spoken for in it, by the port of the host.
+        /// Lets time pass; returns the connections with packets in it, by the port of the host.
         fn wait(&mut self, millis: u64) -> Vec<u16> {
             let mut ports = Vec::new();
             for _ in 0..millis {
@@ -159,7 +159,7 @@ mod tests {
     fn packets_pass_as_before_while_a_link_is_silent() {
         let mut t = Downloads::new(2);
         t.fall_silent();
-        // Whoever sends during what is taken for a silence is not held up: neither requests nor ACKs.
+        // A sender is not delayed by a false silence: neither requests nor ACKs are.
         let request = Segment {
             seq: Seq::new(1),
             ack: t.data_ends[0],
@@ -178,7 +178,7 @@ mod tests {
     fn a_link_that_loses_its_carrier_after_a_silence_was_down_since_the_silence() {
         let mut t = Downloads::new(2);
         t.fall_silent();
-        // Longer than data counts as under way.
+        // Longer than data counts as in flight.
         t.wait(15_000);
         t.wake.handle_link(t.now, LinkEvent::Down);
         t.wait(100);

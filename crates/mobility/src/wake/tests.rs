@@ -1,4 +1,4 @@
-//! What the controller does that scripts of whole transfers do not show.
+//! Details of the controller beyond scripts of whole transfers.
 
 use bytes::Bytes;
 use holdover_flow::Flow;
@@ -7,7 +7,7 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 use super::*;
 use crate::{LinkEvent, SegmentFilter as _};
 
-/// A segment of the one connection that these tests have, between the host's port 1000 and the peer's port 80.
+/// Passes a segment of the only connection of these tests, between the host's port 1000 and the peer's port 80.
 pub(super) fn pass(wake: &mut Wake, now: Instant, direction: Direction, segment: Segment) {
     let (host, peer) = (([10, 0, 0, 1], 1000), ([10, 0, 0, 2], 80));
     let (from, to) = if direction == Direction::Outgoing { (host, peer) } else { (peer, host) };
@@ -58,9 +58,9 @@ impl Download {
     }
 }
 
-/// A controller that ends in the middle of a stall says everything at once: nobody will be there to say the rest.
+/// A controller that ends during a stall releases everything at once: there is no later release.
 #[test]
-fn at_the_end_nothing_is_left_unsaid() {
+fn ending_in_a_stall_releases_everything() {
     for is_warned in [false, true] {
         let mut t = Download::new(300);
         if is_warned {
@@ -84,9 +84,9 @@ fn at_the_end_nothing_is_left_unsaid() {
     }
 }
 
-/// The link is told to be up when packets pass already: what they brought was taken for an answer in a link that is down.
+/// Link-up is reported when packets pass already: they were taken for answers on a link that is down.
 #[test]
-fn an_ack_that_was_withheld_while_the_news_was_on_its_way_is_sent() {
+fn an_ack_withheld_just_before_link_up_is_sent() {
     let mut t = Download::new(300);
     t.wake.handle_link(t.now, LinkEvent::Down);
     t.now += Duration::from_millis(500);

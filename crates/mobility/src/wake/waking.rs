@@ -24,50 +24,50 @@ use super::half::{Crowd, Outcome, Times};
 use super::state::{At, BOTH, Standing, State};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
-/// What is being woken since the link came back.
+/// The connections being woken since link-up.
 #[derive(Debug)]
 pub(super) struct Waking {
     cut_at: Instant,
     up_at: Instant,
     path: Path,
-    /// Connections whose turn has not come: by their standing, and of the same one the most recently active first.
+    /// Connections whose turn has not come: by their standing, then the most recently active first.
     queue: VecDeque<Connection>,
-    /// Those that were tried and have not resumed, nor failed to answer in time.
+    /// Those with an attempt that have not resumed, nor exceeded the time for an answer.
     in_flight: BTreeSet<Connection>,
-    /// How many may be in flight.
+    /// The limit of those in flight.
     window: usize,
     shrunk_at: Instant,
-    /// How many connections have resumed.
+    /// The number of connections that have resumed.
     resumed: u32,
-    /// How long it takes until a connection that is tried resumes: the longest of late, or as much as a queue may take.
+    /// How long an attempt takes until the connection resumes: the longest recent one, or the time of a full queue.
     answer: Duration,
 }
 
-/// So many connections are woken at first: each sends some four segments at once.
+/// The initial window: each connection sends some four segments at once.
 const FIRST_WINDOW: usize = 8;
 
-/// So many are tried while the next hop has not answered.
+/// The number of attempts while the next hop has not answered.
 const SCOUTS: usize = 4;
 
-/// The window never shrinks below this.
+/// The smallest window.
 const LEAST_WINDOW: usize = 2;
 
-/// Where more than so many wait for their turn, each takes as little of the link as it can.
+/// With more than this many waiting, each takes as little of the link as possible.
 const CROWD: usize = 64;
 
-/// While others wait, this much may be queued on the link: what was waiting for the next hop, and what they are sent.
+/// The limit of queueing on the link while others wait: packets that waited for the next hop, and those sent to them.
 const QUEUED: Duration = Duration::from_millis(100);
 
-/// Queues of links hold some hundred packets: from here on the window grows more slowly.
+/// Queues of links hold some hundred packets: from this window on it grows more slowly.
 const QUEUE: usize = 64;
 
-/// A queue that is longer than this has enough to send.
+/// A longer queue has enough to send.
 const LONG_QUEUE: Duration = Duration::from_millis(50);
 
-/// The longest time that an answer is waited for before its connection makes room for the next.
+/// The longest wait for an answer before a connection makes room for the next.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The window is halved at most this often: what is lost together is one loss.
+/// The shortest interval between halvings of the window: losses within it count as one.
 const SHRINK_EVERY: Duration = Duration::from_millis(100);
 
 impl Waking {
@@ -85,7 +85,7 @@ impl Waking {
         }
     }
 
-    /// Whether packets that come in are news.
+    /// Whether incoming packets are to be reported.
     pub(super) fn awaits_packets(&self) -> bool {
         self.path < Path::Proven || !self.in_flight.is_empty() || !self.queue.is_empty()
     }
@@ -95,8 +95,8 @@ impl Waking {
         self.in_flight.len() < most
     }
 
-    /// A connection has resumed so long after it was tried, whose round trip is so long without queues. If it was queued for long, there
-    /// are enough in flight.
+    /// A connection has resumed this long after its attempt; `round_trip` is its round trip without queues. If it was
+    /// queued for long, enough are in flight.
     fn grow(&mut self, answer: Option<Duration>, round_trip: Duration) {
         self.resumed += 1;
         let is_queued = answer.is_some_and(|answer| answer > round_trip + LONG_QUEUE);
@@ -105,7 +105,7 @@ impl Waking {
         self.answer = (self.answer * 7 / 8).max(answer.unwrap_or_default()).max(QUEUED);
     }
 
-    /// How long a first try may go without an answer while others wait: what is lost is to be told from what is queued.
+    /// How long a first attempt may go unanswered while others wait: a loss must be told from queueing.
     fn patience(&self) -> Duration {
         (self.answer * 2).min(MOST_PATIENCE)
     }
@@ -118,7 +118,7 @@ impl Waking {
 }
 
 impl WakeControl {
-    /// The moment of grace is over: what does not flow by itself is woken.
+    /// The grace period is over: wakes connections that do not flow by themselves.
     pub(super) fn begin_waking(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let cut_at = self.link.down_at.unwrap_or(now);
         let up_at = self.link.up_at.unwrap_or(now);
@@ -137,7 +137,7 @@ impl WakeControl {
                 state.attempt = Some(Attempt::new(cut_at, up_at, waits));
                 queue.push((state.standing, std::cmp::Reverse(flow.active_at()), connection));
             } else {
-                // What was stalled or hidden is let go.
+                // Releases stalled ACKs and hidden windows.
                 self.act(now, connection, known, path);
             }
         }
@@ -147,7 +147,7 @@ impl WakeControl {
         self.wake_more(now, path);
     }
 
-    /// The link broke again, or the owner ends: whatever has not resumed is left as it is.
+    /// The link broke again, or the owner ends: connections that have not resumed are left alone.
     pub(super) fn end_waking(&mut self, now: Instant, path: &impl FlowTable) {
         if self.waking.take().is_none() {
             return;
@@ -159,14 +159,14 @@ impl WakeControl {
         }
     }
 
-    /// Connections that have something to be woken for when the link is back, or since it is.
+    /// Connections to be woken at link-up, or since.
     pub fn waiting(&self) -> impl Iterator<Item = Connection> + '_ {
         let waits = |state: &State| state.outgoing.is_waiting() || state.incoming.is_waiting();
         self.connections.iter().filter(move |(_, state)| waits(state)).map(|(&connection, _)| connection)
     }
 
-    /// The host's own TCP has data outstanding on these connections, as it knows itself, and has sent them again in vain: they are to be
-    /// woken although no data of theirs has passed. Does nothing while the link is down.
+    /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted in
+    /// vain: they are woken although none of their data has passed. Does nothing while the link is down.
     pub fn wake_outstanding(
         &mut self,
         now: Instant,
@@ -179,7 +179,7 @@ impl WakeControl {
             let Some(flow) = path.snapshot(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
             let own = flow.half(Direction::Incoming);
-            // What waited for the next hop goes by itself when that answers.
+            // Packets that waited for the next hop are sent when it answers.
             let has_passed = own.last_data_at().is_some_and(|at| at >= up_at);
             if has_passed || own.flows_since(Some(up_at), Direction::Incoming) {
                 self.schedule(connection);
@@ -198,7 +198,7 @@ impl WakeControl {
             }
         }
         if let Some(waking) = &mut self.waking {
-            // Before those of which nobody knows whether there is anything to wake.
+            // Before connections that may have nothing to wake for.
             waking.queue.retain(|connection| !found.contains(connection));
             let may_be_done =
                 |connection: &Connection| self.connections.get(connection).is_some_and(State::may_be_done);
@@ -216,12 +216,12 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// The next hop has answered: from now on it is worth while to send.
+    /// The next hop has answered: sending is useful from now on.
     pub fn handle_next_hop(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.learn_of_path(now, Path::Reported, path);
     }
 
-    /// A packet has come in, which the flow path has dealt with.
+    /// A packet has arrived, and the flow path has handled it.
     pub fn note_arrival(&mut self, now: Instant, path: &mut impl FlowTable) {
         let Some(waking) = &self.waking else { return };
         if !waking.awaits_packets() {
@@ -263,7 +263,7 @@ impl WakeControl {
         self.wake_more(now, path);
     }
 
-    /// Wakes those whose turn has come.
+    /// Wakes connections whose turn has come.
     pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FlowTable) {
         while let Some(waking) = &mut self.waking
             && waking.has_room()
@@ -273,14 +273,15 @@ impl WakeControl {
         }
     }
 
-    /// One more try.
+    /// One more attempt.
     fn try_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         if self.finish_if_over(now, connection, path) {
             self.show_what_is_held(now, connection, path);
             return;
         }
         let (Some(waking), Some(flow)) = (&mut self.waking, path.snapshot(connection)) else { return };
-        // Over a proven path, a connection whose first try was not answered goes on by its own timer, and leaves its place to the next.
+        // Over a working path, a connection whose first attempt was not answered resumes by its own timer, and makes
+        // room for the next.
         let is_first =
             self.connections.get(&connection).and_then(|state| state.attempt).is_some_and(|it| it.tries() == 0);
         if is_first {
@@ -291,7 +292,7 @@ impl WakeControl {
             return;
         };
         attempt.note_try(now, known, others, &flow);
-        // A first try has its own answer, if the path is there.
+        // The first attempt is answered by itself if the path works.
         let is_to_be_asked = known == Path::Unresolved || attempt.tries() > 1;
         self.act(now, connection, known, path);
         if let Some(state) = self.connections.get_mut(&connection)
@@ -307,8 +308,9 @@ impl WakeControl {
         self.schedule(connection);
     }
 
-    /// A connection has resumed by itself. Packets may come before the flow path knows that the link is up: an ACK that was withheld then,
-    /// of a retransmission that a router had kept, for example, is the last for as long as the sender waits for it.
+    /// A connection has resumed by itself. Packets may arrive before the flow path knows that the link is up: an ACK
+    /// withheld then, for example of a retransmission that a router had buffered, may be the last while the sender
+    /// waits for it.
     fn show_what_is_held(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         let (Some(flow), Some(state)) = (path.snapshot(connection), self.connections.get_mut(&connection)) else {
             return;
@@ -321,7 +323,7 @@ impl WakeControl {
         self.schedule(connection);
     }
 
-    /// Does for a connection what can be done over such a path.
+    /// Acts for a connection, given the state of the path.
     fn act(&mut self, now: Instant, connection: Connection, known: Path, path: &mut impl FlowTable) {
         let Some(flow) = path.snapshot(connection) else { return };
         let Some(state) = self.connections.get_mut(&connection) else { return };
@@ -330,7 +332,7 @@ impl WakeControl {
         let up_at = self.waking.as_ref().map_or(self.link.up_at, |waking| Some(waking.up_at));
         let is_crowd = self.waking.as_ref().is_some_and(|waking| waking.queue.len() > CROWD)
             && state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
-        // What this host sends is answered, and a peer that was at rest needs no more.
+        // This host's data will be answered, and a peer at rest needs no more.
         let has_own_data = state.incoming.has_unseen() || flow.half(Direction::Incoming).has_outstanding();
         let has_own_data = has_own_data && !Standing::is_coming(cut_at, &flow);
         let crowd = match (is_crowd, has_own_data) {
@@ -385,7 +387,7 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// Whether the answer to a first try may still be in a queue, because many are woken: it is waited for then.
+    /// Whether the answer to a first attempt may still be queued, because many are woken: then the wait continues.
     fn is_patient(&mut self, now: Instant, connection: Connection) -> bool {
         let Some(waking) = self.waking.as_ref().filter(|waking| waking.path == Path::Proven) else { return false };
         let is_alone = waking.queue.is_empty();
@@ -401,7 +403,7 @@ impl WakeControl {
         }
     }
 
-    /// Ends the attempt of a connection that has resumed, or of which nothing more is to be expected.
+    /// Ends the attempt of a connection that has resumed, or that has none left.
     fn finish_if_over(&mut self, now: Instant, connection: Connection, path: &impl FlowTable) -> bool {
         let flow = path.snapshot(connection);
         let state = self.connections.get_mut(&connection);

@@ -38,7 +38,7 @@ fn withholding() -> [(&'static str, Mechanisms); 3] {
 }
 
 #[test]
-fn what_withholds_acks_is_refused_with_what_relies_on_them() {
+fn withholding_acks_excludes_mechanisms_that_rely_on_acks() {
     let duplicates = Relay::DuplicateAcks { segments: 4, piggyback: true };
     let clashes = [
         ("freeze", Mechanisms { freeze: Some(FreezeConfig::default()), ..Mechanisms::default() }),
@@ -71,7 +71,7 @@ fn what_withholds_acks_is_refused_with_what_relies_on_them() {
 }
 
 #[test]
-fn probe_is_refused_with_what_restarts_the_sender_as_well() {
+fn probe_excludes_other_restarts_of_the_sender() {
     let probe = Some(ProbeConfig::default());
     let fast_retransmit = Some(FastRetransmitConfig::default());
     let reconnect_acks = Some(ReconnectAcksConfig::default());
@@ -100,7 +100,7 @@ fn probe_is_refused_with_what_restarts_the_sender_as_well() {
 }
 
 #[test]
-fn the_others_go_together() {
+fn other_combinations_are_accepted() {
     for (name, withholding) in withholding() {
         let mechanisms = Mechanisms {
             retransmission_trigger: relaying(Relay::Option),
@@ -123,17 +123,17 @@ fn the_others_go_together() {
 }
 
 #[test]
-fn a_world_with_mechanisms_that_do_not_go_together_is_refused() {
+fn a_world_with_excluded_combinations_is_refused() {
     let mechanisms = Mechanisms { wake: true, freeze: Some(FreezeConfig::default()), ..Mechanisms::default() };
     let world = World::new(with(world(Way::Download, Profile::RenoBsd, 1_000, &[]), mechanisms, None));
     let error = world.expect_err("an error");
     assert!(matches!(&error, WorldError::Mechanisms { node, .. } if node == "mobile"), "{error}");
-    assert!(error.to_string().contains("\"freeze\" does not go with \"wake\""), "{error}");
+    assert!(error.to_string().contains("\"freeze\" cannot be combined with \"wake\""), "{error}");
 }
 
-/// Whoever speaks first after a move: what is released, a window update, or the host's TCP.
+/// For any first segment after a move: a released one, a window update, or one of the host's TCP.
 #[test]
-fn whatever_leaves_in_a_new_cell_has_the_small_window() {
+fn every_segment_in_a_new_cell_has_the_small_window() {
     let new_cell_window = Some(NewCellWindowConfig { initial_bytes: 2_000, growth_percent: 0 });
     let freeze = FreezeConfig { warning: WarningPeriod::WholeLead, update_at_up: true, ..FreezeConfig::default() };
     for mechanisms in [

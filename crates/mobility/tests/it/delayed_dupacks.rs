@@ -34,14 +34,14 @@ fn the_third_and_later_duplicates_wait_and_are_dropped_when_the_hole_is_filled()
     assert_eq!(script.actions(), [(30, "dropped duplicates")]);
     script.at(1000);
     assert_eq!((script.sent().len(), script.next_deadline_ms()), (0, None));
-    // A second hole begins anew.
+    // A second hole restarts the delay.
     script.peer(from_peer(1700, 100));
     let passed: Vec<bool> = (0..3).map(|_| script.passes(from_host(1600, 500)).is_some()).collect();
     assert_eq!(passed, [true, true, false]);
 }
 
 #[test]
-fn a_hole_that_stays_is_told_after_the_delay() {
+fn an_unfilled_hole_is_reported_after_the_delay() {
     let mut script = with_hole();
     for _ in 0..4 {
         duplicate(&mut script);
@@ -57,7 +57,7 @@ fn a_hole_that_stays_is_told_after_the_delay() {
 
 /// No hole, other numbers, other windows, data, or a FIN: none of these waits.
 #[test]
-fn what_is_no_duplicate_passes() {
+fn other_acks_pass() {
     let config = DelayedDupacksConfig::default();
     let mut script = Script::new(Mechanisms { delayed_dupacks: Some(config), ..Mechanisms::default() });
     script.peer(from_peer(900, 100));
@@ -70,7 +70,7 @@ fn what_is_no_duplicate_passes() {
     assert!(script.passes(on_port(from_host(1000, 500), 7)).is_some());
 }
 
-/// What waits is told with the newest window.
+/// A delayed ACK carries the newest window.
 #[test]
 fn a_window_is_not_taken_back() {
     let mut script = with_hole();
@@ -83,7 +83,7 @@ fn a_window_is_not_taken_back() {
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn the_number_of_held_duplicates_is_bounded() {
     let mut script = with_hole();
     for _ in 0..MOST_HELD + 20 {
         duplicate(&mut script);

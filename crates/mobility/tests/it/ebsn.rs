@@ -67,7 +67,7 @@ fn notifications_put_off_the_timer_and_change_nothing_else() {
 }
 
 #[test]
-fn what_cannot_be_true_is_not_obeyed() {
+fn implausible_notifications_are_ignored() {
     let mut ends = cut_off(100);
     ends.pass(ms(600));
     let deadline = ends.server.tcp().deadline(Timer::Retransmit);
@@ -91,9 +91,9 @@ fn what_cannot_be_true_is_not_obeyed() {
     assert!(ends.server.tcp().deadline(Timer::Retransmit) > deadline);
 }
 
-/// Nobody stops the timer for ever.
+/// Notifications cannot stop the timer for ever.
 #[test]
-fn notifications_are_believed_so_long_and_no_longer() {
+fn notifications_are_honoured_for_a_limited_time() {
     let mut ends = cut_off(2);
     let rounds = 20 + 2 * ends.server.tcp().rto().as_millis() / 100;
     for _ in 0..rounds {
@@ -106,7 +106,7 @@ fn notifications_are_believed_so_long_and_no_longer() {
 
 /// A host without the mechanism ignores the message.
 #[test]
-fn a_host_without_it_takes_no_notice() {
+fn a_host_without_the_mechanism_ignores_it() {
     let mut ends = Ends::new(reno(), &Mechanisms::default(), &Mechanisms::default());
     ends.server.writes(ends.now, 4);
     ends.server.sends(ends.now);

@@ -1,4 +1,4 @@
-//! Whatever the mechanisms are told, true or not, byte after byte is the right one, and no ACK says more than a TCP has.
+//! With true or false link events, every byte delivered is correct, and no ACK exceeds the data that a TCP has.
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
@@ -25,11 +25,11 @@ fn stream_byte(position: usize) -> u8 {
 /// An event of the link, true or false.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// It breaks, whatever is said.
+    /// It breaks, whatever events are reported.
     Breaks,
     /// It works.
     Works,
-    /// The mobile host is told so, whether it is true or not.
+    /// A link event is reported to the mobile host, true or false.
     Said(LinkEvent),
 }
 
@@ -61,7 +61,7 @@ impl Transfer {
         let start = |now: Instant| {
             let endpoint = |end| Endpoint::new(EndpointConfig { addresses: vec![address(end)], secret: [7; 16] });
             let mut config = profile.config();
-            // Retransmissions into a dead link that is said to work are not to end the connection.
+            // Retransmissions into a dead link that is reported as working must not end the connection.
             config.limits.r2 = RetryLimit::Never;
             config.limits.syn_retries = u32::MAX;
             let config = Arc::new(config);
@@ -236,7 +236,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![1 => Just(Happening::Breaks), 2 => Just(Happening::Works), 5 => event.prop_map(Happening::Said)]
 }
 
-/// Happenings up to 2 s apart; in the end the link works, and that is said.
+/// Events up to 2 s apart; finally the link works, and is reported as working.
 fn plan() -> impl Strategy<Value = Vec<(u64, Happening)>> {
     let happenings = proptest::collection::vec((0_u64..2_000, happening()), 0..16);
     (happenings, any::<bool>()).prop_map(|(happenings, moved)| {
@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_byte_is_the_right_one_whatever_is_said_of_the_link(
+    fn every_byte_is_right_whatever_is_reported_about_the_link(
         mechanisms in crate::exact::mechanisms(),
         plan in plan(),
         profile in proptest::sample::select(Profile::ALL.to_vec()),

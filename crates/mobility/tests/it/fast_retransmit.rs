@@ -34,7 +34,7 @@ fn the_hosts_own_oldest_segment_goes_out_at_once() {
 
 /// A link that comes back as it was is no handoff.
 #[test]
-fn only_a_handoff_counts_unless_all_returns_do() {
+fn only_a_handoff_counts_unless_configured() {
     for way in [Way::Download, Way::Upload] {
         assert_eq!(idle(way, None), idle(way, Some(FastRetransmitConfig::default())));
     }

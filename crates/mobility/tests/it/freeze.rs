@@ -52,7 +52,7 @@ fn data_are_still_accepted_and_acknowledged() {
     assert_eq!(script.host(from_host(2001, 400)).ack.value(), 2001);
 }
 
-/// With nothing new to acknowledge and a TCP that does not answer, the last ACK is said again with a window of zero.
+/// With nothing new to acknowledge and a TCP that does not answer, the last ACK is repeated with a zero window.
 #[test]
 fn at_least_one_zero_window_ack_leaves_at_once() {
     let mut script = flowing(fixed(50));
@@ -424,7 +424,7 @@ fn a_window_probe_thaws_only_if_there_is_room() {
     assert_eq!(script.host(from_host(1001, 300)).window, 300);
 }
 
-/// The thesis thaws when it hears a window probe; Freeze-TCP answers it with a window of zero.
+/// The thesis thaws on a window probe; Freeze-TCP answers it with a zero window.
 #[test]
 fn a_window_probe_thaws_or_not_as_configured() {
     for (thaws, len, seq) in [(true, 0, 1000), (true, 1, 1001), (false, 0, 1000), (false, 1, 1001)] {
@@ -450,7 +450,7 @@ fn the_flag_goes_with_every_window_of_zero() {
     }
 }
 
-/// What comes from the gateway's buffer shows that the link works: its ACK has the real window. Later data freeze anew.
+/// Data from the gateway's buffer shows that the link works: its ACK has the real window. Later data freezes again.
 #[test]
 fn data_with_the_flag_are_answered_with_the_real_window() {
     for (ip_flag, window) in [(true, 400), (false, 0)] {

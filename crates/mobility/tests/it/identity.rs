@@ -121,7 +121,7 @@ impl Observer for Narrowings {
     }
 }
 
-/// A host whose peer has no identity tells nobody of its new address, and has moved all the same.
+/// A host whose peer has no identity announces its new address to no host, and has still moved.
 #[test]
 fn a_host_without_peers_of_its_kind_moves_too() {
     let mut config = moving();

@@ -126,7 +126,7 @@ fn bindings_expire_at_both_ends() {
     let mut node = node(Lifetime(10));
     node.register_at(at(0), NEAR);
     node.handle_lost(NEAR);
-    assert_eq!(node.poll_timeout(), Some(at(10_000)), "nothing is asked where nobody hears it");
+    assert_eq!(node.poll_timeout(), Some(at(10_000)), "no request without a link");
     node.handle_timeout(at(10_000));
     assert_eq!(events(&mut node), [MobileEvent::Expired { agent: NEAR }]);
     assert_eq!(node.agent(), None);
@@ -154,7 +154,7 @@ fn a_node_that_comes_back_in_time_asks_at_the_next_advertisement() {
 }
 
 #[test]
-fn the_agent_that_was_left_is_told_before_the_reply() {
+fn the_former_agent_is_notified_before_the_reply() {
     let mut home = HomeAgent::new(HOME_AGENT);
     home.serve(HOME, Lifetime::INFINITE, true);
     home.bind(at(0), HOME, NEAR);
@@ -179,7 +179,7 @@ fn the_agent_that_was_left_is_told_before_the_reply() {
 }
 
 #[test]
-fn who_is_not_served_is_denied_and_asks_again_later() {
+fn an_unknown_node_is_denied_and_retries_later() {
     let mut home = HomeAgent::new(HOME_AGENT);
     let mut node = node(Lifetime::INFINITE);
     node.handle_advertisement(at(0), NEAR, View::default());

@@ -187,7 +187,7 @@ fn any_one_of_the_nacks_counts_and_the_others_do_not() {
     assert!(ends.server.sends(ends.now).is_empty() && ends.server.actions().is_empty());
 }
 
-/// Somebody who guesses at the connection cannot make it start over.
+/// An off-path attacker cannot restart the connection.
 #[test]
 fn a_nack_counts_with_numbers_that_can_be_the_peers() {
     for (seq_ahead, ack_ahead, expected) in [(0, 0, 1), (0, 1_000_000, 0), (0, -1_000_000, 0), (200_000_000, 0, 0)] {
@@ -294,7 +294,7 @@ fn the_smoothed_round_trip_can_be_used() {
     assert_eq!(tcp.ssthresh(), Some((bytes as u32 / mss).clamp(2, tcp.snd_wnd() / mss)));
 }
 
-/// Nothing but the probes goes out before the bitmask has said what is missing.
+/// Only probes are sent before the bitmask shows the missing segments.
 #[test]
 fn acks_of_probes_release_nothing_before_the_bitmask() {
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));

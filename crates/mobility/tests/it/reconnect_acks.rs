@@ -35,7 +35,7 @@ fn sent_after(script: &mut Script, outage_ms: u64, up: LinkEvent) -> Vec<Segment
 }
 
 #[test]
-fn so_many_identical_acks_are_sent_at_once() {
+fn the_configured_number_of_identical_acks_is_sent_at_once() {
     for copies in [1, 3, 4] {
         let mut script = flowing(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() });
         let sent = sent_after(&mut script, 5_000, UP);
@@ -46,7 +46,7 @@ fn so_many_identical_acks_are_sent_at_once() {
     }
 }
 
-/// The newest that the host's TCP has said: its number, its window, and where its own data have got to.
+/// The newest ACK of the host's TCP: its number, its window, and its SND.NXT.
 #[test]
 fn the_newest_ack_is_repeated_without_data_and_without_sack_blocks() {
     let mut script = flowing(ReconnectAcksConfig::default());
@@ -62,7 +62,7 @@ fn the_newest_ack_is_repeated_without_data_and_without_sack_blocks() {
     assert_eq!(sent[0].flags, Flags::ACK);
 }
 
-/// Nobody waits on a connection that was idle before the cut; how long the cut is does not count.
+/// A connection that was idle before the cut gets no ACKs; the length of the cut does not count.
 #[test]
 fn idle_connections_are_left_alone() {
     for (silence, copies) in [(600_000, 3), (600_001, 0)] {
@@ -85,7 +85,7 @@ fn the_window_can_be_smaller_after_a_move() {
 }
 
 #[test]
-fn what_was_reset_is_not_announced() {
+fn reset_connections_are_not_announced() {
     let mut script = flowing(ReconnectAcksConfig::default());
     script.peer(change(from_peer(1001, 0), |segment| segment.flags = Flags::RST));
     assert!(sent_after(&mut script, 5_000, UP).is_empty());
@@ -96,7 +96,7 @@ fn what_was_reset_is_not_announced() {
 
 /// A connection that both have closed is not announced; one that is half closed is, for its peer may wait.
 #[test]
-fn what_is_closed_is_not_announced() {
+fn closed_connections_are_not_announced() {
     for (acked, copies) in [(2, 0), (1, 3)] {
         let mut script = flowing(ReconnectAcksConfig::default());
         script.peer(flags(from_peer(1001, 0), Flags::FIN)).host(flags(from_host(1002, 400), Flags::FIN));

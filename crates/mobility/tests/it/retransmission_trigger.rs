@@ -110,7 +110,7 @@ fn only_connections_with_the_peer_of_the_indicator_are_triggered() {
 
 /// The paper leaves open what becomes of the timer; each answer is an option.
 #[test]
-fn the_timers_backoff_afterwards_is_a_choice() {
+fn the_backoff_afterwards_is_configurable() {
     let rto = |after| {
         let mut ends = cut_off(RetransmissionTriggerConfig { after, ..default() }, ms(5_000));
         let before = ends.client.tcp().rto();
@@ -124,7 +124,7 @@ fn the_timers_backoff_afterwards_is_a_choice() {
 }
 
 #[test]
-fn whether_it_counts_towards_giving_up_is_a_choice() {
+fn counting_towards_giving_up_is_configurable() {
     for counts in [false, true] {
         let mut ends = cut_off(RetransmissionTriggerConfig { counts, ..default() }, ms(5_000));
         let before = ends.client.tcp().retransmits();
@@ -209,7 +209,7 @@ fn the_option_follows_a_full_sized_retransmission() {
 }
 
 #[test]
-fn whoever_gets_the_option_reacts_as_to_a_symmetric_indicator() {
+fn the_option_acts_as_a_symmetric_indicator() {
     let mut ends = cut_off(default(), ms(5_000));
     let now = ends.now;
     let (una, una_back) = (ends.client.tcp().snd_una(), ends.server.tcp().snd_una());
@@ -279,7 +279,7 @@ fn request_with(ends: &mut Ends, number: u16, (seq_ahead, ack_ahead): (i32, i32)
     Packet::new(remote.ip(), local.ip(), segment)
 }
 
-/// Somebody who guesses at the connection cannot make it start over.
+/// An off-path attacker cannot restart the connection.
 #[test]
 fn the_option_counts_with_numbers_that_can_be_the_peers() {
     for (seq_ahead, ack_ahead, expected) in
@@ -294,7 +294,7 @@ fn the_option_counts_with_numbers_that_can_be_the_peers() {
 
 /// A forged request with the number that the peer will use does not keep the peer's from being granted.
 #[test]
-fn only_what_is_granted_counts_as_answered() {
+fn only_granted_requests_count_as_answered() {
     let mut ends = cut_off(default(), ms(5_000));
     let forged = request_with(&mut ends, 1, (0, 1_000_000));
     let elsewhere = crate::script::change(forged.clone(), |segment| segment.src_port = 7);
@@ -337,8 +337,8 @@ fn a_request_is_repeated_until_the_peer_says_something_new() {
         heard.extend(requests(&mut ends));
     }
     assert_eq!(heard.len(), 3, "and not for ever");
-    assert!(heard.iter().all(|number| *number == heard[0]), "it is one and the same");
-    // With an answer it is said once.
+    assert!(heard.iter().all(|number| *number == heard[0]), "all have the same number");
+    // After an answer it is sent only once.
     let mut ends = cut_off(default(), ms(5_000));
     ends.client.hears(ends.now, asymmetric());
     let out = ends.client.sends(ends.now);

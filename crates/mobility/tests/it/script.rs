@@ -1,4 +1,4 @@
-//! Packet scripts: a chain of mechanisms between a host's TCP and a link, both of which are the test.
+//! Packet scripts: a chain of mechanisms between a host's TCP and a link, both played by the test.
 
 use core::net::{IpAddr, Ipv4Addr};
 

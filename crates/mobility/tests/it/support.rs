@@ -85,7 +85,7 @@ pub(crate) fn tcp(mut world: WorldConfig, change: impl Fn(&mut Config)) -> World
     world
 }
 
-/// What became of the flow.
+/// Runs a world; returns the flow's result.
 pub(crate) fn run(world: WorldConfig) -> FlowReport {
     let mut world = World::new(world).expect("a world");
     world.run(&mut NoObserver);

@@ -85,7 +85,7 @@ fn the_former_timeout_returns_when_the_link_has_been_back_for_a_while() {
 }
 
 #[test]
-fn what_was_advertised_before_is_advertised_again() {
+fn the_former_advertisement_returns() {
     let mut config = config();
     config.user_timeout.advertise = Some(secs(45));
     let mut ends =
@@ -137,7 +137,7 @@ fn a_peer_may_ignore_it() {
     assert!(!ends.client.tcp().user_timeout_config().changeable);
 }
 
-/// Whoever has more patience already asks only its peer for it.
+/// A host with a longer timeout of its own only asks its peer for it.
 #[test]
 fn a_timeout_that_is_longer_stays() {
     let retries = RetryLimit::Retries;
@@ -173,7 +173,7 @@ fn a_timeout_that_is_longer_stays() {
 
 /// The retransmission timer has backed off to minutes: the first retransmission comes long after the link.
 #[test]
-fn what_the_long_timeout_saved_is_not_lost_by_the_short_one() {
+fn the_short_timeout_returns_only_after_progress() {
     for outage in [60, 300, 600] {
         let policy = policy(UserTimeoutPolicyConfig::default());
         let mut ends = Ends::new(config(), &policy, &policy);
@@ -216,7 +216,7 @@ fn several_connections_are_asked_for_together() {
 
 /// An outage of a minute, a timeout of 30 s at both ends: the transfer survives if the long one was asked for in time.
 #[test]
-fn a_transfer_survives_what_it_would_not_have() {
+fn a_transfer_survives_a_long_outage() {
     for (way, foresight, survives) in [
         (Way::Upload, None, true),
         (Way::Upload, Some(ms(500)), true),

@@ -13,7 +13,7 @@ fn segments(made: &[Injected]) -> Vec<&Segment> {
 
 /// What was told up is a switch port that forwards later: every packet of the first 10 s is lost.
 #[test]
-fn it_is_repeated_until_data_comes() {
+fn attempts_are_repeated_until_data_arrives() {
     let mut t = Script::of(&hold_back(), 200);
     t.link(LinkEvent::Down);
     t.wait(ms(3_000));
@@ -35,7 +35,7 @@ fn it_is_repeated_until_data_comes() {
 
 /// Each echo is that of its time: an old one would be a round trip as long as the outage.
 #[test]
-fn each_try_has_a_timestamp_of_its_own() {
+fn each_attempt_has_a_fresh_timestamp() {
     let mut t = Script::of(&hold_back(), 200);
     t.link(LinkEvent::Down);
     t.wait(ms(3_000));
@@ -51,7 +51,7 @@ fn each_try_has_a_timestamp_of_its_own() {
 
 /// A peer that is gone is not asked for ever, and little in all.
 #[test]
-fn it_ends_after_a_minute() {
+fn attempts_end_after_a_minute() {
     let wake = Mechanisms { wake: true, ..Mechanisms::default() };
     let mut t = Script::of(&wake, 200);
     t.link(LinkEvent::Down);
@@ -64,7 +64,7 @@ fn it_ends_after_a_minute() {
 
 /// The next outage ends it, and what was in hand before is in hand again.
 #[test]
-fn another_cut_begins_it_anew() {
+fn another_cut_restarts_waking() {
     let mut t = Script::of(&hold_back(), 200);
     for _ in 0..5 {
         t.link(LinkEvent::Down);

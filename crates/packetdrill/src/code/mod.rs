@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_hold_is_told_in_its_own_words() {
+    fn failed_assertions_quote_the_expression() {
         let error = run("assert tcpi_rtt == 10000\nassert tcpi_snd_cwnd == 11, 'cwnd=%d of %s' % (tcpi_snd_cwnd, 'x')");
         let text = "tcpi_snd_cwnd == 11".to_owned();
         assert_eq!(error, Err(CodeError::Assertion { text, message: "cwnd=10 of x".to_owned() }));

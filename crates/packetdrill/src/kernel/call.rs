@@ -352,7 +352,7 @@ impl Kernel {
         Attempt::Done(Returned { mismatch, ..Returned::value(ready) })
     }
 
-    /// The error that the next call of any kind is told.
+    /// The error that the next call of any kind returns.
     pub(super) fn take_error(&mut self, fd: i64) -> Option<&'static str> {
         let socket = self.sockets.get_mut(&fd)?;
         let id = socket.connection()?;

@@ -37,7 +37,7 @@ pub(crate) struct Kernel {
     addresses: Addresses,
     sockets: BTreeMap<i64, Socket>,
     outbox: VecDeque<(Instant, Packet)>,
-    /// What an ICMP error has told of a connection, until somebody asks.
+    /// The pending ICMP error of a connection, until it is read.
     soft_errors: BTreeMap<ConnectionId, &'static str>,
     steps: u64,
 }
@@ -247,7 +247,7 @@ impl Kernel {
         }
     }
 
-    /// The longest that a call may block before the script is told that it does.
+    /// The longest that a call may block before the script fails.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 }
 

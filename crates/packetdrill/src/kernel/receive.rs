@@ -40,20 +40,20 @@ impl Kernel {
         let at_end = is_at_end(connection) || read_shut;
         let is_enough = if flags & MSG_WAITALL != 0 { progress.bytes == len } else { progress.bytes > 0 };
         if is_enough || len == 0 || (at_end && progress.bytes > 0) {
-            return self.told(fd, args, progress.bytes);
+            return self.bytes_read(fd, args, progress.bytes);
         }
         if let Some(errno) = self.take_error(fd) {
             return Attempt::failed(errno);
         }
         match (at_end && is_open, waits) {
-            (true, _) => self.told(fd, args, 0),
+            (true, _) => self.bytes_read(fd, args, 0),
             (false, true) => Attempt::Blocks,
             (false, false) => Attempt::failed("EAGAIN"),
         }
     }
 
-    /// What was read, and beside it what still waits if the socket is asked to tell (`TCP_CM_INQ`).
-    fn told(&self, fd: i64, args: &[Expr], bytes: usize) -> Attempt {
+    /// The bytes read and, with `TCP_INQ`, the bytes still unread (`TCP_CM_INQ`).
+    fn bytes_read(&self, fd: i64, args: &[Expr], bytes: usize) -> Attempt {
         let mut returned = Returned::value(bytes as i64);
         let control = args.get(1).and_then(|message| message.field("msg_control")).and_then(Expr::list).unwrap_or(&[]);
         let socket = self.sockets.get(&fd);

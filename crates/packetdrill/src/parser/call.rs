@@ -27,7 +27,7 @@ impl Parser<'_> {
         Ok(Call { end, name, args, result, errno })
     }
 
-    /// Words in parentheses that nobody compares.
+    /// Words in parentheses that are not compared.
     fn note(&mut self) -> Parsed<()> {
         while !self.take_sign(')') {
             if self.next().is_none() {

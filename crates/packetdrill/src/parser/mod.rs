@@ -66,7 +66,7 @@ const KEYWORDS: &[&str] = &[
     "id",
 ];
 
-/// Expressions nested deeper than this are nobody's script.
+/// The deepest nesting of expressions.
 const MAX_DEPTH: u32 = 64;
 
 impl Script {

@@ -51,7 +51,7 @@ fn differs(name: &str, change: (&str, &str), expected: &str, actual: &str) {
 }
 
 #[test]
-fn a_wrong_packet_is_told_with_the_field() {
+fn a_wrong_packet_is_reported_with_the_field() {
     let syn_ack = "win 65535 <mss 1460,sackOK,TS val 100 ecr 700,nop,wscale 8>";
     differs("server.pkt", (syn_ack, &syn_ack.replace("1460", "1400")), "mss 1400", "mss 1460");
     differs("server.pkt", (syn_ack, &syn_ack.replace("sackOK,", "nop,nop,")), "TS val", "(options)");
@@ -67,7 +67,7 @@ fn a_wrong_packet_is_told_with_the_field() {
 }
 
 #[test]
-fn a_wrong_time_is_told_with_the_time() {
+fn a_wrong_time_is_reported_with_the_time() {
     differs("server.pkt", ("+0~+.05 > . 3001", "+.06~+.08 > . 3001"), "3001:3001(0) ack 1002", "(time)");
     differs("client.pkt", ("  +.2~+.4 > P. 5001", "  +.01 > P. 5001"), "5001:6001", "(time)");
     differs("server.pkt", ("+0...0.200 accept", "+0...0.100 accept"), "returns at 0.100000 s", "0.200000 s");
@@ -75,7 +75,7 @@ fn a_wrong_time_is_told_with_the_time() {
 }
 
 #[test]
-fn a_packet_that_never_leaves_and_one_that_leaves_instead_are_told() {
+fn missing_and_unexpected_packets_are_reported() {
     let extra = ("    * > F. 3001", "   +0 > . 3001:3001(0) ack 1002 <...>\n    * > F. 3001");
     differs("server.pkt", extra, "> . 3001:3001(0)", "> F. 3001");
     differs("client.pkt", ("   +0 connect(3, ..., ...) = 0\n", "   +0 > . 1:1(0) ack 1\n"), "1:1(0)", "nothing sent");
@@ -83,7 +83,7 @@ fn a_packet_that_never_leaves_and_one_that_leaves_instead_are_told() {
 }
 
 #[test]
-fn a_wrong_result_of_a_call_is_told() {
+fn a_wrong_result_of_a_call_is_reported() {
     differs("server.pkt", ("read(4, ..., 400) = 400", "read(4, ..., 400) = 300"), "read() = 300", "400");
     differs("server.pkt", ("EAGAIN", "EINVAL"), "read() = -1 EINVAL", "-1 EAGAIN");
     differs("server.pkt", ("SIOCINQ, [1000]", "SIOCINQ, [999]"), "ioctl() = 0", "the value 1000");
@@ -94,7 +94,7 @@ fn a_wrong_result_of_a_call_is_told() {
 }
 
 #[test]
-fn a_wrong_assertion_is_told_with_the_values() {
+fn a_failed_assertion_is_reported_with_the_values() {
     differs(
         "server.pkt",
         ("tcpi_snd_cwnd == 10, tcpi_snd_cwnd", "tcpi_snd_cwnd == 13"),

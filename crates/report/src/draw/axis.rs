@@ -1,4 +1,4 @@
-//! Axes: what they cover, and their ticks.
+//! Axes: their ranges and ticks.
 
 use super::ticks;
 use super::unit::{Unit, fixed};

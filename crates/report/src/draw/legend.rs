@@ -1,4 +1,4 @@
-//! What is above a chart: its title, and what its colours and marks stand for.
+//! The head of a chart: its title and its legend.
 
 use super::{Anchor, At, Ink, LEFT, Mark, RIGHT, Shape, TEXT_SIZE, WIDTH, label, text};
 

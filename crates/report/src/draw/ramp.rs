@@ -2,7 +2,8 @@
 //!
 //! It is a helix in OKLab (B. Ottosson, "A perceptual color space for image processing", 2020): lightness falls steadily from
 //! yellow over green and blue to violet while the chroma stays, so that the way between two colours grows with the way
-//! between their values. Whoever does not tell the hues apart, or prints in grey, still has the lightness.
+//! between their values. Readers who cannot distinguish the hues, or print in grey, still see the
+//! lightness.
 
 const LIGHTEST: f64 = 0.94;
 const DARKEST: f64 = 0.32;

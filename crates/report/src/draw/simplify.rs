@@ -1,4 +1,4 @@
-//! Lines without the points that nobody can see.
+//! Removes invisible points from lines.
 
 use super::At;
 

@@ -1,4 +1,4 @@
-//! What numbers count, and how an axis writes them.
+//! Units of numbers, and their format on an axis.
 
 use crate::quantity;
 

@@ -57,7 +57,7 @@ struct PacketId {
     marks: Marks,
 }
 
-/// Where its data belongs: nobody on the way changes that.
+/// The position of its data, which no node on the path changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     seq: u32,

@@ -206,7 +206,7 @@ impl Bars {
         } else {
             (self.words.missing.clone(), 12.0)
         };
-        // Letters that overlap their neighbours help nobody.
+        // Omit labels that would overlap their neighbours.
         if room < 10.0 {
             return;
         }

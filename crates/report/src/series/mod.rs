@@ -1,4 +1,4 @@
-//! What plots need of a run, thinned out as it comes.
+//! The series of a run for plots, thinned as they are recorded.
 
 mod outages;
 mod thin;

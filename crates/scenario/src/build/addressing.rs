@@ -1,4 +1,4 @@
-//! Which addresses hosts have, and which of them have an identity.
+//! Addresses and identities of hosts.
 
 use holdover_sim::{HostAddressing, HostIdentity, NodeId};
 

@@ -1,4 +1,4 @@
-//! What only the simulator can say of a world: whether ways lead to where packets have to go.
+//! Checks that need the simulator: whether routes reach the destinations of packets.
 
 use holdover_base::Instant;
 use holdover_sim::{BlackHole, NodeId, World, WorldConfig, WorldError};

@@ -1,4 +1,4 @@
-//! What routers do for the connections of mobile hosts.
+//! Mechanisms of routers for the connections of mobile hosts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What links are made of below IP.
+//! Links below IP.
 
 use holdover_base::Duration;
 use holdover_sim::{AddressLoss, Families, Layer2, LinkKind, OutageKind};

@@ -1,4 +1,4 @@
-//! What hosts do when their links come and go.
+//! Mechanisms of hosts with intermittent links.
 
 use holdover_base::Duration;
 use holdover_mobility::ack_stall::AckStallConfig;

@@ -1,4 +1,4 @@
-//! How routers choose their ways.
+//! How routers choose routes.
 
 use holdover_sim::{LinkBetween, LinkDetection, LinkId, Role, Route, Routing};
 

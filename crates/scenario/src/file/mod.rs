@@ -1,4 +1,4 @@
-//! The form of a scenario file: what may stand where. The doc comments here are the descriptions in the published schema.
+//! The format of a scenario file. The doc comments here are the descriptions in the published schema.
 
 mod bit_errors;
 mod compression;

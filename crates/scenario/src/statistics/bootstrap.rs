@@ -1,4 +1,4 @@
-//! Medians and tails, and how far they are known: percentile bootstrap intervals, drawn from a seed.
+//! Percentile bootstrap intervals of medians and tails, drawn from a seed.
 
 use holdover_base::Rng;
 

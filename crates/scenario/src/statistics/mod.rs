@@ -1,4 +1,4 @@
-//! How many runs are enough, whether two variants differ, and how far medians and tails are known.
+//! Statistics: the number of runs needed, differences between variants, and intervals of medians and tails.
 
 mod bootstrap;
 mod compare;

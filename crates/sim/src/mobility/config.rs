@@ -26,7 +26,7 @@ pub struct RadioCell {
     pub base: NodeId,
     /// Medium access, radio, position, buffers, and what becomes of the frames of a host that has left.
     pub cell: CellConfig,
-    /// How the base station makes itself known; `None` if it does not, so that nobody can register with it.
+    /// The base station's beacons; with `None` no host can register with it.
     pub beacons: Option<Beacons>,
 }
 

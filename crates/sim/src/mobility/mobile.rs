@@ -1,4 +1,4 @@
-//! A mobile host under way: where it is, where it is registered, and what it foresees.
+//! The state of a mobile host: position, registration, and predictions.
 
 use holdover_base::{Duration, Instant, Rng};
 use holdover_mobility::mobile_ip::MobileNode;

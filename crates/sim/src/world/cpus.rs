@@ -1,4 +1,4 @@
-//! Routers whose processors take time: packets wait for them, and go on when they are served.
+//! Routers whose processors take time: packets queue for them.
 
 use super::World;
 use crate::config::NodeId;

@@ -1,4 +1,4 @@
-//! Flows have their turn, and learn whether their way is whole.
+//! Serves flows, and tells them whether their path is up.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl World {
             };
             let port = flow.port;
             if let Some(host) = self.host_index(flow.node(listener)).filter(|&host| !self.hosts[host].external) {
-                // A port belongs to one flow, so nobody listens there yet.
+                // A port belongs to one flow, so no listener is there yet.
                 let _ = self.hosts[host].endpoint.listen(port, config, usize::MAX);
             }
         }

@@ -1,4 +1,4 @@
-//! Routers with mechanisms: what they forward passes their chains, and they hear where mobile hosts are.
+//! Routers with mechanisms: forwarded packets pass their chains, and they get reports of presence.
 
 use holdover_base::Instant;
 use holdover_filter::{ControlMessage, Direction, Presence, Verdict};

@@ -1,4 +1,4 @@
-//! Packets arrive at nodes, and hosts have their turn.
+//! Delivers packets to nodes, and serves hosts.
 
 use core::net::IpAddr;
 

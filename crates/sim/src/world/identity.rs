@@ -1,4 +1,4 @@
-//! Hosts whose addresses are not one: which address a flow uses, and what a host with an identity does when its link changes.
+//! Hosts with several addresses: the address of a flow, and readdressing of a host with an identity.
 
 use core::net::IpAddr;
 

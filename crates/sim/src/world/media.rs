@@ -1,4 +1,4 @@
-//! Links and cells have their turn: what they deliver, and what they report.
+//! Serves links and cells: deliveries and reports.
 
 use holdover_base::Instant;
 use holdover_filter::Presence;
@@ -248,7 +248,7 @@ impl World {
                 let (Hop::Down { frame, .. } | Hop::Up { frame, .. } | Hop::Broadcast { frame }) = hop;
                 observer.dropped(at, Dropped::Lost(Medium::Cell(id), cause), &frame);
             }
-            // Whoever has it sends it again: the base station along its routes, a mobile host in the cell where it is now.
+            // The holder sends it again: the base station along its routes, a mobile host in its present cell.
             CellEvent::HandedBack { hop, .. } => {
                 let (node, frame) = match hop {
                     Hop::Up { from, frame } => (NodeId(from.0), frame),

@@ -1,4 +1,4 @@
-//! Mobile hosts register: what the machines of Mobile IP ask for is done.
+//! Registration of mobile hosts: executes the actions of the Mobile IP machines.
 
 use core::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! What was measured.
+//! The measurements of a run.
 
 use holdover_base::{ByteCount, Duration};
 use holdover_link::Statistics;

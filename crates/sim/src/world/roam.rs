@@ -21,7 +21,7 @@ impl World {
             }
             for (cell, air) in self.network.airs.iter_mut().enumerate() {
                 let motion = self.mobiles[index].track.motion(cell, &self.config.cells[cell]);
-                // A host is described as mobile once, so that nobody has joined under its name.
+                // A host is described as mobile only once, so its name is not taken.
                 let _ = air.cell.join(Instant::ZERO, station(node), motion);
                 self.mobiles[index].covered[cell] = air.cell.in_range(station(node), Instant::ZERO);
             }
@@ -34,7 +34,7 @@ impl World {
             if let Some(cell) = first {
                 self.register_at_first(index, cell);
                 let mobile = &mut self.mobiles[index];
-                // Whether a disconnection is foreseen is told when the run begins.
+                // Reports an imminent disconnection at the start of the run.
                 mobile.look_at = mobile.config.prediction.map(|_| Instant::ZERO);
                 debug_assert!(self.network.airs[cell].cell.in_range(station(node), Instant::ZERO));
             }

@@ -71,7 +71,7 @@ fn a_warning_is_taken_back_when_the_signal_rises_again() {
 }
 
 #[test]
-fn in_the_ring_of_a_new_cell_the_signal_rises_and_nobody_warns() {
+fn a_rising_signal_in_a_new_cell_gives_no_warning() {
     // Into the second cell and straight on to its other edge.
     let log = run(predicting(Movement::Path(line(&[30.0, 130.0], 10.0, 0)), Prediction::Threshold { percent: 20.0 }));
     let seen = foreseen(&log);

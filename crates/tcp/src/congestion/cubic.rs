@@ -1,6 +1,6 @@
 //! CUBIC (RFC 9438) in integer arithmetic, and HyStart's two ways to leave slow start, as Linux combines them.
 //!
-//! Integers, because a cube root in floating point need not be the same on every platform and a run has to be.
+//! Integers, because a floating-point cube root may differ between platforms and a run must be reproducible.
 
 use holdover_base::{Duration, Instant};
 
@@ -35,7 +35,7 @@ struct Epoch {
     /// The window that Reno would have, W_est, and the segments acknowledged towards its next step.
     w_est: u32,
     acked: u32,
-    /// The last answer, and what it was computed for and when.
+    /// The last result, with its input and time.
     per_segment: u32,
     last_cwnd: u32,
     last_at: Instant,

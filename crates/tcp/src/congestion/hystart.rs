@@ -1,4 +1,4 @@
-//! HyStart as Linux's CUBIC has it: two ways to leave slow start before it loses segments.
+//! HyStart as in Linux's CUBIC: two ways to leave slow start before it loses segments.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;

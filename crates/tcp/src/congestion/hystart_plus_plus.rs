@@ -1,7 +1,7 @@
-//! HyStart++ (RFC 9406): slow start that slows down when the round trip grows, and ends if that lasts.
+//! HyStart++ (RFC 9406): slow start slows down when the RTT grows, and ends if the growth lasts.
 //!
-//! A longer round trip may be the beginning of a queue, or chance. So slow start first goes on at a quarter of its pace
-//! (Conservative Slow Start), and back to the full one if the round trip shrinks again.
+//! A longer RTT may be the beginning of a queue, or chance. So slow start continues at a quarter of its pace
+//! (Conservative Slow Start), and returns to full pace if the RTT shrinks again.
 
 use holdover_base::Duration;
 use holdover_wire::Seq;
@@ -74,7 +74,7 @@ impl HyStartPlusPlus {
         Growth::Open(opened)
     }
 
-    /// Returns whether Conservative Slow Start has lasted for as long as it may.
+    /// Returns whether Conservative Slow Start has reached its limit of rounds.
     fn begin_round(&mut self, sample: &AckSample) -> bool {
         let is_first = self.window_end.replace(sample.snd_nxt).is_none();
         self.last_round_min_rtt = core::mem::replace(&mut self.current_round_min_rtt, Duration::MAX);

@@ -1,7 +1,6 @@
 //! The congestion window: how it grows, shrinks, decays and recovers (RFC 5681, RFC 9438, RFC 2861).
 //!
-//! Windows are counted in segments, as Linux and ns-2 count them; with full-sized segments that is what RFC 5681's bytes
-//! come to.
+//! Windows are counted in segments, as in Linux and ns-2; with full-sized segments this equals RFC 5681's bytes.
 
 pub(crate) mod bbr;
 pub(crate) mod bbr3;
@@ -112,7 +111,7 @@ impl CongestionWindow {
         match config.algorithm {
             Algorithm::Reno => (basis / 2).max(2),
             Algorithm::Cubic => self.cubic.ssthresh_after_loss(basis),
-            // Losses are no sign of congestion to it.
+            // It does not take losses for congestion.
             Algorithm::Bbr | Algorithm::Bbr3 => self.ssthresh,
         }
     }
@@ -234,8 +233,8 @@ impl CongestionWindow {
         self.limited
     }
 
-    /// Whether the window has been what limits sending: only then may it grow (RFC 9293 has nothing on it; Linux
-    /// `tcp_is_cwnd_limited`; in slow start it may grow to twice what was used).
+    /// Whether the window has limited sending: only then may it grow (not in RFC 9293; Linux `tcp_is_cwnd_limited`; in
+    /// slow start it may grow to twice the amount used).
     fn is_limiting(&self) -> bool {
         self.limited || (self.in_slow_start() && self.cwnd < 2 * self.max_out)
     }
@@ -297,15 +296,14 @@ impl CongestionWindow {
         self.used_since = now;
     }
 
-    /// The window was set by what happened at `now`, not by use: what was in use before says nothing of it (Linux
-    /// `snd_cwnd_stamp`).
+    /// An event at `now`, not use, has set the window: usage before `now` no longer counts (Linux `snd_cwnd_stamp`).
     pub(crate) fn set_by_recovery(&mut self, now: Instant) {
         self.used_since = now;
     }
 
     /// What the window was before the loss that is being undone.
     pub(crate) fn undo_target(&self, config: &CongestionConfig, prior_cwnd: u32) -> u32 {
-        // A model restores it by itself, when recovery is over.
+        // A model restores its window when recovery ends.
         if config.algorithm.is_model_based() { self.cwnd } else { self.cwnd.max(prior_cwnd) }
     }
 }

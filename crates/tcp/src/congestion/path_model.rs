@@ -1,4 +1,4 @@
-//! Congestion control by a model of the path: the versions of BBR behind one set of calls.
+//! Congestion control by a model of the path: the versions of BBR behind one interface.
 
 use holdover_base::{Duration, Instant};
 
@@ -15,7 +15,7 @@ pub(crate) enum PathModel {
     Bbr3(Box<Bbr3>),
 }
 
-/// What is known of the path before anything is sent on it.
+/// Path state before the first transmission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     pub(crate) now: Instant,
@@ -102,7 +102,7 @@ impl PathModel {
         }
     }
 
-    /// An ACK while data was outstanding; `echoes_mark` says that it echoes a mark of congestion.
+    /// An ACK while data was outstanding; `echoes_mark`: it echoes a congestion mark.
     pub(crate) fn on_ack(&mut self, ack: &BbrAck, echoes_mark: bool) -> Decision {
         match self {
             Self::Bbr(bbr) => bbr.on_ack(ack),

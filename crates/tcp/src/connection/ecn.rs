@@ -1,7 +1,7 @@
-//! Explicit Congestion Notification (RFC 3168): agreeing on it, echoing marks, and answering echoes as Linux does.
+//! Explicit Congestion Notification (RFC 3168): negotiation, echoing marks, and the response to echoes as in Linux.
 //!
-//! A marked segment makes the receiver set ECE on every ACK until the sender says by CWR that it has reduced its window. The sender
-//! does so once for a window of data, as though a segment had been lost, but sends nothing again.
+//! After a marked segment the receiver sets ECE on every ACK until the sender signals by CWR that it has reduced its
+//! window. The sender does so once per window of data, as for a loss, but retransmits nothing.
 
 use holdover_wire::{Flags, Segment};
 
@@ -13,7 +13,7 @@ use crate::recovery::RecoveryState;
 /// ACKs that Linux sends at once after a mark: the sender's window may be very small.
 const QUICK_ACKS_AFTER_MARK: u8 = 2;
 
-/// What is agreed and what is to be said.
+/// Negotiated state and pending signals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
     pub(super) agreed: bool,
@@ -21,7 +21,7 @@ pub(super) struct EcnState {
     asked: bool,
     /// A mark has arrived, and no CWR since.
     echoes: bool,
-    /// The window was reduced: the next new data says so.
+    /// The window was reduced: the next new data carries CWR.
     cwr_due: bool,
     /// The field of the segment that is being processed.
     arriving: EcnField,
@@ -83,7 +83,7 @@ impl Connection {
 
 /// Sending (section 6.1.2).
 impl Connection {
-    /// Whether an ACK says that the path is congested.
+    /// Whether an ACK signals congestion.
     pub(super) fn is_congestion_echoed(&self, segment: &Segment) -> bool {
         self.ecn.agreed && segment.flags.contains(Flags::ECE) && !segment.flags.contains(Flags::SYN)
     }

@@ -1,9 +1,9 @@
 //! Data in the SYN: TCP Fast Open (RFC 7413).
 //!
-//! The endpoint keeps the cookies and decides who may send data so early (`endpoint/fast_open.rs`); here is what that means for one
-//! connection. A client's first SYN carries the option and as much data as its owner has given; what the SYN-ACK does not
-//! acknowledge is sent again at once. A server's connection whose SYN had a valid cookie is its application's before the handshake
-//! ends: data that the SYN brought can be read, and data can be sent. Its FIN waits for the end of the handshake.
+//! The endpoint keeps the cookies and decides on the use of Fast Open (`endpoint/fast_open.rs`); this module handles
+//! one connection. A client's first SYN carries the option and the data given by the owner; data that the SYN-ACK does
+//! not acknowledge is sent again at once. A server's application gets a connection whose SYN had a valid cookie before
+//! the handshake ends: it can read the SYN's data, and send. Its FIN waits for the end of the handshake.
 
 use bytes::Bytes;
 use holdover_base::Instant;
@@ -15,10 +15,10 @@ use crate::counters::Disposition;
 use crate::recovery::queue::Sent;
 use crate::state::State;
 
-/// What a connection has to do with Fast Open.
+/// Fast Open state of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FastOpenState {
-    /// What our first SYN or SYN-ACK says.
+    /// The option in our first SYN or SYN-ACK.
     option: Option<FastOpen>,
     /// A SYN-ACK's answer to our option, until the endpoint takes it.
     answer: Option<FastOpenAnswer>,
@@ -30,11 +30,11 @@ pub(crate) struct FastOpenState {
     is_early: bool,
     /// All data in the SYN arrived with it.
     is_taken: bool,
-    /// The MSS that a SYN says after its data was too long for the path.
+    /// The MSS in a SYN whose data was too long for the path.
     mss: Option<u16>,
 }
 
-/// What a client has learned from the SYN-ACK.
+/// Result of the SYN-ACK at a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FastOpenAnswer {
     /// The cookie, if one was given that was asked for.
@@ -45,7 +45,7 @@ pub(crate) struct FastOpenAnswer {
     pub(crate) unanswered: Option<FastOpen>,
 }
 
-/// What a listener does with a SYN's option.
+/// A listener's decision on a SYN's option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastOpenVerdict {
     /// The SYN-ACK carries this cookie; data in the SYN is not taken.
@@ -85,8 +85,8 @@ impl Connection {
         }
     }
 
-    /// A SYN with data was too long for the path (RFC 7413 section 4.1.3 asks for one without): it goes again at once, and says the MSS
-    /// of the path.
+    /// A SYN with data was too long for the path (RFC 7413 section 4.1.3 asks for one without): it is sent again at
+    /// once, with the path's MSS.
     pub(super) fn shrink_syn(&mut self, mss: u32) -> bool {
         if self.state != State::SynSent || self.queue.packets_out() < 2 {
             return false;
@@ -97,12 +97,12 @@ impl Connection {
         true
     }
 
-    /// The MSS that a SYN says.
+    /// The MSS to put into a SYN.
     pub(super) fn syn_mss(&self) -> u16 {
         self.fast_open.as_deref().and_then(|state| state.mss).map_or(self.config.mss, |mss| mss.min(self.config.mss))
     }
 
-    /// The SYN is acknowledged; so may be the data that it carried. What is not is sent again at once (Linux
+    /// The SYN is acknowledged, and possibly its data. Sends unacknowledged data again at once (Linux
     /// `tcp_rcv_fastopen_synack`).
     fn take_fast_open_answer(&mut self, now: Instant, segment: &Segment, was_lost: bool) {
         let Some(state) = self.fast_open.as_deref_mut().filter(|state| state.is_client) else { return };
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// What the SYN-ACK has told, once.
+    /// Takes the result of the SYN-ACK, once.
     pub(crate) fn take_answer(&mut self) -> Option<FastOpenAnswer> {
         self.fast_open.as_deref_mut()?.answer.take()
     }

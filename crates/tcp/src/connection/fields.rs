@@ -60,7 +60,7 @@ pub(crate) struct SendSpace {
     pub(crate) fin: Option<Seq>,
     /// The SYN or SYN-ACK has been sent at least once.
     pub(crate) handshake_sent: bool,
-    /// Less than a full segment waits: until the owner says otherwise, or until the next ACK.
+    /// Less than a full segment waits until the owner uncorks, or until the next ACK.
     pub(crate) corked: bool,
     pub(crate) more_follows: bool,
     /// The last write ended what the application had to say: its end is marked by PSH.
@@ -175,7 +175,7 @@ pub(crate) struct TimestampState {
     /// TS.Recent and when it was set.
     pub(crate) recent: u32,
     pub(crate) recent_at: Instant,
-    /// What is added to the clock, so that it tells nothing of the host's uptime.
+    /// Offset of the clock, which hides the host's uptime.
     pub(crate) offset: u32,
 }
 
@@ -215,7 +215,7 @@ impl AckState {
     }
 }
 
-/// What has to be sent besides data and ACKs.
+/// Pending transmissions besides data and ACKs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) handshake: bool,
@@ -259,7 +259,7 @@ pub(crate) struct Steering {
     pub(crate) window_clamp: Option<u32>,
     /// The ACK point is held here.
     pub(crate) ack_held_at: Option<Seq>,
-    /// What is added to the timestamps that are echoed.
+    /// Added to echoed timestamps.
     pub(crate) echo_shift: u32,
     /// Fast retransmit of anything below is barred.
     pub(crate) barred_below: Option<Seq>,

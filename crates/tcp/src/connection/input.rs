@@ -1,4 +1,4 @@
-//! An arriving segment, step by step as in RFC 9293 section 3.10.7.
+//! Processing of an arriving segment, step by step as in RFC 9293 section 3.10.7.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, SeqRange};
@@ -23,7 +23,7 @@ fn is_ack_without_data(segment: &Segment) -> bool {
 const PAWS_IDLE: Duration = Duration::from_secs(24 * 86_400);
 
 impl Connection {
-    /// Takes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7) and says what became of it.
+    /// Processes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7).
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Disposition {
         self.handle_segment_with_ecn(now, segment, EcnField::NotEct)
     }
@@ -171,7 +171,7 @@ impl Connection {
         let starts_inside = self.rcv.nxt.le(segment.seq) && segment.seq.lt(edge);
         let acceptable = match (len, window) {
             (0, 0) => segment.seq == self.rcv.nxt,
-            // A pure ACK at the right edge is what a sender that has filled the window sends (Linux takes it too).
+            // A sender that has filled the window sends pure ACKs at the right edge (Linux accepts them too).
             (0, _) => starts_inside || segment.seq == edge,
             (_, 0) => false,
             _ => {
@@ -207,8 +207,9 @@ impl Connection {
             self.ack_now(Reason::ChallengeAck);
             return Err(Disposition::OutsideWindow);
         }
-        // A byte that probes a closed window does not count as sent until it is acknowledged, so the ACKs of a peer that probes
-        // begin one before what it has sent. Two that probe each other's windows would never hear each other.
+        // A probe byte into a closed window does not count as sent until it is acknowledged, so a probing peer's ACKs
+        // begin one byte before its SND.NXT. Two peers that probe each other's windows would otherwise drop each
+        // other's ACKs.
         if len == 0 && segment.seq + 1 == self.rcv.nxt && self.state.is_synchronized() {
             self.check_ack(now, segment)?;
         }
@@ -241,7 +242,7 @@ impl Connection {
         if occupies && segment.seq.lt(self.rcv.nxt) {
             self.ack_now(Reason::DuplicateData);
         } else if occupies && self.config.limits.invalid_ack_interval.is_some() {
-            // It is no part of a loop of ACKs (Linux `tcp_oow_rate_limited`).
+            // It cannot be part of an ACK loop (Linux `tcp_oow_rate_limited`).
             self.ack_now(Reason::ChallengeAck);
         } else {
             self.challenge(now);
@@ -355,8 +356,8 @@ impl Connection {
             // A FIN may bring data along that was read before the reader left.
             let is_news = (start + segment.payload.len() as u32).gt(self.rcv.nxt);
             if self.rcv.reader_gone && is_news {
-                // RFC 9293 section 3.6.1: nobody will read it, and the peer should know. The connection is gone, so that the reset is
-                // that of CLOSED (section 3.10.7.1).
+                // RFC 9293 section 3.6.1: no reader is left, and the peer must learn this. The connection is gone, so
+                // that the reset is that of CLOSED (section 3.10.7.1).
                 self.end(Some(ConnectionError::Aborted));
                 self.reset_at(segment);
                 return Err(Disposition::ReceiverGone);
@@ -459,7 +460,7 @@ impl Connection {
         self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
     }
 
-    /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before what was last acknowledged.
+    /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before the last ACK sent.
     fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
         let Some(ts) = segment.options.timestamps else { return };
         // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
@@ -494,8 +495,8 @@ impl Connection {
         self.ack_now(Reason::ChallengeAck);
     }
 
-    /// Answers with a reset at SEG.ACK: to a handshake ACK that fits nothing of ours (section 3.10.7.3, first), after which the
-    /// connection itself goes on, and to data after CLOSE.
+    /// Answers with a reset at SEG.ACK: to an unacceptable ACK in the handshake (section 3.10.7.3, first), after which
+    /// the connection continues, and to data after CLOSE.
     fn reset_at(&mut self, segment: &Segment) {
         self.pending.foreign_reset = Some(segment.ack);
     }

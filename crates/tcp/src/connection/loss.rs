@@ -1,6 +1,6 @@
-//! What is lost: the states of recovery and their transitions (RFC 5681, RFC 6582, RFC 6675, RFC 5682), for every
-//! algorithm in [`LossDetection`]. The order of the checks is that of Linux's `tcp_fastretrans_alert`, in which the other
-//! algorithms fit as special cases.
+//! Loss detection and recovery: states and transitions (RFC 5681, RFC 6582, RFC 6675, RFC 5682), for every algorithm in
+//! [`LossDetection`]. The order of the checks is that of Linux's `tcp_fastretrans_alert`; the other algorithms are
+//! special cases of it.
 
 use holdover_base::Instant;
 use holdover_wire::Seq;
@@ -18,13 +18,13 @@ impl Connection {
         if self.sack { self.config.recovery.with_sack } else { self.config.recovery.without_sack }
     }
 
-    /// Whether SACK says what has left the network; else duplicate ACKs do.
+    /// Whether SACK tells which segments have left the network; else duplicate ACKs do.
     pub(super) fn is_sack_based(&self) -> bool {
         matches!(self.loss_detection(), LossDetection::Sack | LossDetection::Fack | LossDetection::Rack)
     }
 
-    /// An ACK that is a duplicate, carries SACK news, or arrives while not all is well. Returns whether the reordering
-    /// timer was armed in place of the retransmission timer.
+    /// An ACK that is a duplicate, carries new SACK blocks, or arrives outside [`RecoveryState::Open`]. Returns whether
+    /// the reordering timer was armed in place of the retransmission timer.
     pub(super) fn alert(&mut self, now: Instant, report: &mut AckReport) -> bool {
         self.count_duplicate(report);
         if self.recovery.state == RecoveryState::Open {
@@ -74,13 +74,14 @@ impl Connection {
         if self.config.recovery.dup_ack_needs_new_sack && self.sack && report.sacked == 0 {
             report.duplicate = false;
         }
-        // RFC 6675 section 2: with SACK only one that brings news counts.
+        // RFC 6675 section 2: with SACK only an ACK with new SACK blocks counts.
         if report.duplicate && (!self.is_sack_based() || report.sacked > 0) {
             self.recovery.episode.to_mut().dup_acks += 1;
         }
     }
 
-    /// Without SACK: a duplicate ACK says that a segment has left the network, an ACK that advances begins a new count.
+    /// Without SACK: a duplicate ACK means that a segment has left the network, an ACK that advances restarts the
+    /// count.
     fn count_departed(&mut self, report: &mut AckReport) {
         if self.is_sack_based() {
             return;
@@ -91,8 +92,8 @@ impl Connection {
         self.add_departed(report);
     }
 
-    /// Without SACK: counts the segment that a duplicate ACK says has left the network. More of them than are outstanding show
-    /// reordering (Linux `tcp_add_reno_sack`).
+    /// Without SACK: counts one segment that has left the network. More than are outstanding indicate reordering (Linux
+    /// `tcp_add_reno_sack`).
     fn add_departed(&mut self, report: &mut AckReport) {
         if self.is_sack_based() || !report.duplicate {
             return;
@@ -104,9 +105,9 @@ impl Connection {
         }
     }
 
-    /// Duplicate ACKs, or originals that a recovery took for lost, show that up to `segments` overtake each other: so many
-    /// duplicates are no sign of a loss any more. Fewer than before, as where a single segment is outstanding, say nothing of the
-    /// next window (Linux takes them at their word).
+    /// Duplicate ACKs, or original segments that a recovery took for lost, show reordering by up to `segments`: this
+    /// many duplicates no longer indicate a loss. A lower value than before, as with a single outstanding segment, does
+    /// not predict the next window (Linux accepts it).
     pub(super) fn note_reordering_without_sack(&mut self, segments: u32) {
         if self.config.recovery.undo {
             let segments = segments.min(self.config.recovery.max_reordering);
@@ -150,7 +151,7 @@ impl Connection {
                 return;
             }
             if self.snd.nxt.gt(self.recovery.high_seq) {
-                // Step 3a: the new data went through, what was lost did not.
+                // Step 3a: the new data was delivered, the lost data was not.
                 if report.sacked > 0 || report.duplicate {
                     self.recovery.episode.to_mut().frto = false;
                 }
@@ -183,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// Marks what this ACK shows to be lost. Returns whether the reordering timer was armed.
+    /// Marks the losses that this ACK reveals. Returns whether the reordering timer was armed.
     fn identify_losses(&mut self, now: Instant, report: &mut AckReport) -> bool {
         if self.queue.is_empty() {
             return false;
@@ -241,7 +242,7 @@ impl Connection {
         }
         let threshold = self.recovery.reordering.max(1) as usize;
         let edge = self.queue.iter().rev().filter(|sent| sent.sacked).nth(threshold - 1).map(|sent| sent.seq);
-        // RFC 6675 section 5, (1): three duplicates are enough, even if what they SACK is less than three segments.
+        // RFC 6675 section 5, (1): three duplicates are enough, even if they SACK less than three segments.
         if edge.is_none()
             && self.recovery.state < RecoveryState::Recovery
             && self.recovery.episode.dup_acks >= threshold as u32
@@ -289,7 +290,8 @@ impl Connection {
         self.recovery.episode.to_mut().marked_below = Some(edge);
     }
 
-    /// If something is held lost, recovery begins; else the state follows what is outstanding. Returns whether it began.
+    /// Begins recovery if a segment is marked lost; else the state follows the outstanding data. Returns whether it
+    /// began.
     fn maybe_enter_recovery(&mut self, now: Instant) -> bool {
         let fresh = self.recovery.episode.if_present().is_some_and(|episode| core::mem::take(&mut episode.fresh_loss));
         let evident = self.queue.lost() > 0 && !self.is_barred(self.snd.una);
@@ -359,7 +361,7 @@ impl Connection {
         episode.prr.start(self.congestion.cwnd());
         episode.halving_acks = 0;
         self.congestion.clear_credit();
-        // What is out beyond the window went by limited transmit, and does not count (RFC 5681 section 3.2 step 2).
+        // Limited transmit sends beyond the window, and does not count (RFC 5681 section 3.2 step 2).
         let flight = self.queue.packets_out().min(self.congestion.cwnd());
         let peer_window = self.peer_window_segments();
         let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
@@ -391,7 +393,7 @@ impl Connection {
         self.congestion.set_cwnd(&self.config.congestion, cwnd);
     }
 
-    /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
+    /// Ends recovery: the window becomes ssthresh (RFC 5681 section 3.2 step 6).
     pub(super) fn end_reduction(&mut self, now: Instant) {
         self.congestion.set_by_recovery(now);
         let was_marked = self.recovery.state == RecoveryState::Cwr;
@@ -495,8 +497,8 @@ impl Connection {
         episode.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
     }
 
-    /// The owner takes what is outstanding for lost. That lasts until all of it is acknowledged, and is neither doubted
-    /// (RFC 5682) nor undone.
+    /// The owner declares all outstanding data lost. This lasts until all of it is acknowledged, without F-RTO (RFC
+    /// 5682) or undo.
     pub(super) fn enter_presumed_loss(&mut self) {
         if !self.is_sack_based() {
             self.queue.reset_dup_acked();
@@ -538,7 +540,7 @@ impl Connection {
         let dup_acks = self.recovery.episode.dup_acks;
         self.enter_loss(now);
         let episode = self.recovery.episode.to_mut();
-        // The count goes on: 4.3BSD acts when it is three.
+        // The count continues: 4.3BSD acts when it is three.
         episode.dup_acks = dup_acks;
         episode.frto = false;
         self.pending.head = Some(Reason::FastRetransmit);

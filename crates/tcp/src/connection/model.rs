@@ -1,4 +1,4 @@
-//! Congestion control by a model of the path: what the connection tells it, and what it does with the answer.
+//! Congestion control by a model of the path: its input from the connection, and the use of its output.
 
 use holdover_base::Instant;
 
@@ -41,7 +41,7 @@ impl Connection {
         }
     }
 
-    /// A segment leaves, as the only one outstanding or not: what it has to remember for a sample of the delivery rate.
+    /// Records the delivery-rate state of a segment that is sent; `is_first`: nothing else is outstanding.
     #[inline]
     pub(super) fn note_departure(&mut self, now: Instant, is_first: bool) -> Option<Box<Departure>> {
         let model = self.model.as_mut()?;
@@ -100,14 +100,14 @@ impl Connection {
         }
     }
 
-    /// An ACK that was overtaken has delivered something all the same.
+    /// An overtaken ACK still reports deliveries.
     pub(super) fn count_delivered_late(&mut self, now: Instant, report: &AckReport) {
         if let Some(model) = &mut self.model {
             model.rate.count(now, report.delivered());
         }
     }
 
-    /// What an ACK says of the path, in recovery or not, decides on the window.
+    /// Sets the window from an ACK's samples, in recovery or not.
     pub(super) fn control_by_model(&mut self, now: Instant, report: &AckReport) {
         let Some(mut model) = self.model.take() else { return };
         let acked = report.delivered();

@@ -1,4 +1,4 @@
-//! Opening a connection (RFC 9293 sections 3.5 and 3.10.1) and agreeing on options.
+//! Opening a connection (RFC 9293 sections 3.5 and 3.10.1) and negotiating options.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::send_buffer::SendBuffer;
 use crate::state::State;
 use crate::timers::{Timer, Timers};
 
-/// The largest segment a peer takes that does not say: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293 section 3.7.1).
+/// The MSS of a peer that sends no MSS option: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293 section 3.7.1).
 const fn default_mss(remote: IpAddr) -> u16 {
     if remote.is_ipv6() { 1220 } else { 536 }
 }
@@ -29,16 +29,16 @@ const fn default_mss(remote: IpAddr) -> u16 {
 /// No peer may ask for segments smaller than this (Linux `TCP_MIN_SND_MSS`): it would multiply the work per byte.
 const MIN_MSS: u16 = 48;
 
-/// What a connection is opened with: its ends, and the numbers that it begins with.
+/// Parameters of a new connection: addresses and initial numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opening {
     /// The local address and port.
     pub local: SocketAddr,
     /// The peer's address and port.
     pub remote: SocketAddr,
-    /// The initial send sequence number (RFC 6528 says how to choose it).
+    /// The initial send sequence number (chosen as in RFC 6528).
     pub iss: Seq,
-    /// What is added to the timestamp clock (RFC 7323 section 7.1).
+    /// Offset of the timestamp clock (RFC 7323 section 7.1).
     pub timestamp_offset: u32,
 }
 
@@ -133,7 +133,8 @@ impl Connection {
         // Our own limit bounds what we send as well: both ends of a path share its MTU.
         let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
         self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);
-        // The path may allow the peer less than we would take: what is full-sized shows itself (Linux `tcp_initialize_rcv_mss`).
+        // The path's limit towards us may be smaller than ours: the full segment size is measured (Linux
+        // `tcp_initialize_rcv_mss`).
         self.rcv.mss = u32::from(self.config.mss).saturating_sub(header_room).clamp(1, 536);
         self.sack &= options.sack_permitted;
         match (options.timestamps, &mut self.timestamps) {
@@ -196,7 +197,7 @@ impl Connection {
         self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
     }
 
-    /// RFC 5482 section 3.1: what the peer advertises may change our user timeout.
+    /// RFC 5482 section 3.1: the peer's option may change our user timeout.
     pub(super) fn take_user_timeout_option(&mut self, now: Instant, option: UserTimeout) {
         let remote = option.duration();
         // A value of zero is reserved and ignored (section 2).

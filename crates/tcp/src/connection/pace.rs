@@ -10,12 +10,12 @@ use crate::timers::Timer;
 const LEAST_BURST: u32 = 2;
 
 impl Connection {
-    /// The rate at which data leaves, in bytes per second; `None` if the connection is not paced or no rate is known yet.
+    /// The pacing rate in bytes per second; `None` if the connection is not paced or no rate is known yet.
     pub fn pacing_rate(&self) -> Option<u64> {
         self.pacer.as_ref().map(|_| self.current_pacing_rate()).filter(|&rate| rate > 0)
     }
 
-    /// Begins to pace, where the configuration asks for it.
+    /// Begins to pace, if configured.
     pub(super) fn start_pacing(&mut self, now: Instant) {
         let congestion = &self.config.congestion;
         if congestion.pacing.is_some() || congestion.algorithm.is_paced() {
@@ -23,7 +23,7 @@ impl Connection {
         }
     }
 
-    /// Whether the pacer lets data go.
+    /// Whether the pacer permits sending.
     #[inline]
     pub(super) fn pacer_is_open(&self, now: Instant) -> bool {
         self.pacer.as_ref().is_none_or(|pacer| pacer.is_open(now))
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Nothing more goes out for now: the burst is over, and if it was the pacer that ended it, its timer runs.
+    /// Sending stops: the burst is over; if the pacer ended it, arms its timer.
     pub(super) fn settle_pacing(&mut self, now: Instant, is_blocked_by_pacer: bool) {
         let Some(pacer) = &mut self.pacer else { return };
         pacer.end_burst();
@@ -67,7 +67,7 @@ impl Connection {
         }
         let congestion = &self.config.congestion;
         let (Some(pacing), Some(srtt)) = (&congestion.pacing, self.rtt.srtt()) else { return 0 };
-        // Linux `tcp_update_pacing_rate`: slow start is given room to double, until half of ssthresh is reached.
+        // Linux `tcp_update_pacing_rate`: leaves room for slow start to double, until half of ssthresh.
         let percent = if self.congestion.cwnd() < self.congestion.ssthresh() / 2 {
             pacing.slow_start_percent
         } else {

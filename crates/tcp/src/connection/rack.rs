@@ -9,7 +9,7 @@ use crate::recovery::queue::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
 use crate::timers::Timer;
 
-/// The least that the reordering and probe timers wait for, as in Linux (`TCP_TIMEOUT_MIN`, two jiffies at 1000 Hz).
+/// Minimum of the reordering and probe timers, as in Linux (`TCP_TIMEOUT_MIN`, two jiffies at 1000 Hz).
 const TIMER_MIN: Duration = Duration::from_millis(2);
 
 /// How long a peer may delay the ACK of a single segment (RFC 8985 section 7.2, TLP.max_ack_delay), as Linux allows for it.
@@ -33,8 +33,8 @@ impl Connection {
         }
     }
 
-    /// Marks lost what was sent sufficiently before the latest delivered segment; returns for how long the others have to be
-    /// waited for.
+    /// Marks segments lost that were sent sufficiently before the latest delivered one; returns how long to wait for
+    /// the others.
     fn rack_detect(&mut self, now: Instant) -> Option<Duration> {
         if self.is_barred(self.snd.una) && self.recovery.state < RecoveryState::Recovery {
             return None;
@@ -47,7 +47,7 @@ impl Connection {
                 continue;
             }
             if !self.sent_before_latest_delivery(index) {
-                // First transmissions go in order: all that follow were sent later still, whether again or not.
+                // First transmissions are in order: all that follow were sent later, retransmitted or not.
                 if !sent.ever_retransmitted {
                     break;
                 }
@@ -77,7 +77,7 @@ impl Connection {
         (quarter * u64::from(recovery.rack.steps)).min(self.rtt.srtt().unwrap_or(Duration::ZERO))
     }
 
-    /// The reordering timer ran out: what it waited for is lost (RFC 8985 section 6.3).
+    /// The reordering timer expired: marks the segments lost (RFC 8985 section 6.3).
     pub(super) fn on_reorder_timeout(&mut self, now: Instant) {
         let in_flight = self.queue.in_flight();
         let _ = self.rack_detect(now);
@@ -92,8 +92,8 @@ impl Connection {
         self.restart_retransmit(now);
     }
 
-    /// Arms the probe timer in place of the retransmission timer if a probe is worth it (RFC 8985 section 7.2).
-    /// `restart` says whether the retransmission timeout starts anew.
+    /// Arms the probe timer in place of the retransmission timer if a probe is useful (RFC 8985 section 7.2).
+    /// `restart`: whether the retransmission timeout restarts.
     pub(super) fn schedule_loss_probe(&mut self, now: Instant, restart: bool) -> bool {
         let wanted = self.config.recovery.loss_probe
             && self.loss_detection() == LossDetection::Rack
@@ -120,14 +120,14 @@ impl Connection {
         true
     }
 
-    /// What is left of the RTO counted from when the first outstanding segment was sent.
+    /// Remainder of the RTO, counted from the transmission of the first outstanding segment.
     fn left_of_rto(&self, now: Instant, rto: Duration) -> Duration {
         let sent_at = self.queue.front().map_or(now, |front| front.sent_at);
         rto - now.saturating_since(sent_at)
     }
 
-    /// RFC 6298 section 5.3: the retransmission timer starts anew, or the probe timer in its place. Where another timer stood
-    /// in, the time since the first outstanding segment was sent counts.
+    /// RFC 6298 section 5.3: restarts the retransmission timer, or the probe timer in its place. If another timer was
+    /// armed instead, the time since the first outstanding segment was sent counts.
     pub(super) fn restart_retransmit(&mut self, now: Instant) {
         let pulled_back = self.snd.wnd == 0
             && self.config.recovery.zero_window == ZeroWindow::PullBack
@@ -152,24 +152,24 @@ impl Connection {
     /// The probe timer ran out (RFC 8985 section 7.3): new data if there is any, else the last segment again.
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
         let rto = self.rtt.rto();
-        // One probe at a time, and none beyond a window that has shrunk since.
+        // One probe at a time, and none beyond a shrunken window.
         if self.recovery.loss_probe.is_none() && self.may_probe_loss() {
             self.pending.loss_probe = true;
-            // RFC 8985 section 7.3: the probe gets a whole timeout for its answer.
+            // RFC 8985 section 7.3: a full RTO follows the probe.
             return self.arm_retransmit(now, rto);
         }
         let delay = self.left_of_rto(now, rto).max(Duration::from_micros(1));
         self.arm_retransmit(now, delay);
     }
 
-    /// Whether there is something that a loss probe may send: new data, or the last segment if the peer's window still covers it.
+    /// Whether a loss probe has something to send: new data, or the last segment if the peer's window still covers it.
     fn may_probe_loss(&self) -> bool {
         let window_end = self.snd.una + self.snd.wnd;
         let in_window = |last: &Sent| last.seq == self.snd.una || last.seq.lt(window_end);
         self.queue.iter().next_back().is_some_and(in_window)
     }
 
-    /// RFC 8985 section 7.4: did the probe repair a loss that nothing else would have shown?
+    /// RFC 8985 section 7.4: detects a loss that only the probe repaired.
     pub(super) fn judge_loss_probe(&mut self, report: &AckReport) {
         let Some(LossProbe { high_seq, retransmitted }) = self.recovery.loss_probe else { return };
         let ack = self.snd.una;
@@ -179,7 +179,7 @@ impl Connection {
         if !retransmitted {
             self.recovery.loss_probe = None;
         } else if ack.gt(high_seq) {
-            // The ACK goes beyond the probe, and no DSACK has come: the original was lost, so the window comes down once.
+            // The ACK covers the probe without a DSACK: the original was lost, so the window is reduced once.
             self.start_reduction();
             if self.model.is_none() {
                 let ssthresh = self.congestion.ssthresh();

@@ -1,4 +1,4 @@
-//! The receiver's side: the window that is advertised, and when an ACK is due.
+//! The receiver's side: the advertised window, and the scheduling of ACKs.
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::timers::Timer;
 
 /// Segments with less data do not open the advertised window (Linux `tcp_event_data_recv`).
 const LEAST_THAT_OPENS: u32 = 128;
-/// With how many segments a sender begins (Linux `TCP_INIT_CWND`).
+/// A sender's initial window in segments (Linux `TCP_INIT_CWND`).
 const FIRST_SEGMENTS: u32 = 10;
-/// What the timestamps option takes of each segment, in bytes.
+/// Length of the timestamps option in each segment, in bytes.
 const TIMESTAMPS_LEN: u32 = 12;
 
 /// Data.
 impl Connection {
-    /// Takes data that lies in the window (RFC 9293 section 3.10.7.4, seventh), and says what kind of ACK it asks for.
+    /// Accepts data inside the window (RFC 9293 section 3.10.7.4, seventh); returns how it arrived.
     pub(super) fn take_data(&mut self, seq: Seq, mut data: Bytes) -> Arrival {
         let end = seq + data.len() as u32;
         let known = self.rcv.nxt.saturating_since(seq).min(data.len() as u32);
@@ -39,7 +39,7 @@ impl Connection {
         }
         let had_gap = self.received.has_gap();
         if had_gap {
-            // What had arrived out of order arrives again in order (Linux `tcp_ofo_queue`).
+            // Data that arrived out of order is now in order (Linux `tcp_ofo_queue`).
             self.received.blocks_below(end).into_iter().for_each(|range| self.note_duplicate(range));
         }
         self.received.push_in_order(data);
@@ -61,8 +61,8 @@ impl Connection {
         }
     }
 
-    /// Decides when what has arrived is acknowledged (RFC 5681 section 4.2, RFC 9293 section 3.8.6.3).
-    /// `window_grew` says that it lets the advertised window grow.
+    /// Schedules the ACK of arrived data (RFC 5681 section 4.2, RFC 9293 section 3.8.6.3). `window_grew`: the data lets
+    /// the advertised window grow.
     pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32, pushed: bool, window_grew: bool) {
         match arrival {
             // RFC 5681 section 4.2: at once, so that the sender sees the loss; and at once when a gap is filled.
@@ -70,7 +70,7 @@ impl Connection {
             Arrival::FilledGap => self.ack_now(Reason::GapFilled),
             Arrival::Duplicate => self.ack_now(Reason::DuplicateData),
             Arrival::InOrder => {
-                // Linux `tcp_measure_rcv_mss`: less than a full segment ends what was written, too.
+                // Linux `tcp_measure_rcv_mss`: less than a full segment also ends a write.
                 let ends_a_write = pushed || len < self.rcv.mss;
                 self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
                 self.schedule_in_order_ack(now, window_grew);
@@ -93,7 +93,7 @@ impl Connection {
                 if tick.is_zero() {
                     delay
                 } else {
-                    // 4.3BSD: whatever is delayed goes out at the next fast timeout.
+                    // 4.3BSD: delayed ACKs are sent at the next fast timeout.
                     tick - Duration::from_nanos(now.as_nanos() % tick.as_nanos())
                 }
             }
@@ -132,13 +132,13 @@ impl Connection {
 
     /// An ACK is due at once.
     pub(super) fn ack_now(&mut self, reason: Reason) {
-        // The first reason stands, unless the new one says more than that data arrived.
+        // The first reason stays, unless the new one is more specific than data arrival.
         if self.ack.due.is_none_or(|due| due == Reason::Ack) {
             self.ack.due = Some(reason);
         }
     }
 
-    /// An ACK leaves, on its own or on data.
+    /// An ACK was sent, pure or with data.
     pub(super) fn note_ack_sent(&mut self, point: Seq) {
         self.ack.due = None;
         self.ack.pushed = false;
@@ -148,7 +148,7 @@ impl Connection {
         self.rcv.dsack = None;
     }
 
-    /// What the buffer's growth is measured against.
+    /// Measures the round trip for the growth of the buffer.
     pub(super) fn measure_receive_rtt(&mut self, now: Instant, segment: &Segment) {
         if self.rcv.capacity >= self.config.receive.max_buffer_bytes {
             return;
@@ -171,12 +171,12 @@ impl Connection {
         self.rcv.wup + self.rcv.wnd
     }
 
-    /// RCV.WND: what of the advertised window is left.
+    /// RCV.WND: the unused part of the advertised window.
     pub(super) fn receive_window(&self) -> u32 {
         self.advertised_edge().saturating_since(self.rcv.nxt)
     }
 
-    /// The value of the ACK field: RCV.NXT, or where the owner holds it.
+    /// The value of the ACK field: RCV.NXT, or the owner's hold.
     pub(super) fn ack_point(&self) -> Seq {
         self.steering.ack_held_at.map_or(self.rcv.nxt, |held| held.min(self.rcv.nxt))
     }
@@ -192,17 +192,17 @@ impl Connection {
         self.rcv.capacity.saturating_sub(self.received.held() as u32)
     }
 
-    /// What the right edge advances by at least: a full segment, or half of what can be advertised if that is less
-    /// (RFC 9293 section 3.8.6.2.2).
+    /// The minimum step of the right edge: a full segment, or half of the largest window if that is less (RFC 9293
+    /// section 3.8.6.2.2).
     fn least_window_step(&self) -> u32 {
         self.rcv.mss.min(self.rcv.capacity.min(self.rcv.limit) / 2)
     }
 
-    /// The window for a segment that goes out with `ack_point`, and its field on the wire.
+    /// The window for a segment with `ack_point`, and its field on the wire.
     ///
-    /// The edge never moves back on its own by more than the scale's rounding (RFC 9293 section 3.8.6.2.2, RFC 7323 section
-    /// 2.4). The owner's clamp changes what is told, not what is accepted: data that was sent into the window before it
-    /// closed is still welcome.
+    /// The edge never moves back on its own by more than the scale's rounding (RFC 9293 section 3.8.6.2.2, RFC 7323
+    /// section 2.4). The owner's clamp changes the advertised window, not the accepted data: data that was sent into
+    /// the window before it closed is still accepted.
     pub(super) fn select_window(&self, ack_point: Seq) -> (u32, u16) {
         let current = self.advertised_edge().saturating_since(ack_point);
         // What is held back between the ACK point and RCV.NXT occupies window too.
@@ -212,8 +212,8 @@ impl Connection {
         let unit = 1_u32 << self.rcv.scale;
         let most = 0xffff_u32 << self.rcv.scale;
         let window = if offer >= current.saturating_add(step) { offer } else { current }.min(most);
-        // Rounding up needs room behind it, or single bytes would push the edge on for ever. The growing limit gives way: a
-        // window smaller than the unit could not be told.
+        // Rounding up needs free buffer, or single bytes would advance the edge for ever. The growing limit yields: a
+        // window smaller than the unit cannot be advertised.
         let rounded = window.next_multiple_of(unit).min(most);
         let has_room = window > 0 && rounded <= self.free_space().saturating_add(held_back);
         let window = if has_room { rounded } else { window };
@@ -221,27 +221,27 @@ impl Connection {
         (window, (told >> self.rcv.scale) as u16)
     }
 
-    /// The reader took `len` bytes: the buffer may grow, and the peer may have to be told of the room.
+    /// The reader took `len` bytes: the buffer may grow, and a window update may be due.
     pub(super) fn after_read(&mut self, now: Instant, len: u32) {
         self.grow_buffer(now, len);
-        // Linux `tcp_cleanup_rbuf`: the reader has all that was pushed, and an answer that would carry the ACK is not expected.
+        // Linux `tcp_cleanup_rbuf`: the reader has all pushed data, and no reply is expected that would carry the ACK.
         if self.ack.pushed && !self.ack.interactive && self.received.readable_len() == 0 {
             self.ack_now(Reason::Ack);
         }
         let current = self.receive_window();
-        // Under the owner's clamp there is nothing to tell; the owner says when it is lifted.
+        // Under the owner's clamp no update is due; the owner lifts it.
         if !self.state.may_receive() || self.steering.window_clamp.is_some_and(|clamp| clamp <= current) {
             return;
         }
         let (window, _) = self.select_window(self.rcv.nxt);
-        // Worth a segment of its own if the peer may be waiting for it: Linux `tcp_cleanup_rbuf`, twice what is left.
+        // An update is due if the peer may wait for it: Linux `tcp_cleanup_rbuf`, twice the remaining window.
         if window > current && window >= 2 * current && current < self.rcv.mss.saturating_mul(2) {
             self.ack_now(Reason::WindowUpdate);
         }
     }
 
-    /// The limit on the advertised window opens by two segments for each full one received (Linux `tcp_grow_window`), as far as there
-    /// is room beside what waits for the reader. Returns whether it opens.
+    /// Opens the limit on the advertised window by two segments for each full one received (Linux `tcp_grow_window`),
+    /// as far as unread data leaves room. Returns whether it opens.
     pub(super) fn open_limit(&mut self, len: u32) -> bool {
         let room = self.free_space().saturating_sub(self.rcv.limit);
         if room == 0 || len < LEAST_THAT_OPENS {
@@ -251,7 +251,7 @@ impl Connection {
         true
     }
 
-    /// The reader took `len` bytes: the buffer grows if they are more than ever before in a round trip.
+    /// The reader took `len` bytes: the buffer grows if this is a new maximum per round trip.
     fn grow_buffer(&mut self, now: Instant, len: u32) {
         let receive = &self.config.receive;
         if self.rcv.capacity >= receive.max_buffer_bytes {
@@ -268,7 +268,7 @@ impl Connection {
         self.rcv.capacity = self.rcv.capacity.max(wanted.min(self.config.receive.max_buffer_bytes));
     }
 
-    /// Data may come from now on (Linux `tcp_init_buffer_space`).
+    /// Data can arrive from now on (Linux `tcp_init_buffer_space`).
     pub(super) fn begin_right_sizing(&mut self, now: Instant) {
         let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
         let advertised = u32::from(self.syn_mss()).saturating_sub(options);
@@ -276,33 +276,33 @@ impl Connection {
         self.rcv.sizing = RightSizing::new(now, self.config.receive.growth, first);
     }
 
-    /// Data lies beyond a hole: the reader will want all of it at once.
+    /// Data lies beyond a hole: the reader will read all of it at once.
     pub(super) fn grow_buffer_for_hole(&mut self) {
         if self.config.receive.growth == BufferGrowth::Linux6_18 {
             self.grow_buffer_to(self.rcv.sizing.with_hole(self.beyond_hole()));
         }
     }
 
-    /// How far what lies beyond a hole reaches, in bytes; 0 for Linux before 6.18, which did not ask.
+    /// Extent of the data beyond a hole, in bytes; 0 for Linux before 6.18, which ignores it.
     fn beyond_hole(&self) -> u32 {
         let highest = self.received.highest().filter(|_| self.config.receive.growth == BufferGrowth::Linux6_18);
         highest.map_or(0, |highest| highest.saturating_since(self.rcv.nxt))
     }
 
-    /// What is full-sized follows the largest segment seen.
+    /// The full segment size follows the largest segment seen.
     pub(super) fn note_segment_len(&mut self, len: u32) {
         if len <= self.rcv.mss {
             return;
         }
-        // Several segments may arrive as one: none is larger than was allowed.
+        // Several segments may arrive as one: the size is at most our MSS.
         self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
         self.note_share_of_data();
     }
 
-    /// How much data the buffer's memory holds is known by the largest segment (Linux `tcp_measure_rcv_mss`).
+    /// Derives the share of data in the buffer's memory from the largest segment (Linux `tcp_measure_rcv_mss`).
     pub(super) fn note_share_of_data(&mut self) {
         let receive = &self.config.receive;
-        // A buffer of a fixed size is one of so much data.
+        // A buffer of fixed size counts data only.
         if receive.growth != BufferGrowth::Linux6_18 || receive.buffer_bytes == receive.max_buffer_bytes {
             return;
         }

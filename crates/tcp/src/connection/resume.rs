@@ -1,4 +1,4 @@
-//! A connection that was in the hands of another endpoint goes on in this one, in a synchronized state, with empty buffers.
+//! Resumes a connection of another endpoint in a synchronized state, with empty buffers.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::state::State;
 
-/// What an endpoint has to know of a connection to go on with it. What was sent and not acknowledged, and what was received and not
-/// acknowledged, is not part of it: the one is sent again by its writer, the other by the peer.
+/// State to resume a connection in another endpoint. Unacknowledged data in either direction is not part of it: its
+/// writer, respectively the peer, sends it again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resumption {
     /// The local address and port.
@@ -22,15 +22,15 @@ pub struct Resumption {
     pub remote: SocketAddr,
     /// SND.UNA, and SND.NXT: nothing is outstanding.
     pub snd_una: Seq,
-    /// RCV.NXT, which everything below was acknowledged up to.
+    /// RCV.NXT: everything below is acknowledged.
     pub rcv_nxt: Seq,
     /// SND.WND in bytes.
     pub snd_wnd: u32,
     /// Snd.Wind.Shift and Rcv.Wind.Shift, at most 14; `None` if scaling was not agreed.
     pub window_scales: Option<(u8, u8)>,
-    /// The largest segment that is sent, in bytes of data.
+    /// The send MSS, in bytes of data.
     pub snd_mss: u16,
-    /// What counts as a full segment of the peer's, in bytes of data.
+    /// The size of the peer's full segments, in bytes of data.
     pub rcv_mss: u16,
     /// Whether SACK was agreed.
     pub sack: bool,
@@ -56,11 +56,11 @@ impl Resumption {
 }
 
 impl Connection {
-    /// Goes on with a connection that another endpoint has had. The window that the peer has been told may be larger than the one that
-    /// is advertised from now on; what lies beyond is not taken.
+    /// Resumes a connection of another endpoint. The window that the peer knows may be larger than the one advertised
+    /// from now on; data beyond the latter is dropped.
     ///
-    /// The smoothed round-trip time counts as one sample. Without timestamps in `config` they stay on if they were agreed, in ticks of a
-    /// millisecond.
+    /// The smoothed round-trip time counts as one sample. Without timestamps in `config` they stay enabled if they were
+    /// negotiated, in ticks of a millisecond.
     pub fn resume(now: Instant, config: Arc<Config>, resumption: &Resumption) -> Self {
         let Resumption { local, remote, snd_una, rcv_nxt, .. } = *resumption;
         let opening = Opening { local, remote, iss: snd_una - 1, timestamp_offset: 0 };
@@ -77,7 +77,7 @@ impl Connection {
         let rcv = &mut connection.rcv;
         (rcv.irs, rcv.nxt, rcv.wup, rcv.last_ack_sent) = (rcv_nxt - 1, rcv_nxt, rcv_nxt, rcv_nxt);
         rcv.mss = u32::from(resumption.rcv_mss).max(1);
-        // The peer may send into what it was told last, which is not known here.
+        // The peer may send into the last advertised window, which is unknown here.
         rcv.wnd = rcv.limit;
         rcv.fin = resumption.is_received_all.then_some(rcv_nxt - 1);
         if let Some((snd_scale, rcv_scale)) = resumption.window_scales {
@@ -107,8 +107,8 @@ impl Connection {
         connection
     }
 
-    /// What another endpoint has to know to go on with this connection from what the peer has acknowledged, and from `rcv_nxt` on, at
-    /// or below RCV.NXT. `None` in a handshake and when the connection is over.
+    /// The state to resume this connection elsewhere from SND.UNA, and from `rcv_nxt` on, which is at or below RCV.NXT.
+    /// `None` in a handshake and after the end of the connection.
     pub fn resumption(&self, now: Instant, rcv_nxt: Seq) -> Option<Resumption> {
         if !self.state.is_synchronized() {
             return None;
@@ -145,7 +145,7 @@ mod tests {
         Endpoint::new(EndpointConfig { addresses: vec![[10, 0, 0, last].into()], secret: [secret; 16] })
     }
 
-    /// Packets go to and fro until nobody has anything to send.
+    /// Exchanges packets until both endpoints are idle.
     fn converse(now: Instant, one: &mut Endpoint, other: &mut Endpoint) {
         loop {
             let mut is_quiet = true;
@@ -184,7 +184,8 @@ mod tests {
         core::iter::from_fn(|| connection.read(now)).flatten().collect()
     }
 
-    /// The server's end moves to another endpoint, twice, between words in both directions; options, windows and timestamps go on.
+    /// The server's end moves to another endpoint twice, with data in both directions; options, windows and timestamps
+    /// continue.
     #[test]
     fn a_connection_goes_on_in_another_endpoint() {
         for profile in [Profile::Linux6Cubic, Profile::RenoBsd] {
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The buffer of a connection that goes on grows by what is read in a round trip, as it did before.
+    /// The buffer of a resumed connection grows by the amount read per round trip, as before.
     #[test]
     fn the_buffer_goes_on_growing_from_what_a_round_trip_brings() {
         let (client, of_client, mut server, of_server) = opened(Profile::Linux6Cubic);
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(next.connection(id).unwrap().rcv.capacity, 81_920, "9600 bytes a round trip are no reason to grow");
     }
 
-    /// Each state after a FIN moves as well: what was closed stays so, and the rest can still be closed.
+    /// Each state after a FIN can be resumed: closed directions stay closed, the others can still be closed.
     #[test]
     fn ends_of_streams_move_with_the_connection() {
         for (is_client_first, state) in [(true, State::CloseWait), (false, State::FinWait2)] {
@@ -269,7 +270,7 @@ mod tests {
         }
     }
 
-    /// In a handshake there is nothing to go on with, and addresses that cannot be are refused.
+    /// Connections in a handshake and invalid addresses are refused.
     #[test]
     fn what_cannot_go_on_is_refused() {
         let config = Arc::new(Profile::Linux6Reno.config());

@@ -31,7 +31,7 @@ impl Connection {
                     self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
                 }
                 Timer::FinWait2 | Timer::TimeWait => self.end(None),
-                // What it held back is what `poll_transmit` chooses next.
+                // `poll_transmit` chooses the delayed segment next.
                 Timer::Pacing => {}
             }
         }
@@ -57,8 +57,8 @@ impl Connection {
         }
         self.counters.timeouts += 1;
         self.enter_loss(now);
-        // A peer that has closed its window lets nothing through: that is no sign that the path is broken, so it does not
-        // count towards R2 (Linux `tcp_retransmit_timer`; ssthresh is cut each time for the same reason).
+        // A closed window does not indicate a broken path, so that it does not count towards R2 (Linux
+        // `tcp_retransmit_timer`; ssthresh is cut each time for the same reason).
         if self.snd.wnd > 0 {
             self.recovery.retransmits += 1;
         }
@@ -82,7 +82,7 @@ impl Connection {
         self.arm_retransmit(now, self.rtt.rto());
     }
 
-    /// R2 (RFC 9293 section 3.8.3). A user timeout is an R2 that somebody asked for, and takes its place.
+    /// R2 (RFC 9293 section 3.8.3). A configured user timeout replaces R2.
     fn gives_up(&self, now: Instant) -> bool {
         if self.user_timeout().is_some() {
             return false;
@@ -100,8 +100,8 @@ impl Connection {
         }
     }
 
-    /// How long R2 (RFC 9293 section 3.8.3) lets a segment go unacknowledged by today's retransmission timeout; `None` for
-    /// ever. A user timeout, which takes the place of R2, does not count.
+    /// How long R2 (RFC 9293 section 3.8.3) lets a segment stay unacknowledged at the current RTO; `None` for ever. A
+    /// user timeout, which replaces R2, does not count.
     pub fn r2_span(&self) -> Option<Duration> {
         match self.config.limits.r2 {
             RetryLimit::Never => None,
@@ -125,9 +125,9 @@ impl Connection {
         LINUX_RTO_MIN * ((2_u64 << doublings) - 1) + max * u64::from(retries - doublings)
     }
 
-    /// 4.3BSD: the window has closed over outstanding data; it is taken back to be sent again, and probing takes over. That is no loss, and
-    /// leaves the congestion window as it is; but as after a timeout it lasts until all of it is acknowledged, and duplicate ACKs of what
-    /// was sent before say nothing.
+    /// 4.3BSD: the window has closed over outstanding data: takes it back to be sent again, and starts probing. This is
+    /// not a loss, and keeps the congestion window; but as after a timeout, duplicate ACKs of earlier data do not count
+    /// until all of it is acknowledged.
     pub(super) fn pull_back(&mut self, now: Instant) {
         self.queue.reset_dup_acked();
         self.queue.mark_all_lost(|_, sent| sent.sacked);
@@ -158,7 +158,7 @@ impl Connection {
     fn probe_delay(&self) -> Duration {
         let persist = &self.config.persist;
         let mut base = self.config.rto.min.max(persist.min);
-        // The timeout as it would be without backoff: probing has one of its own.
+        // The RTO without backoff: probing has its own.
         base = base.max(self.rtt.rto_without_backoff(&self.config.rto));
         base.saturating_shl(self.probing.as_ref().map_or(0, |probing| probing.backoff)).min(persist.max)
     }
@@ -185,8 +185,8 @@ impl Connection {
 
     fn on_delayed_ack_timeout(&mut self) {
         if let AckPolicy::Adaptive { min, .. } = self.config.receive.ack {
-            // Linux `tcp_delack_timer`: the delay was wasted, so the sender is slower than thought; an interactive
-            // exchange is no longer one.
+            // Linux `tcp_delack_timer`: the delay was wasted, so the sender is slower than estimated, and the exchange
+            // is no longer interactive.
             self.ack.delay = if self.ack.interactive { min } else { (self.ack.delay * 2).min(self.rtt.rto()) };
             self.ack.interactive = false;
         }
@@ -199,7 +199,7 @@ impl Connection {
         if !self.state.is_synchronized() || self.state == State::TimeWait {
             return;
         }
-        // Outstanding data has timers of its own.
+        // Outstanding data has its own timers.
         if !self.queue.is_empty() || !self.unsent.is_empty() {
             return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle);
         }

@@ -1,5 +1,5 @@
-//! Taking back what a spurious timeout or recovery did: Eifel detection by timestamps (RFC 3522), by DSACK (RFC 3708) and by
-//! F-RTO (RFC 5682), and the response (RFC 4015), with Linux's conditions.
+//! Undo of a spurious timeout or recovery: Eifel detection by timestamps (RFC 3522), by DSACK (RFC 3708) and by F-RTO
+//! (RFC 5682), and the response (RFC 4015), with Linux's conditions.
 
 use holdover_base::Instant;
 
@@ -9,26 +9,26 @@ use crate::recovery::RecoveryState;
 use crate::state::State;
 
 impl Connection {
-    /// Whether the ACK was caused by an original and not by our retransmission: it echoes a timestamp from before the first
-    /// retransmission.
+    /// Whether an original segment and not our retransmission caused the ACK: it echoes a timestamp from before the
+    /// first retransmission.
     fn is_of_original(&self, report: &AckReport) -> bool {
         let Some(stamp) = self.recovery.episode.retransmit_stamp else {
-            // Nothing was retransmitted yet: what arrives was only late. Without SACK the stamp is forgotten when the
-            // recovery point is reached, and proves nothing then.
+            // Nothing was retransmitted yet: the segments were only late. Without SACK the stamp is cleared at the
+            // recovery point, and proves nothing then.
             let forgotten = !self.sack && self.snd.una.ge(self.recovery.high_seq);
             return !forgotten && self.state != State::SynSent;
         };
         report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(self.timestamp_clock(stamp)) as i32) < 0)
     }
 
-    /// Whether there is something to undo and evidence that it was unnecessary.
+    /// Whether a reduction can be undone and was shown to be unnecessary.
     fn may_undo(&self, report: &AckReport) -> bool {
         self.config.recovery.undo
             && self.recovery.episode.undo_marker.is_some()
             && (self.recovery.episode.undo_retransmissions == Some(0) || self.is_of_original(report))
     }
 
-    /// RFC 4015 section 3: the window and ssthresh are what they were.
+    /// RFC 4015 section 3: restores the window and ssthresh.
     fn undo_reduction(&mut self, now: Instant, unmark_lost: bool) {
         if unmark_lost {
             self.queue.unmark_lost();
@@ -72,7 +72,7 @@ impl Connection {
         true
     }
 
-    /// Leaving the loss state undoes nothing and reduces nothing: slow start goes on towards ssthresh.
+    /// Leaving the loss state undoes nothing and reduces nothing: slow start continues towards ssthresh.
     fn end_loss_window(&mut self) {
         if self.recovery.state == RecoveryState::Loss {
             self.recovery.episode.to_mut().undo_marker = None;
@@ -80,7 +80,7 @@ impl Connection {
         }
     }
 
-    /// A timeout may have been spurious (Linux `tcp_try_undo_loss`); `by_frto` says that F-RTO has shown it.
+    /// Undoes a spurious timeout (Linux `tcp_try_undo_loss`); `by_frto`: F-RTO has detected it.
     pub(super) fn try_undo_loss(&mut self, now: Instant, report: &AckReport, by_frto: bool) -> bool {
         if !(by_frto && self.config.recovery.undo || self.may_undo(report)) {
             return false;
@@ -111,7 +111,7 @@ impl Connection {
         {
             self.note_reordering(report.prior_una, highest);
         }
-        // While retransmissions are out, new data is clocked out, and nothing more is marked or sent again.
+        // While retransmissions are outstanding, new data is clocked out, and nothing more is marked or retransmitted.
         if self.queue.retransmitted() > 0 {
             return true;
         }

@@ -1,4 +1,5 @@
-//! The owner's verbs: general ways to steer a connection from outside, for mechanisms that this crate does not know.
+//! The owner's verbs: general operations to steer a connection from outside, for mechanisms that this crate does not
+//! contain.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::counters::Reason;
 use crate::state::State;
 use crate::timers::Timer;
 
-/// What a requested retransmission does to the retransmission timer's backoff.
+/// Effect of a requested retransmission on the retransmission timer's backoff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterRetransmit {
     /// It doubles, as after a timeout.
@@ -24,9 +25,9 @@ pub enum AfterRetransmit {
 }
 
 impl Connection {
-    /// Limits the window that is advertised to `bytes` from now on, pulling its right edge in if need be; zero closes it.
-    /// `None` lifts the limit. What was already in flight into the wider window is still accepted. Nothing is sent by this
-    /// alone: see [`Self::send_acks`].
+    /// Limits the advertised window to `bytes` from now on, and shrinks it if necessary; zero closes it. `None` lifts
+    /// the limit. Data already in flight into the wider window is still accepted. This sends nothing: see
+    /// [`Self::send_acks`].
     pub fn clamp_window(&mut self, bytes: Option<u32>) {
         self.steer(|steering| steering.window_clamp = bytes);
     }
@@ -44,7 +45,7 @@ impl Connection {
         self.steer(|steering| steering.ack_held_at = held_at);
     }
 
-    /// The ACK field that goes out now.
+    /// The ACK field of the next segment.
     pub fn current_ack_point(&self) -> Seq {
         self.ack_point()
     }
@@ -61,14 +62,14 @@ impl Connection {
         self.pending.keep_alive = self.state.is_synchronized();
     }
 
-    /// Adds `ticks` of the peer's timestamp clock to every timestamp that is echoed from now on. Zero ends it. The echoed
-    /// value is then one that the peer never sent.
+    /// Adds `ticks` of the peer's timestamp clock to every echoed timestamp from now on. Zero ends it. The peer never
+    /// sent the resulting value.
     pub fn shift_timestamp_echo(&mut self, ticks: u32) {
         self.steer(|steering| steering.echo_shift = ticks);
     }
 
-    /// Retransmits the first outstanding segment now, as though the retransmission timer had run out: the window and
-    /// ssthresh change as they would then. Returns whether anything was outstanding. Does not count towards R1 and R2.
+    /// Retransmits the first outstanding segment now, as if the retransmission timer had expired: the window and
+    /// ssthresh change accordingly. Returns whether data was outstanding. Does not count towards R1 and R2.
     pub fn retransmit_now(&mut self, now: Instant, after: AfterRetransmit) -> bool {
         if self.queue.is_empty() {
             return false;
@@ -92,10 +93,10 @@ impl Connection {
         }
     }
 
-    /// Takes what is outstanding in `range` for lost, the copies that were sent again included, as a timeout does: it is
-    /// retransmitted as the windows allow, oldest first, and nothing is undone later. Neither cwnd nor ssthresh changes. The
-    /// retransmission timer starts anew. Returns whether anything in `range` was outstanding; in the handshake and while the
-    /// peer's window is closed, nothing is.
+    /// Marks outstanding data in `range` lost, retransmissions included, as a timeout does: it is retransmitted as the
+    /// windows allow, oldest first, without a later undo. Neither cwnd nor ssthresh changes. The retransmission timer
+    /// restarts. Returns whether data in `range` was outstanding; false in the handshake and while the peer's window is
+    /// closed.
     pub fn presume_lost(&mut self, now: Instant, range: SeqRange, after: AfterRetransmit) -> bool {
         let in_handshake = matches!(self.state, State::SynSent | State::SynReceived);
         if in_handshake || self.snd.wnd == 0 || !self.queue.mark_lost_in(range) {
@@ -107,26 +108,27 @@ impl Connection {
         true
     }
 
-    /// The peer is known to hold `range`, as though it had SACKed it: what lies in it is not retransmitted. A segment that it
-    /// covers in part is cut there; what is not outstanding is left alone.
+    /// Marks `range` as held by the peer, as if SACKed: it is not retransmitted. A segment that `range` covers in part
+    /// is split; data that is not outstanding is ignored.
     pub fn note_held_by_peer(&mut self, range: SeqRange) {
         self.queue.split_at(range.start);
         self.queue.split_at(range.end);
         self.queue.mark_sacked(range, |_| {});
     }
 
-    /// What has arrived out of order, from the lowest on.
+    /// Ranges received out of order, from the lowest on.
     pub fn ranges_out_of_order(&self) -> impl Iterator<Item = SeqRange> + '_ {
         self.received.blocks()
     }
 
-    /// Leaves `bytes` of each data segment's space free from now on, for options that the owner adds. Zero ends it. A
-    /// retransmission is cut accordingly, and what is cut off goes into the next segment.
+    /// Reserves `bytes` in each data segment from now on, for options that the owner adds. Zero ends it. A
+    /// retransmission is cut accordingly, and the rest goes into the next segment.
     pub fn reserve_option_room(&mut self, bytes: u32) {
         self.steer(|steering| steering.option_room = bytes);
     }
 
-    /// Counts one retransmission towards R2, like one by the timer, which gives up at its next turn if it was the last.
+    /// Counts one retransmission towards R2, like one by the timer, which gives up at its next expiry if this reached
+    /// the limit.
     pub fn count_retransmission(&mut self) {
         self.recovery.retransmits = self.recovery.retransmits.saturating_add(1);
     }
@@ -142,8 +144,8 @@ impl Connection {
         self.congestion.set_ssthresh(segments);
     }
 
-    /// Starts over with slow start: the window falls to the initial one, ssthresh stays, and an undo is no longer possible.
-    /// For a path that is new (RFC 5681 section 4.1 does the same after idle time).
+    /// Restarts slow start: the window falls to the initial one, ssthresh stays, and an undo is no longer possible. For
+    /// a new path (RFC 5681 section 4.1 does the same after idle time).
     pub fn force_slow_start(&mut self) {
         let initial = self.config.congestion.initial_window.segments(self.snd.mss);
         self.congestion.set_cwnd(&self.config.congestion, initial.min(self.congestion.cwnd()));
@@ -155,19 +157,19 @@ impl Connection {
         }
     }
 
-    /// Stops `timer` with what remains of it.
+    /// Stops `timer` and keeps its remaining time.
     pub fn hold_timer(&mut self, now: Instant, timer: Timer) {
         self.timers.hold(now, timer);
     }
 
-    /// Lets `timer` go on with what remained.
+    /// Restarts `timer` with its remaining time.
     pub fn release_timer(&mut self, now: Instant, timer: Timer) {
         self.timers.release(now, timer);
     }
 
-    /// Starts the retransmission timer anew with the timeout in force: neither its backoff nor cwnd and ssthresh change. It takes the
-    /// place of a loss probe. Returns whether it was running; nothing is done while nothing is outstanding, while the peer's window is
-    /// closed, or while the reordering timer (RFC 8985 section 6.2) decides on a loss.
+    /// Restarts the retransmission timer with the current RTO: backoff, cwnd and ssthresh do not change. It replaces a
+    /// loss probe. Returns whether it was running; does nothing while no data is outstanding, while the peer's window
+    /// is closed, or while the reordering timer (RFC 8985 section 6.2) is armed.
     pub fn restart_retransmit_timer(&mut self, now: Instant) -> bool {
         let is_running = self.timers.is_armed(Timer::Retransmit) || self.timers.is_armed(Timer::LossProbe);
         if is_running {
@@ -190,14 +192,14 @@ impl Connection {
         self.arm_user_timeout(now);
     }
 
-    /// Advertises `timeout` to the peer on the next segment (RFC 5482 section 3); `None` advertises nothing any more.
+    /// Advertises `timeout` to the peer on the next segment (RFC 5482 section 3); `None` stops this.
     pub fn advertise_user_timeout(&mut self, timeout: Option<Duration>) {
         self.user_timeout_config_mut().advertise = timeout;
         self.pending.user_timeout_option = timeout.is_some();
     }
 
-    /// Replaces the configuration, for socket options that are set late. What was agreed in the handshake, the sizes of the
-    /// receive buffer and the timers that run stay as they are; keep-alives begin or end at once.
+    /// Replaces the configuration, for socket options set late. Negotiated options, the sizes of the receive buffer and
+    /// running timers stay; keep-alives begin or end at once.
     pub fn reconfigure(&mut self, now: Instant, config: Arc<Config>) {
         let keep_alive_changed = self.config.limits.keep_alive != config.limits.keep_alive;
         self.config = config;

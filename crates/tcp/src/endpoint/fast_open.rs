@@ -1,4 +1,4 @@
-//! Who may send data in a SYN (RFC 7413): the cookies that this host gives, and those that it was given.
+//! TCP Fast Open (RFC 7413): the cookies that this host issues, and those that it has received.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
@@ -15,14 +15,14 @@ use crate::config::Config;
 use crate::connection::Connection;
 use crate::connection::fast_open::{FastOpenAnswer, FastOpenVerdict};
 
-/// So many servers are remembered; of more, the one that was heard of longest ago is forgotten.
+/// Maximum number of servers; the least recently updated one is evicted.
 const MAX_SERVERS: usize = 1024;
 
-/// What is known of servers that were connected to with Fast Open.
+/// Cookies and options of servers for Fast Open.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CookieCache {
     servers: BTreeMap<IpAddr, Server>,
-    /// Counts what is learned: the least is the oldest.
+    /// Counts updates: the lowest is the oldest.
     clock: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct CookieCache {
 struct Server {
     cookie: Option<FastOpen>,
     mss: Option<u16>,
-    /// The experiment's option: what comes of asking with it.
+    /// The experimental option: whether the server answers it.
     experiment: Experiment,
     heard_at: u64,
 }
@@ -55,7 +55,7 @@ impl CookieCache {
         self.servers.get(&server)?.mss
     }
 
-    /// What a SYN-ACK has told (Linux `tcp_fastopen_cache_set`).
+    /// Learns from a SYN-ACK (Linux `tcp_fastopen_cache_set`).
     pub(super) fn learn(&mut self, server: IpAddr, answer: FastOpenAnswer) {
         self.clock += 1;
         if !self.servers.contains_key(&server) && self.servers.len() >= MAX_SERVERS {
@@ -109,7 +109,7 @@ impl Endpoint {
         Ok((id, len))
     }
 
-    /// Whether the SYN of [`Self::connect_fast_open`] to this server would take data along.
+    /// Whether the SYN of [`Self::connect_fast_open`] to this server would carry data.
     pub fn may_send_syn_data(&self, config: &Config, server: IpAddr) -> bool {
         config.fast_open.sends_without_cookie || !self.cookies.option(server).is_request()
     }
@@ -119,7 +119,7 @@ impl Endpoint {
         self.cookies.clear();
     }
 
-    /// A connection's handshake has ended: what its SYN-ACK has told of the server.
+    /// Learns from the SYN-ACK of a completed handshake.
     pub(super) fn learn_cookie(&mut self, index: u32) {
         if let Some(connection) = self.entries[index as usize].connection.as_deref_mut()
             && let Some(answer) = connection.take_answer()
@@ -131,13 +131,14 @@ impl Endpoint {
 
 /// A server.
 impl Endpoint {
-    /// The key that this host's cookies are made with; at first it comes from the endpoint's secret. Cookies of another key are
-    /// not valid any more, and get their owners a new one.
+    /// Sets the key for this host's cookies; the initial one is derived from the endpoint's secret. Cookies of another
+    /// key become invalid, and their clients get new ones.
     pub fn set_fast_open_key(&mut self, key: [u8; 16]) {
         self.cookie_key = key;
     }
 
-    /// What is done with the option of a SYN to the listener at `port` (RFC 7413 section 4.2.2); `None` if nothing is.
+    /// The decision on the option of a SYN to the listener at `port` (RFC 7413 section 4.2.2); `None` without Fast
+    /// Open.
     pub(super) fn fast_open_verdict(
         &self,
         local: SocketAddr,
@@ -148,7 +149,7 @@ impl Endpoint {
         let config = listener.config.fast_open;
         let option = syn.options.fast_open.as_deref();
         let is_for_us = option.is_some() || !syn.payload.is_empty();
-        // The end of a stream that has not begun is for the handshake to settle.
+        // A FIN in the SYN has to wait for the end of the handshake.
         if !is_for_us || syn.flags.contains(Flags::FIN) || listener.early >= config.max_pending as usize {
             return None;
         }
@@ -160,7 +161,7 @@ impl Endpoint {
         option.map(|option| FastOpenVerdict::Grant(valid.as_experiment(option.is_experiment())))
     }
 
-    /// A SYN arrived at a listener: its connection, with the data in the SYN if that may be taken.
+    /// A SYN arrived at a listener: creates its connection, with the data in the SYN if that is acceptable.
     pub(super) fn insert_accepted(
         &mut self,
         now: Instant,
@@ -191,7 +192,7 @@ fn cookie(key: &[u8; 16], client: IpAddr, server: IpAddr) -> FastOpen {
     FastOpen::new(&hasher.finish().to_le_bytes()).unwrap_or(FastOpen::REQUEST)
 }
 
-/// A key for cookies from the endpoint's secret, which stays unknown to those who find out the key.
+/// A key for cookies derived from the endpoint's secret, which the key does not reveal.
 pub(super) fn cookie_key(secret: &SipHasher24) -> [u8; 16] {
     let half = |label: &[u8]| {
         let mut hasher = *secret;

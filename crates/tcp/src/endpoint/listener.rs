@@ -1,4 +1,4 @@
-//! Listeners, and the handshakes that are under way at them.
+//! Listeners and their pending handshakes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::config::Config;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ListenError {
     /// There is a listener already.
-    #[error("port {port} is listened to already")]
+    #[error("port {port} is in use")]
     InUse {
         /// The port.
         port: u16,
@@ -25,41 +25,41 @@ pub(super) struct Listener {
     pub(super) early: usize,
 }
 
-/// What a listener has to do with a connection while its handshake lasts.
+/// State of a connection at its listener during the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Handshake {
-    /// Nothing, or no more.
+    /// Completed, or without a listener.
     Done,
-    /// It counts in the backlog, and the application has not heard of it.
+    /// Counts in the backlog; the application does not know it.
     HalfOpen,
     /// The application has it (RFC 7413).
     Early,
 }
 
 impl Endpoint {
-    /// Listens at `port` on all addresses; at most `backlog` handshakes at a time are under way there.
+    /// Listens at `port` on all addresses, with at most `backlog` pending handshakes.
     pub fn listen(&mut self, port: u16, config: Arc<Config>, backlog: usize) -> Result<(), ListenError> {
         if self.listeners.contains_key(&port) {
             return Err(ListenError::InUse { port });
         }
-        // Handshakes of a listener that was here before may still be under way.
+        // Handshakes of a previous listener may still be pending.
         let [half_open, early] = self.under_way(port);
         self.listeners.insert(port, Listener { config, backlog, half_open, early });
         Ok(())
     }
 
-    /// Connections whose handshake at `port` is under way: in the backlog, and with the application already.
+    /// Pending handshakes at `port`: in the backlog, and already with the application.
     pub(super) fn under_way(&self, port: u16) -> [usize; 2] {
         [Handshake::HalfOpen, Handshake::Early]
             .map(|handshake| self.entries.iter().filter(|entry| entry.counts_at(handshake) == Some(port)).count())
     }
 
-    /// Listens at `port` no more. Connections that were accepted stay.
+    /// Stops listening at `port`. Accepted connections stay.
     pub fn unlisten(&mut self, port: u16) {
         self.listeners.remove(&port);
     }
 
-    /// A handshake that is over makes room for another.
+    /// The end of a handshake frees its place in the backlog.
     pub(super) fn leave_listener(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let handshake = core::mem::replace(&mut entry.handshake, Handshake::Done);

@@ -1,13 +1,12 @@
-//! Which connection a segment belongs to, remembered: the connections that segments came for lately, so that most segments need
-//! neither a keyed hash nor a search.
+//! Cache of recently used connections, so that most segments need neither a keyed hash nor a search.
 
 use core::net::{IpAddr, SocketAddr};
 
 /// No more slots than this: 64 KiB.
 const MOST_SLOTS: usize = 1 << 14;
 
-/// A table with one place for each of several pairs of addresses. What it says has to be checked: two connections may share a place,
-/// and one that is gone may still have it.
+/// A direct-mapped table of address pairs. The caller must verify hits: two connections may share a slot, and a removed
+/// connection may still have one.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     slots: Vec<u32>,
@@ -18,7 +17,7 @@ impl Recent {
         Self { slots: Vec::new() }
     }
 
-    /// The connection that had this place last, if any.
+    /// The connection that last used this slot, if any.
     #[inline]
     pub(super) fn get(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         self.slots.get(self.place(local, remote)).copied()
@@ -32,7 +31,7 @@ impl Recent {
         }
     }
 
-    /// There are so many connections: a place for each, as far as there is room.
+    /// Grows to one slot per connection, up to the maximum.
     pub(super) fn make_room(&mut self, connections: usize) {
         let wanted = connections.next_power_of_two().min(MOST_SLOTS);
         if self.slots.len() < wanted {

@@ -24,7 +24,7 @@ impl Endpoint {
         segment: &Segment,
         replaced: Option<Seq>,
     ) -> Disposition {
-        // Section 3.9.2.3: nothing to or from an address that is not one host's.
+        // Section 3.9.2.3: ignore broadcast, multicast and unspecified addresses.
         if !is_unicast(remote.ip()) || segment.src_port == 0 {
             return Disposition::NoConnection;
         }
@@ -65,8 +65,7 @@ impl Endpoint {
             && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
     }
 
-    /// Ends a connection in TIME-WAIT before its time, and returns its SND.NXT. Its owner finds it closed, with what was not
-    /// read yet.
+    /// Ends a connection in TIME-WAIT early, and returns its SND.NXT. Its owner finds it closed, with any unread data.
     pub(super) fn replace(&mut self, index: u32) -> Option<Seq> {
         let connection = self.entries[index as usize].connection.as_deref_mut()?;
         connection.end_time_wait();

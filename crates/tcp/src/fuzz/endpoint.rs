@@ -1,4 +1,4 @@
-//! Hostile packets against a whole endpoint: its listeners, its connections, and nobody in particular.
+//! Hostile packets against a whole endpoint: listeners, connections, and unused addresses.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ impl Host {
         let patient = input.flag();
         let config = Arc::new(input.config(patient));
         let mut endpoint = Endpoint::new(EndpointConfig { addresses: vec![HERE.into()], secret: [7; 16] });
-        endpoint.listen(80, Arc::clone(&config), 3).expect("nobody else listens");
+        endpoint.listen(80, Arc::clone(&config), 3).expect("the port is free");
         Self { now: Instant::from_secs(1), endpoint, config, ids: Vec::new(), sent: VecDeque::new() }
     }
 
@@ -62,7 +62,7 @@ impl Host {
                 self.endpoint.unlisten(80);
                 if input.flag() {
                     let backlog = usize::from(input.byte() % 4);
-                    self.endpoint.listen(80, Arc::clone(&self.config), backlog).expect("nobody listens any more");
+                    self.endpoint.listen(80, Arc::clone(&self.config), backlog).expect("the listener was removed");
                 }
             }
             14..60 => self.use_one(input),

@@ -1,5 +1,5 @@
-//! A hostile peer against one connection: segments with arbitrary flags, numbers near the interesting edges and lying options,
-//! in any state, between the application's calls, the owner's verbs and timeouts.
+//! A hostile peer against one connection: segments with arbitrary flags, numbers near edges and invalid options, in any
+//! state, between calls of the application, the owner's verbs and timeouts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Bytes as a program.
+//! Fuzzer input as a program.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::SeqRange;

@@ -1,8 +1,8 @@
-//! Fuzz targets as ordinary functions: a fuzzer calls them with what it makes up, the tests with the committed corpus in
-//! `fuzz/corpus/`. They panic where an invariant is broken; that is their purpose.
+//! Fuzz targets as ordinary functions, called by a fuzzer with its input and by the tests with the committed corpus in
+//! `fuzz/corpus/`. They panic if an invariant is violated.
 //!
-//! Each target reads its input as a program: a configuration, then one operation after the other until the bytes end. Any
-//! bytes are a valid program.
+//! Each target reads its input as a program: a configuration, then operations until the bytes end. Any bytes are a
+//! valid program.
 
 mod endpoint;
 mod hostile;

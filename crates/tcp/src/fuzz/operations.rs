@@ -1,4 +1,4 @@
-//! Operations against a reference model: two connections, two byte streams, and a network that does what the input says.
+//! Operations against a reference model: two connections, two byte streams, and a network controlled by the input.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What a sender knows about losses: the state of recovery, what could still be undone, and the clocks of RACK.
+//! A sender's loss state: recovery, undo information, and the clocks of RACK.
 //!
-//! The rules that act on this state are in `connection::{ack, loss, rack, undo}`; here is what they remember.
+//! `connection::{ack, loss, rack, undo}` contain the rules that act on this state.
 
 pub(crate) mod queue;
 
@@ -13,33 +13,33 @@ use crate::on_demand::{Absent, OnDemand};
 /// The state of loss recovery, named as in `ss -ti` and Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum RecoveryState {
-    /// Nothing is amiss.
+    /// No sign of loss.
     #[default]
     Open,
     /// Duplicate ACKs or SACKs have arrived, not enough to tell a loss from reordering.
     Disorder,
-    /// The window is coming down because the path has marked a segment (RFC 3168).
+    /// The window is being reduced because the path has marked a segment (RFC 3168).
     Cwr,
     /// Lost segments are being repaired (fast recovery).
     Recovery,
-    /// A retransmission timeout has taken everything for lost.
+    /// A retransmission timeout has marked all outstanding data lost.
     Loss,
 }
 
-/// What a sender knows about losses.
+/// A sender's loss state.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     pub(crate) state: RecoveryState,
     /// SND.NXT when the current state began: recovery ends when it is acknowledged (RFC 6675 "RecoveryPoint").
     pub(crate) high_seq: Seq,
-    /// How many segments' reordering is tolerated before a loss is inferred.
+    /// Reordering in segments that is tolerated before a loss is inferred.
     pub(crate) reordering: u32,
-    /// How often it was seen; u16::MAX stands for more.
+    /// How often reordering was seen, saturating.
     pub(crate) reordering_seen: u16,
     /// Consecutive runs of the retransmission timer without progress.
     pub(crate) retransmits: u32,
     pub(crate) rack: Rack,
-    /// A tail loss probe that is not judged yet.
+    /// A pending tail loss probe.
     pub(crate) loss_probe: Option<LossProbe>,
     pub(crate) episode: OnDemand<Episode>,
 }
@@ -53,16 +53,16 @@ pub(crate) struct LossProbe {
     pub(crate) retransmitted: bool,
 }
 
-/// What is remembered from the first sign of a loss until everything is acknowledged and nothing could be undone any more.
+/// State from the first sign of a loss until everything is acknowledged and no undo is possible.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Episode {
     /// Consecutive duplicate ACKs.
     pub(crate) dup_acks: u32,
-    /// Duplicate ACKs have just shown the first segment lost, whatever was known before.
+    /// Duplicate ACKs have just shown the first segment lost, whatever the state before.
     pub(crate) fresh_loss: bool,
     /// Whether the next retransmission is the one that begins recovery.
     pub(crate) first_repair: bool,
-    /// What is held lost was taken back when the window closed (4.3BSD), and nothing shows it to be.
+    /// The lost marks come from data that was taken back when the window closed (4.3BSD), not from evidence.
     pub(crate) pulled_back: bool,
     /// RFC 5682: a timeout that may be spurious is being tested.
     pub(crate) frto: bool,
@@ -78,11 +78,11 @@ pub(crate) struct Episode {
     pub(crate) prr: Prr,
     /// Rate halving: ACKs seen since the last decrement.
     pub(crate) halving_acks: u32,
-    /// Below this sequence number [`crate::config::LossDetection::Sack`] and `Fack` have marked what they will.
+    /// [`crate::config::LossDetection::Sack`] and `Fack` have marked everything they can below this sequence number.
     pub(crate) marked_below: Option<Seq>,
-    /// Whether this recovery has sent the end of what is outstanding again (RFC 6675 section 4, NextSeg rule 4).
+    /// Whether this recovery has resent the end of the outstanding data (RFC 6675 section 4, NextSeg rule 4).
     pub(crate) rescued: bool,
-    /// What this recovery holds to be in flight by ACKs alone ([`RecoveryConfig::pipe_by_acks`]).
+    /// This recovery's estimate of data in flight by ACKs alone ([`RecoveryConfig::pipe_by_acks`]).
     pub(crate) pipe: u32,
 }
 
@@ -120,7 +120,7 @@ impl Recovery {
         }
     }
 
-    /// Nothing is outstanding any more. A late DSACK may still undo what an episode did; else the episode is over.
+    /// All data is acknowledged. A late DSACK may still undo an episode; else the episode is over.
     pub(crate) fn all_acknowledged(&mut self) {
         if let Some(episode) = self.episode.if_present() {
             episode.marked_below = None;
@@ -132,21 +132,21 @@ impl Recovery {
 }
 
 impl Episode {
-    /// Begins to remember what can be undone.
+    /// Saves the state for an undo.
     pub(crate) fn begin_undo(&mut self, snd_una: Seq, retransmitted: u32) {
         self.undo_marker = Some(snd_una);
-        // What is still in flight as a retransmission may cause a DSACK later.
+        // Retransmissions still in flight may cause a DSACK later.
         self.undo_retransmissions = (retransmitted > 0).then_some(retransmitted);
     }
 
-    /// What was done stands, whatever shows it to be unnecessary.
+    /// Makes the reduction final.
     pub(crate) fn forget_undo(&mut self) {
         self.undo_marker = None;
         self.undo_retransmissions = None;
         self.prior_ssthresh = 0;
     }
 
-    /// A retransmission is sent that a DSACK could show to be unnecessary.
+    /// Counts a retransmission that a DSACK could show to be unnecessary.
     pub(crate) fn note_retransmission(&mut self, now: Instant) {
         self.first_repair = false;
         self.undo_retransmissions = Some(self.undo_retransmissions.unwrap_or(0) + 1);
@@ -271,7 +271,7 @@ impl Rack {
         }
     }
 
-    /// A recovery is over.
+    /// A recovery has ended.
     pub(crate) fn recovery_ended(&mut self) {
         self.persist = self.persist.saturating_sub(1);
     }

@@ -1,7 +1,7 @@
-//! What has been sent and not yet acknowledged cumulatively: one record a segment, in sequence order, with its fate so far.
+//! The retransmission queue: one record for each sent segment that is not yet cumulatively acknowledged, in sequence
+//! order.
 //!
-//! The counts follow RFC 6675's pipe in segments: what is in flight is what was sent, less what was SACKed, less what is
-//! held lost, plus what was sent again.
+//! The counts follow RFC 6675's pipe in segments: in flight = sent - SACKed - lost + retransmitted.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub(crate) struct Sent {
     pub(crate) retransmitted: bool,
     /// It was sent more than once (Karn's rule).
     pub(crate) ever_retransmitted: bool,
-    /// What was known when it was last sent, where delivery rates are measured.
+    /// Delivery-rate state at its last transmission, if rates are measured.
     pub(crate) departure: Option<Box<Departure>>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct RetransmissionQueue {
     highest_sacked: Option<Seq>,
 }
 
-/// What was marked lost.
+/// Counts of newly marked segments.
 #[derive(Clone, Debug)]
 struct Marks {
     /// How often a segment or its latest copy was (Linux `tp->lost`).
@@ -182,15 +182,16 @@ impl RetransmissionQueue {
         covered
     }
 
-    /// Without SACK: a duplicate ACK says that one more segment has left the network. Returns whether that is more than were
-    /// outstanding: then segments were reordered or duplicated (Linux `tcp_check_reno_reordering`).
+    /// Without SACK: a duplicate ACK means that one more segment has left the network. Returns whether the count
+    /// exceeds the outstanding segments: then segments were reordered or duplicated (Linux
+    /// `tcp_check_reno_reordering`).
     pub(crate) fn add_dup_acked(&mut self) -> bool {
         self.dup_acked += 1;
         self.limit_dup_acked()
     }
 
-    /// Without SACK: an ACK removed `acked` segments, of which all but the first had been counted by duplicate ACKs. Returns
-    /// whether more had been counted than were outstanding.
+    /// Without SACK: an ACK removed `acked` segments; duplicate ACKs had counted all but the first. Returns whether the
+    /// count exceeded the outstanding segments.
     pub(crate) fn remove_dup_acked(&mut self, acked: u32) -> bool {
         self.dup_acked = self.dup_acked.saturating_sub(acked.saturating_sub(1));
         self.limit_dup_acked()
@@ -217,7 +218,8 @@ impl RetransmissionQueue {
         self.records.partition_point(|sent| sent.end().le(seq))
     }
 
-    /// Marks what `block` covers as SACKed, and calls `on_new` for each newly marked record as it was before.
+    /// Marks the records that `block` covers as SACKed, and calls `on_new` for each newly marked record with its
+    /// previous state.
     pub(crate) fn mark_sacked(&mut self, block: SeqRange, mut on_new: impl FnMut(&Sent)) {
         let mut index = self.index_of(block.start);
         let Some(records) = self.records.if_present() else { return };
@@ -261,8 +263,8 @@ impl RetransmissionQueue {
         self.after_mark(index);
     }
 
-    /// Without SACK: marks the first record lost, unless it is already. A copy that is out stays in flight: neither a partial ACK
-    /// nor a duplicate says anything of it (Linux `tcp_newreno_mark_lost`).
+    /// Without SACK: marks the first record lost, unless it is already. An outstanding retransmission stays in flight:
+    /// neither a partial ACK nor a duplicate reveals its fate (Linux `tcp_newreno_mark_lost`).
     pub(crate) fn mark_first_lost(&mut self) {
         let Some(first) = self.records.if_present().and_then(VecDeque::front_mut) else { return };
         if first.lost || first.sacked {
@@ -277,7 +279,7 @@ impl RetransmissionQueue {
     fn after_mark(&mut self, index: usize) {
         let seq = self.records[index].seq;
         self.hint = Some(self.hint.map_or(seq, |hint| hint.min(seq)));
-        // Without SACK, what is held lost cannot be among what left the network.
+        // Without SACK, lost segments cannot be among those that left the network.
         self.limit_dup_acked();
     }
 
@@ -301,7 +303,7 @@ impl RetransmissionQueue {
         }
     }
 
-    /// What was marked lost since the last call, where delivery rates are measured.
+    /// Segments marked lost since the last call, if delivery rates are measured.
     pub(crate) fn take_newly_lost(&mut self) -> Vec<LostSegment> {
         self.marks.if_present().map(|marks| core::mem::take(&mut marks.newly_lost)).unwrap_or_default()
     }
@@ -347,8 +349,8 @@ impl RetransmissionQueue {
         found
     }
 
-    /// The first segment below what was SACKed that was neither SACKed, nor held lost, nor sent again (RFC 6675 section 4, NextSeg
-    /// rule 3; everything up to HighRxt is one of these).
+    /// The first segment below the highest SACK that is neither SACKed, lost, nor retransmitted (RFC 6675 section 4,
+    /// NextSeg rule 3; everything up to HighRxt is one of these).
     pub(crate) fn first_hole(&self) -> Option<usize> {
         let highest = self.highest_sacked?;
         let is_hole = |sent: &Sent| !sent.sacked && !sent.lost && !sent.retransmitted;

@@ -115,7 +115,7 @@ struct Talk {
     number: Option<usize>,
 }
 
-/// What became of an exchange.
+/// Result of an exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Outcome {
     opened: bool,
@@ -365,7 +365,7 @@ impl World {
         }
     }
 
-    /// What is left now was broken off, and one side never heard of it.
+    /// The rest was aborted, and one side did not learn of it.
     fn clear_up(&mut self) {
         for host in &mut self.hosts {
             let ids: Vec<ConnectionId> = host.connections().map(|(id, _)| id).collect();

@@ -76,7 +76,7 @@ fn acks_do_not_wait_for_the_pacer() {
 fn a_timeout_does_not_wait_for_the_pacer() {
     let mut t = after_a_round(paced());
     t.forget_sent();
-    // The owner stops the pacer's clock: the retransmission timer runs out all the same.
+    // The owner holds the pacer's timer: the retransmission timer still expires.
     let now = t.now();
     t.connection.hold_timer(now, Timer::Pacing);
     let rto = t.connection.deadline(Timer::LossProbe).or(t.connection.deadline(Timer::Retransmit)).unwrap();

@@ -186,8 +186,8 @@ impl PathPlan {
     }
 }
 
-/// Whatever was done is undone. Of the window nobody is told: probes have to find out. A held ACK is given: the peer may
-/// have nothing more to send than what it asks for.
+/// Undoes all actions. No window update is sent: the peer's probes have to find out. A held ACK is released: the peer
+/// may have nothing else to send.
 fn calm() -> Vec<Action> {
     let verbs = [
         Verb::ClampWindow(None),

@@ -1,5 +1,5 @@
-//! Whatever the path, the applications and the owners do: both streams arrive exact, nobody livelocks, memory stays bounded,
-//! the connection closes on both sides.
+//! For any path, applications and owners: both streams arrive exactly, there is no livelock, memory stays bounded, the
+//! connection closes on both sides.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, State};
@@ -54,8 +54,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(1_000))]
 
-    /// A header whose damage no checksum shows may end a connection or garble its stream. It does not break the bookkeeping,
-    /// and nobody goes round in circles.
+    /// A damaged header that no checksum detects may end a connection or garble its stream. It does not break the
+    /// bookkeeping, and causes no livelock.
     #[test]
     fn a_garbled_header_breaks_no_invariant(plan in plans(), mangle in 0.001..0.3) {
         let mut world = plan.world();

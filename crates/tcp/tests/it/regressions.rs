@@ -365,7 +365,7 @@ fn a_closed_connection_leaves_its_successor_in_reach() {
     assert!(hosts.hosts[0].connection(old).unwrap().is_closed());
     hosts.advance(Duration::from_secs(2));
     let new = hosts.connect();
-    // Whoever looks at the old one once more ...
+    // A late read of the old one ...
     hosts.with(0, old, |now, connection| connection.read(now));
     // ... does not cut the new one off.
     hosts.with(0, new, |now, connection| connection.write(now, Bytes::from_static(b"hello")));

@@ -41,7 +41,7 @@ fn rfc3168_6_1_1_agreement() {
     t.expect(our_syn());
     t.at(50).inject(syn_ack().and(Flags::ECE));
     t.expect(ack(1));
-    assert!(!t.connection.ecn_agreed(), "nobody has asked");
+    assert!(!t.connection.ecn_agreed(), "ECN was not requested");
 }
 
 #[test]

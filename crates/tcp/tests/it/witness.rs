@@ -90,7 +90,7 @@ impl Witness {
             return;
         }
         if segment.flags.contains(Flags::ACK) {
-            let acked = segment.ack - peer.iss.expect("nobody is acknowledged before the SYN");
+            let acked = segment.ack - peer.iss.expect("an ACK before the SYN");
             assert!(acked <= own.contiguous(), "{from:?} acknowledges {acked}, has {:?}: {segment}", own.received);
         }
         own.check_sending(from, transmit, connection);

@@ -203,7 +203,7 @@ impl World {
         world
     }
 
-    /// The server opens the connection too, before it has heard of the client.
+    /// The server opens the connection too, before the client's SYN arrives.
     pub(crate) fn open_from_both_sides(&mut self) {
         let opening = self.server_opening();
         self.server.connection = Some(Connection::connect(self.now, Arc::clone(&self.server.config), opening));
@@ -510,7 +510,7 @@ impl Host {
             let Some((_, action)) = self.script.pop_front() else { break };
             match action {
                 Action::Write(len) if !self.closes => self.to_write += len,
-                // Nobody writes after he has said that he would not.
+                // No writes after the end of the stream.
                 Action::Write(_) => {}
                 Action::Read(chunks) => {
                     for chunk in core::iter::from_fn(|| connection.read(now)).take(chunks) {

@@ -1,4 +1,4 @@
-//! What an experiment is.
+//! An experiment, its cases and measures.
 
 use core::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Experiments that pin how a TCP behaves around outages: on the living kernel, and on the profiles that copy it.
+//! Experiments that pin how a TCP behaves around outages: on the running kernel, and on the profiles that model it.
 //!
 //! An [`Experiment`] is a question, with its [`Case`]s. A case is one connection of a bulk sender to a scripted peer ([`Wire`]),
 //! which acknowledges by rule, falls silent, and comes back with something. The same script runs on both [`Subject`]s, the kernel

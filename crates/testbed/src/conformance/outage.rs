@@ -1,4 +1,4 @@
-//! A bulk transfer that is cut, and what the receiver greets the sender with when the link is back.
+//! A bulk transfer across a cut, and the receiver's first packets after the link's return.
 
 use core::fmt;
 

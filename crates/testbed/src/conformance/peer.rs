@@ -58,7 +58,7 @@ pub struct Sample {
     pub rto: Duration,
 }
 
-/// What a script is told.
+/// An event for a script.
 #[derive(Debug)]
 pub enum Happening<'a> {
     /// A segment arrived, other than a SYN that the wire has answered.

@@ -1,4 +1,4 @@
-//! What mechanisms for links that come and go rest on: statements about living kernels, judged by the kernel's values alone.
+//! Assumptions of the mechanisms: statements about real kernels, judged by the kernel's values alone.
 
 use super::compare::CaseResult;
 use super::experiment::{Case, Experiment, Value};

@@ -1,4 +1,4 @@
-//! What wakes a sender that has backed off.
+//! Packets that may wake a sender that has backed off.
 
 use holdover_base::Duration;
 use holdover_wire::Unreachable;

@@ -1,4 +1,4 @@
-//! Who is tried: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time; set up alike, with the
+//! The subject of an experiment: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time; set up alike, with the
 //! same scripted peer.
 
 use core::fmt;
@@ -262,7 +262,7 @@ impl KernelSide<'_> {
         let span = self.end.saturating_since(self.clock.now());
         let stream = match KernelStream::connect(self.namespace, SocketAddr::new(PEER, PORT), &self.options, span) {
             Ok(stream) => stream,
-            // Nobody may have answered; the experiment is about that.
+            // The peer may not have answered, on purpose.
             Err(SocketError::TimedOut { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };

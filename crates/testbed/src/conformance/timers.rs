@@ -20,7 +20,7 @@ fn single_writes() -> Vec<(Duration, usize)> {
 
 const ACKED: u64 = 5;
 
-/// Runs the segment that nobody acknowledges.
+/// Runs the segment that is never acknowledged.
 fn unacknowledged(subject: Subject<'_>, setup: &Setup, span: Duration) -> Result<Observation, TrialError> {
     let setup = Setup { writes: single_writes(), nodelay: true, ..setup.clone() };
     let mut left = ACKED;

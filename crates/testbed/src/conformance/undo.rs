@@ -1,4 +1,4 @@
-//! Timeouts that were not losses.
+//! Spurious timeouts.
 
 use super::experiment::{Case, Experiment, Known, Length};
 use super::outage::{Hold, MEASURES, MS, Plan, Stimulus};

@@ -1,4 +1,4 @@
-//! The application on our side: it writes one stream, reads another, and closes in good order.
+//! The application on our side: it writes one stream, reads another, and closes by FIN.
 
 use holdover_base::Instant;
 use holdover_tcp::{ConnectionId, Endpoint, Event, State};

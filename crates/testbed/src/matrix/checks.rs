@@ -1,5 +1,5 @@
-//! What a run has to show besides that it ended: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
-//! and counters of the kernel that accuse nobody.
+//! Checks of a completed run: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
+//! and kernel counters without errors.
 
 use holdover_base::Duration;
 use holdover_tcp::{Connection, Disposition, Endpoint};
@@ -114,7 +114,7 @@ fn check_info(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
         | option(combination.window_scaling_agreed(), WINDOW_SCALE);
     require(info.tcpi_options & (SACK | TIMESTAMPS | WINDOW_SCALE) == expected, "other options than were agreed");
     require(info.tcpi_options & ECN == 0, "ECN was agreed");
-    // IPv6 has no checksum of its header: a bit that flips in the traffic class looks like somebody's use of ECN.
+    // IPv6 has no checksum of its header: a flipped bit in the traffic class looks like ECN.
     let may_look_so = combination.path == Path::Corruption && combination.family == Family::V6;
     require(may_look_so || info.tcpi_options & ECN_SEEN == 0, "ECN was seen");
     require(kernel.congestion == combination.congestion.name(), "another congestion control");

@@ -1,4 +1,4 @@
-//! A path that is cut in the middle of a transfer, whenever that is.
+//! A path that is cut in the middle of a transfer.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Endpoint;

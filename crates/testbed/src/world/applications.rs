@@ -149,7 +149,7 @@ impl Applications {
         })
     }
 
-    /// Serves until it is told to finish, or nobody is left to tell it.
+    /// Serves until asked to finish, or until its channel closes.
     pub(super) fn serve(mut self, commands: &Receiver<Command>, wake: &Waker) {
         loop {
             loop {
@@ -199,7 +199,7 @@ impl Applications {
                         entry.insert(socket)
                     }
                 };
-                // What the kernel has no room for is lost, as on a real host; nobody waits for it.
+                // Datagrams that do not fit into the kernel's buffer are lost, as on a real host.
                 let _ = socket.send_to(&ZEROS[..len.min(PIECE)], &remote.into());
             }
             Command::Sample { flow } => {
@@ -331,7 +331,7 @@ impl Applications {
     }
 
     fn tell(&self, report: Report) {
-        // Nobody listens any more when the run has ended with an error.
+        // The receiver is gone if the run has ended with an error.
         let _ = self.out.sender.send((self.out.node, report));
         self.out.waker.wake();
     }

@@ -256,7 +256,7 @@ impl Host {
             };
             match set_up() {
                 Ok((tun, netlink, applications, before)) => {
-                    // Whoever has started this thread waits for it.
+                    // The starting thread waits for this message.
                     let _ = ready.send(Ok((tun, netlink)));
                     applications.serve(&orders, &own_wake);
                     Counters::read(namespace).ok().map(|after| after.since(&before))

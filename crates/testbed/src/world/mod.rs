@@ -259,7 +259,7 @@ impl RealWorld {
         Some(self.hosts[host].plan.interface())
     }
 
-    /// The clock of the run, which starts anew with it: instants that observers are told are on it.
+    /// The clock of the run, restarted with it; observers' instants are on it.
     pub fn clock(&self) -> WallClock {
         self.clock
     }

@@ -7,7 +7,7 @@ use holdover_tcp::{Algorithm, Config, Ecn, Profile, RetryLimit};
 
 use crate::{Congestion, SocketOptions};
 
-/// What the kernel is told so that its TCP is the one of a scenario.
+/// Kernel settings that configure its TCP as in a scenario.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelStack {
     /// For each socket of the flow.

@@ -33,7 +33,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_moving_host_is_moved_with_its_kernel", a_moving_host_is_moved_with_its_kernel),
     ("a_connection_fails_as_the_kernel_says", a_connection_fails_as_the_kernel_says),
     ("worlds_that_cannot_be_real_are_refused", worlds_that_cannot_be_real_are_refused),
-    ("a_run_ends_when_it_is_told_to", a_run_ends_when_it_is_told_to),
+    ("a_run_ends_on_request", a_run_ends_on_request),
 ];
 
 fn a_transfer_takes_as_long_as_in_the_simulator(_: &Namespace) {
@@ -289,7 +289,7 @@ fn worlds_that_cannot_be_real_are_refused(_: &Namespace) {
     assert!(matches!(check(&plain, &nobody), Err(RealError::NothingReal)));
 }
 
-fn a_run_ends_when_it_is_told_to(_: &Namespace) {
+fn a_run_ends_on_request(_: &Namespace) {
     let config = pair(link(10, 5, 60), vec![flow("bulk", bulk(1_000_000_000, Opener::Sender))]);
     let mut world = RealWorld::new(config, &RealOptions::default()).expect("a world that can be real");
     let outcome = world.run(&mut NoObserver, |world| world.now() < Instant::from_millis(300)).expect("it runs");

@@ -1,6 +1,6 @@
-//! Packets for tests: any that can be written and read back as the same value.
+//! Generated packets that can be emitted and parsed to the same value.
 
-// Each test program uses its own part of this.
+// Each test program uses a part of this module.
 #![allow(dead_code)]
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -48,13 +48,13 @@ fn payload(v6: bool) -> impl Strategy<Value = Payload> {
             .prop_map(|(reply, id, seq, payload)| Payload::IcmpEcho(IcmpEcho { reply, id, seq, payload })),
         1 => data(100).prop_map(Payload::Esp),
         1 => fragment(v6).prop_map(Payload::Fragment),
-        // Protocols without a value: IPv4 in IP, GRE, HIP, SCTP, UDP-Lite, "no next header", the last.
+        // Protocols without a value type: IPv4 in IP, GRE, HIP, SCTP, UDP-Lite, "no next header", the last.
         1 => (prop_oneof![Just(4), Just(47), Just(139), Just(132), Just(136), Just(59), Just(255)], data(100))
             .prop_map(|(protocol, payload)| Payload::Other { protocol, payload }),
     ]
 }
 
-/// Any segment whose options fit.
+/// Any segment with options that fit.
 pub(crate) fn segment() -> impl Strategy<Value = Segment> {
     let header = (any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>(), 0..0x200_u16, any::<u16>(), any::<u16>());
     (header, options(), data(100)).prop_map(
@@ -82,7 +82,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
     let experimental = vec((any::<bool>(), any::<u16>(), data(12)), 1..3).prop_map(|options| {
         options
             .into_iter()
-            // Fast Open is an option of its own, whatever kind it has.
+            // Fast Open is a separate option, whatever its kind.
             .filter(|(_, id, _)| ExperimentalId::Short(*id) != FastOpen::EXPERIMENT)
             .map(|(second_kind, id, data)| Experimental { second_kind, id: ExperimentalId::Short(id), data })
             .collect::<Box<[_]>>()
@@ -123,7 +123,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
         )
 }
 
-/// The kinds that stand for one type and code of the family only.
+/// The kinds that the family has exactly one type and code for.
 fn unreachable(v6: bool) -> impl Strategy<Value = Unreachable> {
     let mtu = if v6 { any::<u32>().boxed() } else { (0..=u32::from(u16::MAX)).boxed() };
     let pointer = if v6 { any::<u32>().boxed() } else { (0..=u32::from(u8::MAX)).boxed() };
@@ -154,7 +154,7 @@ fn data(max: usize) -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..=max).prop_map(Bytes::from)
 }
 
-/// The bytes that `hex` spells; white space is left out.
+/// The bytes of `hex`; white space is ignored.
 pub(crate) fn unhex(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
     digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()

@@ -14,12 +14,12 @@ use crate::path_engine::PathEngine;
 
 const NOON: Utc = Utc(Instant::from_secs(1_795_348_800));
 
-/// What engines were told, with their interface; engines that are dropped say so.
+/// The calls of engines, with their interface; dropped engines note that too.
 type Diary = Rc<RefCell<Vec<String>>>;
 
 struct Fakes {
     diary: Diary,
-    /// So many attempts fail.
+    /// The number of attempts that fail.
     failures: u32,
 }
 
@@ -117,7 +117,7 @@ impl PathEngine for Fake {
         self.up_at.map(|at| at + Duration::from_millis(810))
     }
 
-    /// Who is ready has heard packets.
+    /// A ready engine has received packets.
     fn contradicts_down(&self) -> Families {
         let is_ready = self.diary.borrow().last().is_some_and(|line| line.ends_with("ready"));
         if is_ready { Families::BOTH } else { Families::NONE }
@@ -135,7 +135,7 @@ impl PathEngine for Fake {
             idle: None,
             round_trip: Some(Duration::from_millis(50)),
             held_bytes: 0,
-            is_left_alone: false,
+            is_exempt: false,
         }]
     }
 
@@ -186,14 +186,14 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     appear(&mut core, "lo", false);
     appear(&mut core, "wlan0", false);
     assert_eq!(told(&diary), [] as [&str; 0]);
-    // It had no carrier before it was an uplink, and its engine learns of it.
+    // It had no carrier before it was an uplink; its engine is told.
     hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
     appear(&mut core, "wlan0", true);
     assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down"]);
     hear(&mut core, 2, "wlan0", Source::Carrier, UP);
     core.handle_change(Instant::ZERO, Change::Disappeared { interface: "wlan0".into() });
     assert_eq!(told(&diary), ["wlan0 up", "wlan0 down"]);
-    // Nobody waits for ever.
+    // The test does not wait for ever.
     while let Some(at) = core.poll_timeout() {
         core.handle_timeout(at);
     }
@@ -201,9 +201,9 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     assert!(!core.links.contains_key("wlan0"));
 }
 
-/// A modem that is set up anew: the name and the addresses are the same, and so are the connections.
+/// A modem that is reset: same name, same addresses, same connections.
 #[test]
-fn an_interface_that_comes_back_goes_on_where_it_was() {
+fn a_returning_interface_keeps_its_state() {
     for failures in 0..2 {
         let (mut core, diary) = core("", 0);
         appear(&mut core, "ppp0", true);
@@ -211,7 +211,7 @@ fn an_interface_that_comes_back_goes_on_where_it_was() {
         assert_eq!(told(&diary), ["ppp0 attached", "ppp0 down"]);
         let status = core.status(Instant::from_secs(11), NOON);
         assert_eq!(status.links[0].problem.as_deref(), Some("the interface is gone"));
-        // Without a route it is not wanted yet; a configuration that is read again does not change that.
+        // Without a route it is not eligible yet; reloading the configuration does not change that.
         core.configure(Instant::from_secs(12), NOON, Config::default(), None);
         appear(&mut core, "ppp0", false);
         assert_eq!(told(&diary), Vec::<String>::new());
@@ -227,9 +227,9 @@ fn an_interface_that_comes_back_goes_on_where_it_was() {
     }
 }
 
-/// A timetable that is early: packets come, and it is believed again when there are none.
+/// A timetable that is early: packets arrive, and overrule it until they stop.
 #[test]
-fn packets_overrule_who_says_that_the_link_is_down() {
+fn packets_overrule_a_source_that_reports_down() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wwan0", true);
     let now = Instant::from_secs(100);
@@ -240,7 +240,7 @@ fn packets_overrule_who_says_that_the_link_is_down() {
     hear(&mut core, 160, "wwan0", Source::Carrier, UP);
     core.handle_ready(now, "wwan0");
     assert_eq!(told(&diary), ["wwan0 attached", "wwan0 down", "wwan0 ready", "wwan0 down", "wwan0 up", "wwan0 ready"]);
-    // Nobody else may have noticed: who was overruled says that it is up, and that is told.
+    // No other source may have noticed: the overruled source reports up, and that is passed on.
     core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
     assert_eq!(told(&diary), ["wwan0 up"]);
     core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
@@ -248,7 +248,7 @@ fn packets_overrule_who_says_that_the_link_is_down() {
 }
 
 #[test]
-fn what_is_asked_for_by_name_is_what_is_looked_after() {
+fn interfaces_named_on_the_command_line_are_managed() {
     let (mut core, diary) = core("[links]\ninclude = [\"tun*\"]", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "tun0", false);
@@ -261,7 +261,7 @@ fn what_is_asked_for_by_name_is_what_is_looked_after() {
 }
 
 #[test]
-fn an_engine_that_cannot_be_attached_is_tried_again() {
+fn attaching_an_engine_is_retried() {
     let (mut core, diary) = core("[signals]\nsilence = false", 2);
     appear(&mut core, "wlan0", true);
     let status = core.status(Instant::ZERO, NOON);
@@ -286,7 +286,7 @@ fn sources_that_are_off_are_not_believed() {
 }
 
 #[test]
-fn what_the_kernel_has_refused_is_told() {
+fn refusals_of_the_kernel_are_reported() {
     let (mut core, _) = core("", 0);
     appear(&mut core, "wlan0", true);
     core.take_actions(Instant::ZERO, NOON);
@@ -314,7 +314,7 @@ fn a_command_reaches_the_links_that_it_names() {
 }
 
 #[test]
-fn what_was_done_is_told_and_what_came_of_it_is_counted() {
+fn actions_are_reported_and_outcomes_counted() {
     let (mut core, _) = core("", 0);
     appear(&mut core, "wlan0", true);
     hear(&mut core, 10, "wlan0", Source::Carrier, LinkEvent::Down);
@@ -336,7 +336,7 @@ fn what_was_done_is_told_and_what_came_of_it_is_counted() {
     assert_eq!((connection.actions, connection.last_action.as_deref()), (2, Some("resumed after 0.06 s, 1 try")));
     assert_eq!(connection.saved_s, Some(0.75));
     assert_eq!((status.connections_in_all, status.counters.packets), (1, 10));
-    // In the middle of an outage it counts already.
+    // A current outage counts already.
     hear(&mut core, 30, "wlan0", Source::Carrier, LinkEvent::Down);
     let link = core.status(Instant::from_secs(33), NOON).links.remove(0);
     assert_eq!((link.record.down_s, link.objections), (10.0, vec![Source::Carrier]));
@@ -354,7 +354,7 @@ fn sleep_is_an_outage_of_every_link() {
 }
 
 #[test]
-fn another_configuration_changes_only_what_it_has_to() {
+fn another_configuration_restarts_only_affected_engines() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "eth0", true);
@@ -372,7 +372,7 @@ fn another_configuration_changes_only_what_it_has_to() {
 }
 
 #[test]
-fn a_source_that_is_switched_off_takes_its_word_with_it() {
+fn disabling_a_source_withdraws_its_objection() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     hear(&mut core, 1, "wlan0", Source::Neighbour, LinkEvent::Down);
@@ -382,7 +382,7 @@ fn a_source_that_is_switched_off_takes_its_word_with_it() {
 }
 
 #[test]
-fn a_timetable_speaks_of_its_link() {
+fn a_timetable_applies_to_its_link() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "wwan0", true);
@@ -398,7 +398,7 @@ fn a_timetable_speaks_of_its_link() {
         core.handle_time(Instant::ZERO, utc);
     }
     assert_eq!(told(&diary), ["wwan0 fading in 300ms", "wwan0 down", "wwan0 up"]);
-    // A timetable that is taken away in the middle of a cut leaves nothing down.
+    // Removing a timetable during its cut leaves no link down.
     core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), Some(schedule()));
     core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), None);
     assert_eq!(told(&diary), ["wwan0 down", "wwan0 up"]);

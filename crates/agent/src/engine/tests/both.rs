@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One end of the connection, as far as its segments have to make sense.
+/// One end of the connection, for segments that make sense.
 #[derive(Clone, Copy, Default)]
 pub(super) struct End {
     pub(super) first: u32,
@@ -10,7 +10,7 @@ pub(super) struct End {
     pub(super) stamp: u32,
 }
 
-/// The kernel's shell, and the other.
+/// The kernel's shell, and the one of this process.
 pub(super) struct Shells {
     pub(super) kernel: KernelPath,
     pub(super) native: Native,
@@ -34,7 +34,7 @@ impl<'a> Both<'a> {
     pub(super) fn new(shells: &'a mut Shells, case: &Case) -> Self {
         let Shells { kernel, native } = shells;
         let connections = connections(case.ipv6);
-        // What was left of the case before.
+        // Left over from the case before.
         for connection in connections {
             kernel.forget(connection);
             native.forget(connection);
@@ -67,7 +67,7 @@ impl<'a> Both<'a> {
         &mut self.ends[self.current][usize::from(!is_host)]
     }
 
-    /// What is remembered of the current connection, for the control.
+    /// The state of the current connection, for the control.
     pub(super) fn recorder(&self) -> Recorder {
         Recorder(self.native.flows.get(&self.connection()).copied(), self.connection())
     }
@@ -143,12 +143,12 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// The kernel learns what the control knows of the link.
+    /// Sets the control's link in the kernel.
     pub(super) fn link(&mut self) {
         self.kernel.set_now(self.expires_at - EXPIRES_AFTER);
         let family = Family::of_connection(self.connections[0]);
         self.kernel.set_link(family, self.control.link_state());
-        // What becomes of the other version's link is nothing to this connection.
+        // The link of the other version does not matter to this connection.
         let others = LinkState { down_at: Some(self.now), ..LinkState::default() };
         self.kernel.set_link(family.other(), others);
         self.kernel.renew();
@@ -184,7 +184,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// A segment passes both, which must agree.
+    /// Passes a segment through both, which must agree.
     pub(super) fn pass(&mut self, raw: &Raw) {
         let direction = way(raw.is_outgoing);
         let connection = self.connection();
@@ -204,7 +204,7 @@ impl<'a> Both<'a> {
             Packet::parse(out).expect("what passes is well-formed, with the right checksum")
         });
         let expected = (verdict == Verdict::Pass).then_some(packet);
-        assert_eq!(passed, expected, "what became of it, at {}", self.now);
+        assert_eq!(passed, expected, "the verdict at {}", self.now);
         assert_eq!(self.noticed(), notice.map(|notice| (direction, notice)));
         self.passed += 1;
         if self.passed.is_multiple_of(self.compared) {
@@ -216,7 +216,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// What is remembered.
+    /// Compares the states.
     pub(super) fn compare(&mut self) {
         for connection in self.connections {
             assert_eq!(self.kernel.flow(connection).as_ref(), self.native.flows.get(&connection), "{connection}");
@@ -226,11 +226,11 @@ impl<'a> Both<'a> {
     pub(super) fn noticed(&mut self) -> Option<(Direction, Notice)> {
         let mut noticed = None;
         while let Some(notice) = self.kernel.next_notice() {
-            match notice.report().expect("a notice of ours") {
+            match notice.report().expect("a known notice") {
                 Report::Incoming(_) | Report::Arrived(_) => {}
                 Report::Notice(connection, direction, notice) => {
                     assert_eq!(connection, self.connection());
-                    assert!(noticed.is_none(), "one for a packet");
+                    assert!(noticed.is_none(), "more than one notice for a packet");
                     noticed = Some((direction, notice));
                 }
             }

@@ -1,31 +1,31 @@
-//! Random cases: how a connection begins, and what happens to it.
+//! Random cases: the beginning of a connection, and the steps after it.
 
 use super::*;
 
-/// Something that happens.
+/// A step.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Segment(Shape),
     Link(LinkEvent),
-    /// The release, and whatever else is due.
+    /// The release, and other due deadlines.
     Timeout,
     Order(bool, Order),
     Wait(u64),
-    /// Nothing is heard of the agent any more, or something again.
+    /// The agent hangs, or runs again.
     Hang(bool),
-    /// A policy leaves the connection alone, or does not any more.
+    /// A rule exempts the connection, or the exemption ends.
     LeaveAlone(bool),
-    /// What follows is about the other connection.
+    /// The steps that follow are about the other connection.
     Switch,
-    /// The agent forgets the connection.
+    /// The agent removes the connection.
     Forget,
-    /// The agent frees predictions that have been idle.
+    /// The agent frees idle predictions.
     FreeIdle,
-    /// The host begins another connection of the same name, and its SYN has this number.
+    /// The host opens another connection with the same addresses and this initial sequence number.
     Reopen(u32),
 }
 
-/// A segment, as far as it is not given by what came before.
+/// A segment, as far as it does not follow from earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) is_outgoing: bool,
@@ -33,16 +33,16 @@ pub(super) struct Shape {
     /// From the next new byte: negative for a retransmission, positive for a gap.
     pub(super) ahead: i32,
     pub(super) len: u16,
-    /// Several segments in one, of so many bytes each.
+    /// Several segments of this many bytes in one.
     pub(super) gso_size: u16,
-    /// How much of what has arrived is acknowledged: less than all, or what never came.
+    /// The ACK relative to the data received: negative beyond it.
     pub(super) ack_short: i32,
     pub(super) window: u16,
     pub(super) flags: u8,
     pub(super) options: Vec<OptionShape>,
     pub(super) extension_headers: u8,
     pub(super) traffic_class: u8,
-    /// By how much the clock of the timestamps goes on.
+    /// Ticks of the timestamp clock since the last segment.
     pub(super) ticks: i32,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// The next segment, with what is acknowledged by then and the usual options.
+/// The next segment in order, with the current ACK and the usual options.
 pub(super) fn in_order(is_outgoing: bool, (len, gso_size): (u16, u16), micros_later: u64, same_tick: bool) -> Step {
     Step::Segment(Shape {
         is_outgoing,
@@ -120,7 +120,7 @@ pub(super) fn in_order(is_outgoing: bool, (len, gso_size): (u16, u16), micros_la
     })
 }
 
-/// Data in one direction as fast as it comes, with its ACKs, and here and there something else.
+/// Data in one direction at full speed, with its ACKs and a few other segments.
 pub(super) fn bulk() -> impl Strategy<Value = Vec<Step>> {
     let turn = (0_u8..4, prop_oneof![6 => Just(None), 1 => step().prop_map(Some)], 1_u64..6, 0_u8..8);
     let size = prop_oneof![Just((1000_u16, 0_u16)), Just((2400, 600)), Just((2500, 600))];
@@ -169,18 +169,18 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A case: how the connection begins, and what happens.
+/// A case: the beginning of the connection, and the steps.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
-    /// Which of [`configs`].
+    /// The index in [`configs`].
     pub(super) config: usize,
     pub(super) ipv6: bool,
     pub(super) is_old: bool,
     pub(super) scales: (Option<u8>, Option<u8>),
     pub(super) first: (u32, u32),
-    /// Begins with the second of two connections whose predictions have the same place.
+    /// Begins with the second of two connections whose predictions share a place.
     pub(super) is_other: bool,
-    /// What is remembered is compared after one packet in so many: a look folds predicted packets into the flow.
+    /// The states are compared every so many packets: reading folds predicted packets into the flow.
     pub(super) compared: usize,
     pub(super) steps: Vec<Step>,
 }

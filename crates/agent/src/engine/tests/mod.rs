@@ -1,5 +1,5 @@
-//! The flow path in the kernel and the one in this process have one source. Here their shells see the same packets, links and orders: they
-//! must do the same to each packet, notice the same and remember the same.
+//! The flow path in the kernel and the one in this process have one source. Here both shells get the same packets,
+//! links and orders: they must give the same verdicts, notices and states.
 
 mod both;
 mod cases;
@@ -31,8 +31,8 @@ use raw::Raw;
 /// Later than anything that happens.
 const FOREVER: Instant = Instant::from_secs(1_000_000);
 
-/// Each start of the agent waits for the verifier. Linux 6.18 walks through 15,000 instructions of `egress`, and did through 222,000 before
-/// decisions were forgotten (`FORGET` of `types.h`).
+/// Each start of the agent waits for the verifier. Linux 6.18 processes 15,000 instructions of `egress`; it was 222,000
+/// before decisions were forgotten (`FORGET` of `types.h`).
 #[test]
 fn programs_are_verified_soon() {
     if !may_load("programs_are_verified_soon") {
@@ -64,7 +64,7 @@ fn the_kernel_does_what_a_process_does() {
         .unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Bulk in both directions with a foreseen cut: what is rarely put together at random.
+/// Bulk in both directions with a predicted cut, which random cases rarely combine.
 #[test]
 fn the_kernel_does_what_a_process_does_around_a_foreseen_cut() {
     if !may_load("the_kernel_does_what_a_process_does_around_a_foreseen_cut") {
@@ -115,7 +115,7 @@ fn the_kernel_does_what_a_process_does_around_a_foreseen_cut() {
     }
 }
 
-/// A thousand times two segments with data, and their ACK, faster than anything is held back.
+/// A thousand times two segments with data, and their ACK, faster than the limit of holding back.
 fn fast_bulk(data_goes_out: bool) -> Vec<Step> {
     let segment = |is_outgoing, len, same_tick| in_order(is_outgoing, (len, 600), 1, same_tick);
     let turn = |turn| {
@@ -150,7 +150,7 @@ fn a_fast_transfer_is_predicted() {
         };
         run(&mut shells, &case);
         assert!(shells.kernel.predicted() > 2500, "{} of 3000", shells.kernel.predicted());
-        // Nothing is predicted while something happens to the link.
+        // Nothing is predicted while the link changes.
         let before = shells.kernel.predicted();
         let mut steps = case.steps.clone();
         steps.insert(0, Step::Link(LinkEvent::Down));
@@ -159,7 +159,7 @@ fn a_fast_transfer_is_predicted() {
     }
 }
 
-/// A transfer of 2 MB a second is not fast, although it was, and although few of its packets are looked at to find that out.
+/// A transfer that slows down to 2 MB/s is no longer fast, although few of its packets are looked at to notice that.
 #[test]
 fn a_fast_transfer_that_slows_down_is_looked_at_again() {
     if !may_load("a_fast_transfer_that_slows_down_is_looked_at_again") {
@@ -182,7 +182,7 @@ fn a_fast_transfer_that_slows_down_is_looked_at_again() {
     }
 }
 
-/// Of two transfers with one place only the first is predicted, until nothing has come of it for a while, or it is forgotten.
+/// Of two transfers with one place only the first is predicted, until it has been idle for a while, or is removed.
 #[test]
 fn a_place_for_predictions_is_one_flows_until_it_is_freed() {
     if !may_load("a_place_for_predictions_is_one_flows_until_it_is_freed") {
@@ -208,7 +208,7 @@ fn a_place_for_predictions_is_one_flows_until_it_is_freed() {
     assert!(forgotten > 2500, "{forgotten}");
 }
 
-/// Two connections whose predictions have the same place.
+/// Two connections whose predictions share a place.
 fn connections(ipv6: bool) -> [Connection; 2] {
     let (local, remote) =
         if ipv6 { ("[2001:db8::1]:40000", "[2001:db8:1::2]:443") } else { ("192.0.2.1:40000", "198.51.100.2:443") };
@@ -236,7 +236,7 @@ fn load(number: usize) -> Shells {
     Shells { kernel, native: Native::new(rules) }
 }
 
-/// All mechanisms with the first bytes held back soon, each of them missing, and other figures.
+/// All mechanisms with early holding back, each of them disabled, and other parameters.
 fn configs() -> [WakeConfig; 5] {
     let mut all = WakeConfig::all();
     if let Some(hold_back) = &mut all.hold_back {
@@ -257,7 +257,7 @@ fn configs() -> [WakeConfig; 5] {
     ]
 }
 
-/// Whether programs can be loaded here; says so if not.
+/// Whether programs can be loaded here; prints the reason if not.
 fn may_load(test: &str) -> bool {
     match KernelPath::load(Rules::default(), 1) {
         Ok(_) => true,

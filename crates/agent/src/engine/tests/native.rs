@@ -1,8 +1,8 @@
-//! The shell in this process.
+//! The shell of this process.
 
 use super::*;
 
-/// The shell in this process, with a table of flows and predictions like the kernel's.
+/// The shell of this process, with tables of flows and predictions like the kernel's.
 pub(super) struct Native {
     pub(super) flows: BTreeMap<Connection, Flow>,
     pub(super) places: Vec<Place>,
@@ -40,7 +40,7 @@ impl Native {
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
-        if !flow.is_left_alone() {
+        if !flow.is_exempt() {
             flow.note_frame(direction, frame(connection));
         }
         let link = Link::new(link);
@@ -81,7 +81,7 @@ impl Native {
     }
 }
 
-/// A path whose orders go nowhere: the case gives its own.
+/// A path that ignores orders: the case gives its own.
 pub(super) struct Recorder(pub(super) Option<Flow>, pub(super) Connection);
 
 impl FlowTable for Recorder {

@@ -1,4 +1,4 @@
-//! One interface, and what its sources say of it.
+//! One interface, and the signals of its sources.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ impl Interface {
         let family = Family::of(address);
         if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
             self.last_addresses[family.index()] = self.of_family(family);
-            // With the last address go the routes; of those of IPv4 the kernel says nothing.
+            // The routes are lost with the last address; the kernel does not report those of IPv4.
             self.installed.retain(|route| route.is_ipv6 || address.is_ipv6());
         }
         self.addresses.remove(&address);
@@ -41,14 +41,14 @@ impl Interface {
                 self.answering.insert(address);
                 self.fixed.insert(address);
             }
-            // After the carrier's return the kernel's first questions may have been lost on a path that did not forward yet: that is what
-            // connections are being woken in spite of, and no second outage.
+            // After the carrier returns, the kernel's first probes may be lost on a path that does not forward yet:
+            // connections are being woken on it anyway, and this is no second outage.
             Reachability::Failed => {
                 if self.answering.remove(&address) || !self.has_returned {
                     self.failed.insert(address);
                 }
             }
-            // It is being asked again: what was known holds until there is an answer.
+            // It is being probed again: the former state stays until there is an answer.
             Reachability::Unknown => {}
             Reachability::Forgotten => {
                 self.failed.remove(&address);
@@ -65,7 +65,7 @@ impl Interface {
             self.was_told_eligible = Some(is_eligible);
             changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
         }
-        // Without a carrier nothing is known of neighbours, and it may be another network that comes.
+        // Without a carrier the state of neighbours is unknown, and the next network may be another one.
         if self.can_carry {
             self.has_carried = true;
         } else {
@@ -81,7 +81,7 @@ impl Interface {
             let is_down =
                 self.shared(Family::BOTH.into_iter().filter(|&family| self.has_lost(source, family)).collect());
             if source == Source::Lower && std::mem::take(&mut self.lower.has_moved) && is_down.is_empty() {
-                // What was under way went by the link before.
+                // Packets in flight were on the former link.
                 self.tell_of(now, source, Families::BOTH, Families::NONE, changes);
             }
             let moved = if source == Source::Address { self.shared(moved) } else { Families::NONE };
@@ -89,7 +89,7 @@ impl Interface {
         }
     }
 
-    /// Says what has changed in the word of a source.
+    /// Reports changes of a source.
     fn tell_of(
         &mut self,
         now: Instant,
@@ -115,7 +115,7 @@ impl Interface {
         }
     }
 
-    /// What was found of some IP versions holds for the others, too, if the interface never had these.
+    /// A report about some IP versions applies to the others, too, if the interface never had these.
     fn shared(&self, families: Families) -> Families {
         let is_unused = |family: Family| {
             let has_addresses = !self.last_addresses[family.index()].is_empty();
@@ -125,7 +125,7 @@ impl Interface {
         families.iter().chain(unused).collect()
     }
 
-    /// Whether a source misses something that an IP version has had.
+    /// Whether a source lacks something that an IP version has had.
     pub(super) fn has_lost(&self, source: Source, family: Family) -> bool {
         match source {
             Source::Carrier => !self.can_carry,
@@ -137,13 +137,13 @@ impl Interface {
         }
     }
 
-    /// The gateways, if there are any and each of them can be asked.
+    /// The routers, if there are any and each can be probed.
     pub(super) fn askable_gateways(&self) -> Option<BTreeSet<IpAddr>> {
         let gateways: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.gateway).collect();
         gateways.filter(|gateways| !gateways.is_empty() && gateways.is_disjoint(&self.fixed))
     }
 
-    /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
+    /// Whether there are routers, none is known to answer, and at least one is known not to.
     fn has_silent_gateways(&self, family: Family) -> bool {
         let of_family = self.routes.iter().filter(|route| route.family() == family);
         let mut gateways = of_family.map(|route| route.gateway).peekable();
@@ -154,7 +154,7 @@ impl Interface {
         self.failed.contains(&gateway)
     }
 
-    /// The IP versions of which addresses have taken the place of others: none of those before is left.
+    /// The IP versions whose addresses were all replaced.
     fn note_move(&mut self) -> Families {
         let mut has_moved = |family: Family| {
             let now = self.of_family(family);

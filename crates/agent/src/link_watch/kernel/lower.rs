@@ -1,49 +1,49 @@
-//! **Links made of links.** A VLAN, a bond or a tunnel has no wire of its own: it is cut off when everything is that it runs over.
+//! **Stacked links.** A VLAN, a bond or a tunnel has no wire of its own: it is down when every link below it is.
 //!
-//! | kind | runs over |
+//! | kind | below |
 //! | --- | --- |
-//! | VLAN, macvlan, ipvlan, MACsec and the like | the interface that its link message names (`IFLA_LINK`) |
+//! | VLAN, macvlan, ipvlan, MACsec and the like | the interface in its link message (`IFLA_LINK`) |
 //! | bond, team, bridge | its members (`IFLA_MASTER`) |
-//! | WireGuard, and tunnels that are not bound to a device | the ways to their endpoints, which the shell looks up ([`Tunnel`], [`News::Endpoints`]) |
+//! | WireGuard, and tunnels that are not bound to a device | the routes to their endpoints, which the shell looks up ([`Tunnel`], [`KernelEvent::Endpoints`]) |
 //! | GRE, IPIP, SIT, XFRM, VXLAN that are bound to a device | that device |
 //! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links |
 //!
-//! Of a link below, its carrier counts and what it runs over itself; for tunnels also that it has not lost its addresses of the IP
-//! version of the tunnel's packets, and that their next hop is not known to be silent. It need not be looked after itself.
+//! Of a link below, its carrier and the links below it count; for tunnels also that it has addresses of the IP version of
+//! the tunnel's packets, and that the next hop is not known to be silent. It need not be managed itself.
 //!
-//! A tunnel whose link below is back waits for the address of its next hop there ([`Interfaces::take_hops_below`]). Until that is known
-//! the kernel keeps what enters the tunnel in a short queue, asks once a second, and then sends all of it at once: a wake that went
-//! that way would tell the peers of a round trip as long as they had to wait for it.
+//! A tunnel whose link below is up again waits for the address of its next hop there ([`Interfaces::take_hops_below`]).
+//! Until then the kernel keeps the tunnel's packets in a short queue, sends one request a second, and then sends all of
+//! them at once: a wake over the tunnel would show the peers a round trip that includes this wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Interface, Interfaces, News};
+use super::{Interface, Interfaces, KernelEvent};
 use crate::link_watch::{Family, Source};
 
-/// What an interface is made of, as its link message has it.
+/// The stacking of an interface, from its link message.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Stacking {
     /// The index of the interface below it.
     pub below: Option<u32>,
-    /// The index of the interface that it is a part of.
+    /// The index of the interface that it is a member of.
     pub part_of: Option<u32>,
-    /// Where a tunnel's packets go.
+    /// The remote address of a tunnel.
     pub remote: Option<IpAddr>,
 }
 
-/// A way by which an interface's packets leave.
+/// A route of an interface's packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Way {
     /// The index of the interface below.
     pub index: u32,
-    /// The IP version of the packets that carry a tunnel's; `None` for what is no tunnel.
+    /// The IP version of the outer packets of a tunnel; `None` for other interfaces.
     pub family: Option<Family>,
     /// Their next hop: a router, or the endpoint itself.
     pub hop: Option<IpAddr>,
 }
 
-/// A next hop of tunnels whose link below is back.
+/// A next hop of tunnels whose link below is up again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct HopBelow {
     /// The index of the interface below.
@@ -54,39 +54,39 @@ pub struct HopBelow {
     pub hop: IpAddr,
 }
 
-/// A tunnel, the ways to whose endpoints are to be looked up.
+/// A tunnel whose routes are to be looked up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// Its index.
     pub index: u32,
-    /// Where its packets go; `None` for WireGuard, whose peers are to be asked for.
+    /// The remote address; `None` for WireGuard, whose peers must be queried.
     pub remote: Option<IpAddr>,
 }
 
-/// What is known of the links below an interface.
+/// The links below an interface.
 #[derive(Debug, Default)]
 pub(super) struct Lower {
     pub(super) stacking: Stacking,
-    /// The ways to a tunnel's endpoints, if it has any that are known.
+    /// The routes to a tunnel's endpoints, if any endpoint is known.
     pub(super) endpoints: Option<BTreeSet<Way>>,
-    /// The last ways that there were.
+    /// The last routes.
     ways: BTreeSet<Way>,
-    /// All of them are cut off.
+    /// All of them are down.
     pub(super) is_cut: bool,
-    /// The same, without regard to next hops that are being asked for.
+    /// The same, without next hops that are being resolved.
     is_cut_off: bool,
-    /// The packets leave by other interfaces than before.
+    /// The packets use other interfaces than before.
     pub(super) has_moved: bool,
 }
 
-/// What is stacked higher is not looked through.
+/// The deepest stack that is followed.
 const MOST_FLOORS: u32 = 8;
 
 const WIREGUARD: &str = "wireguard";
 const TUN: &str = "tun";
 
 impl Interfaces {
-    /// The tunnels whose endpoints are to be looked up, as routes may have changed since this was asked last.
+    /// The tunnels to be looked up, as routes may have changed since the last call.
     pub fn take_tunnels(&mut self) -> Vec<Tunnel> {
         if !std::mem::take(&mut self.have_routes_changed) {
             return Vec::new();
@@ -100,17 +100,17 @@ impl Interfaces {
         tunnels.collect()
     }
 
-    /// The next hops of tunnels that were cut off and are not any more, on links that have to ask for their neighbours' addresses.
+    /// The next hops of tunnels that are up again, on links with neighbours to resolve.
     pub fn take_hops_below(&mut self) -> BTreeSet<HopBelow> {
         std::mem::take(&mut self.to_ask_below)
     }
 
-    /// The next hops of tunnels on an interface are known, or nobody waits for them any longer.
+    /// The next hops of tunnels on an interface are resolved, or given up.
     pub(super) fn note_hops_below(&mut self, index: u32) {
         self.unresolved_below.retain(|(unresolved, _)| *unresolved != index);
     }
 
-    /// The next hops of ways that are back, of which the shell is to ask for the addresses.
+    /// Requests resolution of the next hops of routes that are up again.
     fn ask_below(&mut self, ways: impl Iterator<Item = Way>) {
         let mut asked = BTreeSet::new();
         for Way { index, hop, .. } in ways {
@@ -124,7 +124,7 @@ impl Interfaces {
                 asked.insert(index);
             }
         }
-        // One search for each interface: what is not known yet is asked for again.
+        // One search per interface: unresolved next hops are requested again.
         let Self { unresolved_below, interfaces, to_ask_below, .. } = self;
         for &(index, hop) in unresolved_below.iter().filter(|(index, _)| asked.contains(index)) {
             let own = interfaces.get(&index).map(|lower| lower.addresses.iter());
@@ -133,13 +133,13 @@ impl Interfaces {
         }
     }
 
-    /// Finds what each interface runs over, and whether that is cut off.
+    /// Finds the links below each interface, and whether they are down.
     pub(super) fn look_below(&mut self) {
         let mut ways: BTreeMap<u32, BTreeSet<Way>> = BTreeMap::new();
         for (&index, interface) in &self.interfaces {
             let mut found = self.ways(index, interface);
             found.retain(|way| way.index != index);
-            // Of a tunnel whose endpoint nobody knows: those that there were.
+            // For a tunnel without known endpoint: the last routes.
             if found.is_empty() && &*interface.kind == TUN {
                 found.clone_from(&interface.lower.ways);
             }
@@ -157,7 +157,7 @@ impl Interfaces {
                 back.extend(found.into_iter().flatten().copied());
             }
         }
-        // What is cut again is asked for when it is back.
+        // A route that is down again is resolved when it is up.
         self.unresolved_below = unresolved;
         let Self { unresolved_below, interfaces, .. } = self;
         unresolved_below.retain(|(index, _)| interfaces.get(index).is_some_and(|lower| lower.can_carry));
@@ -166,7 +166,8 @@ impl Interfaces {
         for (index, interface) in &mut self.interfaces {
             let found = ways.remove(index).unwrap_or_default();
             let lower = &mut interface.lower;
-            // A next hop that is being asked for prolongs a cut, and begins none: others may use it all the while.
+            // A next hop that is being resolved prolongs an outage, but does not begin one: others may use it
+            // meanwhile.
             lower.is_cut = lower.is_cut_off || (lower.is_cut && cut.contains(index));
             if !found.is_empty() {
                 let indices = |ways: &BTreeSet<Way>| ways.iter().map(|way| way.index).collect::<BTreeSet<u32>>();
@@ -176,7 +177,7 @@ impl Interfaces {
         }
     }
 
-    /// Those of which everything is cut off that they run over.
+    /// The interfaces for which everything below is down.
     fn cut_off(&self, ways: &BTreeMap<u32, BTreeSet<Way>>) -> BTreeSet<u32> {
         self.interfaces.keys().copied().filter(|&index| self.is_cut_below(ways, index, &mut Vec::new())).collect()
     }
@@ -198,7 +199,7 @@ impl Interfaces {
         }
     }
 
-    /// The default routes that lead, other than over tunnels.
+    /// The leading default routes, except over tunnels.
     fn default_ways(&self) -> BTreeSet<Way> {
         let uplinks = self.interfaces.iter().filter(|(_, other)| other.may_be_uplink && !other.is_tunnel);
         let ways = uplinks.flat_map(|(&index, other)| {
@@ -208,7 +209,7 @@ impl Interfaces {
         ways.collect()
     }
 
-    /// Whether all that an interface runs over is cut off. `path` are those above it: a loop says nothing.
+    /// Whether everything below an interface is down. `path` are the interfaces above; loops are ignored.
     fn is_cut_below(&self, ways: &BTreeMap<u32, BTreeSet<Way>>, index: u32, path: &mut Vec<u32>) -> bool {
         let Some(below) = ways.get(&index).filter(|below| !below.is_empty()) else { return false };
         if path.contains(&index) || path.len() as u32 >= MOST_FLOORS {
@@ -221,14 +222,14 @@ impl Interfaces {
     }
 
     fn is_cut(&self, way: &Way) -> bool {
-        // It is gone itself, or in another namespace, and then the message would not have named it.
+        // It is gone itself; an interface in another namespace would not have been named.
         let Some(lower) = self.interfaces.get(&way.index).filter(|lower| lower.is_named) else { return true };
         !lower.can_carry
             || way.family.is_some_and(|family| lower.has_lost(Source::Address, family))
             || way.hop.is_some_and(|hop| lower.is_silent(hop) || self.unresolved_below.contains(&(way.index, hop)))
     }
 
-    /// The shell has looked up the ways to a tunnel's endpoints; `None` if it has none.
+    /// Sets the routes to a tunnel's endpoints; `None` if it has none.
     pub(super) fn note_endpoints(&mut self, index: u32, ways: Option<BTreeSet<Way>>) {
         if let Some(interface) = self.interfaces.get_mut(&index) {
             interface.lower.endpoints = ways;
@@ -236,17 +237,17 @@ impl Interfaces {
     }
 }
 
-/// Whether news may change the way of a tunnel's packets.
-pub(super) const fn concerns_routes(news: &News) -> bool {
-    !matches!(news, News::Neighbour { .. } | News::Endpoints { .. } | News::HopsBelow { .. })
+/// Whether a notification may change the route of a tunnel's packets.
+pub(super) const fn concerns_routes(event: &KernelEvent) -> bool {
+    !matches!(event, KernelEvent::Neighbour { .. } | KernelEvent::Endpoints { .. } | KernelEvent::HopsBelow { .. })
 }
 
-/// Whether the interface that a link message names (`IFLA_LINK`) is the other end, and not one below.
+/// Whether the interface in a link message (`IFLA_LINK`) is the other end of a pair, and not one below.
 pub(crate) fn is_pair(kind: &str) -> bool {
     ["veth", "netkit", "vxcan"].contains(&kind)
 }
 
-/// Whether an interface's packets leave this machine inside of others.
+/// Whether an interface encapsulates its packets.
 pub(super) fn is_tunnel(kind: &str) -> bool {
     let kinds =
         "tun wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";

@@ -8,27 +8,36 @@ use crate::link_watch::rules::MAIN;
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 
-fn link(index: u32, name: &str, can_carry: bool) -> News {
+fn link(index: u32, name: &str, can_carry: bool) -> KernelEvent {
     let is_loopback = name == "lo";
     let kind = "".into();
     let has_neighbours = !is_loopback;
     let stacking = Stacking::default();
-    News::Link { index, name: name.into(), kind, is_loopback, is_set_up: true, can_carry, has_neighbours, stacking }
+    KernelEvent::Link {
+        index,
+        name: name.into(),
+        kind,
+        is_loopback,
+        is_set_up: true,
+        can_carry,
+        has_neighbours,
+        stacking,
+    }
 }
 
-fn address(index: u32, address: &str, is_usable: bool) -> News {
-    News::Address { index, address: address.parse().unwrap(), is_usable }
+fn address(index: u32, address: &str, is_usable: bool) -> KernelEvent {
+    KernelEvent::Address { index, address: address.parse().unwrap(), is_usable }
 }
 
-fn route(index: u32, gateway: &str, is_there: bool) -> News {
+fn route(index: u32, gateway: &str, is_there: bool) -> KernelEvent {
     let presence = if is_there { Presence::There } else { Presence::Gone };
     let gateway: IpAddr = gateway.parse().unwrap();
     let route = DefaultRoute { is_ipv6: gateway.is_ipv6(), table: MAIN, gateway: Some(gateway), metric: 100 };
-    News::DefaultRoute { index, route, presence }
+    KernelEvent::DefaultRoute { index, route, presence }
 }
 
-fn neighbour(index: u32, address: &str, state: Reachability) -> News {
-    News::Neighbour { index, address: address.parse().unwrap(), state }
+fn neighbour(index: u32, address: &str, state: Reachability) -> KernelEvent {
+    KernelEvent::Neighbour { index, address: address.parse().unwrap(), state }
 }
 
 fn drain(interfaces: &mut Interfaces) -> Vec<String> {
@@ -44,7 +53,7 @@ fn drain(interfaces: &mut Interfaces) -> Vec<String> {
     changes.map(text).collect()
 }
 
-fn told(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> Vec<String> {
+fn told(interfaces: &mut Interfaces, news: impl IntoIterator<Item = KernelEvent>) -> Vec<String> {
     news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
     drain(interfaces)
 }
@@ -64,7 +73,7 @@ fn connected() -> Interfaces {
 }
 
 #[test]
-fn a_link_that_is_lost_and_found_says_each_thing_once() {
+fn a_lost_and_restored_link_reports_each_change_once() {
     let mut interfaces = connected();
     let lost = [
         link(3, "wlan0", false),
@@ -88,22 +97,22 @@ fn a_link_that_is_lost_and_found_says_each_thing_once() {
 fn an_address_in_place_of_another_is_a_move() {
     let mut interfaces = Interfaces::new();
     assert_eq!(told(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
-    // Another one besides is none; nor is it one of another family.
+    // An additional address is no move, nor is one of another family.
     assert_eq!(
         told(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
         [] as [&str; 0]
     );
     assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), [] as [&str; 0]);
-    // The last one goes and comes back: the same place.
+    // The last one is removed and added again: the same network.
     let back = told(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]);
     assert_eq!(back, ["wlan0 address down (IPv4)", "wlan0 address up (IPv4)"]);
-    // Another one comes, and the old one goes only then, as DHCP clients do.
+    // A new one is added before the old one is removed, as DHCP clients do.
     let moved = told(&mut interfaces, [address(3, "198.51.100.9", true), address(3, "192.0.2.8", false)]);
     assert_eq!(moved, [] as [&str; 0], "connections of the old address were there until the end");
-    // The last of a family goes, and another comes.
+    // The last one of a family is replaced.
     let moved = told(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
     assert_eq!(moved, ["wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"]);
-    // The same across a time without any.
+    // The same with a time without any.
     let news = [address(3, "2001:db8::7", false), address(3, "203.0.113.5", false), address(3, "192.0.2.7", true)];
     let expected = ["wlan0 address down (IPv6)", "wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"];
     assert_eq!(told(&mut interfaces, news), expected);
@@ -127,10 +136,10 @@ fn one_version_of_ip_fails_and_the_other_stays() {
 }
 
 #[test]
-fn a_version_that_was_never_there_goes_with_the_other_until_it_is() {
+fn an_unused_version_follows_the_other() {
     let mut interfaces = connected();
     assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", false)]), ["wlan0 route down"]);
-    // IPv6 alone works from now on.
+    // From now on IPv6 works without IPv4.
     let told_of = told(&mut interfaces, [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)]);
     assert_eq!(told_of, ["wlan0 route up (IPv6)"]);
     assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", true)]), ["wlan0 route up (IPv4)"]);
@@ -153,10 +162,10 @@ fn a_gateway_that_does_not_answer_is_a_cut() {
         told(&mut interfaces, news),
         ["wlan0 neighbour down", "wlan0 neighbour up", "wlan0 neighbour down", "wlan0 neighbour up"]
     );
-    // Somebody else on the link, and somebody on another link, are no gateways.
+    // Other neighbours on the link, and neighbours on another link, are no routers.
     let others = [neighbour(3, "192.0.2.99", Reachability::Failed), neighbour(4, "192.0.2.1", Reachability::Failed)];
     assert_eq!(told(&mut interfaces, others), [] as [&str; 0]);
-    // A second gateway is enough.
+    // A second router is enough.
     let news = [route(3, "192.0.2.2", true), neighbour(3, "192.0.2.1", Reachability::Failed)];
     assert_eq!(told(&mut interfaces, news), [] as [&str; 0]);
     let news = [neighbour(3, "192.0.2.2", Reachability::Failed), link(3, "wlan0", false)];
@@ -164,11 +173,11 @@ fn a_gateway_that_does_not_answer_is_a_cut() {
 }
 
 #[test]
-fn after_the_carriers_return_a_gateway_is_awaited_before_it_is_missed() {
+fn after_carrier_up_a_gateway_must_answer_before_it_can_be_missed() {
     let mut interfaces = connected();
     let returned = [link(3, "wlan0", false), link(3, "wlan0", true)];
     assert_eq!(told(&mut interfaces, returned), ["wlan0 carrier down", "wlan0 carrier up"]);
-    // The path does not forward yet, and the kernel's questions are lost.
+    // The path does not forward yet, and the kernel's probes are lost.
     let failed = || neighbour(3, "192.0.2.1", Reachability::Failed);
     assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Unknown), failed()]), [] as [&str; 0]);
     assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Answers)]), [] as [&str; 0]);
@@ -176,11 +185,11 @@ fn after_the_carriers_return_a_gateway_is_awaited_before_it_is_missed() {
 }
 
 #[test]
-fn what_never_was_is_not_missed() {
+fn absence_from_the_start_is_no_signal() {
     let mut interfaces = Interfaces::new();
     assert_eq!(told(&mut interfaces, [link(2, "eth0", true)]), ["eth0 there"]);
     assert_eq!(told(&mut interfaces, [address(2, "192.0.2.7", false), route(2, "192.0.2.1", false)]), [] as [&str; 0]);
-    // What is said of an interface before its name is known waits.
+    // Notifications about an interface wait for its name.
     assert_eq!(told(&mut interfaces, [address(9, "192.0.2.9", true), route(9, "192.0.2.1", true)]), [] as [&str; 0]);
     assert_eq!(told(&mut interfaces, [link(9, "wwan0", false)]), ["wwan0 eligible", "wwan0 carrier down"]);
 }
@@ -191,7 +200,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
         [("docker0", "bridge"), ("br0", "bridge"), ("veth12ab", "veth"), ("dummy0", "dummy"), ("lo", "")]
     {
         let mut interfaces = Interfaces::new();
-        let link = News::Link {
+        let link = KernelEvent::Link {
             index: 5,
             name: name.into(),
             kind: kind.into(),
@@ -205,7 +214,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
     }
     // A container's own eth0 is a veth, and its uplink.
     let mut interfaces = Interfaces::new();
-    let link = News::Link {
+    let link = KernelEvent::Link {
         index: 5,
         name: "eth0".into(),
         kind: "veth".into(),
@@ -223,9 +232,9 @@ fn an_interface_that_goes_or_is_renamed_is_gone() {
     let mut interfaces = connected();
     assert_eq!(told(&mut interfaces, [link(3, "wlp2s0", true)]), ["wlan0 gone", "wlp2s0 eligible"]);
     assert_eq!(interfaces.addresses("wlp2s0").collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
-    let gone = News::LinkGone { index: 3 };
+    let gone = KernelEvent::LinkGone { index: 3 };
     assert_eq!(told(&mut interfaces, [gone.clone(), gone, address(3, "192.0.2.7", false)]), ["wlp2s0 gone"]);
-    // The next one with that name is another one.
+    // The next one with that name is another interface.
     assert_eq!(told(&mut interfaces, [link(4, "wlp2s0", true)]), ["wlp2s0 there"]);
 }
 
@@ -246,11 +255,11 @@ fn a_snapshot_replaces_what_was_known() {
 }
 
 #[test]
-fn routes_go_without_a_word() {
-    // A route in place of another, on another interface.
+fn unreported_route_removals_are_inferred() {
+    // A route is replaced by one on another interface.
     let mut interfaces = connected();
     let gateway = Some("198.51.100.1".parse().unwrap());
-    let instead = News::DefaultRoute {
+    let instead = KernelEvent::DefaultRoute {
         index: 4,
         route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric: 100 },
         presence: Presence::Instead,
@@ -260,7 +269,7 @@ fn routes_go_without_a_word() {
         ["eth0 there", "wlan0 route down", "eth0 eligible"]
     );
     // An interface that is set down, and one that loses its last address.
-    let set_down = News::Link {
+    let set_down = KernelEvent::Link {
         index: 4,
         name: "eth0".into(),
         kind: "".into(),
@@ -276,14 +285,14 @@ fn routes_go_without_a_word() {
 }
 
 /// A default route of IPv4 in a table, with a metric.
-fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> News {
+fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> KernelEvent {
     let gateway = Some(format!("192.0.2.{index}").parse().unwrap());
     let presence = if is_there { Presence::There } else { Presence::Gone };
-    News::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, gateway, metric }, presence }
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, gateway, metric }, presence }
 }
 
-fn rule(table: u32, is_there: bool) -> News {
-    News::Rule { rule: Rule { is_ipv6: false, table, selector: [].into() }, is_there }
+fn rule(table: u32, is_there: bool) -> KernelEvent {
+    KernelEvent::Rule { rule: Rule { is_ipv6: false, table, selector: [].into() }, is_there }
 }
 
 #[test]
@@ -315,7 +324,7 @@ fn the_best_route_moves_from_link_to_link() {
     let better = route_in(4, MAIN, 600, true);
     assert_eq!(told(&mut interfaces, [better]), ["wwan0 route down", "wlan0 eligible"]);
     assert_eq!(told(&mut interfaces, [route_in(4, MAIN, 600, false)]), ["wwan0 route up", "wlan0 route down"]);
-    // One that never led is not missed; nor does one of the same metric, or in another table, take the lead.
+    // A route that never led is not missed; nor does one with the same metric, or in another table, take the lead.
     let worse = [link(5, "eth0", true), route_in(5, MAIN, 900, true)];
     assert_eq!(told(&mut interfaces, worse), ["eth0 there", "eth0 eligible"]);
     assert_eq!(told(&mut interfaces, [route_in(5, MAIN, 900, false)]), [] as [&str; 0]);
@@ -328,14 +337,14 @@ fn the_best_route_moves_from_link_to_link() {
 fn a_tunnel_does_not_take_the_route_from_the_link_that_carries_it() {
     let mut interfaces = Interfaces::new();
     let mut tunnel = link(9, "vpn0", true);
-    if let News::Link { kind, .. } = &mut tunnel {
+    if let KernelEvent::Link { kind, .. } = &mut tunnel {
         *kind = "tun".into();
     }
     let news = [link(3, "wlan0", true), route_in(3, MAIN, 600, true), tunnel, route_in(9, MAIN, 50, true)];
     assert_eq!(told(&mut interfaces, news), ["wlan0 there", "wlan0 eligible", "vpn0 there", "vpn0 eligible"]);
 }
 
-fn any_news() -> impl Strategy<Value = News> {
+fn any_news() -> impl Strategy<Value = KernelEvent> {
     let index = 1..3u32;
     prop_oneof![
         (index.clone(), any::<bool>()).prop_map(|(index, up)| link(index, ["a", "b"][index as usize - 1], up)),
@@ -361,13 +370,13 @@ fn any_news() -> impl Strategy<Value = News> {
             is_there
         )),
         (0..2usize, any::<bool>()).prop_map(|(table, is_there)| rule([MAIN, 100][table], is_there)),
-        index.prop_map(|index| News::LinkGone { index }),
+        index.prop_map(|index| KernelEvent::LinkGone { index }),
     ]
 }
 
 proptest! {
-    /// In whatever order the kernel speaks: nobody says twice the same in a row, only who is there speaks, and what is told in the
-    /// end does not depend on how often anything was repeated.
+    /// In any order of notifications: no source repeats itself, only existing interfaces are reported, and the final
+    /// state does not depend on repetitions.
     #[test]
     fn no_source_repeats_itself(news in prop::collection::vec(any_news(), 0..80)) {
         let mut interfaces = Interfaces::new();
@@ -405,7 +414,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_that_is_not_whole_takes_nothing_away() {
+fn an_incomplete_snapshot_removes_nothing() {
     let mut interfaces = connected();
     assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]), ["wlan0 neighbour down"]);
     interfaces.begin_snapshot();
@@ -419,29 +428,29 @@ fn a_snapshot_that_is_not_whole_takes_nothing_away() {
     let all = [link(1, "lo", true), link(3, "wlan0", true), address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)];
     assert_eq!(told(&mut interfaces, all), [] as [&str; 0]);
     interfaces.end_snapshot(Instant::ZERO);
-    assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "of the gateway nothing is known any more");
+    assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "the state of the router is unknown again");
 }
 
 #[test]
-fn gateways_can_be_asked_unless_they_need_not_be() {
+fn gateways_can_be_probed_unless_static() {
     let addresses = |interfaces: &Interfaces| interfaces.gateways("wlan0").map(|gateways| gateways.addresses);
     let mut interfaces = connected();
     let first: BTreeSet<IpAddr> = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
     assert_eq!(addresses(&interfaces), Some(first));
     told(&mut interfaces, [route(3, "2001:db8::1", true)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
-    // Somebody has written down where it is.
+    // A static neighbour entry.
     told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Fixed)]);
     assert_eq!(addresses(&interfaces), None);
     told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
-    // Everybody is on the link.
+    // All destinations are on the link.
     let plain = DefaultRoute { is_ipv6: false, table: MAIN, gateway: None, metric: 5 };
-    told(&mut interfaces, [News::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
+    told(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
     assert_eq!(addresses(&interfaces), None);
-    // A link from point to point has no neighbours.
+    // A point-to-point link has no neighbours.
     let mut interfaces = Interfaces::new();
-    let ppp = News::Link {
+    let ppp = KernelEvent::Link {
         index: 4,
         name: "ppp0".into(),
         kind: "".into(),
@@ -456,7 +465,7 @@ fn gateways_can_be_asked_unless_they_need_not_be() {
 }
 
 #[test]
-fn it_is_known_when_gateways_answered_last() {
+fn the_last_answers_of_gateways_are_kept() {
     let mut interfaces = connected();
     told(&mut interfaces, [route(3, "2001:db8::1", true)]);
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));

@@ -6,7 +6,7 @@ use holdover_host::messages;
 use super::tell;
 use crate::link_watch::kernel::{Change, Interfaces};
 
-/// The recording; its head says where it comes from.
+/// The recording; its head names its source.
 const ACCESS_POINT_LOST: &str = include_str!("access_point_lost.hex");
 
 /// The messages of a recording, with their times.

@@ -1,4 +1,4 @@
-//! What link messages say of the links below an interface.
+//! The links below an interface, from link messages.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use netlink_packet_route::link::{
 
 use crate::link_watch::kernel::{Stacking, is_pair};
 
-/// What a link message says of the links below its interface.
+/// The links below an interface, from its link message.
 pub(super) fn stacking_of(link: &LinkMessage) -> Stacking {
     let mut stacking = Stacking::default();
     let (mut is_pair_of_two, mut is_elsewhere) = (false, false);
@@ -16,7 +16,7 @@ pub(super) fn stacking_of(link: &LinkMessage) -> Stacking {
         match attribute {
             LinkAttribute::Link(below) => stacking.below = Some(*below).filter(|&below| below != 0),
             LinkAttribute::Controller(whole) => stacking.part_of = Some(*whole).filter(|&whole| whole != 0),
-            // Its number is one of another network namespace.
+            // The index belongs to another network namespace.
             LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
@@ -36,7 +36,7 @@ pub(super) fn stacking_of(link: &LinkMessage) -> Stacking {
     stacking
 }
 
-/// Where a tunnel's packets go, unless that is anywhere.
+/// The remote address of a tunnel, unless it is unspecified.
 fn remote_of(data: &InfoData) -> Option<IpAddr> {
     let remote: Option<IpAddr> = match data {
         InfoData::GreTun(all) | InfoData::GreTap(all) | InfoData::ErSpan(all) => {

@@ -11,7 +11,7 @@ use crate::link_watch::kernel::Change;
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<News> {
+fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<KernelEvent> {
     let mut header = NetlinkHeader::default();
     header.flags = flags;
     translate(&header, message)
@@ -27,7 +27,7 @@ fn link(flags: LinkFlags, state: State) -> LinkMessage {
 
 fn can_carry(flags: LinkFlags, state: State) -> bool {
     match told(0, RouteNetlinkMessage::NewLink(link(flags, state)))[..] {
-        [News::Link { can_carry, .. }] => can_carry,
+        [KernelEvent::Link { can_carry, .. }] => can_carry,
         ref other => panic!("{other:?}"),
     }
 }
@@ -36,7 +36,7 @@ fn can_carry(flags: LinkFlags, state: State) -> bool {
 fn an_interface_carries_when_its_state_says_so() {
     let all = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
     assert!(can_carry(all, State::Up));
-    assert!(can_carry(all, State::Unknown), "tun devices and many modems do not say");
+    assert!(can_carry(all, State::Unknown), "tun devices and many modems do not report it");
     assert!(!can_carry(all, State::Dormant), "Wi-Fi that is not associated");
     assert!(!can_carry(all | LinkFlags::Dormant, State::Unknown));
     assert!(!can_carry(LinkFlags::Up | LinkFlags::LowerUp, State::Up), "not running");
@@ -46,7 +46,7 @@ fn an_interface_carries_when_its_state_says_so() {
     let mut event = link(all, State::Up);
     event.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::OperState(_)));
     assert_eq!(told(0, RouteNetlinkMessage::NewLink(event)), []);
-    // What a bridge says of its ports is nothing of theirs.
+    // A bridge's message about its ports is not about their links.
     let mut port = link(all, State::Up);
     port.header.interface_family = AddressFamily::Bridge;
     assert_eq!(told(0, RouteNetlinkMessage::NewLink(port.clone())), []);
@@ -54,7 +54,7 @@ fn an_interface_carries_when_its_state_says_so() {
     let mut bridge = link(all, State::Up);
     bridge.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
     let news = told(0, RouteNetlinkMessage::NewLink(bridge));
-    assert!(matches!(&news[..], [News::Link { kind, .. }] if &**kind == "bridge"), "{news:?}");
+    assert!(matches!(&news[..], [KernelEvent::Link { kind, .. }] if &**kind == "bridge"), "{news:?}");
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn an_address_counts_when_it_can_be_used() {
         let mut message = AddressMessage::default();
         (message.header.index, message.header.scope, message.header.flags) = (3, scope, flags);
         message.attributes = vec![AddressAttribute::Address(Ipv6Addr::LOCALHOST.into())];
-        translate_address(&message, is_there).map(|news| matches!(news, News::Address { is_usable: true, .. }))
+        translate_address(&message, is_there).map(|news| matches!(news, KernelEvent::Address { is_usable: true, .. }))
     };
     let none = AddressHeaderFlags::empty();
     assert_eq!(usable(AddressScope::Universe, none, true), Some(true));
@@ -87,7 +87,7 @@ fn default_route(ways: Vec<RouteAttribute>) -> RouteMessage {
 #[test]
 fn only_default_routes_count_and_each_way_of_theirs() {
     let by = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
-    let news = |index, gateway, presence| News::DefaultRoute {
+    let news = |index, gateway, presence| KernelEvent::DefaultRoute {
         index,
         route: DefaultRoute { is_ipv6: false, table: 254, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
         presence,
@@ -111,8 +111,8 @@ fn only_default_routes_count_and_each_way_of_theirs() {
         change(&mut route.header);
         told(0, RouteNetlinkMessage::NewRoute(route))
     };
-    assert_eq!(changed(|header| header.destination_prefix_length = 24), [News::OtherRoute]);
-    assert_eq!(changed(|header| header.kind = RouteType::BlackHole), [News::OtherRoute]);
+    assert_eq!(changed(|header| header.destination_prefix_length = 24), [KernelEvent::OtherRoute]);
+    assert_eq!(changed(|header| header.kind = RouteType::BlackHole), [KernelEvent::OtherRoute]);
     assert_eq!(changed(|header| header.table = 255), []);
     assert_eq!(changed(|header| header.address_family = AddressFamily::Mpls), []);
 }
@@ -123,7 +123,7 @@ fn a_default_route_says_what_table_it_is_in() {
         let mut route = default_route(vec![RouteAttribute::Oif(3)]);
         change(&mut route);
         match told(0, RouteNetlinkMessage::NewRoute(route))[..] {
-            [News::DefaultRoute { route: DefaultRoute { table, .. }, .. }] => table,
+            [KernelEvent::DefaultRoute { route: DefaultRoute { table, .. }, .. }] => table,
             ref other => panic!("{other:?}"),
         }
     };
@@ -147,7 +147,7 @@ fn rules_by_which_default_routes_are_found_count() {
         message
     };
     let table = |message: RuleMessage| match &told(0, RouteNetlinkMessage::NewRule(message))[..] {
-        [News::Rule { rule, is_there: true }] => Some(rule.table),
+        [KernelEvent::Rule { rule, is_there: true }] => Some(rule.table),
         [] => None,
         other => panic!("{other:?}"),
     };
@@ -162,7 +162,7 @@ fn rules_by_which_default_routes_are_found_count() {
     let mut multicast = message(vec![]);
     multicast.header.family = AddressFamily::Other(128);
     assert_eq!(table(multicast), None);
-    // Two that differ in what they select are two.
+    // Rules that differ in what they select are distinct.
     let [one, two] =
         [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
     assert_ne!(one, two);
@@ -175,7 +175,7 @@ fn neighbours_answer_or_do_not() {
         message.header = NeighbourHeader { ifindex: 3, state, ..NeighbourHeader::default() };
         message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(GATEWAY))];
         match translate_neighbour(&message, is_there) {
-            Some(News::Neighbour { state, .. }) => state,
+            Some(KernelEvent::Neighbour { state, .. }) => state,
             other => panic!("{other:?}"),
         }
     };
@@ -215,7 +215,7 @@ fn an_answer_that_is_not_whole_is_known_as_such() {
     };
     assert_eq!(after(vec![message(7, 0, item()), message(7, 0, error(0))]), (true, false), "acknowledged");
     assert_eq!(after(vec![message(7, 0, error(-16))]), (true, true));
-    // News, and what is left of another request.
+    // A notification, and the rest of another request.
     let others = [message(0, NLM_F_DUMP_INTR, item()), message(6, NLM_F_DUMP_INTR, done(0))];
     assert_eq!(after(others.into()), (false, false));
     let mut answer = Answer::to(7);

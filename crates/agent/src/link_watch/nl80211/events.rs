@@ -1,4 +1,4 @@
-//! nl80211's multicast group `mlme`: associations made and ended, roams, and what the driver measures of the connection.
+//! nl80211's multicast group `mlme`: associations, roams, and the driver's connection quality reports.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,24 +8,24 @@ use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
 
 use super::{HEADERS, INTERFACE, Station, StationError, bssid_of, value};
 use crate::link_watch::Dbm;
-use crate::link_watch::association::{Bssid, WifiNews};
+use crate::link_watch::association::{Bssid, WifiEvent};
 
-/// A socket that hears of associations. Opened in the network namespace of the calling thread.
+/// A socket for association events, opened in the network namespace of the calling thread.
 pub struct WifiEvents {
     socket: Socket,
     family: u16,
 }
 
-/// What a socket had to tell.
+/// The events read from a socket.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct EventBatch {
     /// In order.
-    pub news: Vec<WifiNews>,
-    /// Events were lost; who is associated must be asked for.
+    pub news: Vec<WifiEvent>,
+    /// Events were lost; associations must be queried.
     pub is_torn: bool,
 }
 
-/// The kernel's directory of wireless devices; present when cfg80211 is loaded.
+/// The kernel's directory of wireless devices; it exists if cfg80211 is loaded.
 const WIRELESS_DEVICES: &str = "/sys/class/ieee80211";
 
 /// Commands of nl80211 (`enum nl80211_commands`, `linux/nl80211.h`).
@@ -49,19 +49,20 @@ mod attribute {
     pub(super) const CQM_LEVEL: u16 = 9;
 }
 
-/// Where a management frame has its BSSID (IEEE 802.11-2020 section 9.3.3.1): after frame control, duration and two addresses.
+/// The offset of the BSSID in a management frame (IEEE 802.11-2020 section 9.3.3.1): after frame control, duration and
+/// two addresses.
 const BSSID_AT: usize = 16;
 
 impl WifiEvents {
-    /// Whether this kernel has wireless devices. Asking for nl80211 where it has none would load its module.
+    /// Whether this kernel has wireless devices. A query of nl80211 without any would load its module.
     pub fn is_possible() -> bool {
         Path::new(WIRELESS_DEVICES).exists()
     }
 
-    /// Listens from now on.
+    /// Subscribes.
     ///
     /// # Errors
-    /// This kernel has no nl80211, or no netlink for this process.
+    /// The kernel has no nl80211, or refuses the socket.
     pub fn open() -> Result<Self, StationError> {
         let station = Station::open()?;
         let group = station.association_group.ok_or(StationError::NoWifi)?;
@@ -72,12 +73,12 @@ impl WifiEvents {
         Ok(Self { socket, family: station.generic.family })
     }
 
-    /// Takes what is there to be taken.
+    /// Reads pending events.
     ///
     /// # Errors
     /// The socket fails.
-    pub fn handle_ready(&mut self) -> io::Result<Heard> {
-        let mut heard = Heard::default();
+    pub fn handle_ready(&mut self) -> io::Result<EventBatch> {
+        let mut heard = EventBatch::default();
         loop {
             match self.socket.recv_from_full() {
                 Ok((datagram, from)) if from.port_number() == 0 => {
@@ -102,8 +103,8 @@ impl AsFd for WifiEvents {
     }
 }
 
-/// The news of a datagram. A message that is cut short ends it.
-fn news_of_datagram(mut datagram: &[u8], family: u16) -> Vec<WifiNews> {
+/// The events of a datagram. A truncated message ends it.
+fn news_of_datagram(mut datagram: &[u8], family: u16) -> Vec<WifiEvent> {
     let mut news = Vec::new();
     while let Some(header) = datagram.get(..HEADERS) {
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -116,41 +117,41 @@ fn news_of_datagram(mut datagram: &[u8], family: u16) -> Vec<WifiNews> {
     news
 }
 
-/// What an event says of an association.
-fn news_of(command: u8, message: &[u8]) -> Option<WifiNews> {
+/// Parses an association event.
+fn news_of(command: u8, message: &[u8]) -> Option<WifiEvent> {
     let index = value(message, INTERFACE)?.try_into().ok().map(u32::from_ne_bytes)?;
     match command {
-        // A status other than 0 is an attempt that failed; what was before has been ended by an event of its own.
+        // A status other than 0 is a failed attempt; a former association has ended by an event of its own.
         command::CONNECT => {
             let status = value(message, attribute::STATUS_CODE);
             status
                 .is_none_or(|status| status == [0, 0])
-                .then(|| WifiNews::Connected { index, bssid: bssid_of(message) })
+                .then(|| WifiEvent::Connected { index, bssid: bssid_of(message) })
         }
-        command::JOIN_IBSS => Some(WifiNews::Connected { index, bssid: bssid_of(message) }),
-        command::ROAM => Some(WifiNews::Roamed { index, bssid: bssid_of(message) }),
-        command::DISCONNECT => Some(WifiNews::Disconnected { index }),
+        command::JOIN_IBSS => Some(WifiEvent::Connected { index, bssid: bssid_of(message) }),
+        command::ROAM => Some(WifiEvent::Roamed { index, bssid: bssid_of(message) }),
+        command::DISCONNECT => Some(WifiEvent::Disconnected { index }),
         command::DEAUTHENTICATE | command::DISASSOCIATE => {
             let frame = value(message, attribute::FRAME)?;
             let bssid = frame.get(BSSID_AT..BSSID_AT + 6)?.try_into().ok()?;
-            Some(WifiNews::Left { index, bssid: Bssid(bssid) })
+            Some(WifiEvent::Left { index, bssid: Bssid(bssid) })
         }
         command::NOTIFY_CQM => quality(index, value(message, attribute::CQM)?),
         _ => None,
     }
 }
 
-/// What the driver has measured.
-fn quality(index: u32, report: &[u8]) -> Option<WifiNews> {
+/// Parses a connection quality report.
+fn quality(index: u32, report: &[u8]) -> Option<WifiEvent> {
     if value(report, attribute::CQM_BEACON_LOSS).is_some() {
-        return Some(WifiNews::BeaconsLost { index });
+        return Some(WifiEvent::BeaconsLost { index });
     }
     if value(report, attribute::CQM_PACKET_LOSS).is_some() {
-        return Some(WifiNews::PacketsLost { index });
+        return Some(WifiEvent::PacketsLost { index });
     }
     let level = i32::from_ne_bytes(value(report, attribute::CQM_LEVEL)?.try_into().ok()?);
     let level = Dbm(i8::try_from(level).ok()?);
-    Some(WifiNews::Level { index, level })
+    Some(WifiEvent::Level { index, level })
 }
 
 #[cfg(test)]
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_recorded_outage_is_told_in_order() {
-        let heard: Vec<WifiNews> = include_str!("recorded.hex")
+        let heard: Vec<WifiEvent> = include_str!("recorded.hex")
             .lines()
             .filter(|line| !line.starts_with('#'))
             .flat_map(|line| {
@@ -198,11 +199,11 @@ mod tests {
             })
             .collect();
         let index = 2;
-        let connected = WifiNews::Connected { index, bssid: Some(Bssid(AP)) };
-        let left = WifiNews::Left { index, bssid: Bssid(AP) };
-        let disconnected = WifiNews::Disconnected { index };
+        let connected = WifiEvent::Connected { index, bssid: Some(Bssid(AP)) };
+        let left = WifiEvent::Left { index, bssid: Bssid(AP) };
+        let disconnected = WifiEvent::Disconnected { index };
         let expected =
-            [connected, WifiNews::BeaconsLost { index }, left, disconnected, connected, left, disconnected, connected];
+            [connected, WifiEvent::BeaconsLost { index }, left, disconnected, connected, left, disconnected, connected];
         assert_eq!(heard, expected);
     }
 
@@ -215,7 +216,7 @@ mod tests {
         let roamed = message(command::ROAM, &[interface(), mac]);
         assert_eq!(
             news_of_datagram(&roamed, FAMILY),
-            [WifiNews::Roamed { index: 3, bssid: Some(Bssid(AP)) }],
+            [WifiEvent::Roamed { index: 3, bssid: Some(Bssid(AP)) }],
             "made up: mac80211 has no such event"
         );
     }
@@ -227,9 +228,9 @@ mod tests {
             news_of_datagram(&bytes, FAMILY)
         };
         let level = attribute(attribute::CQM_LEVEL, &(-71i32).to_ne_bytes());
-        assert_eq!(report(level), [WifiNews::Level { index: 3, level: Dbm(-71) }]);
+        assert_eq!(report(level), [WifiEvent::Level { index: 3, level: Dbm(-71) }]);
         let lost = attribute(attribute::CQM_PACKET_LOSS, &50u32.to_ne_bytes());
-        assert_eq!(report(lost), [WifiNews::PacketsLost { index: 3 }]);
+        assert_eq!(report(lost), [WifiEvent::PacketsLost { index: 3 }]);
         assert_eq!(report(attribute(attribute::CQM_LEVEL, &[0; 2])), []);
     }
 
@@ -237,7 +238,7 @@ mod tests {
     fn a_message_that_is_cut_short_says_nothing() {
         let frame = attribute(attribute::FRAME, &[&[0xc0; 16][..], &AP].concat());
         let whole = message(command::DEAUTHENTICATE, &[interface(), frame]);
-        assert_eq!(news_of_datagram(&whole, FAMILY), [WifiNews::Left { index: 3, bssid: Bssid(AP) }]);
+        assert_eq!(news_of_datagram(&whole, FAMILY), [WifiEvent::Left { index: 3, bssid: Bssid(AP) }]);
         for cut in 0..whole.len() {
             assert_eq!(news_of_datagram(&whole[..cut], FAMILY), [], "{cut}");
         }

@@ -12,7 +12,7 @@ use holdover_host::clock::Utc;
 use holdover_host::config_error::ConfigError;
 use holdover_host::time_text::Time;
 
-/// How long before a cut it is foretold if the file says nothing of it: a round trip of most paths, with queues.
+/// The lead of predictions if the file has none: a round trip of most paths, with queues.
 const WARN: Duration = Duration::from_millis(300);
 
 /// A timetable in TOML.
@@ -42,20 +42,20 @@ struct Entry {
 type Problem = (usize, String);
 
 impl Schedule {
-    /// Reads a timetable: CSV if its name ends in `.csv`, TOML if not.
+    /// Reads a timetable: CSV if its name ends in `.csv`, TOML otherwise.
     ///
     /// # Errors
-    /// It cannot be read, or makes no sense.
+    /// The file cannot be read, or is invalid.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
-    /// Reads the text of a timetable, whose name decides what it is.
+    /// Parses a timetable; its name decides the format.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The text is invalid.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let is_csv = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
         let parsed = if is_csv {
@@ -75,23 +75,29 @@ fn from_file(file: File) -> Result<Schedule, Problem> {
     let repeat = match (&file.repeat, &file.start) {
         (None, _) => None,
         (Some(repeat), None) => {
-            return Err((repeat.span().start, "a timetable that repeats needs a start = 2026-11-22T06:00:00Z".into()));
+            return Err((
+                repeat.span().start,
+                "a repeating timetable needs a start, such as start = 2026-11-22T06:00:00Z".into(),
+            ));
         }
         (Some(repeat), Some(start)) => {
             let Time(every) = *repeat.get_ref();
             if every < Duration::from_secs(1) {
-                return Err((repeat.span().start, "a period of less than 1 s is not a timetable".into()));
+                return Err((repeat.span().start, "the period must be at least 1 s".into()));
             }
             Some(Repeat { start: calendar(start)?, every })
         }
     };
     if let (None, Some(start)) = (repeat, &file.start) {
-        return Err((start.span().start, "a start is for timetables that repeat: repeat = \"95 min\"".into()));
+        return Err((start.span().start, "start needs a repeating timetable, such as repeat = \"95 min\"".into()));
     }
     let entries = match (&file.down[..], &file.up[..]) {
-        ([], []) => return Err((0, "there is no cut: [[down]] or [[up]] with at (or after) and for".into())),
+        ([], []) => return Err((0, "no cut: expected [[down]] or [[up]] with at (or after) and for".into())),
         ([_, ..], [up, ..]) => {
-            return Err((up.span().start, "either [[down]] or [[up]]: what is not one is the other".into()));
+            return Err((
+                up.span().start,
+                "expected either [[down]] or [[up]]: the rest of the time is the other".into(),
+            ));
         }
         (entries, []) | ([], entries) => entries,
     };
@@ -100,13 +106,13 @@ fn from_file(file: File) -> Result<Schedule, Problem> {
         if later.from < earlier.to {
             let at = entry.get_ref().at.as_ref().map(Spanned::span);
             let at = at.or_else(|| entry.get_ref().after.as_ref().map(Spanned::span));
-            let message = "this begins before the one before it has ended: they go in order".into();
+            let message = "this entry begins before the previous one ends".into();
             return Err((at.unwrap_or_else(|| entry.span()).start, message));
         }
     }
     let cuts = if file.up.is_empty() { times } else { between(&times, repeat) };
     if cuts.is_empty() {
-        return Err((0, "there is no cut: a link that is up all the time needs no timetable".into()));
+        return Err((0, "no cut: the link is always up".into()));
     }
     let Time(warn) = file.warn.unwrap_or(Time(WARN));
     Ok(Schedule { interface: file.interface.map(Into::into), warn, cuts, repeat })
@@ -116,30 +122,36 @@ fn time_of(entry: &Spanned<Entry>, repeat: Option<Repeat>) -> Result<Cut, Proble
     let Entry { at, after, r#for } = entry.get_ref();
     let Time(length) = *r#for.get_ref();
     if length.is_zero() {
-        return Err((r#for.span().start, "it must be longer than nothing".into()));
+        return Err((r#for.span().start, "expected a time above 0 s".into()));
     }
     let from = match (at, after, repeat) {
         (Some(at), None, None) => calendar(at)?.0,
         (None, Some(after), Some(_)) => Instant::ZERO + after.get_ref().0,
         (Some(at), _, Some(_)) => {
-            return Err((at.span().start, "in a timetable that repeats: after = \"12 min\", from each start".into()));
+            return Err((
+                at.span().start,
+                "a repeating timetable needs after, from each start, such as after = \"12 min\"".into(),
+            ));
         }
         (_, Some(after), None) => {
-            return Err((after.span().start, "\"after\" needs a timetable that repeats: repeat = \"95 min\"".into()));
+            return Err((after.span().start, "after needs a repeating timetable, such as repeat = \"95 min\"".into()));
         }
-        (None, None, _) => return Err((entry.span().start, "when? at = 2026-11-22T06:10:00Z".into())),
+        (None, None, _) => {
+            return Err((entry.span().start, "expected a time, such as at = 2026-11-22T06:10:00Z".into()));
+        }
     };
     let to = from + length;
     if repeat.is_some_and(|repeat| to > Instant::ZERO + repeat.every) {
         return Err((
             r#for.span().start,
-            "it ends after the period: write what is beyond as one that begins it".into(),
+            "this entry ends after the period: write the rest as an entry at its beginning".into(),
         ));
     }
     Ok(Cut { from, to })
 }
 
-/// What is not up is down; before the first time and after the last nothing is said, unless it comes again.
+/// The rest of the time is down; before the first time and after the last there is no statement, unless the timetable
+/// repeats.
 fn between(ups: &[Cut], repeat: Option<Repeat>) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = ups.windows(2).map(|pair| Cut { from: pair[0].to, to: pair[1].from }).collect();
     if let (Some(Repeat { every, .. }), [first, .., last]) = (repeat, &[ups, ups].concat()[..]) {
@@ -163,13 +175,13 @@ fn parse_csv(text: &str) -> Result<Schedule, Problem> {
             continue;
         }
         let Some((time, event)) = line.split_once(',') else {
-            return Err((start, "a line is time,event: 2026-11-22T06:10:00Z,down".into()));
+            return Err((start, "expected time,event, such as 2026-11-22T06:10:00Z,down".into()));
         };
         let Ok(Utc(at)) = time.trim().parse::<Datetime>().map_err(|_| ()).and_then(|time| utc(&time)) else {
-            return Err((start, format!("\"{}\" is not a time such as 2026-11-22T06:10:00Z", time.trim())));
+            return Err((start, format!("expected a time such as 2026-11-22T06:10:00Z, found \"{}\"", time.trim())));
         };
         if at <= last {
-            return Err((start, "this is not after the line before".into()));
+            return Err((start, "this time is not after the previous one".into()));
         }
         last = at;
         match event.trim() {
@@ -177,26 +189,26 @@ fn parse_csv(text: &str) -> Result<Schedule, Problem> {
             "up" => cuts.extend(down_since.take().map(|from| Cut { from, to: at })),
             other => {
                 let column = whole.find(',').map_or(0, |comma| comma + 1);
-                return Err((start + column, format!("\"{other}\" is neither: down or up")));
+                return Err((start + column, format!("expected down or up, found \"{other}\"")));
             }
         }
     }
-    // A cut without an end lasts until somebody else says that the link is up.
+    // A cut without an end lasts until another source reports the link up.
     cuts.extend(down_since.map(|from| Cut { from, to: Instant::FAR_FUTURE }));
     if cuts.is_empty() {
-        return Err((0, "there is no cut: 2026-11-22T06:10:00Z,down".into()));
+        return Err((0, "no cut: expected a line such as 2026-11-22T06:10:00Z,down".into()));
     }
     Ok(Schedule { interface: None, warn: WARN, cuts, repeat: None })
 }
 
-/// Whether no line before this one says anything.
+/// Whether all earlier lines are empty or comments.
 fn number_is_heading(number: usize, text: &str) -> bool {
     text.lines().take(number).all(|line| line.trim().is_empty() || line.trim().starts_with('#'))
 }
 
 fn calendar(time: &Spanned<Datetime>) -> Result<Utc, Problem> {
     utc(time.get_ref()).map_err(|()| {
-        (time.span().start, "a time by the calendar ends in Z or in its distance to UTC: 2026-11-22T06:10:00Z".into())
+        (time.span().start, "expected a time with Z or an offset from UTC, such as 2026-11-22T06:10:00Z".into())
     })
 }
 
@@ -214,7 +226,8 @@ fn utc(time: &Datetime) -> Result<Utc, ()> {
     Ok(Utc(Instant::from_secs(seconds) + nanos))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are taken to begin in March, so that the leap day ends one.
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March here, so that the leap day is the
+/// last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let months_since_march = (month + 9) % 12;

@@ -1,7 +1,7 @@
 //! A timetable of a link: passes of a satellite, tunnels on a line, the hours of a ferry.
 //!
-//! The shell calls [`ScheduleWatch::handle_time`] at the times that [`ScheduleWatch::poll_time`] names, and whenever the calendar
-//! has jumped: what is said is a function of the time alone, so that a jump is an ordinary step.
+//! The shell calls [`ScheduleWatch::handle_time`] at the times of [`ScheduleWatch::poll_time`], and whenever calendar
+//! time has jumped: the output depends on the time alone, so that a jump is an ordinary step.
 
 mod file;
 
@@ -10,14 +10,14 @@ use holdover_mobility::LinkEvent;
 
 use holdover_host::clock::Utc;
 
-/// When a link is down.
+/// The times at which a link is down.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Schedule {
-    /// The link; `None` for every link that the agent looks after.
+    /// The link; `None` for every managed link.
     pub interface: Option<Box<str>>,
-    /// How long before each cut it is foretold; zero for not at all.
+    /// How long before each cut a warning is given; zero for none.
     pub warn: Duration,
-    /// The cuts: in order, apart from each other, and none empty. From the calendar's beginning, or from that of a period.
+    /// The cuts: in order, disjoint, and not empty. Relative to 1970, or to the beginning of a period.
     cuts: Vec<Cut>,
     repeat: Option<Repeat>,
 }
@@ -29,14 +29,14 @@ struct Cut {
     to: Instant,
 }
 
-/// The cuts come again.
+/// The repetition of the cuts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Repeat {
     start: Utc,
     every: Duration,
 }
 
-/// What holds at a time.
+/// The state at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Up,
@@ -44,7 +44,7 @@ enum Phase {
     Down,
 }
 
-/// A timetable and what has been said of it.
+/// A timetable and its last output.
 #[derive(Clone, Debug)]
 pub struct ScheduleWatch {
     schedule: Schedule,
@@ -52,12 +52,12 @@ pub struct ScheduleWatch {
 }
 
 impl Schedule {
-    /// How many cuts there are, in a period if it has one.
+    /// The number of cuts, per period if it repeats.
     pub fn cuts(&self) -> usize {
         self.cuts.len()
     }
 
-    /// What holds at a time, when that ends, and the next cut.
+    /// The state at a time, its end, and the next cut.
     fn look(&self, time: Utc) -> (Phase, Option<Utc>, Option<Utc>) {
         let near = self.near(time);
         let mut next = near.iter().filter(|cut| cut.to > time.0);
@@ -73,7 +73,7 @@ impl Schedule {
         (phase, Some(Utc(until)), Some(Utc(cut.from)))
     }
 
-    /// The cuts around a time, by the calendar. Those that touch at the seam of two periods are one.
+    /// The cuts around a time, in calendar time. Cuts that touch at the seam of two periods are merged.
     fn near(&self, time: Utc) -> Vec<Cut> {
         let Some(Repeat { start, every }) = self.repeat else { return self.cuts.clone() };
         let Some(since) = time.0.checked_since(start.0) else {
@@ -99,17 +99,17 @@ impl Schedule {
 }
 
 impl ScheduleWatch {
-    /// Nothing has been said: the link is up.
+    /// Without output yet: the link is up.
     pub fn new(schedule: Schedule) -> Self {
         Self { schedule, said: Phase::Up }
     }
 
-    /// The link that it is about; `None` for every link that the agent looks after.
+    /// The link; `None` for every managed link.
     pub fn interface(&self) -> Option<&str> {
         self.schedule.interface.as_deref()
     }
 
-    /// It is so late.
+    /// Handles the current time.
     pub fn handle_time(&mut self, time: Utc) -> Vec<LinkEvent> {
         let (phase, _, cut_at) = self.schedule.look(time);
         let before = std::mem::replace(&mut self.said, phase);
@@ -125,13 +125,13 @@ impl ScheduleWatch {
         }
     }
 
-    /// When there will be something to say; `None` if never.
+    /// The time of the next output; `None` if never.
     pub fn poll_time(&self, time: Utc) -> Option<Utc> {
         let (_, until, _) = self.schedule.look(time);
         until
     }
 
-    /// Which cut comes next or is now; `None` if none.
+    /// The current or next cut; `None` if there is none.
     pub fn next_cut(&self, time: Utc) -> Option<Utc> {
         let (_, _, cut) = self.schedule.look(time);
         cut
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that is said from a time on, for so many seconds: in seconds since the start.
+    /// The output from a time on, for so many seconds: in seconds since the start.
     fn story(schedule: Schedule, from: Utc, seconds: u64) -> Vec<(f64, String)> {
         let mut watch = ScheduleWatch::new(schedule);
         let mut now = from;

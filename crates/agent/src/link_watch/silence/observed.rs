@@ -1,39 +1,39 @@
-//! What the engine has seen of packets and connections.
+//! The engine's observations of packets and connections.
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
-/// Packets that have passed since the programs were attached.
+/// Packet counters since the programs were attached.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
-    /// TCP packets that went out.
+    /// TCP packets out.
     pub tcp_sent: u64,
-    /// TCP packets that came in.
+    /// TCP packets in.
     pub tcp_received: u64,
-    /// Other packets that came in and prove that the path carries; counted during a silence only.
+    /// Other incoming packets that prove that the path works; counted during a silence only.
     pub others_received: u64,
 }
 
-/// What the connections say about a silence.
+/// The state of the connections during a silence.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Survey {
-    /// When the last TCP packet came in.
+    /// The time of the last incoming TCP packet.
     pub heard_at: Option<Instant>,
-    /// The connection that was heard last and can be asked.
+    /// The connection with the latest packet that can be probed.
     pub recent: Option<Connection>,
     /// Its round trip, or zero.
     pub round_trip: Duration,
-    /// Connections with data that their peers have not acknowledged.
+    /// Connections with unacknowledged data.
     pub unanswered: Vec<Unanswered>,
 }
 
-/// A connection with data that its peer has not acknowledged.
+/// A connection with unacknowledged data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unanswered {
     /// Its addresses and ports.
     pub connection: Connection,
-    /// When its peer was heard last.
+    /// The time of its peer's last packet.
     pub heard_at: Option<Instant>,
-    /// The round trip, queues included, if it is known.
+    /// The round trip, queues included, if known.
     pub round_trip: Option<Duration>,
 }

@@ -20,7 +20,7 @@ struct Peer {
     round_trip: Option<Duration>,
 }
 
-/// A watch, and what it watches. Whoever is asked answers as the fields say.
+/// A detector, and its surroundings. Peers and routers answer as the fields say.
 struct World {
     watch: SilenceWatch,
     now: Instant,
@@ -30,7 +30,7 @@ struct World {
     is_listening: bool,
     routers_answer: bool,
     peers_answer: bool,
-    /// What was done, in milliseconds since [`Self::mark`].
+    /// Actions, in milliseconds since [`Self::mark`].
     acts: Vec<(u64, Act)>,
 }
 
@@ -40,7 +40,7 @@ fn connection(peer: usize) -> Connection {
 }
 
 impl World {
-    /// So many connections with 50 ms of round trip that have been answered, and a router that answers.
+    /// This many connections with 50 ms of round trip that have been answered, and a router that answers.
     fn new(peers: usize) -> Self {
         Self::behind(peers, &[ROUTER])
     }
@@ -67,7 +67,7 @@ impl World {
         world
     }
 
-    /// From now on time counts.
+    /// Restarts the time of actions.
     fn mark(&mut self) {
         self.began_at = self.now;
         self.acts.clear();
@@ -79,7 +79,7 @@ impl World {
         self.peers[peer].awaits_ack = true;
     }
 
-    /// A packet of a peer comes in that acknowledges everything.
+    /// A packet of a peer arrives that acknowledges everything.
     fn receive(&mut self, peer: usize) {
         self.traffic.tcp_received += 1;
         let round_trip = Some(Duration::from_millis(50));
@@ -92,7 +92,7 @@ impl World {
         self.receive(peer);
     }
 
-    /// So many milliseconds in steps of 5, in each of which `what` happens.
+    /// Runs for so many milliseconds in steps of 5, and calls `what` in each.
     fn run(&mut self, millis: u64, mut what: impl FnMut(&mut Self, u64)) {
         let from = self.now;
         for step in 0..millis / STEP.as_millis() {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// When this was done first, in milliseconds.
+    /// The time of the first such action, in milliseconds.
     fn first(&self, is_it: impl Fn(&Act) -> bool) -> Option<u64> {
         self.acts.iter().find(|(_, act)| is_it(act)).map(|&(at, _)| at)
     }
@@ -156,7 +156,7 @@ impl World {
         self.first(is_down)
     }
 
-    /// Nobody answers any more.
+    /// No peer or router answers any more.
     fn cut(&mut self) {
         (self.routers_answer, self.peers_answer) = (false, false);
         self.mark();
@@ -189,7 +189,7 @@ fn upload(world: &mut World, step: u64, is_cut: bool) {
 fn an_upload_that_is_cut_is_noticed_within_two_and_a_half_seconds() {
     let mut world = World::new(1);
     world.run(5000, |world, step| upload(world, step, false));
-    assert_eq!(world.count(is_question), 0, "what is answered is not asked about");
+    assert_eq!(world.count(is_question), 0, "answered traffic is not probed");
     world.cut();
     world.run(4000, |world, step| upload(world, step, true));
     let (listens_at, down_at) = (world.first(listens).unwrap(), world.down_at().unwrap());
@@ -235,7 +235,7 @@ fn behind_a_router_that_answers_tcp_alone_says_so_and_later() {
     });
     let down_at = world.down_at().unwrap();
     assert!((2750..=3800).contains(&down_at), "{down_at}");
-    // Its answers are no news; the first packet is.
+    // Its answers do not end the silence; the first packet does.
     world.mark();
     world.run(3000, |_, _| {});
     assert_eq!(world.first(|act| *act == Act::End), None);
@@ -268,7 +268,7 @@ fn a_download_that_is_cut_is_listened_for() {
         world.run(4000, |_, _| {});
         let listens_at = world.first(listens).unwrap_or_else(|| panic!("{:?}", world.acts));
         assert!((1000..=2000).contains(&listens_at), "{listens_at}");
-        // A router's silence is certain; a peer's may be its own.
+        // A router's silence is certain; a peer may be gone itself.
         assert_eq!(world.down_at().is_some(), !routers.is_empty());
     }
 }
@@ -316,7 +316,7 @@ fn one_peer_that_is_gone_is_no_silence_while_others_answer() {
 
 #[test]
 fn a_sleeping_peer_is_suspected_once() {
-    // It retransmits to the sleeping one for ever; something else happens every 7 s.
+    // Retransmissions to the sleeping peer never end; other traffic flows every 7 s.
     let mut world = World::new(2);
     world.peers_answer = false;
     world.run(120_000, |world, step| {
@@ -368,7 +368,7 @@ fn acks_alone_want_no_answer() {
 #[test]
 fn a_router_that_never_answers_proves_nothing() {
     let mut world = World::new(1);
-    // Not known to answer, and does not.
+    // It is not known to answer, and does not.
     world.watch.handle_next_hops(&[OTHER_ROUTER].into(), []);
     world.routers_answer = false;
     world.run(60_000, |world, step| {
@@ -376,13 +376,13 @@ fn a_router_that_never_answers_proves_nothing() {
             world.exchange(0)
         }
     });
-    assert_eq!(world.count(is_question), 1, "it is asked once in a minute whether it answers");
+    assert_eq!(world.count(is_question), 1, "it is tested once a minute");
     world.peers_answer = false;
     world.mark();
     world.run(2800, |world, step| upload(world, step, true));
     assert_eq!(world.down_at(), None);
     world.run(1000, |_, _| {});
-    assert!(world.down_at().is_some(), "TCP says so");
+    assert!(world.down_at().is_some(), "by TCP alone");
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn another_router_is_another_network() {
     world.cut();
     world.watch.handle_next_hops(&[OTHER_ROUTER].into(), []);
     world.run(2800, |world, step| upload(world, step, true));
-    assert_eq!(world.down_at(), None, "nobody knows whether it answers");
+    assert_eq!(world.down_at(), None, "it is not known to answer");
 }
 
 #[test]
@@ -452,7 +452,7 @@ fn a_peer_is_asked_in_place_of_next_hops() {
     }
 }
 
-/// A world whose link falls silent after a pause, `for_ms` after a key is struck then.
+/// A world whose link falls silent after a pause, `for_ms` after the next keystroke.
 fn struck_after_a_pause(routers: &[IpAddr], pause_ms: u64, for_ms: u64) -> World {
     let mut world = World::behind(1, routers);
     world.run(pause_ms, |_, _| {});
@@ -466,7 +466,7 @@ fn struck_after_a_pause(routers: &[IpAddr], pause_ms: u64, for_ms: u64) -> World
     world
 }
 
-/// Somebody types after a minute, into an outage: it is as old as what was typed.
+/// A user types after a minute, into an outage: its age counts from the keystroke.
 #[test]
 fn a_peer_is_asked_as_often_after_a_pause() {
     let world = struck_after_a_pause(&[], 60_000, 60_000);
@@ -488,7 +488,7 @@ fn next_hops_are_asked_as_often_after_a_pause() {
     assert!(asked >= 20, "{asked} questions in a second: {:?}", world.acts);
 }
 
-/// Something that happens in a world.
+/// An event of a world.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Send(usize),
@@ -538,7 +538,7 @@ proptest! {
         prop_assert_eq!(world.count(listens), 0);
     }
 
-    /// A link that works but for peers that are gone is never down while its router answers and a peer that is asked does, too.
+    /// A link that works except for peers that are gone is never down while its router and a probed peer answer.
     #[test]
     fn a_link_that_answers_is_never_down(happenings in prop::collection::vec(any_happening(), 1..60)) {
         let mut world = World::new(4);
@@ -546,12 +546,12 @@ proptest! {
         prop_assert_eq!(world.count(is_down), 0);
     }
 
-    /// Whatever happened before: if everything is cut while something is sent, that is noticed, and its end is.
+    /// After any history: a complete cut during transmission is noticed, and so is its end.
     #[test]
     fn a_cut_is_noticed_whatever_was_before(happenings in prop::collection::vec(any_happening(), 0..60)) {
         let mut world = World::new(4);
         happenings.into_iter().for_each(|happening| happen(&mut world, happening));
-        // The peer is there when the cut comes.
+        // The peer exists when the cut comes.
         world.exchange(0);
         world.run(1000, |_, _| {});
         world.exchange(0);

@@ -1,4 +1,4 @@
-//! Attached as filters of the clsact qdisc, as on kernels without tcx: what stays behind after SIGKILL, and who removes it.
+//! Attached as filters of the clsact qdisc, as on kernels without tcx: leftovers after SIGKILL, and their removal.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -28,14 +28,15 @@ fn has_qdisc() -> bool {
     tc(&["qdisc", "show", "dev", INTERFACE]).contains("clsact")
 }
 
-/// Of `iproute2`, without which no such host has a network.
+/// `tc` of iproute2.
 fn tc(arguments: &[&str]) -> String {
     let output = Command::new("tc").args(arguments).output().expect("tc, of the package iproute2");
     assert!(output.status.success(), "tc {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Killed while it withholds all ACKs, it lets packets pass 1.5 s later; and who comes next replaces it, removes all and the qdisc.
+/// Killed while it withholds all ACKs, it passes packets 1.5 s later; the next agent replaces it, and removes the
+/// filters and the qdisc at its end.
 pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
@@ -56,7 +57,7 @@ pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Name
     let replaced = ["ingress", "egress"].map(ours);
     assert!(replaced.iter().all(|filters| filters.len() == 1), "{replaced:?}");
     assert!(replaced[0] != left[0] && replaced[1] != left[1], "other programs: {left:?}, {replaced:?}");
-    // The new one sees these connections, and wakes them. Of packets that stand for many, as here, it holds nothing back: one of them
+    // The new one sees these connections, and wakes them. Of GSO packets, as here, it holds nothing back: one of them
     // is more than an eighth of the window.
     next.link(UP);
     let waits = traffic.resume_after_outages(&wire, &next, StdDuration::from_secs(2), Duration::from_millis(1200));
@@ -65,12 +66,12 @@ pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Name
     assert!(counters.seen > 100 && counters.injected > 0, "{counters:?}");
     drop(next);
     assert_eq!(["ingress", "egress"].map(ours), [Vec::<String>::new(), Vec::new()]);
-    assert!(!has_qdisc(), "the agent before has made it");
+    assert!(!has_qdisc(), "the former agent has created it");
     traffic.wait_for(1_000_000);
     traffic.finish();
 }
 
-/// Others' filters stay, and so does a qdisc that was there before, or that others use now.
+/// Filters of others stay, and so does a qdisc that existed before, or that others use now.
 pub(crate) fn filters_of_others_stay(near: &Namespace) {
     let _wire = Wire::new(near);
     let theirs = ["filter", "add", "dev", INTERFACE, "ingress", "prio", "1", "protocol", "ip"];
@@ -91,7 +92,7 @@ pub(crate) fn filters_of_others_stay(near: &Namespace) {
     drop(Engine::attach(INTERFACE, &clsact()).unwrap());
     assert!(has_qdisc());
 
-    // And where the agent has made it, and others have come since.
+    // The agent has created the qdisc, and others have added filters since.
     tc(&["qdisc", "del", "dev", INTERFACE, "clsact"]);
     let engine = Engine::attach(INTERFACE, &clsact()).unwrap();
     tc(&theirs.iter().map(|word| if *word == "1" { "7" } else { word }).collect::<Vec<_>>());
@@ -100,7 +101,8 @@ pub(crate) fn filters_of_others_stay(near: &Namespace) {
     assert!(has_qdisc());
 }
 
-/// Where an `ingress` qdisc is (traffic shaping with IFB) nothing is attached, rather than the program of the way out to the way in.
+/// Beside an `ingress` qdisc (traffic shaping with IFB) nothing is attached: otherwise the egress program would run on
+/// ingress.
 pub(crate) fn beside_an_ingress_qdisc_nothing_is_attached(near: &Namespace) {
     let _wire = Wire::new(near);
     tc(&["qdisc", "add", "dev", INTERFACE, "ingress"]);
@@ -110,7 +112,7 @@ pub(crate) fn beside_an_ingress_qdisc_nothing_is_attached(near: &Namespace) {
     assert!(tc(&["qdisc", "show", "dev", INTERFACE]).contains("ingress"));
 }
 
-/// What an agent on an older kernel has left does not rewrite packets beside one that has tcx.
+/// Filters left by an agent without tcx do not rewrite packets beside an agent with tcx.
 pub(crate) fn an_engine_with_tcx_removes_what_one_without_has_left(near: &Namespace) {
     let _wire = Wire::new(near);
     OtherProcess::engine_as_filters().kill();

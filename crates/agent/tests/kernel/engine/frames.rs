@@ -1,4 +1,4 @@
-//! What crosses an Ethernet interface: packets that stand for many, and frames that are none of the engine's business.
+//! Packets on an Ethernet interface: GSO packets, and frames that the engine ignores.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread::sleep;
@@ -32,7 +32,7 @@ fn ethernet(near: &Namespace) -> Namespace {
     far
 }
 
-/// Random events of a link that loses nothing: whatever is withheld, lowered and made, streams stay exact.
+/// Random events of a link without losses: whatever is withheld, lowered and injected, streams stay exact.
 pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) {
     let far = ethernet(near);
     let mut kinds = Kind::various();
@@ -86,7 +86,7 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
     let mut expected = Counters { alone_vlan: 2, ..Counters::default() };
     assert_eq!(counters(), expected);
 
-    // Its first fragment, and one that follows.
+    // Its first fragment, and a later one.
     for offset in [[0x20, 0], [0, 9]] {
         let mut fragment = v4.clone();
         fragment[6..8].copy_from_slice(&offset);
@@ -96,7 +96,7 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
     expected.alone_fragment = 3;
     assert_eq!(counters(), expected);
 
-    // More extension headers than anybody has.
+    // More extension headers than anyone uses.
     send(libc::ETH_P_IPV6, &after_headers(&v6, &[60; 7]));
     expected.alone_header = 1;
     assert_eq!(counters(), expected);

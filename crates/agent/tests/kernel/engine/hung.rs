@@ -1,4 +1,4 @@
-//! A process that is there and does nothing.
+//! A process that hangs.
 
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
@@ -13,13 +13,13 @@ use super::traffic::{Kind, Traffic};
 use crate::other_process::OtherProcess;
 use crate::wire::Wire;
 
-/// The link is said to be down, and is not: all ACKs are withheld.
+/// The link is reported down, but is up: all ACKs are withheld.
 pub(crate) fn hung_while_the_link_is_down_it_lets_packets_pass(near: &Namespace) {
-    // Longer than 1.5 s by what a sender's RTO has grown to in that time, and by a slow machine's delays.
+    // Longer than 1.5 s by the sender's RTO at that time, and by a slow machine's delays.
     stop_after(near, "down", Duration::from_secs(8));
 }
 
-/// A cut is foretold that does not come.
+/// A predicted cut that does not come.
 pub(crate) fn hung_in_a_fading_it_lets_packets_pass(near: &Namespace) {
     stop_after(near, "fading 600", Duration::from_secs(8));
 }
@@ -33,7 +33,7 @@ fn stop_after(near: &Namespace, event: &str, within: Duration) {
     traffic.wait_for(500_000);
     let before = engine.tell("up");
     engine.tell(event);
-    // The download's window runs dry.
+    // The download uses up its window.
     let download = &traffic.streams[1];
     let deadline = clock::now() + Duration::from_millis(900);
     let mut last = 0;

@@ -18,10 +18,10 @@ use crate::wire::{INTERFACE, LIMIT, Wire};
 
 const MANY: u32 = 50_000;
 
-/// On a machine with other work. Where there is none it is a tenth of this.
+/// On a busy machine. On an idle one it is a tenth of this.
 const LONGEST_TURN: Duration = Duration::from_millis(800);
 
-/// What a connection takes in the map: its entry, and what the kernel keeps of it.
+/// The memory of a connection in the map: its entry, and the kernel's overhead.
 const BYTES_EACH: u64 = 1_500;
 
 pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Namespace) {
@@ -71,9 +71,9 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
          list {list}; {injected} packets made \
          for {woken} connections"
     );
-    assert!(woken <= 64, "{woken} were let go without an answer");
+    assert!(woken <= 64, "{woken} were woken without an answer");
     assert!(injected <= 5_000, "a path that may not be there is not flooded: {injected}");
-    assert_eq!(unsent, 0, "and all of it was sent");
+    assert_eq!(unsent, 0, "everything was sent");
     assert!(map <= u64::from(MANY) * BYTES_EACH, "{map}");
     assert!(process <= u64::from(MANY) * 4_000, "{process}");
     assert!([down, up, longest, list].into_iter().all(|turn| turn < LONGEST_TURN));
@@ -91,7 +91,7 @@ pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
         let packet = segment(local, remote, 1, 1, 100).emit().unwrap();
         sender.send(libc::ETH_P_IP, &packet);
     };
-    // They come faster than room is made, and try again.
+    // They arrive faster than entries are evicted, and retry.
     let deadline = clock::now() + LIMIT;
     for first in (0..5_000).step_by(50) {
         (first..first + 50).for_each(say);
@@ -113,9 +113,9 @@ pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
     assert!(known.len() <= 1_000, "{}", known.len());
     assert!(turned_away > 0, "there was no room");
     let is_known = |ends: (SocketAddr, SocketAddr)| known.iter().any(|status| pair(status.connection) == ends);
-    assert!((0..100).all(|number| !is_known(ends(number))), "those that have been idle for longest went");
+    assert!((0..100).all(|number| !is_known(ends(number))), "the connections idle for longest were evicted");
     let at_work = known.iter().filter(|status| status.connection.remote.port() >= 2_000);
-    assert_eq!(at_work.count(), Kind::various().len(), "those that are at work stay");
+    assert_eq!(at_work.count(), Kind::various().len(), "active connections stay");
     traffic.finish();
 }
 
@@ -128,7 +128,7 @@ fn exchange(senders: &[RawSender; 2], number: u32) {
         (0, segment(local, remote, 101, 101, 0)),
     ];
     for (from, packet) in segments {
-        // To a station that does not exist: programs on the interface see it, TCP does not.
+        // To a station that does not exist: only the programs on the interface see it.
         let mut frame = vec![2, 0, 0, 0, 0, 0x99, 2, 0, 0, 0, 0, 1, 8, 0];
         frame.extend_from_slice(&packet.emit().unwrap());
         senders[from].send(libc::ETH_P_IP, &frame);
@@ -149,7 +149,7 @@ fn knows(engine: &EngineThread, ends: (SocketAddr, SocketAddr)) -> bool {
     engine.with(move |engine| engine.connections().iter().any(|status| pair(status.connection) == ends))
 }
 
-/// What the kernel says of the largest map of this process.
+/// The kernel's size of the largest map of this process.
 fn connection_map_bytes() -> u64 {
     let descriptors = std::fs::read_dir("/proc/self/fdinfo").unwrap();
     let texts = descriptors.filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok());

@@ -1,4 +1,4 @@
-//! The engine on a real kernel: whatever becomes of its process, streams are exact and nothing stays frozen.
+//! The engine on a real kernel: whatever happens to its process, streams are exact and nothing stays frozen.
 
 mod filters;
 mod frames;

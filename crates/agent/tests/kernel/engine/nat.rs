@@ -35,7 +35,7 @@ pub(crate) fn a_phone_behind_a_router_is_woken(router: &Namespace) {
     is_woken(router, |_router, phone| EngineThread::attach(phone, PHONE_INTERFACE, EngineOptions::default()));
 }
 
-/// As on an LTE gateway: the connections are those of others, and their addresses are translated before the engine sees them.
+/// As on an LTE gateway: the connections are forwarded, and their addresses are translated before the engine sees them.
 pub(crate) fn a_router_wakes_the_phones_behind_it(router: &Namespace) {
     is_woken(router, |router, _phone| EngineThread::attach(router, INTERFACE, EngineOptions::default()));
 }
@@ -56,7 +56,8 @@ fn is_woken(router: &Namespace, attach: impl FnOnce(&Namespace, &Namespace) -> E
     traffic.finish();
 }
 
-/// Has the router, in whose namespace the calling thread is, hide what is behind it. Says so if it cannot be done here.
+/// Makes the router, in whose namespace the calling thread is, masquerade. Prints the reason if that is not possible
+/// here.
 fn translate() -> bool {
     let started = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
     let Ok(mut nft) = started else {

@@ -1,4 +1,4 @@
-//! Connections that were there before the agent: what their SYNs have said of windows, it has not seen.
+//! Connections older than the agent, which has not seen the window scales of their SYNs.
 
 use std::time::Duration as StdDuration;
 

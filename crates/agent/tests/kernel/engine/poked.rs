@@ -1,4 +1,5 @@
-//! What is said once, in an outage: a key that is struck, an answer to a question from before. Nothing is held of such connections.
+//! Single messages sent in an outage: a keystroke, or the answer to an earlier request. No ACK of such connections is
+//! held.
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
@@ -18,10 +19,10 @@ use crate::wire::{FAR, FAR_V6, INTERFACE, Wire};
 const OUTAGE: StdDuration = StdDuration::from_millis(3500);
 /// The round trip is 20 ms.
 const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
-/// On a machine with other work an outage may be noticed late: then it is repeated, if the machine was late indeed.
+/// On a busy machine an outage may be noticed late: then the test is repeated, if the machine was indeed late.
 const ATTEMPTS: usize = 3;
 
-/// From the near host its own TCP is poked, from the far one that one, over the link.
+/// For data of the near host its own TCP is poked; for the far host's, that one, over the link.
 pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
@@ -48,7 +49,7 @@ pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
                 engine.link(UP);
                 at.read_exact(&mut [0]).unwrap();
                 took.push(clock::now().saturating_since(up_at));
-                // What the outage has done to the RTO is over with a few round trips.
+                // A few round trips reset the RTO after the outage.
                 for _ in 0..20 {
                     tell(&mut ours, &mut theirs);
                     tell(&mut theirs, &mut ours);

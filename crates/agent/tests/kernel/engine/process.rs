@@ -1,4 +1,4 @@
-//! An engine at work: in a process of its own, which can be killed and stopped, or on a thread.
+//! A running engine: in a separate process, which can be killed and stopped, or on a thread.
 
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,7 +16,7 @@ use crate::wire::INTERFACE;
 
 pub(crate) const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// What an engine has done to packets.
+/// An engine's packet counters.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Tally {
     pub(crate) withheld: u64,
@@ -24,10 +24,10 @@ pub(crate) struct Tally {
     pub(crate) injected: u64,
 }
 
-/// An engine on a thread in a namespace. It ends when this is dropped.
+/// An engine on a thread in a namespace. It ends on drop.
 pub(crate) struct EngineThread {
     errands: Sender<Errand>,
-    /// A byte for each errand. The end of it is the engine's.
+    /// A byte for each task. Its end is the engine's end.
     bell: Option<PipeWriter>,
     handle: Option<JoinHandle<Result<(), NamespaceError>>>,
 }
@@ -88,7 +88,7 @@ fn play_at_random(engine: &mut Engine, seed: u64) {
     }
 }
 
-/// Each line is answered before the next one comes.
+/// Each line is answered before the next one is read.
 fn play_what_is_told(engine: &mut Engine) {
     let mut line = String::new();
     loop {
@@ -107,14 +107,14 @@ fn play_what_is_told(engine: &mut Engine) {
             }
             _ => panic!("{line}"),
         };
-        // What the event before this one has come to.
+        // The counters after the previous event.
         let tally = Tally::of(&engine.counters());
         engine.handle_link(clock::now(), event);
         tally.say();
     }
 }
 
-/// Serves the engine once, and waits before that for something to do, or for `other`. Returns whether that is readable.
+/// Waits for work or for `other`, and serves the engine once. Returns whether `other` is readable.
 fn turn(engine: &mut Engine, until: Instant, other: Option<BorrowedFd<'_>>) -> bool {
     let until = engine.poll_timeout().map_or(until, |at| at.min(until));
     let nanos = until.saturating_since(clock::now()).as_nanos();
@@ -153,7 +153,7 @@ impl EngineThread {
         Self { errands, bell: Some(bell), handle: Some(handle) }
     }
 
-    /// Does something with the engine, and waits until it is done.
+    /// Runs a closure with the engine, and waits for its end.
     pub(crate) fn with<T: Send + 'static>(&self, what: impl FnOnce(&mut Engine) -> T + Send + 'static) -> T {
         let (sender, result) = mpsc::channel();
         self.errands.send(Box::new(move |engine| sender.send(what(engine)).unwrap())).unwrap();
@@ -161,7 +161,7 @@ impl EngineThread {
         result.recv().expect("the engine is at work")
     }
 
-    /// The link does this now.
+    /// Passes an event of the link to the engine.
     pub(crate) fn link(&self, event: LinkEvent) {
         self.with(move |engine| engine.handle_link(clock::now(), event));
     }
@@ -171,7 +171,7 @@ impl Drop for EngineThread {
     fn drop(&mut self) {
         self.bell = None;
         let handle = self.handle.take().expect("only taken here");
-        assert!(handle.join().is_ok() || std::thread::panicking(), "the engine broke");
+        assert!(handle.join().is_ok() || std::thread::panicking(), "the engine panicked");
     }
 }
 

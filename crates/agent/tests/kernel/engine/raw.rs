@@ -1,4 +1,4 @@
-//! Packets that no socket has made.
+//! Packets without a socket.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Connections over the wire, with data both ways of which every byte is known.
+//! Connections over the wire, with verifiable data both ways.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -16,13 +16,13 @@ use holdover_testbed::{Congestion, KernelListener, KernelStream, Lateness, Names
 use super::process::{EngineThread, UP};
 use crate::wire::{FAR, FAR_V6, LIMIT, Wire};
 
-/// On a machine with other work an outage may be noticed late: then it is repeated, if the machine was late indeed.
+/// On a busy machine an outage may be noticed late: then the test is repeated, if the machine was indeed late.
 const ATTEMPTS: usize = 3;
 
-/// No read or write waits longer: far more than any of these tests lets a connection wait.
+/// The longest wait of a read or write: far more than any connection of these tests has to wait.
 const STUCK: Duration = Duration::from_secs(120);
 
-/// How a connection is opened, and which way its data goes.
+/// How a connection is opened, and the directions of its data.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) congestion: Congestion,
@@ -31,11 +31,11 @@ pub(crate) struct Kind {
     pub(crate) ipv6: bool,
     /// From the near side, from the far side.
     pub(crate) ways: Vec<Direction>,
-    /// Whether as much is sent as the link takes, into a receive buffer of so many bytes, or 1 MB/s.
+    /// Whether data is sent at full speed, into a receive buffer of so many bytes, or at 1 MB/s.
     pub(crate) bulk: Option<ByteCount>,
 }
 
-/// Connections at work.
+/// Connections under load.
 pub(crate) struct Traffic {
     pub(crate) streams: Vec<Stream>,
     is_over: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ pub(crate) struct Traffic {
 pub(crate) struct Stream {
     pub(crate) name: String,
     received: Arc<AtomicU64>,
-    /// When something was received the last time, in ns; and when it was the first time after `mark`.
+    /// The time of the last receipt, in ns; and of the first after `mark`.
     first_after: Arc<[AtomicU64; 2]>,
     writer: JoinHandle<Digest>,
     reader: JoinHandle<Sink>,
@@ -92,7 +92,8 @@ impl Kind {
 }
 
 impl Traffic {
-    /// How long after outages of this length the last of the streams goes on: of one, or of some until it is within `soon`.
+    /// How long after outages of this length the last of the streams resumes: of one, or of some until it is within
+    /// `soon`.
     pub(crate) fn resume_after_outages(
         &self,
         wire: &Wire,
@@ -120,7 +121,7 @@ impl Traffic {
         resumed
     }
 
-    /// Opens the connections from `near`, in which the calling thread must be, to `far`, and begins.
+    /// Opens the connections from `near`, in which the calling thread must be, to `far`, and starts them.
     pub(crate) fn start(near: &Namespace, far: &Namespace, kinds: &[Kind]) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut streams = Vec::new();
@@ -139,12 +140,12 @@ impl Traffic {
         Self { streams, is_over }
     }
 
-    /// Bytes that have arrived in all streams.
+    /// Bytes received in all streams.
     pub(crate) fn received(&self) -> u64 {
         self.streams.iter().map(Stream::received).sum()
     }
 
-    /// Waits until at least so many more bytes have arrived in each stream.
+    /// Waits for at least so many more bytes in each stream.
     pub(crate) fn wait_for(&self, bytes: u64) {
         let deadline = clock::now() + LIMIT;
         let before: Vec<u64> = self.streams.iter().map(Stream::received).collect();
@@ -156,7 +157,7 @@ impl Traffic {
         }
     }
 
-    /// Each stream carries some more, and ends: everything must have arrived as it was sent. Returns how long that takes.
+    /// Each stream sends some more, and ends: everything must arrive unchanged. Returns how long that takes.
     pub(crate) fn finish(self) -> Duration {
         let began = clock::now();
         self.is_over.store(true, Ordering::SeqCst);
@@ -187,12 +188,12 @@ impl Stream {
         Self { name, received, first_after, writer, reader }
     }
 
-    /// Bytes that have arrived.
+    /// Bytes received.
     pub(crate) fn received(&self) -> u64 {
         self.received.load(Ordering::SeqCst)
     }
 
-    /// Notes when something arrives for the first time after `at`.
+    /// Notes the first receipt after `at`.
     pub(crate) fn watch_from(&self, at: Instant) {
         self.first_after[1].store(0, Ordering::SeqCst);
         self.first_after[0].store(at.as_nanos(), Ordering::SeqCst);

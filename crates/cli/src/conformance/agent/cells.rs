@@ -20,19 +20,19 @@ const CUTS: [Duration; 6] = [
     Duration::from_secs(40),
 ];
 
-/// The share of the ideal that a transfer with the agent has to reach.
+/// The least share of the ideal for a transfer with the agent.
 pub(super) const SHARE: f64 = 0.97;
-/// What is not worse than plain although it took longer: kernels differ by this from run to run.
+/// The tolerance in comparison with plain transfers: the variation of kernels from run to run.
 pub(super) const TOLERANCE: f64 = 0.005;
 
-/// A place of the grid. Those whose link is not cut are what the others are measured by.
+/// A place of the grid. Places without a cut are the reference for the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
     pub(super) sender: Sender,
     pub(super) transfer: Transfer,
 }
 
-/// What a case came to: medians of its runs. Times after the link's return are in milliseconds.
+/// The result of a case: medians of its runs. Times after the link's return are in milliseconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
     pub(super) sender: Sender,
@@ -45,13 +45,13 @@ pub(super) struct Cell {
     /// To the first new data at the application.
     pub(super) in_order_ms: Option<f64>,
     pub(super) completion_s: Option<f64>,
-    /// What the same transfer took without a cut.
+    /// The duration of the same transfer without a cut.
     pub(super) uncut_s: Option<f64>,
-    /// That and the length of the cut, over the time taken.
+    /// That plus the length of the cut, over the duration.
     pub(super) ideal_share: Option<f64>,
-    /// What a sender that fills the link whenever it is there would take, over the time taken.
+    /// The duration for a sender that fills the link whenever it is up, over the duration.
     pub(super) path_share: Option<f64>,
-    /// What it has to reach and does not; nothing is asked of plain transfers.
+    /// Missed bounds; plain transfers have none.
     pub(super) misses: Vec<String>,
     /// Why, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ pub(super) struct RunRow {
     pub(super) lateness_p99_ms: f64,
 }
 
-/// The places whose name contains `only`, and those that they are measured by and against; the longest first.
+/// The places whose name contains `only`, and their references; the longest first.
 pub(super) fn places(only: Option<&str>) -> Vec<Place> {
     let mut places = Vec::new();
     for sender in Sender::ALL {

@@ -87,8 +87,8 @@ impl Report {
             let _ = write!(text, "| {cut_s} s |");
             for help in Help::ALL {
                 let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
-                let told = cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| told(cell));
-                let _ = write!(text, " {} |", told.join(" | "));
+                let texts = cell.map_or_else(|| ["", "", ""].map(str::to_owned), cell_texts);
+                let _ = write!(text, " {} |", texts.join(" | "));
             }
             text.push('\n');
         }
@@ -186,7 +186,7 @@ impl GridReport for Report {
 }
 
 /// New data, done, ideal.
-fn told(cell: &Cell) -> [String; 3] {
+fn cell_texts(cell: &Cell) -> [String; 3] {
     let emphasis = if cell.misses.is_empty() { "" } else { "**" };
     let new_data = cell.new_data_ms.map_or("never".to_owned(), |millis| match millis {
         long if long >= 1000.0 => format!("{:.2} s", long / 1e3),

@@ -9,8 +9,8 @@ use holdover_report::{PathEdge, Summary, VariantSummary, path_outages};
 
 use super::Cuts;
 
-/// The links of a run. A mobile host is joined to all base stations by links that never go down: when it is cut off is known by
-/// itself.
+/// The links of a run. Links from a mobile host to all base stations never go down; the run records separately when the
+/// host is cut off.
 pub(super) struct Network {
     edges: Vec<Edge>,
     mobiles: BTreeSet<String>,
@@ -57,8 +57,8 @@ impl Network {
         Self { edges, mobiles }
     }
 
-    /// When no way led from host `a` to host `b`: none of links that are up, or one of the two is mobile and cut off. Of their own
-    /// links, only those count on whose interfaces packets were seen.
+    /// When no path led from host `a` to host `b`: no path of links that are up, or one of the two is mobile and cut
+    /// off. Their own links count only if packets were seen on the interface.
     pub(super) fn outages(&self, a: &str, b: &str, seen: &BTreeSet<String>, cuts: &Cuts) -> Vec<Outage> {
         let is_used = |edge: &&Edge| {
             let own = [(&edge.a, &edge.interfaces[0]), (&edge.b, &edge.interfaces[1])];

@@ -1,4 +1,4 @@
-//! Contention: which of the nodes with a frame sends next, and what comes of it.
+//! Contention: which node with a frame sends next, and the outcome.
 
 use holdover_base::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::cell::sender::Head;
 use crate::frame::Frame;
 
 impl<F: Frame> Cell<F> {
-    /// The next in line gets the medium, unless it is taken, or shared with other cells.
+    /// Gives the medium to the next node in turn, unless it is busy, or shared with other cells.
     pub(super) fn contend_if_idle(&mut self, now: Instant) {
         if self.config.channel.is_some() {
             return;
@@ -23,14 +23,14 @@ impl<F: Frame> Cell<F> {
         }
     }
 
-    /// Whether an exchange is on the air, or what follows a failed one has not passed.
+    /// Whether an exchange, or the time after a failed one, is under way.
     pub(in crate::cell) fn is_busy(&self) -> bool {
         self.attempt.is_some()
     }
 
     fn take_turns(&mut self, now: Instant) {
         let contenders = self.contenders(now);
-        // Behind the last the first is next.
+        // Wraps around after the last node.
         let next = contenders.iter().copied().find(|&node| Some(node) > self.last_winner);
         let Some(winner) = next.or(contenders.first().copied()) else { return };
         self.last_winner = Some(winner);
@@ -39,7 +39,7 @@ impl<F: Frame> Cell<F> {
         self.start(start, vec![winner], true);
     }
 
-    /// The nodes with a frame to send, each with the slots that it still has to count down.
+    /// The nodes with a frame to send, and their remaining backoff slots.
     pub(in crate::cell) fn drawn_slots(&mut self, now: Instant) -> Vec<(Node, u32)> {
         let contenders = self.contenders(now);
         contenders.into_iter().map(|node| (node, self.slots_of(node))).collect()
@@ -52,7 +52,7 @@ impl<F: Frame> Cell<F> {
         head.map_or(drawn, |head| *head.backoff_slots.get_or_insert(drawn))
     }
 
-    /// `least` idle slots pass: who has counted down to zero. The others keep the rest.
+    /// Counts down `least` idle slots: returns the nodes that reach zero. The others keep the rest.
     pub(in crate::cell) fn count_down(&mut self, slots: &[(Node, u32)], least: u32) -> Vec<Node> {
         for &(node, slots) in slots {
             if let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.as_mut()) {
@@ -62,7 +62,8 @@ impl<F: Frame> Cell<F> {
         slots.iter().filter(|&&(_, slots)| slots == least).map(|&(node, _)| node).collect()
     }
 
-    /// Those who have counted down `slots` begin to send; `alone` unless a node of another cell does at the same time.
+    /// The nodes with a backoff of `slots` begin to send; `alone` unless a node of another cell does so at the same
+    /// time.
     pub(in crate::cell) fn begin(&mut self, now: Instant, slots: u32, senders: Vec<Node>, alone: bool) {
         let start = now + self.config.dcf.difs() + self.config.dcf.slot * u64::from(slots);
         self.start(start, senders, alone);
@@ -81,7 +82,7 @@ impl<F: Frame> Cell<F> {
         self.attempt = Some(attempt);
     }
 
-    /// Who has a frame to send and can be heard. The others' patience starts to run out.
+    /// The nodes that have a frame to send and are within range. For the others the retry limit starts to run.
     fn contenders(&mut self, now: Instant) -> Vec<Node> {
         let mut contenders = Vec::new();
         if self.base.load(now).is_some() {
@@ -126,18 +127,18 @@ impl<F: Frame> Cell<F> {
         Attempt { senders, outcome, result_at, until }
     }
 
-    /// Lets bit errors act on a data frame that is heard.
+    /// Applies bit errors to a data frame.
     fn expose(&mut self, start: Instant, attempt: &mut Attempt) {
         let Some(len) = attempt.senders.first().and_then(|&node| self.head(node)).map(|head| head.len) else { return };
         let (Some(process), Some(end)) = (&mut self.bit_errors, attempt.result_at) else { return };
         let dcf = &self.config.dcf;
         let bits = 8 * (u64::from(len) + u64::from(dcf.header_bytes));
         let sends = if attempt.outcome == Outcome::Answered { dcf.data(len) } else { dcf.broadcast(len) };
-        // What is announced by an RTS is sent after the CTS.
+        // A frame announced by RTS is sent after the CTS.
         let frame = Exposure { bits, start: start.max(end - sends), end };
         match &mut attempt.outcome {
             Outcome::Answered => {
-                // No acknowledgment comes.
+                // No acknowledgment follows.
                 if process.damages(start, frame) {
                     let until = end + dcf.answer_timeout();
                     (attempt.outcome, attempt.result_at, attempt.until) = (Outcome::Damaged, Some(until), until);

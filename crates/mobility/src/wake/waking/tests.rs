@@ -20,11 +20,11 @@ struct Crowd {
     now: Instant,
     /// The clients whose kernel has a second message outstanding.
     outstanding: BTreeSet<u16>,
-    /// When the link has sent what is queued.
+    /// When the link's queue is empty.
     free_at: Instant,
-    /// Messages that the link has dropped, and when they are sent again.
+    /// Messages dropped by the link, and the times of their retransmissions.
     lost: BTreeSet<(Instant, u16)>,
-    /// ACKs that are on their way.
+    /// ACKs in flight.
     acks: BTreeMap<(Instant, u16), Seq>,
     /// When each client's second message was acknowledged.
     done: BTreeMap<u16, Instant>,
@@ -86,7 +86,7 @@ impl Crowd {
         self.pass(client, Direction::Incoming, segment);
     }
 
-    /// The link is back, and the kernel tells that these clients have sent something in vain.
+    /// The link is up, and the kernel reports that these clients have sent something in vain.
     fn come_back(&mut self, outstanding: impl Iterator<Item = u16>) {
         self.outstanding = outstanding.collect();
         self.free_at = self.now;
@@ -97,7 +97,7 @@ impl Crowd {
         control.wake_outstanding(self.now, connections, path);
     }
 
-    /// So many milliseconds: a client whose TCP is poked sends its message, once; the link queues and drops.
+    /// Runs so many milliseconds: a poked client sends its message, once; the link queues and drops.
     fn run(&mut self, millis: u64) {
         for _ in 0..millis {
             self.wake.handle_timeout(self.now);
@@ -138,17 +138,17 @@ impl Crowd {
 }
 
 #[test]
-fn those_with_data_outstanding_come_first() {
+fn connections_with_data_outstanding_come_first() {
     let mut crowd = Crowd::new(300);
-    // Whose turn would come last: they were active first.
+    // Their turn would come last: they were active first.
     crowd.come_back(0..20);
     crowd.run(250);
     assert_eq!(crowd.done.len(), 20, "{:?}", crowd.outstanding);
 }
 
-/// The slowest is done within twice the time that the data of all need, and a few round trips in which the window opens.
+/// The slowest is done within twice the time of all data, plus a few round trips in which the window opens.
 #[test]
-fn a_crowd_takes_as_long_as_its_data() {
+fn waking_many_takes_as_long_as_their_data() {
     let mut crowd = Crowd::new(1000);
     let back_at = crowd.now;
     crowd.come_back(0..1000);
@@ -160,7 +160,7 @@ fn a_crowd_takes_as_long_as_its_data() {
 }
 
 #[test]
-fn what_has_passed_by_itself_is_not_poked() {
+fn resumed_connections_are_not_poked() {
     let mut crowd = Crowd::new(1);
     crowd.outstanding = BTreeSet::new();
     crowd.wake.handle_link(crowd.now, LinkEvent::Up { symmetric: false, moved: false });

@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 
 use super::{bdp, segments_in};
 
-/// The maximum is over the current and the previous period of so many rounds.
+/// The maximum covers the current and the previous period of this many rounds.
 const PERIOD_ROUNDS: u32 = 5;
 /// At most what the path delivers in this time is added.
 const MOST: Duration = Duration::from_millis(100);

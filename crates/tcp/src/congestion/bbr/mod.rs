@@ -19,13 +19,13 @@ use crate::pacing::burst_segments;
 use crate::recovery::RecoveryState;
 use aggregation::Aggregation;
 use filter::MaxFilter;
-use policer::{Policer, PolicerAck, PolicerNews};
+use policer::{Policer, PolicerAck, PolicerEvent};
 
 const BW_SHIFT: u32 = 24;
 pub(super) const UNIT: u64 = 256;
 /// 2 / ln 2, the least gain that doubles the rate in each round (section 4.1.1, BBRHighGain).
 const HIGH_GAIN: u64 = 739;
-/// Its inverse drains in one round what it has queued (section 4.3.3).
+/// The inverse gain drains the queue of a STARTUP round in one round (section 4.3.3).
 const DRAIN_GAIN: u64 = 88;
 /// Twice the product is allowed in flight: ACKs may be delayed or come in bunches (section 4.2.3.3).
 const CWND_GAIN: u64 = 2 * UNIT;
@@ -66,7 +66,7 @@ pub(crate) struct Bbr {
     max_bandwidth: MaxFilter,
     policer: Policer,
     aggregation: Aggregation,
-    /// Round trips, counted by what was delivered when the segments now delivered were sent (section 4.1.1.1).
+    /// Round trips, counted by the delivered count when the now delivered segments were sent (section 4.1.1.1).
     rounds: u64,
     next_round_delivered: u64,
     is_round_start: bool,
@@ -89,7 +89,7 @@ pub(crate) struct Bbr {
     rng: Rng,
 }
 
-/// What an ACK says.
+/// Input from an ACK.
 #[derive(Clone, Debug)]
 pub(crate) struct BbrAck {
     pub(crate) now: Instant,
@@ -127,7 +127,7 @@ pub(crate) struct Decision {
     pub(crate) cwnd: u32,
     /// Where slow start would end: no concern of BBR's, but seen by `ss`.
     pub(crate) ssthresh: Option<u32>,
-    /// Less is sent than the path could take: samples from here on do not say what it can.
+    /// The application sends less than the path could carry: samples from here on do not measure the path.
     pub(crate) is_app_limited: bool,
 }
 
@@ -201,13 +201,13 @@ impl Bbr {
         self.pacing_rate
     }
 
-    /// The window is about to change for a while: it comes back later (section 4.2.3.4, BBRSaveCwnd).
+    /// The window is reduced temporarily and restored later (section 4.2.3.4, BBRSaveCwnd).
     pub(crate) fn save_cwnd(&mut self, cwnd: u32) {
         let is_settled = self.prior_state < RecoveryState::Recovery && self.mode != Mode::ProbeRtt;
         self.prior_cwnd = if is_settled { cwnd } else { self.prior_cwnd.max(cwnd) };
     }
 
-    /// The retransmission timer has run out: what the pipe holds is to be found out anew.
+    /// The retransmission timer has expired: the full-pipe estimate restarts.
     pub(crate) fn on_timeout(&mut self, now: Instant, totals: Totals, mss: u32) {
         self.prior_state = RecoveryState::Loss;
         self.full_bandwidth = 0;
@@ -225,14 +225,15 @@ impl Bbr {
         self.heed(news, now);
     }
 
-    /// What had looked like a loss was none.
+    /// A presumed loss was spurious.
     pub(crate) fn on_undo(&mut self, now: Instant, totals: Totals) {
         self.full_bandwidth = 0;
         self.full_bandwidth_rounds = 0;
         self.policer.reset(now, totals.delivered, totals.lost);
     }
 
-    /// Sending begins again with nothing in flight, after the application had nothing to send (section 4.4.3): without a burst.
+    /// Sending restarts with nothing in flight, after the application had nothing to send (section 4.4.3): without a
+    /// burst.
     pub(crate) fn on_restart_from_idle(&mut self, now: Instant, mss: u32) {
         self.restarts_from_idle = true;
         self.aggregation.begin_epoch(now);
@@ -241,7 +242,7 @@ impl Bbr {
         }
     }
 
-    /// The same in PROBE_RTT, which may be over by now; returns the window to come back to.
+    /// The same in PROBE_RTT, which may have ended; returns the window to restore.
     pub(crate) fn probe_rtt_is_over_after_idle(&mut self, now: Instant, cwnd: u32) -> Option<u32> {
         (self.mode == Mode::ProbeRtt).then(|| self.leave_probe_rtt_if_done(now, cwnd)).flatten()
     }
@@ -295,17 +296,17 @@ impl Bbr {
         });
         self.heed(news, ack.now);
         let bw = bandwidth(sample.delivered, sample.interval);
-        // What the application limited is less than the path's rate, but may still be more than was known of it.
+        // A sample limited by the application is below the path's rate, but may exceed the estimate.
         if !sample.is_app_limited || bw >= self.max_bandwidth.max() {
             self.max_bandwidth.update(self.rounds, bw);
         }
     }
 
-    fn heed(&mut self, news: PolicerNews, now: Instant) {
+    fn heed(&mut self, news: PolicerEvent, now: Instant) {
         match news {
-            PolicerNews::None => {}
-            PolicerNews::Found => self.pacing_gain = UNIT,
-            PolicerNews::Over => self.enter_probe_bandwidth(now),
+            PolicerEvent::None => {}
+            PolicerEvent::Found => self.pacing_gain = UNIT,
+            PolicerEvent::Over => self.enter_probe_bandwidth(now),
         }
     }
 
@@ -372,8 +373,8 @@ impl Bbr {
         self.cycle_at = now;
     }
 
-    /// Section 4.3.4.3: each phase lasts a round trip; sending faster until it has filled what it asks for or lost something, sending
-    /// slower until what was queued is gone.
+    /// Section 4.3.4.3: each phase lasts a round trip; the faster one lasts until its target is in flight or a loss
+    /// occurs, the slower one until the queue is drained.
     fn update_cycle(&mut self, ack: &BbrAck) {
         if self.mode != Mode::ProbeBandwidth {
             return;
@@ -457,13 +458,12 @@ impl Bbr {
         }
     }
 
-    /// What is to be in flight for `gain` times the product, with what leaves in bursts and waits for them at both ends
-    /// (section 4.2.3.1, BBRInflight).
+    /// Target in-flight: `gain` times the product, plus room for bursts at both ends (section 4.2.3.1, BBRInflight).
     fn target(&self, ack: &BbrAck, bw: u64, gain: u64) -> u64 {
         let product = self.min_rtt.map_or(u64::from(ack.initial_cwnd), |rtt| bdp(bw, rtt, gain));
         let quanta = 3 * u64::from(self.burst(ack.mss));
         let even = product.saturating_add(quanta + 1) & !1;
-        // The phase that sends faster has to show even on a path that holds next to nothing.
+        // The faster phase must have an effect even on a path with a tiny product.
         even.saturating_add(if self.mode == Mode::ProbeBandwidth && self.cycle == 0 { 2 } else { 0 })
     }
 
@@ -471,7 +471,7 @@ impl Bbr {
         burst_segments(self.pacing_rate, mss, None, least_burst(self.pacing_rate))
     }
 
-    /// What of `in_flight` will still be under way when the next segment leaves.
+    /// The part of `in_flight` that will be outstanding when the next segment leaves.
     fn in_flight_at_departure(&self, ack: &BbrAck, in_flight: u32) -> u32 {
         let wait = ack.departure_at.saturating_since(ack.now);
         let delivered = segments_in(self.bandwidth(), wait);
@@ -502,8 +502,8 @@ impl Bbr {
         u32::try_from(target).unwrap_or(u32::MAX)
     }
 
-    /// Section 4.2.3.4: losses come off the window; the first round of recovery conserves packets; after it, the window is what it was.
-    /// Returns whether the window stays as it is.
+    /// Section 4.2.3.4: subtracts losses from the window; conserves packets in the first round of recovery; restores
+    /// the window afterwards. Returns whether the window stays as it is.
     fn recover_or_restore(&mut self, ack: &BbrAck, decision: &mut Decision) -> bool {
         decision.cwnd = decision.cwnd.saturating_sub(ack.losses).max(1);
         let prior = core::mem::replace(&mut self.prior_state, ack.state);

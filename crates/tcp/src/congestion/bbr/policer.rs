@@ -1,19 +1,19 @@
-//! Policers: where a token bucket drops what exceeds its rate, the highest delivery rate is that of its bursts, and sending at it
-//! loses a large share for as long as the path is used. BBR therefore measures the rate over long intervals that lose much, and
-//! uses it for a while if two in a row agree.
+//! Policers: a token bucket drops what exceeds its rate, so the highest delivery rate is that of its bursts, and
+//! sending at this rate causes permanent heavy loss. BBR therefore measures the rate over long intervals with heavy
+//! loss, and uses it for a while if two consecutive intervals agree.
 
 use holdover_base::{Duration, Instant};
 
 use super::{BW_SHIFT, bandwidth, bytes_per_second};
 
-/// An interval lasts at least so many rounds, and is given up after four times as many.
+/// An interval lasts at least this many rounds, and is abandoned after four times as many.
 const INTERVAL_ROUNDS: u32 = 4;
-/// Losses of this share of 256 of what was delivered are a policer's: 20 %.
+/// A loss ratio of at least 50/256 (20 %) of the delivered segments indicates a policer.
 const LOSS_SHARE: u64 = 50;
 /// Two rates agree if they differ by an eighth at most, or by 4 kbit/s.
 const AGREE_SHARE: u64 = 8;
 const AGREE_BYTES_PER_SECOND: u64 = 4_000 / 8;
-/// A policer's rate is used for so many rounds.
+/// A policer's rate is used for this many rounds.
 const USE_ROUNDS: u32 = 48;
 
 /// The measurement, and the rate that is used if there is one.
@@ -29,12 +29,12 @@ pub(super) struct Policer {
     lost_before: u64,
 }
 
-/// What an ACK says of it.
+/// Input from an ACK.
 pub(super) struct PolicerAck {
     pub(super) now: Instant,
     pub(super) delivered: u64,
     pub(super) lost: u64,
-    /// This ACK, or a timeout, has shown a loss.
+    /// This ACK, or a timeout, has detected a loss.
     pub(super) has_losses: bool,
     pub(super) is_app_limited: bool,
     pub(super) is_round_start: bool,
@@ -42,13 +42,13 @@ pub(super) struct PolicerAck {
     pub(super) mss: u32,
 }
 
-/// What follows from an ACK.
+/// Result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum PolicerNews {
+pub(super) enum PolicerEvent {
     None,
-    /// A policer was found: its rate is used from now on.
+    /// A policer was detected: its rate is used from now on.
     Found,
-    /// Its rate was used for long enough: bandwidth is probed for anew.
+    /// Its rate was used long enough: bandwidth probing restarts.
     Over,
 }
 
@@ -67,21 +67,21 @@ impl Policer {
         (self.since, self.delivered_before, self.lost_before, self.rounds) = (now, delivered, lost, 0);
     }
 
-    pub(super) fn on_ack(&mut self, ack: &PolicerAck) -> PolicerNews {
+    pub(super) fn on_ack(&mut self, ack: &PolicerAck) -> PolicerEvent {
         if self.is_used {
             if ack.is_probing_bandwidth && ack.is_round_start {
                 self.rounds += 1;
                 if self.rounds >= USE_ROUNDS {
                     self.reset(ack.now, ack.delivered, ack.lost);
-                    return PolicerNews::Over;
+                    return PolicerEvent::Over;
                 }
             }
-            return PolicerNews::None;
+            return PolicerEvent::None;
         }
         // An interval begins and ends with a loss: a policer's bucket is empty then.
         if !self.is_sampling {
             if !ack.has_losses {
-                return PolicerNews::None;
+                return PolicerEvent::None;
             }
             self.begin_interval(ack.now, ack.delivered, ack.lost);
             self.is_sampling = true;
@@ -89,20 +89,20 @@ impl Policer {
         self.rounds += u32::from(ack.is_round_start);
         if ack.is_app_limited || self.rounds > 4 * INTERVAL_ROUNDS {
             self.reset(ack.now, ack.delivered, ack.lost);
-            return PolicerNews::None;
+            return PolicerEvent::None;
         }
         if self.rounds < INTERVAL_ROUNDS || !ack.has_losses {
-            return PolicerNews::None;
+            return PolicerEvent::None;
         }
         self.end_interval(ack)
     }
 
-    fn end_interval(&mut self, ack: &PolicerAck) -> PolicerNews {
+    fn end_interval(&mut self, ack: &PolicerAck) -> PolicerEvent {
         let delivered = ack.delivered - self.delivered_before;
         let lost = ack.lost - self.lost_before;
         let took = ack.now.saturating_since(self.since);
         if delivered == 0 || lost * 256 < LOSS_SHARE * delivered || took < Duration::from_millis(1) {
-            return PolicerNews::None;
+            return PolicerEvent::None;
         }
         let rate = bandwidth(delivered, took);
         let difference = rate.abs_diff(self.rate);
@@ -111,11 +111,11 @@ impl Policer {
         if self.rate > 0 && agrees {
             self.rate = u64::midpoint(rate, self.rate);
             (self.is_used, self.rounds) = (true, 0);
-            return PolicerNews::Found;
+            return PolicerEvent::Found;
         }
         self.rate = rate;
         self.begin_interval(ack.now, ack.delivered, ack.lost);
-        PolicerNews::None
+        PolicerEvent::None
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     /// Rounds of 100 ms, 100 segments delivered and `lost` of them lost in each.
-    fn rounds(policer: &mut Policer, from: u64, count: u64, lost: u64) -> Vec<PolicerNews> {
+    fn rounds(policer: &mut Policer, from: u64, count: u64, lost: u64) -> Vec<PolicerEvent> {
         (from..from + count)
             .map(|round| {
                 policer.on_ack(&PolicerAck {
@@ -140,17 +140,17 @@ mod tests {
                     mss: 1448,
                 })
             })
-            .filter(|news| *news != PolicerNews::None)
+            .filter(|news| *news != PolicerEvent::None)
             .collect()
     }
 
     #[test]
     fn two_intervals_that_lose_a_fifth_at_one_rate_show_a_policer() {
         let mut policer = Policer::default();
-        assert_eq!(rounds(&mut policer, 0, 20, 25), [PolicerNews::Found]);
+        assert_eq!(rounds(&mut policer, 0, 20, 25), [PolicerEvent::Found]);
         let rate = policer.rate().unwrap();
         assert_eq!(rate, bandwidth(1_000, Duration::from_secs(1)));
-        assert_eq!(rounds(&mut policer, 20, 48, 0), [PolicerNews::Over]);
+        assert_eq!(rounds(&mut policer, 20, 48, 0), [PolicerEvent::Over]);
         assert_eq!(policer.rate(), None);
     }
 

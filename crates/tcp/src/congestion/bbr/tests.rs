@@ -1,4 +1,4 @@
-//! The model against a path of which rate and delay are known.
+//! The model against a path of known rate and delay.
 
 use super::*;
 
@@ -15,7 +15,7 @@ struct Path {
     per_segment: Duration,
     state: RecoveryState,
     app_limited: bool,
-    /// The application sends less than the path could take.
+    /// The application sends less than the path could carry.
     is_slow: bool,
 }
 

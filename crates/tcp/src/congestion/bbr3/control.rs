@@ -45,7 +45,7 @@ impl Bbr3 {
         self.round_trips.min.map_or(u64::from(initial_cwnd), |rtt| bdp(self.bandwidth(), rtt, gain))
     }
 
-    /// Inflight: what is to be in flight at `bw` (section 5.6.4.2).
+    /// Inflight: target at `bw` (section 5.6.4.2).
     pub(super) fn volume(&self, bw: u64, gain: u64, ack: &BbrAck) -> u64 {
         let product = self.round_trips.min.map_or(u64::from(ack.initial_cwnd), |rtt| bdp(bw, rtt, gain));
         self.with_bursts(product, ack.mss)

@@ -95,20 +95,20 @@ impl State {
 struct FullBandwidth {
     rate: u64,
     rounds: u8,
-    /// Since it was last looked for: ends PROBE_UP.
+    /// Since the last reset: ends PROBE_UP.
     now: bool,
     /// Ever: ends STARTUP.
     reached: bool,
 }
 
 impl FullBandwidth {
-    /// ResetFullBW, and the rate that is to be exceeded.
+    /// ResetFullBW; `rate` is the rate to exceed.
     fn look_anew(&mut self, rate: u64) {
         *self = Self { rate, rounds: 0, now: false, reached: self.reached };
     }
 }
 
-/// What is restored if a recovery turns out to have been needless (section 5.5.11).
+/// State to restore if a recovery turns out to be spurious (section 5.5.11).
 #[derive(Clone, Copy, Debug, Default)]
 struct Undo {
     state: Option<State>,
@@ -132,20 +132,20 @@ pub(crate) struct Bbr3 {
     /// BBR.inflight_longterm; `None` for no bound.
     long_term_volume: Option<u64>,
     undo: Undo,
-    /// BBR.round_count and what it is counted by (section 5.5.1).
+    /// BBR.round_count and its delivered mark (section 5.5.1).
     rounds: u64,
     next_round_delivered: u64,
     is_round_start: bool,
     drain_since_round: u64,
     /// The round in which fast recovery began, if it lasts.
     recovery_since_round: Option<u64>,
-    /// Ranges that were lost in the current round, and the end of the last.
+    /// Loss ranges in the current round, and the end of the last.
     lost_ranges: u32,
     lost_range_end: Option<Seq>,
     /// The window before recovery or PROBE_RTT.
     prior_cwnd: u32,
     prior_state: RecoveryState,
-    /// What an undo restores is that of the current recovery.
+    /// The saved state belongs to the current recovery.
     is_state_saved: bool,
     restarts_from_idle: bool,
     has_sack: bool,
@@ -153,7 +153,8 @@ pub(crate) struct Bbr3 {
 }
 
 impl Bbr3 {
-    /// Section 5.2.1, OnInit, at the start of a connection whose handshake took `srtt`. `seed` chooses how long probes are waited for.
+    /// Section 5.2.1, OnInit, at the start of a connection whose handshake took `srtt`. `seed` randomizes the probe
+    /// interval.
     pub(crate) fn new(now: Instant, seed: u64, srtt: Option<Duration>, cwnd: u32, mss: u32, has_sack: bool) -> Self {
         let mut bbr = Self {
             state: State::Startup,
@@ -213,7 +214,7 @@ impl Bbr3 {
         decision
     }
 
-    /// Recovery that is over gives the window back (section 5.6.4.4).
+    /// The end of recovery restores the window (section 5.6.4.4).
     fn follow_recovery(&mut self, ack: &BbrAck, decision: &mut Decision) {
         let prior = core::mem::replace(&mut self.prior_state, ack.state);
         if prior >= RecoveryState::Recovery && ack.state < RecoveryState::Recovery {
@@ -233,7 +234,7 @@ impl Bbr3 {
         self.prior_cwnd = if is_settled { cwnd } else { self.prior_cwnd.max(cwnd) };
     }
 
-    /// Fast recovery begins or the retransmission timer has run out (section 5.5.11.1, SaveStateUponLoss).
+    /// Fast recovery begins or the retransmission timer expires (section 5.5.11.1, SaveStateUponLoss).
     pub(crate) fn save_state(&mut self, cwnd: u32) {
         self.save_cwnd(cwnd);
         self.is_state_saved = true;
@@ -245,12 +246,12 @@ impl Bbr3 {
         };
     }
 
-    /// The retransmission timer has run out.
+    /// The retransmission timer has expired.
     pub(crate) fn on_timeout(&mut self) {
         self.prior_state = RecoveryState::Loss;
     }
 
-    /// What had looked like losses were none (section 5.5.11.2). Returns the window.
+    /// Presumed losses were spurious (section 5.5.11.2). Returns the window.
     pub(crate) fn on_undo(&mut self, delivered: u64, cwnd: u32) -> u32 {
         self.signals.is_loss_in_round = false;
         self.full.look_anew(0);
@@ -271,8 +272,8 @@ impl Bbr3 {
         cwnd.max(self.prior_cwnd)
     }
 
-    /// Sending begins again with nothing in flight, after the application had nothing to send (section 5.4.1). Returns the window if
-    /// that ends PROBE_RTT.
+    /// Sending restarts with nothing in flight, after the application had nothing to send (section 5.4.1). Returns the
+    /// window if this ends PROBE_RTT.
     pub(crate) fn on_restart_from_idle(&mut self, now: Instant, delivered: u64, cwnd: u32, mss: u32) -> Option<u32> {
         self.restarts_from_idle = true;
         self.aggregation.begin_epoch(now);
@@ -287,7 +288,7 @@ impl Bbr3 {
     }
 }
 
-/// The larger of two bounds, of which `None` is none.
+/// The larger of two bounds; `None`: unbounded.
 fn larger(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.zip(b).map(|(a, b)| a.max(b))
 }
@@ -351,7 +352,7 @@ impl Bbr3 {
 
 /// Losses.
 impl Bbr3 {
-    /// Section 5.5.10.2, HandleLostPacket, for what was marked lost since the last call.
+    /// Section 5.5.10.2, HandleLostPacket, for segments marked lost since the last call.
     pub(crate) fn on_losses(&mut self, now: Instant, lost: &[LostSegment], delivered: u64, cwnd: u32) {
         for segment in lost {
             self.note_loss(delivered, cwnd);
@@ -371,7 +372,7 @@ impl Bbr3 {
         }
     }
 
-    /// An ACK echoes a congestion mark: as a loss in its round.
+    /// An ACK echoes a congestion mark: counts as a loss in its round.
     pub(crate) fn on_congestion_echo(&mut self, ack: &BbrAck) {
         self.note_loss(ack.totals.delivered, ack.cwnd);
         if let Some(sample) = ack.rate.filter(|_| self.probing.is_sample) {

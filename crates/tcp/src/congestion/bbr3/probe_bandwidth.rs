@@ -1,5 +1,5 @@
-//! PROBE_BW: slower, at the rate, refilling the pipe, faster; and the bound on what is in flight that this finds
-//! (draft-ietf-ccwg-bbr-06 section 5.3.3).
+//! PROBE_BW: DOWN, CRUISE, REFILL and UP, and the resulting bound on data in flight (draft-ietf-ccwg-bbr-06 section
+//! 5.3.3).
 
 use holdover_base::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use super::super::bbr::BbrAck;
 use super::signals::beta;
 use super::{Bbr3, MIN_CWND, State, UNIT};
 
-/// Of the bound so much is left to others, in percent (section 2.6, BBR.Headroom).
+/// Share of the bound that is left to other flows, in percent (section 2.6, BBR.Headroom).
 const HEADROOM_PERCENT: u64 = 15;
 /// Section 5.3.3.8: probes are two to three seconds apart.
 const LEAST_WAIT: Duration = Duration::from_secs(2);
 const WAIT_SPREAD: Duration = Duration::from_secs(1);
-/// Section 5.3.3.8: or as many rounds as segments are to be in flight, but no more than this.
+/// Section 5.3.3.8: or as many rounds as the target in flight has segments, but no more than this.
 const MOST_ROUNDS: u64 = 63;
 const MOST_UP_ROUNDS: u32 = 30;
 
-/// BBR.ack_phase: what the ACKs say of a probe (section 2.11).
+/// BBR.ack_phase: relation of the ACKs to a probe (section 2.11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AckPhase {
     Init,
@@ -30,7 +30,7 @@ pub(super) enum AckPhase {
 #[derive(Clone, Debug)]
 pub(super) struct Probing {
     pub(super) ack_phase: AckPhase,
-    /// BBR.is_bw_probe_sample: ACKs are of what was sent while probing, and nothing was concluded from losses yet.
+    /// BBR.is_bw_probe_sample: ACKs cover data sent while probing, and no loss was evaluated yet.
     pub(super) is_sample: bool,
     /// BBR.bw_probe_up_acked, BBR.probe_up_acked_per_inc (`None` while the bound does not grow) and BBR.bw_probe_up_rounds.
     up_acked: u64,
@@ -139,7 +139,7 @@ impl Bbr3 {
 
     fn is_time_to_go_down(&mut self, ack: &BbrAck) -> bool {
         let Some(bound) = self.long_term_volume else { return self.full.now };
-        // Before this ACK: what it has made room for was in flight.
+        // Data in flight before this ACK.
         if self.probing.was_too_high && u64::from(ack.prior_in_flight) >= bound {
             self.probing.was_precautionary = true;
             return true;
@@ -178,7 +178,7 @@ impl Bbr3 {
             if self.state.is_probe_bandwidth() && ack.rate.is_some_and(|sample| !sample.is_app_limited) {
                 self.signals.begin_cycle();
             }
-            // The cautious probe went well: the next one follows at once (section 5.3.3.6).
+            // The cautious probe succeeded: the next one follows at once (section 5.3.3.6).
             if self.state.is_probe_bandwidth() && self.probing.was_precautionary && !self.probing.was_too_high {
                 self.start_refill(ack.totals.delivered);
                 return true;
@@ -219,7 +219,7 @@ impl Bbr3 {
         self.probing.acked_per_increment = Some((u64::from(cwnd) / growth).max(1));
     }
 
-    /// Section 5.5.10.2, HandleInflightTooHigh: with `flight` segments in flight too many were lost.
+    /// Section 5.5.10.2, HandleInflightTooHigh: too many losses with `flight` segments in flight.
     pub(super) fn handle_flight_too_high(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! What was delivered lately: the highest rate of the last two probing cycles, and what a round with losses delivered
+//! Recent deliveries: the highest rate of the last two probing cycles, and the deliveries of a round with losses
 //! (draft-ietf-ccwg-bbr-06 section 5.5).
 
 use super::super::bbr::BbrAck;
@@ -89,7 +89,7 @@ impl Bbr3 {
         }
     }
 
-    /// Section 5.5.10.3, AdaptLowerBoundsFromCongestion: once a round, by what it has delivered, but by 30 % at most.
+    /// Section 5.5.10.3, AdaptLowerBoundsFromCongestion: once a round, to its deliveries, but by 30 % at most.
     fn adapt_short_term(&mut self, ack: &BbrAck) {
         if self.state.seeks_bandwidth() || !self.signals.is_loss_in_round {
             return;

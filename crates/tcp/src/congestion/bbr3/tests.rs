@@ -1,4 +1,4 @@
-//! The cases of the draft's appendix ("BBR Example Test Cases"), against a path of which rate and delay are known.
+//! The cases of the draft's appendix ("BBR Example Test Cases"), against a path of known rate and delay.
 
 use super::*;
 use crate::congestion::bbr::{Totals, bandwidth, bytes_per_second};
@@ -9,7 +9,7 @@ const RTT: Duration = Duration::from_millis(50);
 /// 1000 segments per second and 50 ms.
 const PRODUCT: u32 = 50;
 
-/// A path that delivers a segment with each ACK. What is in flight beyond the product waits in its queue.
+/// A path that delivers a segment with each ACK. Data in flight beyond the product waits in its queue.
 struct Path {
     bbr: Bbr3,
     now: Instant,
@@ -19,11 +19,11 @@ struct Path {
     flight: u32,
     per_segment: Duration,
     state: RecoveryState,
-    /// The application, not the window, limits what is sent.
+    /// The application, not the window, limits sending.
     is_app_limited: bool,
-    /// What is in flight stays above the product whatever the window.
+    /// Minimum in flight, whatever the window.
     least_flight: u32,
-    /// What was in flight at each ACK.
+    /// Segments in flight at each ACK.
     flights: Vec<u32>,
 }
 
@@ -130,7 +130,7 @@ fn path_in(state: State) -> Path {
     path
 }
 
-/// Exiting STARTUP on a bandwidth plateau; exiting DRAIN by what is in flight.
+/// Exiting STARTUP on a bandwidth plateau; exiting DRAIN by data in flight.
 #[test]
 fn startup_ends_on_a_plateau_and_drain_with_the_queue() {
     let mut path = Path::new();
@@ -143,7 +143,7 @@ fn startup_ends_on_a_plateau_and_drain_with_the_queue() {
     while path.bbr.state == State::Drain {
         path.step();
     }
-    // Nothing is left to drain, so that DOWN is over with the same ACK.
+    // Nothing is left to drain, so that the same ACK ends DOWN.
     assert_eq!(path.bbr.state, State::Cruise);
     assert!(path.flight <= PRODUCT + 2, "{}", path.flight);
 }
@@ -320,7 +320,8 @@ fn the_probe_after_one_that_was_too_high_is_cautious() {
     assert!(path.bbr.rounds - since <= 2, "without cruising");
 }
 
-/// When not probing, the bounds follow what a round with losses delivers, but by 30 % at most (section 5.5.10.3), until REFILL.
+/// When not probing, the bounds follow the deliveries of a round with losses, but by 30 % at most (section 5.5.10.3),
+/// until REFILL.
 #[test]
 fn losses_outside_of_probes_set_bounds_for_a_while() {
     let mut path = path_in(State::Cruise);

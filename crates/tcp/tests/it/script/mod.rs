@@ -55,7 +55,7 @@ pub(crate) struct Script {
     peer: Peer,
 }
 
-/// What the scripted peer said last, and what it heard last.
+/// The last segment of the scripted peer, and the last one it received.
 #[derive(Clone, Debug, Default)]
 struct Peer {
     ack: i64,
@@ -334,7 +334,7 @@ impl Script {
     pub(crate) fn expect_nothing(&self) {
         if let Some(transmit) = self.outbox.front() {
             let segment = self.relative(&transmit.segment);
-            self.fail(&format!("nobody expected this ({}):\n{segment}", transmit.reason));
+            self.fail(&format!("unexpected segment ({}):\n{segment}", transmit.reason));
         }
     }
 
@@ -343,7 +343,7 @@ impl Script {
         self.outbox.drain(..).count()
     }
 
-    /// Why everything was sent that nobody has expected yet.
+    /// The reasons of all segments that were sent and not yet expected.
     pub(crate) fn take_reasons(&mut self) -> Vec<Reason> {
         self.outbox.drain(..).map(|transmit| transmit.reason).collect()
     }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use holdover_tcp::Reason;
 use holdover_wire::{Flags, TcpOptions, UserTimeout};
 
-/// A segment for the connection under test. What is not said is what a well-behaved peer would put there: the next
-/// sequence number that the connection expects, everything acknowledged that was acknowledged before, the window as it was.
+/// A segment for the connection under test. Unset fields have the values of a well-behaved peer: the next sequence
+/// number that the connection expects, the former acknowledgment number, and the former window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inject {
     pub(super) flags: Flags,
@@ -126,8 +126,8 @@ impl Inject {
     }
 }
 
-/// What the next segment has to look like. What is not said is not checked, except that SACK blocks have to be named and
-/// that a segment without data begins at SND.NXT unless said otherwise.
+/// Expectations about the next segment. Unset fields are not checked, except that SACK blocks must be listed, and that
+/// a segment without data begins at SND.NXT unless set otherwise.
 #[derive(Clone, Debug)]
 pub(crate) struct Expect {
     pub(super) flags: Flags,

@@ -8,9 +8,9 @@ use crate::link_watch::rules::MAIN;
 const WLAN: u32 = 3;
 const UPPER: u32 = 9;
 
-fn link(index: u32, kind: &str, can_carry: bool, stacking: Stacking) -> News {
+fn link(index: u32, kind: &str, can_carry: bool, stacking: Stacking) -> KernelEvent {
     let name = format!("if{index}").into();
-    News::Link {
+    KernelEvent::Link {
         index,
         name,
         kind: kind.into(),
@@ -22,18 +22,18 @@ fn link(index: u32, kind: &str, can_carry: bool, stacking: Stacking) -> News {
     }
 }
 
-fn wlan(can_carry: bool) -> News {
+fn wlan(can_carry: bool) -> KernelEvent {
     link(WLAN, "", can_carry, Stacking::default())
 }
 
-fn address(is_usable: bool) -> News {
-    News::Address { index: WLAN, address: [192, 0, 2, 7].into(), is_usable }
+fn address(is_usable: bool) -> KernelEvent {
+    KernelEvent::Address { index: WLAN, address: [192, 0, 2, 7].into(), is_usable }
 }
 
-fn route(index: u32, metric: u32, is_there: bool) -> News {
+fn route(index: u32, metric: u32, is_there: bool) -> KernelEvent {
     let gateway = Some([192, 0, 2, index as u8].into());
     let presence = if is_there { Presence::There } else { Presence::Gone };
-    News::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric }, presence }
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric }, presence }
 }
 
 fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
@@ -42,7 +42,7 @@ fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
 }
 
 /// The `Source::Lower` events of the upper interface.
-fn heard(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> Vec<String> {
+fn heard(interfaces: &mut Interfaces, news: impl IntoIterator<Item = KernelEvent>) -> Vec<String> {
     news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
     let changes = std::iter::from_fn(|| interfaces.poll_change());
     let words = changes.filter_map(|change| match change {
@@ -57,7 +57,7 @@ fn heard(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> V
     words.collect()
 }
 
-fn connected(upper: News) -> Interfaces {
+fn connected(upper: KernelEvent) -> Interfaces {
     let mut interfaces = Interfaces::new();
     assert_eq!(heard(&mut interfaces, [wlan(true), address(true), route(WLAN, 600, true), upper]), [] as [&str; 0]);
     interfaces
@@ -70,7 +70,7 @@ fn a_vlan_goes_with_the_interface_below_and_its_own_name_is_not_needed() {
     assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [wlan(false), address(false)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [wlan(true)]), ["up"], "a VLAN has addresses of its own");
-    assert_eq!(heard(&mut interfaces, [News::LinkGone { index: WLAN }]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [KernelEvent::LinkGone { index: WLAN }]), ["down"]);
 }
 
 #[test]
@@ -88,27 +88,27 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     let mut interfaces = connected(link(UPPER, "wireguard", true, Stacking::default()));
     assert_eq!(interfaces.take_tunnels(), [Tunnel { index: UPPER, remote: None }]);
     assert_eq!(interfaces.take_tunnels(), [], "nothing has changed since");
-    let endpoints = |ways| News::Endpoints { index: UPPER, ways };
+    let endpoints = |ways| KernelEvent::Endpoints { index: UPPER, ways };
     assert_eq!(heard(&mut interfaces, [endpoints(over(&[WLAN]))]), [] as [&str; 0]);
     let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
     for (gone, back) in
         [(wlan(false), wlan(true)), (address(false), address(true)), (endpoints(over(&[])), endpoints(over(&[WLAN])))]
     {
         assert_eq!(heard(&mut interfaces, [gone.clone()]), ["down"], "{gone:?}");
-        assert_eq!(heard(&mut interfaces, [back.clone()]), [] as [&str; 0], "{back:?}: its next hop is asked for");
+        assert_eq!(heard(&mut interfaces, [back.clone()]), [] as [&str; 0], "{back:?}: its next hop is being resolved");
         assert_eq!(interfaces.take_hops_below(), [hop].into());
-        assert_eq!(heard(&mut interfaces, [News::HopsBelow { index: WLAN }]), ["up"], "{back:?}");
+        assert_eq!(heard(&mut interfaces, [KernelEvent::HopsBelow { index: WLAN }]), ["up"], "{back:?}");
     }
-    let gateway = |state| News::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
+    let gateway = |state| KernelEvent::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
-    // The kernel's own question may be answered first.
+    // The kernel's own request may be answered first.
     assert_eq!(heard(&mut interfaces, [wlan(false), wlan(true)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
     assert_eq!(interfaces.take_hops_below(), [hop].into());
-    assert_eq!(interfaces.take_hops_below(), [].into(), "it is not back once more");
-    // Another way: what was under way is lost.
+    assert_eq!(interfaces.take_hops_below(), [].into(), "it was up already");
+    // Another route: packets in flight are lost.
     let other = link(4, "", true, Stacking::default());
     assert_eq!(heard(&mut interfaces, [other, endpoints(over(&[4]))]), ["down", "up"]);
     // Without a peer nothing is known.
@@ -121,19 +121,19 @@ fn a_tun_device_follows_the_default_route_of_others() {
     assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true)]), [] as [&str; 0]);
     assert_eq!(interfaces.take_tunnels(), []);
     assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
-    assert_eq!(heard(&mut interfaces, [wlan(true)]), [] as [&str; 0], "its next hop is asked for");
-    assert_eq!(heard(&mut interfaces, [News::HopsBelow { index: WLAN }]), ["up"]);
-    // Some clients put theirs in its place. The link below is as it was.
+    assert_eq!(heard(&mut interfaces, [wlan(true)]), [] as [&str; 0], "its next hop is being resolved");
+    assert_eq!(heard(&mut interfaces, [KernelEvent::HopsBelow { index: WLAN }]), ["up"]);
+    // Some clients replace the default route by theirs. The link below is unchanged.
     assert_eq!(heard(&mut interfaces, [route(WLAN, 600, false)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [address(false)]), ["down"]);
-    // The only uplink there is runs over nothing.
+    // The only uplink has nothing below.
     let mut alone = Interfaces::new();
     let news = [link(UPPER, "tun", true, Stacking::default()), route(UPPER, 50, true), route(UPPER, 50, false)];
     assert_eq!(heard(&mut alone, news), [] as [&str; 0]);
 }
 
 #[test]
-fn what_is_stacked_is_looked_through_and_a_loop_says_nothing() {
+fn stacks_are_followed_and_loops_ignored() {
     let on = |below| Stacking { below: Some(below), ..Stacking::default() };
     let mut interfaces = connected(link(8, "vlan", true, on(WLAN)));
     assert_eq!(heard(&mut interfaces, [link(UPPER, "macvlan", true, on(8))]), [] as [&str; 0]);
@@ -147,7 +147,8 @@ fn what_is_stacked_is_looked_through_and_a_loop_says_nothing() {
 }
 
 proptest! {
-    /// However interfaces are stacked, also in circles: it ends, and none that can carry all the way down is said to be cut off.
+    /// Any stacking of interfaces, loops included: it terminates, and no interface with a working path down is reported
+    /// down.
     #[test]
     fn whole_stacks_are_not_cut(
         below in prop::collection::vec(0..12u32, 12),
@@ -159,7 +160,7 @@ proptest! {
             let kind = ["vlan", "bond", "gre", "", "tun"][kind];
             let stacking = Stacking { below: Some(below), part_of: Some(part_of), remote: None };
             interfaces.handle(Instant::ZERO, link(index as u32, kind, true, stacking));
-            // Those that are not there yet count as gone.
+            // Those that do not exist yet count as gone.
             while interfaces.poll_change().is_some() {}
         }
         interfaces.handle(Instant::ZERO, wlan(true));
