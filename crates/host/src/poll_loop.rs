@@ -169,16 +169,16 @@ struct SignalState {
 /// Changes the number of inputs for a signal.
 fn count_inputs(signal: i32, change: impl FnOnce(usize) -> usize) -> io::Result<()> {
     let mut signals = SIGNALS.lock().unwrap_or_else(PoisonError::into_inner);
-    let heard = match signals.entry(signal) {
+    let state = match signals.entry(signal) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(anew) => {
+        Entry::Vacant(vacant) => {
             let has_default_action = Arc::new(AtomicBool::new(false));
             register_conditional_default(signal, Arc::clone(&has_default_action))?;
-            anew.insert(SignalState { inputs: 0, has_default_action })
+            vacant.insert(SignalState { inputs: 0, has_default_action })
         }
     };
-    heard.inputs = change(heard.inputs);
-    heard.has_default_action.store(heard.inputs == 0, Ordering::SeqCst);
+    state.inputs = change(state.inputs);
+    state.has_default_action.store(state.inputs == 0, Ordering::SeqCst);
     Ok(())
 }
 

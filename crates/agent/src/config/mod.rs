@@ -351,7 +351,7 @@ mod tests {
         for (text, place, says) in [
             ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
             ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
-            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: expected a time"),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: expected a text in quotes, found 5"),
             ("[wake]\nhold_back = \"four\"", "agent.toml:2:13", "hold_back: expected a whole number, found \"four\""),
             ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: expected true or false, found 1"),
             ("[links]\ninclude = \"wlan0\"", "agent.toml:2:11", "include: expected a list in brackets"),

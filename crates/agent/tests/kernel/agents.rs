@@ -39,7 +39,7 @@ fn an_interface_is_one_agents(near: &Namespace) {
     let found = problems(&second);
     let [Some(held), None] = &found[..] else { panic!("{found:?}") };
     let holder = format!("pid {}, control socket {}", std::process::id(), first.socket().display());
-    assert!(held.contains("another agent has interface up0") && held.contains(&holder), "{held}");
+    assert!(held.contains("another agent manages interface up0") && held.contains(&holder), "{held}");
     // In another namespace the same index is another interface.
     let elsewhere = other.enter(|| Agent::start_with(&other, "elsewhere", NO_BUS, &["there0"], "")).unwrap();
     assert_eq!(problems(&elsewhere), [None]);

@@ -78,18 +78,18 @@ impl WifiEvents {
     /// # Errors
     /// The socket fails.
     pub fn handle_ready(&mut self) -> io::Result<EventBatch> {
-        let mut heard = EventBatch::default();
+        let mut batch = EventBatch::default();
         loop {
             match self.socket.recv_from_full() {
                 Ok((datagram, from)) if from.port_number() == 0 => {
-                    heard.news.extend(news_of_datagram(&datagram, self.family));
+                    batch.news.extend(news_of_datagram(&datagram, self.family));
                 }
                 // Not from the kernel.
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(heard),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(batch),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    heard.is_torn = true;
+                    batch.is_torn = true;
                 }
                 Err(error) => return Err(error),
             }

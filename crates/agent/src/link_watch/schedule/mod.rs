@@ -48,7 +48,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 pub struct ScheduleWatch {
     schedule: Schedule,
-    said: Phase,
+    last: Phase,
 }
 
 impl Schedule {
@@ -101,7 +101,7 @@ impl Schedule {
 impl ScheduleWatch {
     /// Without output yet: the link is up.
     pub fn new(schedule: Schedule) -> Self {
-        Self { schedule, said: Phase::Up }
+        Self { schedule, last: Phase::Up }
     }
 
     /// The link; `None` for every managed link.
@@ -112,7 +112,7 @@ impl ScheduleWatch {
     /// Handles the current time.
     pub fn handle_time(&mut self, time: Utc) -> Vec<LinkEvent> {
         let (phase, _, cut_at) = self.schedule.look(time);
-        let before = std::mem::replace(&mut self.said, phase);
+        let before = std::mem::replace(&mut self.last, phase);
         let lead = cut_at.map(|cut_at| cut_at.0.saturating_since(time.0));
         let up = LinkEvent::Up { symmetric: false, moved: false };
         match (before, phase) {
@@ -248,7 +248,7 @@ mod tests {
             ("a.toml", "[[down]]\nat = 2026-11-22T06:00:00Z\n", "a.toml:1:1", "for"),
             ("a.toml", "[[down]]\nafter = \"1 s\"\nfor = \"1 s\"", "a.toml:2:9", "repeat"),
             ("a.toml", "[[down]]\nat = 2026-11-22T06:00:00\nfor = \"1 s\"", "a.toml:2:6", "Z"),
-            ("a.toml", "[[down]]\nat = 2026-11-22T06:00:00Z\nfor = \"0 s\"", "a.toml:3:7", "longer than nothing"),
+            ("a.toml", "[[down]]\nat = 2026-11-22T06:00:00Z\nfor = \"0 s\"", "a.toml:3:7", "a time above 0 s"),
             (
                 "a.toml",
                 "[[down]]\nat = 2026-11-22T06:00:09Z\nfor = \"1 s\"\n[[down]]\nat = 2026-11-22T06:00:09Z\nfor = \"1 s\"",
