@@ -87,7 +87,7 @@ impl Report {
             let _ = write!(text, "| {cut_s} s |");
             for help in Help::ALL {
                 let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
-                let texts = cell.map_or_else(|| ["", "", ""].map(str::to_owned), cell_texts);
+                let texts = cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| cell_texts(cell));
                 let _ = write!(text, " {} |", texts.join(" | "));
             }
             text.push('\n');
