@@ -72,7 +72,10 @@ INLINE int ends_long_silence(const volatile struct rules *rules, const struct ha
 
 	if (direction != INCOMING || kind != ADVANCING || !rules->hold_segments || link->is_down || link->expires_at <= now)
 		return 0;
-	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps || packet->sack_len)
+	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps)
+		return 0;
+	// SACK blocks of what it does not acknowledge show losses by themselves; a DSACK (RFC 2883) goes with the rest.
+	if (packet->sack_len > 1 || (packet->sack_len && before(packet->ack, packet->sack[0].end)))
 		return 0;
 	if (packet->flags & (SYN | FIN | RST))
 		return 0;

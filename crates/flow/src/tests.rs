@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction, Verdict};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+use holdover_wire::{Flags, Packet, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 use proptest::prelude::*;
 
 use crate::{
@@ -115,9 +115,13 @@ fn exactly_the_ordered_bytes_are_held_back() {
     assert_eq!(path.ack(1500, 400), Some((1500, 400)));
 }
 
-/// A host has retransmitted its oldest segment for `silence`, with TSvals in ms; then an ACK of everything comes, which echoes what `echo`
-/// makes of the oldest and the newest TSval. Returns its ACK number and echo, and the notice.
-fn after_silence(silence: Duration, echo: fn(u32, u32) -> u32) -> (u32, u32, Option<Notice>) {
+/// A host has retransmitted its oldest segment for `silence`, with TSvals in ms; then an ACK of everything up to 1500 arrives, which echoes
+/// the result of `echo` for the oldest and the newest TSval, with a SACK block. Returns its ACK number and echo, and the notice.
+fn after_silence(
+    silence: Duration,
+    echo: fn(u32, u32) -> u32,
+    block: Option<(u32, u32)>,
+) -> (u32, u32, Option<Notice>) {
     let mut path = Path::new(LinkState::default(), 8);
     let stamped = |mut packet: Packet, val: u32, ecr: u32| {
         if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
@@ -133,6 +137,10 @@ fn after_silence(silence: Duration, echo: fn(u32, u32) -> u32) -> (u32, u32, Opt
     let newest = 50_000 + u32::try_from(silence.as_millis()).unwrap();
     path.pass(stamped(packet(true, Flags::ACK, (1100, 1), 500, 100), newest, 1));
     let mut ack = stamped(packet(false, Flags::ACK, (1, 1500), 400, 0), 2, echo(50_000, newest));
+    if let Some(segment) = holdover_filter::tcp_mut(&mut ack) {
+        segment.options.sack =
+            block.map(|(start, end)| SeqRange::new(Seq::new(start), Seq::new(end))).into_iter().collect();
+    }
     path.now += Duration::from_millis(1);
     let link = Link::new(&path.link);
     let environment = Environment { now: path.now, link: &link, rules: &path.rules };
@@ -151,10 +159,14 @@ fn after_silence(silence: Duration, echo: fn(u32, u32) -> u32) -> (u32, u32, Opt
 #[test]
 fn the_first_ack_after_a_long_silence_is_cut_in_two() {
     let long = Duration::from_secs(12);
-    assert_eq!(after_silence(long, |oldest, _| oldest), (1101, 62_000, Some(Notice::Held)));
-    // The echo of a retransmission proves that nothing else was sent again, and a short silence leaves BBR's minimum of round trips.
-    assert_ne!(after_silence(long, |_, newest| newest).0, 1101);
-    assert_ne!(after_silence(Duration::from_secs(9), |oldest, _| oldest).0, 1101);
+    for block in [None, Some((1100, 1200))] {
+        assert_eq!(after_silence(long, |oldest, _| oldest, block), (1101, 62_000, Some(Notice::Held)), "{block:?}");
+    }
+    // A SACK block beyond the ACK shows the losses by itself. An ACK of new data after an idle time has a fresh echo. A short silence leaves
+    // BBR's minimum round trip valid.
+    assert_ne!(after_silence(long, |oldest, _| oldest, Some((1600, 1700))).0, 1101);
+    assert_ne!(after_silence(long, |_, newest| newest, None).0, 1101);
+    assert_ne!(after_silence(Duration::from_secs(9), |oldest, _| oldest, None).0, 1101);
 }
 
 #[test]

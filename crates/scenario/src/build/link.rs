@@ -15,7 +15,7 @@ use super::layer2;
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new, turns};
 use crate::error::ErrorKind;
-use crate::file::{self, Direction, DirectionRef, Distribution, LengthTable, Link, ScenarioFile};
+use crate::file::{self, DirectionRef, Distribution, LengthTable, Link, OneWay, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::quantity::{DataRate, QueueSize};
 use crate::traces::{Loaded, Traces};
@@ -46,7 +46,7 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
     let layer2 = layer2::of(link, nodes)?;
     let forwards_after = layer2::forwards_after(link, layer2)?;
     let arq = link.arq.as_ref().map(arq).transpose().under("arq")?;
-    let mut make = |over: Option<&Direction>, name: &'static str| {
+    let mut make = |over: Option<&OneWay>, name: &'static str| {
         let mut config = direction(link.direction(), over.map(|over| (over.direction(), name)), traces)?;
         (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
         config.forwards_after = forwards_after;

@@ -112,9 +112,9 @@ with_direction! {
         /// How the link repeats what it loses, in both directions: a table, empty for the defaults. The default is that it does not.
         arq: Option<Arq>,
         /// What is different from the first named node to the second.
-        forward: Option<Direction>,
+        forward: Option<OneWay>,
         /// What is different from the second named node to the first.
-        backward: Option<Direction>,
+        backward: Option<OneWay>,
         /// When the link is down, and what then becomes of packets. Both directions go down together.
         outages: Option<Outages>,
     }
@@ -122,7 +122,7 @@ with_direction! {
 
 with_direction! {
     /// What is different in one direction of a link.
-    Direction {}
+    OneWay {}
 }
 
 /// A queue that CoDel keeps short.

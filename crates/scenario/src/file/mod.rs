@@ -28,7 +28,7 @@ pub(crate) use gateway::{
     Supervisor, Tawcf,
 };
 pub(crate) use link::{
-    Arq, CoDel, Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage,
+    Arq, CoDel, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, OneWay, Outage,
     Outages, Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{
