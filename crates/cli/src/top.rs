@@ -170,12 +170,12 @@ impl<O: Order> View<O> {
     }
 }
 
-/// The columns of a table, of which some give way where the terminal is narrow.
+/// The columns of a table, some of which are dropped on a narrow terminal.
 pub(crate) struct Columns<'a> {
     pub(crate) names: &'a [&'static str],
     /// In characters.
     pub(crate) widths: &'a [u16],
-    /// The numbers of those that give way, first the first.
+    /// The numbers of the columns to drop on a narrow terminal, in this order.
     pub(crate) given_up: &'a [usize],
 }
 

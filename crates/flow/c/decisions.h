@@ -23,7 +23,7 @@
 #define LONG_SILENCE (10000 * MS)
 #define LONG_SILENCE_TICKS 10000
 
-// The peer's clock may be slow by one part in so many.
+// The peer's clock may be slow by 1/DRIFT_PART.
 #define DRIFT_PART 5000
 
 // A shell whose controller gives no orders about windows, duplicates and other holding (that of the agent) defines this as 0: its
@@ -60,29 +60,6 @@ INLINE int refreshes(const volatile struct rules *rules, const struct half *half
 	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
 }
 
-// Whether an ACK that comes in is the first of something new after LONG_SILENCE, for data from before. The host's TCP has retransmitted in
-// vain since then. An ACK of segments that it sent once proves to it that nothing was lost (RFC 5682 section 2.1, step 3b), and an old
-// echo does, too (RFC 3522): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose minimum of
-// round trips has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to 10 s later
-// (docs/notes/linux-6.18.md). An ACK of one byte of the segment that it has retransmitted proves nothing.
-INLINE int ends_long_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
-			     const struct packet *packet, int kind, u64 was_advanced_at, int direction)
-{
-	u64 now = packet->now;
-
-	if (direction != INCOMING || kind != ADVANCING || !rules->hold_segments || link->is_down || link->expires_at <= now)
-		return 0;
-	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps)
-		return 0;
-	// SACK blocks of what it does not acknowledge show losses by themselves; a DSACK (RFC 2883) goes with the rest.
-	if (packet->sack_len > 1 || (packet->sack_len && before(packet->ack, packet->sack[0].end)))
-		return 0;
-	if (packet->flags & (SYN | FIN | RST))
-		return 0;
-	return refreshes(rules, half, link, now) ? !before(half->refresh_stale, packet->ecr)
-						 : !before(half->newest_stamp, packet->ecr + LONG_SILENCE_TICKS);
-}
-
 // What becomes of the ACKs of a flow now, as an `enum holding`.
 INLINE int holding_now(const volatile struct rules *rules, const struct link *link, int stalls, u64 now)
 {
@@ -105,6 +82,33 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
 }
 
+// Whether an incoming ACK is the first to advance after LONG_SILENCE and echoes a timestamp from before it. The host's TCP has retransmitted
+// in vain since then. An old echo proves to it that nothing was lost (RFC 3522), as an ACK of segments that were sent once does (RFC 5682
+// section 2.1, step 3b): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose minimum round trip
+// has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to 10 s later
+// (docs/notes/linux-6.18.md). An ACK of one byte of the retransmitted segment proves nothing.
+INLINE int ends_long_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
+			     const struct packet *packet, int kind, u64 was_advanced_at, int direction)
+{
+	u64 now = packet->now;
+
+	if (direction != INCOMING || kind != ADVANCING || !rules->hold_segments || link->is_down || link->expires_at <= now)
+		return 0;
+	// With other orders no controller would flush the rest.
+	if (FLOW_ORDERS && link->holds != HOLDS_SEGMENTS)
+		return 0;
+	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps || !half->first_stamp_at)
+		return 0;
+	// SACK blocks of data that it does not acknowledge show losses by themselves. A DSACK (RFC 2883) is dropped with the lowering, and the
+	// flush has no blocks.
+	if (packet->sack_len > 1 || (packet->sack_len && before(packet->ack, packet->sack[0].end)))
+		return 0;
+	if (packet->flags & (SYN | FIN | RST) || packet->ack - half->shown < 2 || !keeps_the_edge(half, packet, half->shown + 1))
+		return 0;
+	return refreshes(rules, half, link, now) ? !before(half->refresh_stale, packet->ecr)
+						 : !before(half->newest_stamp, packet->ecr + LONG_SILENCE_TICKS);
+}
+
 // Whether the link has orders about each ACK that comes in.
 INLINE int has_orders(const struct link *link)
 {
@@ -117,7 +121,7 @@ INLINE int hold_back(const volatile struct rules *rules, const struct link *link
 {
 	u32 holds = FLOW_ORDERS ? link->holds : HOLDS_SEGMENTS;
 
-	// Other holding is of what comes in. What goes out nobody would flush then.
+	// Orders to hold apply to incoming ACKs; no controller would flush outgoing ones.
 	if (direction == OUTGOING && holds != HOLDS_SEGMENTS)
 		return 0;
 
@@ -281,11 +285,14 @@ INLINE void refresh_echo(const struct half *half, const struct packet *packet, s
 	verdict->ecr = half->refresh_value + (u32)ticks;
 }
 
-// Echoes the sender's newest timestamp, that of its last retransmission.
-INLINE void echo_newest(const struct half *half, struct verdict *verdict)
+// Echoes the host's newest timestamp, or one from a round trip ago: an ACK that arrives now cannot echo a later one, and BBR would keep a
+// round trip shorter than any as its minimum for ten seconds. The host's clock is taken to tick once a millisecond (Linux).
+INLINE void echo_newest(const struct flow *flow, const struct half *half, u64 now, struct verdict *verdict)
 {
+	u64 age = now > half->newest_stamp_at ? now - half->newest_stamp_at : 0;
+
 	verdict->refresh = 1;
-	verdict->ecr = half->newest_stamp;
+	verdict->ecr = half->newest_stamp - (u32)(age < flow->latest ? (flow->latest - age) / MS : 0);
 }
 
 // An ACK passes. `half` is the one that it acknowledges data of.
@@ -348,7 +355,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
-	int is_cut_in_two = holding != HOLD_ALL && ends_long_silence(rules, half, link, packet, kind, was_advanced_at, direction);
+	int is_cut_in_two = holding != HOLD_ALL && !is_heard && ends_long_silence(rules, half, link, packet, kind, was_advanced_at, direction);
 
 	FORGET(is_cut_in_two, packet->seq);
 	if (is_cut_in_two) {
@@ -363,7 +370,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	else if (is_cut_in_two)
-		echo_newest(half, verdict);
+		echo_newest(flow, half, now, verdict);
 	// The rest follows soon, with an echo that proves as little.
 	if (is_cut_in_two)
 		half->last_ecr = verdict->ecr;

@@ -64,7 +64,7 @@ INLINE void expand(struct flow *flow, const struct entry *entry, u32 epoch)
 	flow->epoch = epoch;
 	flow->smoothed = flow->latest = flow->least = (u64)entry->smoothed * NS_PER_US;
 	flow->stamped_at = flow->far_stamped_at = 0;
-	// As far before the last packet as they are said to be.
+	// Extends the 32-bit times in microseconds, which are before `seen_at`.
 	flow->timed_at = (micros - (u32)((u32)micros - entry->timed_at)) * NS_PER_US;
 	flow->far_timed_at = (micros - (u32)((u32)micros - entry->far_timed_at)) * NS_PER_US;
 	flow->heard_at = flow->seen_at = entry->seen_at;

@@ -118,11 +118,12 @@ fn exactly_the_ordered_bytes_are_held_back() {
 /// A host has retransmitted its oldest segment for `silence`, with TSvals in ms; then an ACK of everything up to 1500 arrives, which echoes
 /// the result of `echo` for the oldest and the newest TSval, with a SACK block. Returns its ACK number and echo, and the notice.
 fn after_silence(
+    holds: Holds,
     silence: Duration,
     echo: fn(u32, u32) -> u32,
     block: Option<(u32, u32)>,
 ) -> (u32, u32, Option<Notice>) {
-    let mut path = Path::new(LinkState::default(), 8);
+    let mut path = Path::new(holding(holds), 8);
     let stamped = |mut packet: Packet, val: u32, ecr: u32| {
         if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
             segment.options.timestamps = Some(Timestamps { val, ecr });
@@ -159,14 +160,22 @@ fn after_silence(
 #[test]
 fn the_first_ack_after_a_long_silence_is_cut_in_two() {
     let long = Duration::from_secs(12);
+    let after = |silence, echo, block| after_silence(Holds::Segments, silence, echo, block);
     for block in [None, Some((1100, 1200))] {
-        assert_eq!(after_silence(long, |oldest, _| oldest, block), (1101, 62_000, Some(Notice::Held)), "{block:?}");
+        let (ack, echo, notice) = after(long, |oldest, _| oldest, block);
+        assert_eq!((ack, notice), (1101, Some(Notice::Held)), "{block:?}");
+        assert!((61_990..62_000).contains(&echo), "a round trip before the newest: {echo}");
     }
     // A SACK block beyond the ACK shows the losses by itself. An ACK of new data after an idle time has a fresh echo. A short silence leaves
     // BBR's minimum round trip valid.
-    assert_ne!(after_silence(long, |oldest, _| oldest, Some((1600, 1700))).0, 1101);
-    assert_ne!(after_silence(long, |_, newest| newest, None).0, 1101);
-    assert_ne!(after_silence(Duration::from_secs(9), |oldest, _| oldest, None).0, 1101);
+    assert_ne!(after(long, |oldest, _| oldest, Some((1600, 1700))).0, 1101);
+    assert_ne!(after(long, |_, newest| newest, None).0, 1101);
+    assert_ne!(after(Duration::from_secs(9), |oldest, _| oldest, None).0, 1101);
+    // No controller would flush the rest.
+    for holds in [Holds::Nothing, Holds::Bytes(1), Holds::Newest] {
+        let (ack, echo, _) = after_silence(holds, long, |oldest, _| oldest, None);
+        assert!(ack != 1101 && echo == 50_000, "{holds:?}: {ack}, {echo}");
+    }
 }
 
 #[test]

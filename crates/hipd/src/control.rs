@@ -73,7 +73,7 @@ impl From<RequestError> for Response {
 /// Asks the daemon at `path`.
 ///
 /// # Errors
-/// [`ClientError`]: nobody is there, the socket is for others, or the answer is none.
+/// [`ClientError`]: no daemon runs, access is denied, or the answer is invalid.
 pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
     let mut client = Client::ask(path, request).map_err(|reason| match reason.kind() {
         io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },

@@ -106,7 +106,7 @@ pub struct WakeControl {
 /// How what is held is let go while the link is there.
 #[derive(Clone, Copy, Debug)]
 struct LetGo {
-    /// Nobody will be there to let go one ACK after the other.
+    /// Release at once: no later timer will run.
     at_once: bool,
     /// ACKs were stalled: the duplicates among them are missing.
     stalled: bool,
@@ -213,7 +213,7 @@ impl WakeControl {
         [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
     }
 
-    /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
+    /// The controller ends: releases every held ACK, and holds none from now on.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         let how = LetGo { at_once: true, stalled: self.link.stall.is_some() };
         self.end_waking(now, path);
@@ -222,7 +222,7 @@ impl WakeControl {
         self.let_go(now, how, path);
     }
 
-    /// What was stalled goes, ACK by ACK if there are any, or all at once; what is held or hidden is said.
+    /// Releases stalled ACKs, one by one or at once, then held ACKs and shrunk windows.
     fn let_go(&mut self, now: Instant, how: LetGo, path: &mut impl FlowTable) {
         let mut touched = Vec::new();
         path.for_each_live(&mut |connection, flow| {

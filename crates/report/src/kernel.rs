@@ -317,7 +317,7 @@ fn compare(variant: &str, flow: &FlowMetrics, runs: &[FlowMetrics]) -> Vec<Diffe
     let unfinished = !ends(flow) || runs.iter().any(|run| !ends(run));
     add(Measure::BytesReceived, None, &|flow| unfinished.then_some(flow.bytes_received as f64));
     add(Measure::ExchangeMedian, None, &|flow| flow.exchanges.as_ref().map(|exchanges| exchanges.median_s));
-    // Chance decides which of many returns of the path meets what; a few can be told one by one.
+    // With many returns the order is random; only the first ones are compared singly.
     const ONE_BY_ONE: usize = 8;
     for number in 0..flow.reconnections.len().min(ONE_BY_ONE) {
         add(Measure::IdleAfterReconnection, Some(number + 1), &|flow| flow.reconnections.get(number)?.idle_s);

@@ -68,7 +68,7 @@ pub enum Word {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
-    /// It was told to so many links.
+    /// The signal was passed to these links.
     Signalled {
         /// Their names.
         links: Vec<String>,

@@ -38,8 +38,6 @@ fn two_hosts_talk_after_one_command_each() {
     assert!(peer["packets_in"].as_u64().unwrap() >= 4, "{peer}");
     let text = server.ok("status");
     assert!(text.contains("mobile") && text.contains("ESTABLISHED") && text.contains(WIFI.address), "{text}");
-    let shown = mobile.ok("top --count 2");
-    assert!(shown.contains("out Mbit/s") && shown.matches("ESTABLISHED").count() == 2, "{shown}");
     let scraped = scrape(&network.server);
     assert!(scraped.contains("holdover_hip_established{peer=\"mobile\"} 1\n"), "{scraped}");
     // A peer that goes is told.

@@ -328,7 +328,7 @@ mod tests {
         let renewed = look(SETTLES_WITHIN);
         assert_eq!(renewed.len(), 20);
         assert!(
-            renewed.iter().all(|reports| matches!(reports, SourceReport::Mobile { presence: Presence::Present, .. }))
+            renewed.iter().all(|report| matches!(report, SourceReport::Mobile { presence: Presence::Present, .. }))
         );
         // A removed lease is reported.
         fs::write(&file, &after[..after.len() / 20]).unwrap();

@@ -236,8 +236,8 @@ impl Registry {
         self.clients.get_mut(&client).is_some_and(|registered| registered.esp.allows(now, limit))
     }
 
-    /// A client permits data to and from a peer. Those that it has not renewed for longest give way. `false` if another client gets what that
-    /// peer sends with this SPI: it would be lost to that one.
+    /// A client permits data to and from a peer. Evicts the permission renewed least recently. `false` if the peer's SPI already belongs to
+    /// another client.
     fn permit(&mut self, now: Instant, client: Hit, permission: PeerPermission, most: usize) -> bool {
         let until = now + PERMISSION_LIFETIME;
         self.permissions.retain(|_, (_, until)| *until > now);

@@ -236,7 +236,7 @@ impl Shared<'_> {
     }
 }
 
-/// Says so if it goes by a panic.
+/// Sets the flag when dropped during a panic.
 struct FailAtPanic<'a>(&'a AtomicBool);
 
 impl Drop for FailAtPanic<'_> {

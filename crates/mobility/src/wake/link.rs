@@ -40,7 +40,7 @@ pub(super) struct Link {
     pub(super) no_stall_before: Instant,
     /// How often it went down or was released.
     pub(super) epoch: u32,
-    /// Packets came while it was said to be down: it was taken for up, and nobody has said so yet.
+    /// Packets came while the link was reported down: it is inferred to be up, and no source has reported it.
     pub(super) is_inferred: bool,
     /// Since when nothing has come in although something was sent, if that has been noticed.
     pub(super) silent_since: Option<Instant>,
@@ -186,7 +186,7 @@ impl WakeControl {
     /// The link is there, or another one.
     pub(super) fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FlowTable) {
         if self.link.down_at.is_none() {
-            // Who is told of a new way without having been without one was cut off all the same.
+            // A move reported without link-down still interrupted the connections.
             if moved {
                 self.cut(now, path);
             } else if self.link.is_inferred {
@@ -206,8 +206,8 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// The link is told to be up, and was taken for it before: what was said of it was too early, or not about all that is
-    /// behind it. Connections that have heard nothing of late may have been cut off in the meantime, when the last of them has.
+    /// Link-up is reported after packets had already shown the link up: the down report was early, or covered only part of
+    /// the path. Connections that have received nothing lately may have been cut off meanwhile.
     fn cut_unheard(&mut self, now: Instant, path: &mut impl FlowTable) {
         let silent_since = now - STRAGGLERS;
         let mut broke_at = None;

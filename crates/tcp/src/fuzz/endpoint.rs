@@ -194,7 +194,7 @@ impl Host {
         }
         self.endpoint.assert_invariants();
         assert_eq!(self.endpoint.connections().count(), 0, "a connection stays behind");
-        // What is left of the deadlines is of nobody, and runs out.
+        // Remaining deadlines belong to no connection, and expire.
         self.advance(Duration::from_secs(1_000_000));
         assert_eq!(self.endpoint.poll_timeout(), None);
     }

@@ -46,7 +46,7 @@ pub struct AgentThread<T> {
 /// Lets all packets pass, and notes what the link does.
 struct Note(Sender<LinkEvent>);
 
-/// The world's end of what an agent hears: it is told after the interfaces of its host show the same.
+/// The world's side of an agent's events, sent after the host's interfaces have changed.
 #[derive(Debug)]
 pub(super) struct AgentPort {
     noted: Receiver<LinkEvent>,

@@ -8,8 +8,8 @@
 //! | GRE, IPIP, SIT, XFRM, VXLAN that are bound to a device | that device |
 //! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links |
 //!
-//! Of a link below, its carrier and the links below it count; for tunnels also that it has addresses of the IP version of
-//! the tunnel's packets, and that the next hop is not known to be silent. It need not be managed itself.
+//! Of a link below, its carrier and the links below it count; for tunnels also that it has not lost its addresses of the IP version
+//! of the tunnel's packets, and that the next hop is not known to be silent. It need not be managed itself.
 //!
 //! A tunnel whose link below is up again waits for the address of its next hop there ([`Interfaces::take_hops_below`]).
 //! Until then the kernel keeps the tunnel's packets in a short queue, sends one request a second, and then sends all of

@@ -22,7 +22,7 @@ pub(super) struct Kind {
     pub(super) forwards_after: Duration,
     /// How long outages are.
     pub(super) cuts: &'static [Duration],
-    /// An outage is so many, of equal length, with the link up in between for as long.
+    /// The outage consists of this many equal cuts, with the link up between them for the same time.
     flaps: u32,
     /// What the link is like when it is back.
     at_return: AtReturn,
