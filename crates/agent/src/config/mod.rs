@@ -387,7 +387,7 @@ mod tests {
             assert!(error.starts_with(place) && error.contains(says), "{text:?}: {error}");
         }
         let missing = Config::read(Path::new("/nowhere/agent.toml")).unwrap_err();
-        assert!(missing.to_string().starts_with("/nowhere/agent.toml: cannot be read"), "{missing}");
+        assert!(missing.to_string().starts_with("/nowhere/agent.toml: cannot read"), "{missing}");
     }
 
     #[test]

@@ -150,7 +150,7 @@ mod tests {
 
     fn status(running_s: f64, peers: Vec<PeerStatus>) -> Status {
         let status = serde_json::json!({
-            "version": "0.1.0", "hit": "2001:25::1", "interface": "hip0", "addresses": ["192.0.2.7"], "wake": true,
+            "version": "0.1.0", "hit": "2001:25::1", "interface": "hip0", "addresses": ["192.0.2.7"], "wake": true, "udp": false,
             "running_s": running_s, "peers": [], "counters": holdover_hipd::status::Counters::default(),
         });
         Status { peers, ..serde_json::from_value(status).unwrap() }

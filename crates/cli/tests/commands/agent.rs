@@ -174,7 +174,7 @@ fn without_privileges_it_says_what_is_missing_and_ends() {
         scope.spawn(run).join().unwrap()
     });
     assert_eq!(ended.code, Some(77), "{ended:?}");
-    for says in ["CAP_BPF", "CAP_NET_RAW", "the agent cannot work here"] {
+    for says in ["CAP_BPF", "CAP_NET_RAW", "the agent cannot run here"] {
         assert!(ended.err.contains(says), "{says} is not in {ended:?}");
     }
     assert!(ended.err.contains("sudo setcap") || ended.err.contains("user namespace"), "{ended:?}");

@@ -16,10 +16,10 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
         serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
     assert_eq!(json["features"].as_array().unwrap().len(), 7, "{json}");
     assert_eq!((&json["can_work"], &json["features"][0]["fine"]), (&false.into(), &false.into()), "{json}");
-    assert!(printed.contains("there is no interface wlan7; there are: "), "{printed}");
+    assert!(printed.contains("no interface wlan7; existing ones: "), "{printed}");
     place.write("lo.toml", "[mobiles]\ninterface = \"lo\"\n");
     let printed = place.run("gateway check lo.toml").well().out;
-    assert!(printed.contains("--  gateway's interface interface lo is of kind Loopback"), "{printed}");
+    assert!(printed.contains("--  gateway's interface interface lo has the unsupported type Loopback"), "{printed}");
     place.write("bad.toml", "[buffer]\nmobile_byte = 8\n");
     assert!(place.run("gateway check bad.toml").refused().contains("bad.toml:2:1"));
     assert!(place.run("gateway run --config bad.toml").refused().contains("bad.toml:2:1"));

@@ -265,7 +265,7 @@ mod tests {
             ("a.toml", "[[up]]\nat = 2026-11-22T06:00:00Z\nfor = \"1 s\"\n[[down]]", "a.toml:4:", ""),
             ("a.csv", "time,event\nyesterday,down", "a.csv:2:1", "2026"),
             ("a.csv", "2026-11-22T06:00:00Z,sideways", "a.csv:1:22", "down or up"),
-            ("a.csv", "2026-11-22T06:00:00Z,up\n2026-11-22T06:00:00Z,down", "a.csv:2:1", "before"),
+            ("a.csv", "2026-11-22T06:00:00Z,up\n2026-11-22T06:00:00Z,down", "a.csv:2:1", "not after the previous"),
             ("a.csv", "2026-11-22T06:00:00Z", "a.csv:1:1", "time,event"),
             ("a.csv", "# nothing", "a.csv:1:1", "no cut"),
         ] {
