@@ -21,7 +21,7 @@ pub enum Event {
     UserTimeoutChanged,
     /// All data and our FIN are acknowledged.
     AllAcknowledged,
-    /// The connection is over: in good order, or with the error of [`Connection::error`].
+    /// The connection is over: in good order, or with the error of [`Connection::error`](super::Connection::error).
     Closed,
 }
 

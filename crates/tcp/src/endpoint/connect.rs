@@ -55,7 +55,7 @@ pub enum ConnectError {
 
 impl Endpoint {
     /// Answers the SYN in `packet` without a listener. Unlike a listener's, such a connection tells of a handshake that fails
-    /// ([`Event::Closed`]). `None` if the packet is no SYN for this endpoint, or there is such a connection already.
+    /// ([`Event::Closed`](super::Event::Closed)). `None` if the packet is no SYN for this endpoint, or there is such a connection already.
     pub fn accept(&mut self, now: Instant, config: Arc<Config>, packet: &Packet) -> Option<ConnectionId> {
         let segment = packet.tcp()?;
         let local = SocketAddr::new(packet.dst, segment.dst_port);
