@@ -58,8 +58,11 @@ fn a_full_buffer_drops_what_comes(_: &Namespace) {
 fn packets_that_have_waited_too_long(_: &Namespace) {
     let (world, gateway) = away("[buffer]\nlongest = \"1500 ms\"\n");
     flood(&world, 50);
-    sleep(Duration::from_millis(300));
-    assert!(gateway.status().waiting >= 50);
+    let has_all = || {
+        sleep(Duration::from_millis(100));
+        gateway.status().waiting >= 50
+    };
+    assert!((0..12).any(|_| has_all()), "{:?}", gateway.status());
     sleep(Duration::from_secs(4));
     let status = gateway.status();
     assert!(status.waiting == 0 && status.buffer.aged >= 50 && gateway.files() == 0, "{status:?}");
