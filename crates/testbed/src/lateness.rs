@@ -1,6 +1,6 @@
 //! Scheduling latency of the machine: the only allowance for tests with bounds of milliseconds.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::Instant;
@@ -14,7 +14,6 @@ use holdover_base::Duration;
 #[derive(Debug)]
 pub struct Lateness {
     is_over: Arc<AtomicBool>,
-    worst_nanos: Arc<AtomicU64>,
     delays: Arc<Mutex<Vec<Delay>>>,
     sleeper: Option<JoinHandle<()>>,
 }
@@ -39,46 +38,51 @@ impl Lateness {
     /// Begins to measure.
     pub fn watch() -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
-        let worst_nanos = Arc::new(AtomicU64::new(0));
         let delays = Arc::new(Mutex::new(Vec::new()));
         let sleeper = std::thread::spawn({
-            let (is_over, worst_nanos, delays) = (Arc::clone(&is_over), Arc::clone(&worst_nanos), Arc::clone(&delays));
+            let (is_over, delays) = (Arc::clone(&is_over), Arc::clone(&delays));
             move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let due_at = Instant::now() + NAP;
                     sleep(NAP);
                     let woken_at = Instant::now();
-                    let late = woken_at.saturating_duration_since(due_at);
-                    worst_nanos.fetch_max(late.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-                    if late >= KEPT {
-                        delays.lock().unwrap_or_else(PoisonError::into_inner).push(Delay { due_at, woken_at });
+                    let delay = Delay { due_at, woken_at };
+                    if delay.length() >= KEPT {
+                        delays.lock().unwrap_or_else(PoisonError::into_inner).push(delay);
                     }
                 }
             }
         });
-        Self { is_over, worst_nanos, delays, sleeper: Some(sleeper) }
+        Self { is_over, delays, sleeper: Some(sleeper) }
     }
 
     /// The longest delay of at least 1 ms that overlaps the time from `start` to `end`; zero if there is none.
     pub fn worst_between(&self, start: Instant, end: Instant) -> Duration {
         let delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
         let overlapping = delays.iter().rev().take_while(|delay| delay.woken_at >= start);
-        let worst = overlapping
-            .filter(|delay| delay.due_at <= end)
-            .map(|delay| delay.woken_at.saturating_duration_since(delay.due_at))
-            .max();
-        Duration::from_nanos(worst.map_or(0, |worst| worst.as_nanos().try_into().unwrap_or(u64::MAX)))
+        longest(overlapping.filter(|delay| delay.due_at <= end))
     }
 
-    /// The longest delay so far.
+    /// The longest delay of at least 1 ms so far; zero if there is none.
     pub fn worst(&self) -> Duration {
-        Duration::from_nanos(self.worst_nanos.load(Ordering::Relaxed))
+        longest(self.delays.lock().unwrap_or_else(PoisonError::into_inner).iter())
     }
 
     /// Whether the machine was so late that a failed measurement is inconclusive.
     pub fn is_excuse(&self) -> bool {
         self.worst() >= Self::EXCUSE
     }
+}
+
+impl Delay {
+    fn length(&self) -> std::time::Duration {
+        self.woken_at.saturating_duration_since(self.due_at)
+    }
+}
+
+fn longest<'a>(delays: impl Iterator<Item = &'a Delay>) -> Duration {
+    let longest = delays.map(Delay::length).max().unwrap_or_default();
+    Duration::from_nanos(longest.as_nanos().try_into().unwrap_or(u64::MAX))
 }
 
 impl Drop for Lateness {
@@ -98,7 +102,9 @@ mod tests {
     #[test]
     fn the_worst_delay_is_kept() {
         let lateness = Lateness::watch();
-        lateness.worst_nanos.fetch_max(Lateness::EXCUSE.as_nanos(), Ordering::Relaxed);
+        let due_at = Instant::now();
+        let woken_at = due_at + std::time::Duration::from(Lateness::EXCUSE);
+        lateness.delays.lock().unwrap().push(Delay { due_at, woken_at });
         sleep(4 * NAP);
         assert!(lateness.is_excuse() && lateness.worst() >= Lateness::EXCUSE);
     }

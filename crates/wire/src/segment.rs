@@ -373,7 +373,7 @@ impl Experimental {
     }
 }
 
-/// A TCP experiment identifier: 16 bits, or 32, of which the first 16 are registered (RFC 6994 section 3).
+/// A TCP experiment identifier (RFC 6994 section 3): 16 bits, or 32 bits with the first 16 registered.
 ///
 /// The wire format does not distinguish the two; a reader knows its own experiments. Parsing yields 16 bits and leaves
 /// the rest to the data.

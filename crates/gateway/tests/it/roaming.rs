@@ -43,7 +43,7 @@ pub(crate) struct Setup {
     pub(crate) is_upload: bool,
     pub(crate) is_ipv6: bool,
     pub(crate) bytes: usize,
-    /// A supervisor host that has no peers and is nobody's peer, if any.
+    /// The index of a supervisor host outside the peer set, if any.
     pub(crate) outsider: Option<usize>,
 }
 
