@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 /// An estimate of a timestamp clock (RFC 7323 section 4) from observed TSvals. It is behind the clock rather than
 /// ahead: by the shortest one-way delay, and by the drift of a bad crystal since.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EchoClock(Option<Estimate>);
+pub struct EchoClock(Option<Estimate>);
 
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
@@ -35,7 +35,7 @@ const DRIFT_PPM: u64 = 200;
 
 impl EchoClock {
     /// The estimate from two TSvals, each with the time at which it was first seen.
-    pub(crate) fn between((first_at, first): (Instant, u32), (newest_at, newest): (Instant, u32)) -> Self {
+    pub fn between((first_at, first): (Instant, u32), (newest_at, newest): (Instant, u32)) -> Self {
         let span = newest_at.saturating_since(first_at);
         let ticks_per_sec =
             (span >= LEAST_SPAN).then(|| plausible_rate(u64::from(newest.wrapping_sub(first)), span)).flatten();
@@ -97,7 +97,7 @@ impl EchoClock {
     }
 
     /// The clock at `at`, or later; at least the newest TSval seen. `None` until its rate is known.
-    pub(crate) fn at(&self, at: Instant) -> Option<u32> {
+    pub fn at(&self, at: Instant) -> Option<u32> {
         let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
         let value = estimate.at(at);
         Some(if is_older(value, estimate.newest) { estimate.newest } else { value })

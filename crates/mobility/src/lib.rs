@@ -35,6 +35,7 @@ pub mod unreachable_poke;
 pub mod user_timeout;
 pub mod wake;
 
+pub use echo_clock::EchoClock;
 pub use holdover_filter::{
     Action, Chain, Connection, Direction, EndpointMechanism, Injected, LinkEvent, Resumed, SegmentFilter, Verdict,
     WakeOutcome,

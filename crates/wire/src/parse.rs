@@ -47,7 +47,6 @@ impl Packet {
     /// are skipped (the latter in any position; a routing header with segments left makes the packet
     /// [`Payload::Other`], because it is not yet at its destination). Of a fragment only the IP header is parsed; an
     /// IPv6 packet with a fragment header that is whole (an atomic fragment) is no fragment (RFC 6946).
-    /// packet with a fragment header that is whole all the same is no fragment (RFC 6946).
     /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options
     /// and extension headers, the IPv6 flow label, TCP's reserved bits, the position of TCP options in the header, and
     /// the extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.

@@ -23,6 +23,7 @@ mod outbox;
 mod own_timers;
 mod path;
 mod requirements;
+mod retransmitted;
 mod served;
 mod silence;
 mod stack;
@@ -49,6 +50,7 @@ use interface::Interface;
 use lock::InterfaceLock;
 use outbox::Waiting;
 use path::KernelPath;
+use retransmitted::Retransmitted;
 use stack::Stack;
 use unheard::is_unheard;
 
@@ -100,6 +102,8 @@ pub struct Engine {
     tended_full: u64,
     failures: u64,
     evicted: u64,
+    /// Open while peers are probed.
+    retransmitted: Option<Retransmitted>,
     /// Dropped after the programs, which precede it.
     lock: Option<InterfaceLock>,
 }
@@ -165,6 +169,7 @@ impl Engine {
             tended_full: 0,
             failures: 0,
             evicted: 0,
+            retransmitted: None,
             lock: None,
         })
     }
@@ -180,6 +185,7 @@ impl Engine {
             return Err(EngineError::OtherFrames { interface: interface.name });
         }
         self.injector = Injector::open(&interface)?;
+        self.retransmitted = None;
         self.path.attach(&interface, self.options.attach)?;
         self.interface = interface;
         Ok(())
@@ -241,6 +247,7 @@ impl Engine {
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
+            self.retransmitted.take_if(|retransmitted| retransmitted.is_unused(now));
             self.lock.iter().for_each(InterfaceLock::hang_up);
             // Agents that are turned away must not wait for other events.
             if self.path.alone_full() != self.tended_full {

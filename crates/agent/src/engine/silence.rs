@@ -4,6 +4,7 @@ use holdover_base::Instant;
 use holdover_mobility::{Connection, Direction, Injected};
 
 use super::Engine;
+use super::retransmitted::Retransmitted;
 use crate::link_watch::silence::{Survey, Unanswered};
 
 impl Engine {
@@ -41,6 +42,7 @@ impl Engine {
     pub fn end_silence(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
+        self.retransmitted = None;
         for stack in &mut self.stacks {
             // The timers read at the last link-up are outdated.
             stack.own_timers.clear();
@@ -49,10 +51,16 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer.
+    /// Probes a peer, with what the host waits to be acknowledged if that is short.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
-        let probe = self.path.flow(connection).and_then(|flow| flow.keep_alive(connection));
-        if let Some(packet) = probe {
+        if self.retransmitted.is_none() {
+            let opened = Retransmitted::open(now, &self.interface);
+            self.retransmitted =
+                opened.inspect_err(|error| tracing::debug!(%error, "cannot see outgoing packets")).ok();
+        }
+        let Some(flow) = self.path.flow(connection) else { return };
+        let copy = self.retransmitted.as_mut().and_then(|retransmitted| retransmitted.copy(now, connection, &flow));
+        if let Some(packet) = copy.or_else(|| flow.keep_alive(connection)) {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }
     }

@@ -276,13 +276,13 @@ impl Stream {
 }
 
 /// A server behind the gateway, which becomes a router; IPv4 only.
-struct Beyond {
-    server: Namespace,
-    address: IpAddr,
+pub(crate) struct Beyond {
+    pub(crate) server: Namespace,
+    pub(crate) address: IpAddr,
 }
 
 impl Beyond {
-    fn new(near: &Namespace, lan: &Lan, number: u8) -> Self {
+    pub(crate) fn new(near: &Namespace, lan: &Lan, number: u8) -> Self {
         let server = Namespace::new("server").unwrap();
         let address: IpAddr = [198, 51, 100 + number, 1].into();
         let router: IpAddr = [198, 51, 100 + number, 2].into();
@@ -313,7 +313,7 @@ impl Beyond {
 
 impl Lan {
     /// Sets whether the router forwards; it still answers for itself. It sends no ICMP errors for dropped packets.
-    fn forward(&self, is_on: bool) {
+    pub(crate) fn forward(&self, is_on: bool) {
         let value = if is_on { "1" } else { "0" };
         self.gateway.enter(|| sysctl::set(&self.gateway, "net.ipv4.ip_forward", value).unwrap()).unwrap();
     }

@@ -15,6 +15,7 @@ mod iproute;
 mod link_watch;
 mod logind;
 mod other_process;
+mod silent_keys;
 mod stacked;
 mod user_timeouts;
 mod wire;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 10] = [
+    let groups: [(&str, &[Test]); 11] = [
         ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
@@ -48,6 +49,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
+        ("silent_keys", silent_keys::TESTS),
         ("stacked", stacked::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
         ("engine", engine::TESTS),

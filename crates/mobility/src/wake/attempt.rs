@@ -200,14 +200,8 @@ impl Attempt {
     }
 }
 
-/// A segment that the peer answers at once, in any state, and that changes nothing: an empty one just before RCV.NXT,
-/// as TCP's keep-alive sends it (RFC 9293 section 3.8.4). The answer proves that the path works.
+/// A segment that the peer answers at once, and that changes nothing. The answer proves that the path works.
 pub(super) fn path_probe(at: At, flow: &Flow) -> Option<crate::Injected> {
     let outgoing = At { direction: Direction::Outgoing, ..at };
-    let half = flow.half(Direction::Outgoing);
-    let mut packet = half.ack_up_to(half.shown(), outgoing.receiver())?;
-    let acked = flow.half(Direction::Incoming).acked();
-    let segment = holdover_filter::tcp_mut(&mut packet)?;
-    segment.seq = acked.unwrap_or(segment.seq) - 1;
-    Some(outgoing.inject(packet))
+    Some(outgoing.inject(flow.keep_alive(outgoing.receiver())?))
 }

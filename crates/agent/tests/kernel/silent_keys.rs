@@ -1,0 +1,75 @@
+//! A key that is typed while the link is silent, and probes that bring it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use holdover_host::packet_tap::PacketTap;
+use holdover_testbed::Namespace;
+use holdover_wire::{Checksums, Packet};
+
+use crate::Test;
+use crate::gateway::{Agent, Beyond, INTERFACE, Lan};
+
+pub(crate) const TESTS: &[Test] = &[("a_probe_of_the_peer_is_the_waiting_key", a_probe_of_the_peer_is_the_waiting_key)];
+
+fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let beyond = Beyond::new(near, &lan, 0);
+    let _agent = Agent::start(near);
+    let address = SocketAddr::new(beyond.address, 0);
+    let listener = beyond.server.enter(|| TcpListener::bind(address).unwrap()).unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let mut key = [0];
+    for typed in 0..20 {
+        client.write_all(&[typed]).unwrap();
+        server.read_exact(&mut key).unwrap();
+        server.write_all(&key).unwrap();
+        client.read_exact(&mut key).unwrap();
+        sleep(Duration::from_millis(50));
+    }
+    let tap = PacketTap::open(index_of(INTERFACE), 256).unwrap();
+    lan.forward(false);
+    client.write_all(&[100]).unwrap();
+    sleep(Duration::from_secs(6));
+    let sent = segments_with_a_key(&tap);
+    // TCP itself sends it some five times by then.
+    assert!(sent.len() >= 15, "{sent:?}");
+    assert!(sent.iter().all(|(_, payload)| payload[..] == [100]), "{sent:?}");
+    // Each with its own time (Linux's clock ticks once a millisecond).
+    let spans: Vec<u32> = sent.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
+    assert!(spans.iter().all(|span| (1..1_500).contains(span)), "{spans:?}");
+
+    lan.forward(true);
+    let began = Instant::now();
+    server.read_exact(&mut key).unwrap();
+    eprintln!("{} segments; the key after {:?}", sent.len(), began.elapsed());
+    assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+    // It was one key, and the connection goes on.
+    client.write_all(&[101]).unwrap();
+    let mut next = [0];
+    server.read_exact(&mut next).unwrap();
+    assert_eq!((key, next), ([100], [101]));
+}
+
+/// TSval and payload of the segments with data that have left.
+fn segments_with_a_key(tap: &PacketTap) -> Vec<(u32, Bytes)> {
+    let mut buffer = [0; 256];
+    let mut segments = vec![];
+    while let Some(bytes) = tap.receive(&mut buffer).unwrap() {
+        // ARP requests are none.
+        let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
+        if let Some(segment) = packet.tcp().filter(|segment| !segment.payload.is_empty()) {
+            segments.push((segment.options.timestamps.unwrap().val, segment.payload.clone()));
+        }
+    }
+    segments
+}
+
+fn index_of(interface: &str) -> i32 {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    rustix::net::netdevice::name_to_index(socket, interface).unwrap() as i32
+}
