@@ -35,7 +35,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
         "scenario": [scenario.name, scenario.to_toml(), scenario._native.files()],
         "arguments": {**arguments, "out": str(Path(arguments["out"]).absolute())},
     }
-    # It finds its modules where this process finds them. Ctrl-C is for this process, which passes it on.
+    # The child uses the module path of this process. Ctrl-C is for this process, which passes it on.
     begin = f"import sys; sys.path[:] = {sys.path!r}; from holdover.kernels import _main; sys.exit(_main())"
     process = subprocess.Popen(
         [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -47,7 +47,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
             with process.stdin as stdin:
                 json.dump(task, stdin)
         except BrokenPipeError:
-            # Why it has ended is told below.
+            # The reason for its end is reported below.
             pass
         for line in process.stdout:
             what = json.loads(line)
@@ -80,7 +80,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _main() -> int:
     """Makes the run that is described on standard input, and tells of it on standard output, a JSON object a line."""
-    # A process that ignores Ctrl-C, as one that a shell has put into the background, hands that down.
+    # A process that ignores Ctrl-C, such as one in the background of a shell, passes that on to its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = _only_for_us()
 

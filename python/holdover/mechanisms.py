@@ -77,7 +77,7 @@ class Mechanism:
     #: The name in events and reports.
     name = "python"
 
-    # What the simulator fetches after each call. They are class attributes, so that a subclass need not call `__init__` of this class.
+    # Results that the simulator fetches after each call. They are class attributes, so that a subclass need not call `__init__` of this class.
     _outbox: list[tuple[str, Packet]] | None = None
     _notes: list[tuple[str, str, Packet]] | None = None
     _wake_at: int | None = None

@@ -66,7 +66,7 @@ def sweep(
         If Dask's scheduler has gone. What was finished is kept in `out`; the same call goes on with it.
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
-    # Tables are read later, from wherever that is asked for.
+    # Tables are read later, from any working directory.
     directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or "")).absolute()
     if client is None:
         results = _holdover.sweep(scenario._native, directory, _jobs(jobs), progress, _started())
@@ -164,7 +164,7 @@ def _drive(
     def fill() -> None:
         threads = sum(client.ncores().values()) or 1
         while len(under_way) < threads * _TASKS_PER_THREAD:
-            # Towards the end tasks are smaller, so that no worker waits for another's.
+            # Tasks become smaller towards the end, so that no worker waits for another.
             done, expected = driver.progress()
             left = expected - done - sum(map(len, under_way.values()))
             units = again.popleft() if again else driver.next(max(1, min(size, left // (2 * threads))))
@@ -191,7 +191,7 @@ def _drive(
                 needed = " (the scheduler and all workers need the Python module holdover)" if "deserialization" in str(error) else ""
                 raise HoldoverError(f"a task has failed{needed}: {error!r}; {_GOES_ON}") from error
             elif client.status == "running":
-                # Its worker has gone, or the scheduler has lost it.
+                # Its worker has failed, or the scheduler has lost the task.
                 again.append(units)
             else:
                 raise Interrupted(_gone(f"the task was {future.status}"))
@@ -261,7 +261,7 @@ def _main(arguments: list[str] | None = None) -> int:
     def progress(done: int, expected: int) -> None:
         nonlocal last
         if os.getppid() != parent:
-            # No caller waits for it, and a continued sweep needs the journal.
+            # No caller waits for the task, and a continued sweep needs the journal.
             raise KeyboardInterrupt
         if sys.stderr.isatty() and time.monotonic() - last > 0.5:
             last = time.monotonic()
