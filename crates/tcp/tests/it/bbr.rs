@@ -48,7 +48,7 @@ fn it_fills_the_path_and_not_the_queue() {
         false
     });
     let rate = (world.server.read_len - after_start) as f64 / 5.0;
-    // 1448 bytes in each 1.2 ms.
+    // The rate is 1448 bytes in each 1.2 ms.
     assert!(rate > 0.95 * 1_206_000.0, "{rate} bytes a second");
     assert!(longest < Duration::from_millis(100), "{longest}");
     let connection = world.client.connection();
@@ -148,7 +148,7 @@ fn an_outage_leaves_the_model_as_it_was() {
         assert_ne!(connection.recovery_state(), RecoveryState::Loss, "{outage_ms} ms");
         let after = connection.pacing_rate().unwrap();
         assert!(after as f64 > 0.6 * rate as f64, "{outage_ms} ms: {after} after {rate}");
-        // The rest at the path's rate, but for PROBE_RTT.
+        // The rest is sent at the path's rate, except in PROBE_RTT.
         assert!(world.run_until(at(1_000_000), is_done));
         let rest = (world.client.to_write - before - 500_000) as f64 / 1_206_000.0;
         let took = world.now.saturating_since(resumed).as_secs_f64();

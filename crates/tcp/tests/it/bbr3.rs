@@ -163,7 +163,7 @@ proptest! {
         world.ledger = Some(crate::ledger::Ledger::default());
         prop_assert!(world.run_until(Instant::from_secs(400), is_done), "not done");
         world.ledger.as_ref().expect("one is kept").assert_balanced(1_448, 5);
-        // The timer that runs when the path is sound again may have been backed off to 30 s; a queue of four packets loses on.
+        // When the path recovers, the running timer may be backed off to 30 s; a queue of four packets continues to drop.
         prop_assert!(world.now < Instant::from_secs(180), "{}", world.now);
     }
 }

@@ -60,7 +60,7 @@ fn bsd_gives_up_after_twelve() {
         sent += t.forget_sent();
     }
     assert_eq!((sent, t.connection.error()), (12, Some(ConnectionError::TimedOut)));
-    // 1.5, 3, ... 48, then 64 s seven times.
+    // The intervals are 1.5, 3, ... 48, then 64 s seven times.
     assert_eq!(t.millis(), 94_500 + 7 * 64_000);
 }
 
@@ -112,7 +112,7 @@ fn tahoe_three_duplicates_start_over() {
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.expect_cwnd(1, Some(4));
     assert_eq!((t.connection.backoff(), t.connection.counters().timeouts), (0, 0));
-    // More duplicates do nothing.
+    // Further duplicates have no effect.
     (0..4).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.inject(seg().ack(4001));
@@ -136,12 +136,12 @@ fn reno_fast_recovery_ends_with_the_first_ack() {
         t.inject(seg());
         t.expect(data(8001 + n * 1000, 9001 + n * 1000).reason(Reason::NewData));
     }
-    // A second hole at 4001.
+    // There is a second hole at 4001.
     t.inject(seg().ack(4001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
     t.expect_cwnd(4, Some(4));
     t.expect_nothing();
-    // It needs three more duplicates of its own.
+    // It needs three more duplicates.
     (0..2).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.inject(seg());

@@ -36,7 +36,7 @@ fn the_corpus_holds() {
         files.sort();
         assert!(files.len() >= PROGRAMS as usize, "{name} has a corpus");
         for file in files {
-            // Shown only when it fails: the last one is the culprit.
+            // The output is shown only on failure: the last file is the cause.
             println!("{}", file.display());
             target(&fs::read(file).unwrap());
         }

@@ -43,7 +43,7 @@ fn sent_for(reason: Reason) -> Script {
         }
         Reason::Timeout | Reason::LossProbe => {
             ten_out(&mut t);
-            // Two round trips of a microsecond, and two milliseconds for the clock.
+            // Two round trips of a microsecond, and two milliseconds for the clock's granularity.
             t.at_micros(if reason == Reason::Timeout { 1_000_000 } else { 2002 });
         }
         Reason::FastRetransmit => {

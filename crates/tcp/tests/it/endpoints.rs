@@ -160,7 +160,7 @@ impl World {
         let mut hosts = [host(CLIENT), host(SERVER)];
         let config = |stack: &Stack| {
             let mut config = stack.config();
-            // A peer that was reset without hearing of it is asked now and then.
+            // Probes to a peer that was reset without our knowledge come at this interval at most.
             config.rto.max = config.rto.max.min(Duration::from_secs(64));
             config.limits.time_wait = Duration::from_secs(10);
             config.fast_open.max_pending = plan.early;
@@ -274,7 +274,7 @@ impl World {
     fn talk(&mut self, host: usize, id: ConnectionId) {
         let now = self.now;
         let talk = self.talks[host].get_mut(&id).expect("it is in the list");
-        // Asking makes work: a connection is touched only if there is something to do.
+        // Mutable access causes work: a connection is accessed only if there is something to do.
         let Some(seen) = self.hosts[host].connection(id) else {
             self.talks[host].remove(&id);
             return;

@@ -145,7 +145,7 @@ fn linux_6_acknowledges_each_segment_while_the_window_grows() {
 /// What ends a write of the peer is acknowledged as soon as the reader has taken all there is.
 #[test]
 fn linux_acknowledges_what_was_pushed_once_it_is_read() {
-    // The window has no room to grow, which would be a reason of its own.
+    // The window has no room to grow; growth alone would cause an ACK.
     let mut config = linux_6();
     config.receive.max_buffer_bytes = config.receive.buffer_bytes;
     config.receive.initial_window_bytes = config.receive.buffer_bytes;
@@ -163,7 +163,7 @@ fn linux_acknowledges_what_was_pushed_once_it_is_read() {
     t.expect_nothing();
     t.read(1000);
     t.expect(ack(18_001).reason(Reason::Ack));
-    // Less than a full segment ends a write without the flag.
+    // A segment of less than full size ends a write, even without the flag.
     t.at(300).inject(seg().data(10));
     t.expect_nothing();
     t.read(10);
@@ -471,7 +471,7 @@ fn linux_2_4_rate_halving() {
         t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
         sent += t.forget_sent();
     }
-    // About one for two that arrive, and never a burst.
+    // About one segment for two that arrive, and never a burst.
     assert!((2..=4).contains(&sent), "{sent}");
     t.inject(seg().ack(10_001));
     t.forget_sent();
@@ -497,7 +497,7 @@ fn linux_6_answers_empty_segments_twice_a_second() {
             t.at(at).inject_as(Disposition::OutsideWindow, template);
             t.expect(ack(1).reason(Reason::ChallengeAck));
         }
-        // A SYN is no data.
+        // A SYN carries no data.
         t.inject_as(Disposition::DuplicateData, syn());
     }
 }

@@ -147,7 +147,7 @@ fn ns2_waits_for_its_timer_when_most_of_a_window_is_lost() {
     t.inject(seg().ack(1001).sack(&[(15_001, 20_001)]));
     assert_eq!(t.connection.in_flight(), 13, "two for an ACK that advances");
     t.expect_nothing();
-    // One tick of 100 ms as the round trip, and four times half of one.
+    // The round trip is one tick of 100 ms, plus four times half of one.
     t.at(299).expect_nothing();
     t.at(300).expect(data(1001, 2001).reason(Reason::Timeout));
 }

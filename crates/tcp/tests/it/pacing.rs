@@ -34,7 +34,7 @@ fn bursts_of_two_segments_follow_at_the_pacing_rate() {
     let mut t = after_a_round(paced());
     assert_eq!(t.connection.pacing_rate(), Some(400_000));
     t.expect_segments(10_001, 12_001, Reason::NewData);
-    // The connection was idle before the first burst: half of what it takes is credited.
+    // The connection was idle before the first burst, and half of the burst's time is credited.
     for (at, next) in [(102_500, 12_001), (107_500, 14_001), (112_500, 16_001)] {
         t.at_micros(at);
         t.expect_segments(next, next + 2_000, Reason::NewData);
@@ -91,7 +91,7 @@ fn transfer(profile: Profile, sack: bool, seed: u64, delay_ms: u64, loss: f64, o
     config.mss = 1000;
     config.sack = sack;
     config.congestion.pacing = Some(PacingConfig::LINUX);
-    // So that a burst is two segments: less than 3 MB/s. The rate counts what is outstanding where that is more than the window (Linux
+    // With this limit a burst is two segments: less than 3 MB/s. The rate counts outstanding data where that exceeds the window (Linux
     // `tcp_update_pacing_rate`): without SACK, twice as much.
     config.congestion.max_window_segments = 12;
     let mut path = Path::clean(Duration::from_millis(delay_ms));

@@ -52,7 +52,7 @@ impl Verb {
             Self::ClampWindow(bytes) => connection.clamp_window(bytes),
             Self::HoldAckPoint(ahead) => {
                 let point = connection.rcv_nxt() + ahead;
-                // Before the peer's SYN there is nothing to hold.
+                // Before the peer's SYN there is no ACK point to hold.
                 if connection.state().is_synchronized() {
                     connection.hold_ack_point(Some(point));
                 }

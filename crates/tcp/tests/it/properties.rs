@@ -105,7 +105,7 @@ pub(crate) fn run(plan: &Plan) {
     );
     world.assert_streams_exact();
     if let Some(ledger) = &world.ledger {
-        // Owners' verbs work on what is outstanding at any time: hence twice what is allowed.
+        // The owner's verbs act on outstanding data at any time, so that twice the usual bound is allowed.
         ledger.assert_balanced(plan.client.stack.config().mss.max(plan.server.stack.config().mss), 4);
     }
     for side in [Side::Client, Side::Server] {

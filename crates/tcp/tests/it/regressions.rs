@@ -129,7 +129,7 @@ fn a_user_timeout_option_without_room_waits() {
     let acks = drain(&mut server, now);
     assert_eq!(acks.len(), 1);
     assert_eq!((acks[0].options.sack.len(), acks[0].options.user_timeout), (3, None));
-    // Once the gaps are closed there is room.
+    // Once the gaps are closed, there is room.
     for segment in &sent {
         server.handle_segment(now, segment);
     }
@@ -359,15 +359,15 @@ fn a_closed_connection_leaves_its_successor_in_reach() {
     let mut hosts = Hosts::new(Config::rfc());
     let old = hosts.connect();
     let peer = hosts.accepted();
-    // The peer closes first, so that the addresses are free here at once.
+    // The peer closes first, so that the addresses are free at once on this host.
     hosts.with(1, peer, |_, connection| connection.shutdown_write());
     hosts.with(0, old, |_, connection| connection.shutdown_write());
     assert!(hosts.hosts[0].connection(old).unwrap().is_closed());
     hosts.advance(Duration::from_secs(2));
     let new = hosts.connect();
-    // A late read of the old one ...
+    // A late read of the old connection ...
     hosts.with(0, old, |now, connection| connection.read(now));
-    // ... does not cut the new one off.
+    // ... does not close the new one.
     hosts.with(0, new, |now, connection| connection.write(now, Bytes::from_static(b"hello")));
     hosts.advance(Duration::from_secs(1));
     assert_eq!(hosts.hosts[0].connection(new).unwrap().unacked(), 0, "the ACK has arrived");
@@ -417,7 +417,7 @@ fn deadlines_that_come_and_go_do_not_pile_up() {
     let id = hosts.connect();
     for _ in 0..1000 {
         hosts.with(0, id, |now, connection| connection.write(now, Bytes::from_static(b"x")));
-        // The ACK is delayed: its deadline comes, and that of the keep-alive is what remains. `settle` asserts the bound.
+        // The ACK is delayed: its deadline passes, and that of the keep-alive remains. `settle` asserts the bound.
         hosts.advance(Duration::from_millis(300));
     }
 }

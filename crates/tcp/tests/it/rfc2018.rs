@@ -25,7 +25,7 @@ fn rfc2018_2_sack_is_agreed_in_the_handshake() {
     t.inject(syn_ack());
     t.expect(ack(1));
     assert!(!t.connection.sack_agreed());
-    // Not agreed: gaps are not reported.
+    // Without agreement on SACK, gaps are not reported.
     t.inject(seg().seq(1001).data(1000));
     t.expect(ack(1).sack(&[]));
     let mut t = Script::accept(sack(), syn());
@@ -48,13 +48,13 @@ fn rfc2018_4_the_most_recent_block_is_first() {
     t.expect(ack(1).sack(&[(3001, 4001), (5001, 6001), (1001, 2001)]));
     t.inject(seg().seq(7001).data(1000));
     t.expect(ack(1).sack(&[(7001, 8001), (3001, 4001), (5001, 6001), (1001, 2001)]));
-    // Five blocks: the oldest has no room.
+    // There are five blocks, and no room for the oldest.
     t.inject(seg().seq(9001).data(500));
     t.expect(ack(1).sack(&[(9001, 9501), (7001, 8001), (3001, 4001), (5001, 6001)]));
-    // Two that grow together are one, and the most recent.
+    // Two adjacent blocks merge into one, which is the most recent.
     t.inject(seg().seq(4001).data(1000));
     t.expect(ack(1).sack(&[(3001, 6001), (9001, 9501), (7001, 8001), (1001, 2001)]));
-    // The gap at RCV.NXT closes: its block is acknowledged, no longer SACKed.
+    // The gap at RCV.NXT closes: its block is acknowledged, and no longer SACKed.
     t.inject(seg().seq(1).data(1000));
     t.expect(ack(2001).sack(&[(3001, 6001), (9001, 9501), (7001, 8001)]).reason(Reason::GapFilled));
 }
@@ -107,7 +107,7 @@ fn rfc2883_4_1_1_a_duplicate_below_the_ack() {
     t.forget_sent();
     t.inject_as(Disposition::DuplicateData, seg().seq(501).data(500));
     t.expect(ack(1001).sack(&[(501, 1001)]).reason(Reason::DuplicateData));
-    // Once.
+    // A duplicate is reported once.
     t.inject(seg().data(600));
     t.inject(seg().data(600));
     t.expect(ack(2201));
@@ -185,7 +185,7 @@ fn rfc2018_3_a_fin_out_of_order_is_reported() {
     t.expect(ack(1).sack(&[(201, 301)]));
     t.inject(fin().seq(301));
     t.expect(ack(1).sack(&[(201, 302)]));
-    // Data beyond which it comes, and data before it that is still missing.
+    // Data in another block, then a FIN with data that its block already has.
     t.inject(seg().seq(101).data(50));
     t.expect(ack(1).sack(&[(101, 151), (201, 302)]));
     t.inject(fin().seq(251).data(50));

@@ -107,7 +107,7 @@ fn rfc3168_6_1_2_an_echo_reduces_once_in_a_round() {
     t.write(40_000);
     t.expect_segments(1, 10_001, Reason::NewData);
     t.at(100).inject(seg().ack(1_001).and(Flags::ECE));
-    // Half of the nine that are outstanding.
+    // Half of the nine outstanding segments.
     assert_eq!((t.connection.cwnd(), t.connection.ssthresh()), (4, Some(4)));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     for acked in [2_001, 3_001, 4_001, 6_001] {
@@ -115,19 +115,19 @@ fn rfc3168_6_1_2_an_echo_reduces_once_in_a_round() {
     }
     assert_eq!(t.connection.cwnd(), 4, "once");
     t.expect_nothing();
-    // Four are outstanding; the next ACK makes room.
+    // Four segments are outstanding; the next ACK makes room.
     t.inject(seg().ack(7_001).and(Flags::ECE));
     t.expect(data(10_001, 11_001).and(Flags::CWR));
     t.inject(seg().ack(8_001).and(Flags::ECE));
     t.expect(data(11_001, 12_001));
-    // It is over when something beyond is acknowledged.
+    // The reduction ends when data sent after it is acknowledged.
     t.at(150).inject(seg().ack(10_001).and(Flags::ECE));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     t.forget_sent();
     t.inject(seg().ack(11_001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
     t.forget_sent();
-    // And the next echo reduces again.
+    // The next echo then reduces again.
     t.inject(seg().ack(12_001).and(Flags::ECE));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     t.forget_sent();

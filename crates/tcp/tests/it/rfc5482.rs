@@ -37,7 +37,7 @@ fn rfc5482_3_1_the_option_is_in_the_syn_and_in_the_first_segment_after_it() {
 fn rfc5482_3_1_the_option_later() {
     let mut t = Script::established(plain());
     t.steer(|connection, _| connection.advertise_user_timeout(Some(Duration::from_secs(40_000))));
-    // More seconds than 15 bits hold: minutes.
+    // The seconds do not fit into 15 bits, so the option uses minutes.
     t.expect(
         ack(1)
             .options(TcpOptions { user_timeout: Some(UserTimeout::from_wire(0x8000 | 667)), ..TcpOptions::default() }),
@@ -58,7 +58,7 @@ fn rfc5482_3_1_the_timeout_that_is_adopted() {
         t.inject(seg().user_timeout(secs(remote)));
         assert_eq!(t.connection.user_timeout(), Some(Duration::from_secs(adopted)), "{advertise:?} {remote}");
         t.expect_event(Event::UserTimeoutChanged);
-        // The same again changes nothing.
+        // A repetition changes nothing.
         t.inject(seg().user_timeout(secs(remote)));
         t.expect_no_event(Event::UserTimeoutChanged);
     }
@@ -154,7 +154,7 @@ fn the_user_timeout_and_a_closed_window() {
         }
         t.at(7000).expect(data(1, 2));
         t.expect_state(State::Established);
-        // Unanswered from now on.
+        // The peer does not answer from now on.
         t.expect_nothing_until(14_999);
         while t.connection.error().is_none() {
             let next = t.connection.poll_timeout().unwrap().0.saturating_since(t.instant(0)).as_millis();

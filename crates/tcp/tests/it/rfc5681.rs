@@ -111,7 +111,7 @@ fn rfc3465_slow_start_by_what_is_acknowledged() {
     t.inject(seg().ack(6001));
     t.expect_cwnd(8, None);
     t.expect_segments(6001, 14_001, Reason::NewData);
-    // An ACK inside a segment opens nothing.
+    // An ACK inside a segment does not open the window.
     t.inject(seg().ack(6501));
     t.expect_cwnd(8, None);
     t.expect_nothing();
@@ -211,7 +211,7 @@ fn rfc5681_3_1_after_a_timeout_slow_start_goes_up_to_ssthresh() {
 /// Section 2: what a duplicate ACK is. None of these is one.
 #[test]
 fn rfc5681_2_what_is_no_duplicate_ack() {
-    // (a) nothing is outstanding.
+    // (a) no data is outstanding.
     let mut t = Script::established(rfc5681());
     (0..5).for_each(|_| t.inject(seg()));
     t.expect_cwnd(10, None);
@@ -226,7 +226,7 @@ fn rfc5681_2_what_is_no_duplicate_ack() {
     t.inject(fin());
     t.expect(ack(4002));
     t.expect_cwnd(10, None);
-    // (d) it acknowledges less than what is acknowledged.
+    // (d) its ACK number is below SND.UNA.
     let mut t = ten_out(rfc5681(), 20_000);
     t.inject(seg().ack(1001));
     t.forget_sent();
@@ -308,7 +308,7 @@ fn rfc5681_3_2_an_ack_of_new_data_ends_fast_recovery() {
     }
     t.inject(seg().ack(10_001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
-    // 4 were sent in recovery; the window of 5 leaves room for one.
+    // 4 segments were sent in recovery; the window of 5 leaves room for one.
     t.expect_cwnd(5, Some(5));
     t.expect(data(14_001, 15_001).reason(Reason::NewData));
     assert_eq!(t.connection.counters().recoveries, 1);
@@ -386,7 +386,7 @@ fn rfc5681_4_2_delayed_acks() {
     t.expect_no_timer(Timer::DelayedAck);
     t.at(30).inject(seg().data(1000));
     t.expect_at(230, ack(3001).reason(Reason::DelayedAck));
-    // Small segments: what counts is a full segment's worth of bytes, twice.
+    // Small segments count by bytes: twice a full segment's worth.
     for n in 1..=19 {
         t.inject(seg().data(100));
         assert_eq!(t.connection.deadline(Timer::DelayedAck), Some(t.instant(430)), "{n}");

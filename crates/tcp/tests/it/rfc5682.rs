@@ -148,7 +148,7 @@ fn an_ack_without_room_for_new_data_ends_frto() {
     t.inject(seg().ack(5001));
     t.expect_segments(5001, 10_001, Reason::LossRecovery);
     assert_eq!(t.connection.counters().undos, 0);
-    // Without the byte before it, the same ACK is taken for a sign of a spurious timeout.
+    // Without the byte before it, the same ACK would be a sign of a spurious timeout.
     let mut t = timed_out(frto(true));
     t.inject(seg().ack(5001));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
@@ -184,10 +184,10 @@ fn rfc3522_3_2_an_echo_from_before_the_retransmission() {
     t.expect_cwnd(1, Some(5));
     t.at(1200).inject(seg().ack(989).ts(PEER_CLOCK + 100, OUR_CLOCK));
     assert_eq!(t.connection.counters().undos, 1);
-    // As before, and the ACK opens it as ever.
+    // The window is restored, and the ACK opens it as usual.
     t.expect_cwnd(11, None);
     t.expect_nothing();
-    // RFC 6298 (5.7): the sample ends the backoff, and takes the long round trip for what it is.
+    // RFC 6298 (5.7): the sample ends the backoff, and the long round trip enters the RTO.
     assert_eq!(t.connection.backoff(), 0);
     assert!(t.connection.rto() > Duration::from_millis(1200));
     assert_eq!(t.connection.deadline(Timer::Retransmit), Some(t.now() + t.connection.rto()));
@@ -293,7 +293,7 @@ fn more_duplicates_than_segments_raise_what_is_tolerated() {
         t.steer(|connection, _| connection.set_cwnd(8));
         t.write(8 * 988);
         (4..12).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
-        // Something above the recovery point ends the wait of RFC 6582 section 6.1.
+        // An ACK above the recovery point ends the wait of RFC 6582 section 6.1.
         t.at(150).inject(seg().ack(5 * 988 + 1));
         (0..3).for_each(|_| t.inject(seg()));
         assert_eq!(t.forget_sent(), usize::from(!undo), "undo {undo}");

@@ -12,7 +12,7 @@ fn rfc5961_3_2_a_blind_reset_is_challenged_and_a_true_one_confirmed() {
     let mut t = Script::established(plain());
     t.inject_as(Disposition::ResetChallenged, rst().seq(5000));
     t.expect(ack(1).seq(1).reason(Reason::ChallengeAck));
-    // The challenge says where the peer has to be: it answers for that number.
+    // The challenge ACK has the expected number, and the peer answers with a reset at that number.
     t.inject_as(Disposition::ResetAccepted, rst().seq(1));
     t.expect_state(State::Closed);
 }
@@ -49,7 +49,7 @@ fn rfc5961_5_2_the_range_of_acceptable_acks() {
     t.write(500);
     t.expect(data(1, 501));
     t.inject(seg().ack(501));
-    // The largest window that the peer has had was 20,000, whatever it is now.
+    // The largest window of the peer so far was 20,000, whatever it is now.
     t.inject(seg().win(300));
     t.inject(seg().ack(501 - 20_000).data(10));
     t.inject_as(Disposition::AckTooOld, seg().ack(501 - 20_001).data(10));
@@ -79,7 +79,7 @@ fn rfc5961_10_challenges_are_limited_in_each_second() {
         t.inject_as(Disposition::AckOfUnsentData, seg().ack(9));
         t.inject_as(Disposition::OutsideWindow, seg().seq(30_000).data(1));
         t.expect_nothing();
-        // Data that has arrived before is no attack: its ACK may have been lost.
+        // A duplicate of earlier data is no attack: its ACK may have been lost.
         t.inject_as(Disposition::DuplicateData, seg().seq(-10).data(5));
         t.expect(ack(1).reason(Reason::DuplicateData));
     }

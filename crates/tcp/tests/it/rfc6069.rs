@@ -59,7 +59,7 @@ fn rfc6069_3_what_reverts_nothing() {
     assert_eq!(icmp(&mut t, Unreachable::Port, 0), IcmpEffect::SoftError);
     t.expect_timer(Timer::Retransmit, 15_000);
     t.expect_event(Event::SoftError);
-    // RFC 5927: what is not outstanding cannot have caused it.
+    // RFC 5927: a sequence number that is not outstanding cannot have caused the error.
     assert_eq!(icmp(&mut t, Unreachable::Host, -1), IcmpEffect::Ignored);
     assert_eq!(icmp(&mut t, Unreachable::Host, 3000), IcmpEffect::Ignored);
     let mut t = Script::established(plain());
@@ -142,7 +142,7 @@ fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     t.expect(data(1001, 1761).reason(Reason::LossRecovery));
     t.expect(data(1761, 2001).reason(Reason::LossRecovery));
     t.expect_cwnd(10, None);
-    // The last was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
+    // The last segment was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
     (0..5).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.expect_cwnd(10, None);
@@ -178,7 +178,7 @@ fn rfc1191_what_is_not_believed() {
     assert_eq!(t.connection.snd_mss(), 500);
     t.expect(data(1, 501));
     t.expect(data(501, 1001));
-    // A router from before RFC 1191 does not say.
+    // A router from before RFC 1191 does not report its MTU.
     let mut t = Script::established(plain());
     t.write(1000);
     t.expect(data(1, 1001));

@@ -161,7 +161,7 @@ fn rfc6298_4_the_clock_has_a_grain() {
         t.expect(data(1 + n * 100, 101 + n * 100));
         t.at(now + 120).inject(seg().ack(101 + n * 100));
     }
-    // RTTVAR has vanished: SRTT + max(G, K * RTTVAR) is SRTT + G.
+    // RTTVAR is zero: SRTT + max(G, K * RTTVAR) is SRTT + G.
     assert!(t.connection.rttvar() < ms(1));
     assert_eq!(t.connection.rto(), ms(1000));
 }
@@ -176,7 +176,7 @@ fn rfc6298_5_1_sending_starts_the_timer_and_does_not_restart_it() {
     t.at(500).write(1000);
     t.expect(data(1001, 2001));
     t.expect_timer(Timer::Retransmit, 1200);
-    // An ACK alone starts nothing.
+    // Sending only an ACK does not start the timer.
     let mut t = after_handshake(config(), 100);
     t.inject(seg().data(1000));
     t.inject(seg().data(1000));
@@ -201,10 +201,10 @@ fn rfc6298_5_3_an_ack_of_new_data_restarts_the_timer() {
     t.expect_segments(1, 3001, Reason::NewData);
     t.at(400).inject(seg().ack(1001));
     t.expect_timer(Timer::Retransmit, 400 + t.connection.rto().as_millis());
-    // Inside a segment too.
+    // An ACK inside a segment restarts the timer too.
     t.at(700).inject(seg().ack(1501));
     t.expect_timer(Timer::Retransmit, 700 + t.connection.rto().as_millis());
-    // An ACK that says nothing new does not.
+    // An ACK of no new data does not.
     let before = t.connection.deadline(Timer::Retransmit);
     t.at(800).inject(seg().ack(1501));
     t.inject(seg().ack(1001));

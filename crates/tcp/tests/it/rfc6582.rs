@@ -37,7 +37,7 @@ fn rfc6582_3_2_partial_acks_repair_one_hole_each() {
         t.forget_sent();
         assert_eq!(t.connection.recovery_state(), RecoveryState::Recovery);
         t.expect_cwnd(5, Some(5));
-        // Slow but steady: every partial ACK restarts the timer.
+        // Progress is slow but steady: every partial ACK restarts the timer.
         t.expect_timer(Timer::Retransmit, now + 1000);
     }
     assert_eq!(t.connection.counters().recoveries, 1);
@@ -68,7 +68,7 @@ fn rfc6582_3_2_a_partial_ack_inside_a_segment_sends_no_second_copy() {
         t.inject(seg().ack(point));
         t.expect_nothing();
     }
-    // The next hole goes out once less is in flight than ssthresh.
+    // The next hole is retransmitted once less than ssthresh is in flight.
     t.inject(seg().ack(1001));
     t.expect_nothing();
     t.inject(seg().ack(1001));
@@ -82,7 +82,7 @@ fn rfc6582_3_2_a_full_ack_ends_recovery() {
     t.inject(seg().ack(10_001));
     t.expect_cwnd(5, Some(5));
     t.expect_segments(10_001, 15_001, Reason::NewData);
-    // Duplicates that the retransmissions cause do not begin another recovery for the same window.
+    // Duplicates caused by the retransmissions do not begin another recovery for the same window.
     (0..3).for_each(|_| t.inject(seg()));
     assert_eq!(t.connection.counters().recoveries, 1);
     t.forget_sent();
@@ -159,7 +159,7 @@ fn rfc3042_2_the_first_two_duplicates_send_new_data() {
     t.inject(seg());
     t.expect(data(11_001, 12_001).reason(Reason::LimitedTransmit));
     t.expect_cwnd(10, None);
-    // What the duplicates said had arrived does not open the window once more (Linux `tcp_remove_reno_sacks`).
+    // Data that the duplicates reported as arrived does not open the window again (Linux `tcp_remove_reno_sacks`).
     t.inject(seg().ack(12_001));
     t.expect_cwnd(20, None);
     t.forget_sent();

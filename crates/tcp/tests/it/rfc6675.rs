@@ -67,14 +67,14 @@ fn rfc6675_5_the_pipe_decides() {
     // 1, 3001 and 5001 are missing; 7001 and up have arrived.
     t.inject(seg().sack(&[(7001, 10_001), (3001 + 1000, 5001), (1001, 3001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
-    // In flight: the retransmission; 6001 lies below three SACKed segments, so all holes are lost.
+    // In flight is the retransmission; 6001 is below three SACKed segments, so all holes are lost.
     t.expect(data(3001, 4001).reason(Reason::LossRecovery));
     t.expect(data(5001, 6001).reason(Reason::LossRecovery));
     t.expect(data(6001, 7001).reason(Reason::LossRecovery));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
     t.expect_nothing();
     t.expect_cwnd(5, Some(5));
-    // Each that arrives makes room for one.
+    // Each arrival makes room for one.
     t.inject(seg().sack(&[(10_001, 11_001), (7001, 10_001), (4001, 5001), (1001, 3001)]));
     t.expect(data(11_001, 12_001).reason(Reason::NewData));
     t.inject(seg().ack(3001).sack(&[(7001, 11_001), (4001, 5001)]));
@@ -147,7 +147,7 @@ fn rfc2018_5_senseless_blocks_are_ignored() {
         assert_eq!(t.connection.sacked(), 0, "{block:?}");
     }
     t.expect_nothing();
-    // Of one that begins or ends inside a segment, the whole segments count.
+    // If a block begins or ends inside a segment, the whole segments count.
     t.inject(seg().ack(2001).sack(&[(2501, 5500)]));
     assert_eq!(t.connection.sacked(), 2);
 }
@@ -167,7 +167,7 @@ fn in_recovery_without_new_data(config: Config, sacked: &[(i64, i64)]) -> Script
 #[test]
 fn rfc6675_4_next_seg_3_repairs_holes_that_are_not_lost_yet() {
     let mut t = in_recovery_without_new_data(rfc6675(), &[(7001, 8001), (5001, 6001), (2001, 3001)]);
-    // 1001 has three above it; 3001, 4001 and 6001 have not.
+    // 1001 has three SACKed segments above it; 3001, 4001 and 6001 have not.
     assert_eq!((t.connection.lost(), t.connection.in_flight()), (2, 6));
     t.expect_nothing();
     t.inject(seg().sack(&[(7001, 9001), (5001, 6001), (2001, 3001)]));
@@ -182,7 +182,7 @@ fn rfc6675_4_next_seg_3_repairs_holes_that_are_not_lost_yet() {
     t.expect(data(6001, 7001).reason(Reason::LossRecovery));
     t.expect_nothing();
     assert_eq!(t.connection.lost(), 2, "1 and 4001");
-    // The third above 6001: its original is lost, its copy is under way.
+    // This is the third SACKed segment above 6001: its original is lost, its retransmission is in flight.
     t.inject(seg().sack(&[(7001, 10_001), (5001, 6001), (1001, 4001)]));
     assert_eq!((t.connection.lost(), t.connection.in_flight()), (3, 3));
     t.expect_nothing();
@@ -262,6 +262,6 @@ fn fack_counts_from_the_highest_sack() {
     let mut t = ten_out(config);
     t.inject(seg().sack(&[(4001, 5001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
-    // 1, 1001 and 2001 have three or more behind them.
+    // 1, 1001 and 2001 have three or more SACKed segments above them.
     assert_eq!(t.connection.lost(), 2);
 }

@@ -29,7 +29,7 @@ fn rfc7323_2_2_both_sides_have_to_offer_scaling() {
     let mut t = Script::connect(scaled(4, 1_000_000));
     t.expect(our_syn().options(TcpOptions { window_scale: Some(4), ..only_mss() }));
     t.inject(syn_ack());
-    // Without agreement 16 bits are all there is.
+    // Without agreement on window scaling, the field of 16 bits is the limit.
     t.expect(ack(1).win(0xffff));
     t.inject(seg().win(7000));
     assert_eq!(t.connection.snd_wnd(), 7000);
@@ -210,12 +210,12 @@ fn rfc7323_4_3_b_out_of_order_segments_are_not_echoed() {
     t.inject(seg().data(988).ts(PEER_CLOCK + 1, OUR_CLOCK));
     t.at(200);
     t.expect(ack(989).ts(OUR_CLOCK + 200, PEER_CLOCK + 1));
-    // C before B.
+    // C arrives before B.
     t.inject(seg().seq(1977).data(988).ts(PEER_CLOCK + 3, OUR_CLOCK));
     t.expect(ack(989).ts(OUR_CLOCK + 200, PEER_CLOCK + 1));
     t.inject(seg().seq(989).data(988).ts(PEER_CLOCK + 2, OUR_CLOCK));
     t.expect(ack(2965).ts(OUR_CLOCK + 200, PEER_CLOCK + 2));
-    // E before D, D again.
+    // E arrives before D, and D arrives twice.
     t.inject(seg().seq(3953).data(988).ts(PEER_CLOCK + 5, OUR_CLOCK));
     t.expect(ack(2965).ts(OUR_CLOCK + 200, PEER_CLOCK + 2));
     t.inject(seg().seq(2965).data(988).ts(PEER_CLOCK + 4, OUR_CLOCK));
@@ -254,7 +254,7 @@ fn rfc7323_5_3_r3_ts_recent_moves_with_segments_at_the_last_ack_only() {
     t.expect(ack(1).ts(OUR_CLOCK, PEER_CLOCK));
     t.inject(seg().seq(101).data(1).ts(PEER_CLOCK + 900, OUR_CLOCK));
     t.expect(ack(1).ts(OUR_CLOCK, PEER_CLOCK));
-    // Were it moved, this would be old.
+    // If the echo had moved, this timestamp would be old.
     t.inject(seg().seq(1).data(50).ts(PEER_CLOCK + 10, OUR_CLOCK));
     t.expect(ack(51).ts(OUR_CLOCK, PEER_CLOCK + 10));
 }
@@ -299,7 +299,7 @@ fn linux_paws_takes_overtaken_duplicates() {
         let mut t = Script::established(stamped_as(paws));
         t.write(500);
         t.expect(data(1, 501));
-        // After the SYN-ACK, an ACK may update the window whatever it says.
+        // The first ACK after the SYN-ACK may update the window with any content.
         t.inject(seg().ts(PEER_CLOCK, OUR_CLOCK));
         let taken = Disposition::Accepted;
         for (age, becomes) in [(2, taken), (oldest, taken), (oldest + 1, Disposition::PawsRejected)] {
@@ -312,7 +312,7 @@ fn linux_paws_takes_overtaken_duplicates() {
             t.inject_as(Disposition::PawsRejected, template.ts(PEER_CLOCK - 2, OUR_CLOCK));
             t.expect(ack(1).reason(Reason::ChallengeAck));
         }
-        // One tick is within a clock's reading, whatever the segment carries.
+        // One tick is within the clock's granularity, whatever the segment carries.
         t.inject(seg().ack(501).ts(PEER_CLOCK - 1, OUR_CLOCK));
         assert_eq!(t.connection.unacked(), 0);
     }

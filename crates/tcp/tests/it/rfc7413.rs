@@ -205,7 +205,7 @@ fn a_stale_cookie_is_replaced_and_the_data_sent_again_at_once() {
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 300)));
-    // The new one is good.
+    // The new cookie is valid.
     pair.open(stream(0, 300));
     let packets = pair.client_sends();
     packets.iter().for_each(|packet| pair.server_hears(packet));
@@ -248,7 +248,7 @@ fn so_many_connections_are_early_and_no_more() {
     pair.exchange();
     let connected = core::iter::from_fn(|| pair.server.poll_event()).filter(|(_, event)| *event == Event::Connected);
     assert_eq!(connected.count(), 1, "the third");
-    // Their handshakes have ended: there is room again.
+    // Their handshakes are complete: there is room again.
     pair.open(stream(0, 10));
     let (packet, _) = pair.client_segment();
     pair.server_hears(&packet);

@@ -53,7 +53,7 @@ fn rfc8985_6_2_three_sacked_segments_are_enough_without_reordering() {
     t.write(10_000);
     t.expect_segments(1, 10_001, Reason::NewData);
     t.at(200).inject(seg().sack(&[(1001, 2001)]));
-    // A quarter of the round trip, and two milliseconds for the clock.
+    // A quarter of the round trip, and two milliseconds for the clock's granularity.
     t.expect_timer(Timer::Reorder, 200 + 25 + 2);
     t.expect_no_timer(Timer::Retransmit);
     t.at(201).inject(seg().sack(&[(1001, 3001)]));
@@ -104,10 +104,10 @@ fn rfc8985_6_2_a_lost_retransmission_is_found() {
     t.at(200).inject(seg().sack(&[(1001, 4001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
-    // The last goes out 20 ms later, as what arrives makes room.
+    // The last segment is sent 20 ms later, when delivered data makes room.
     t.at(220).inject(seg().sack(&[(1001, 10_001)]));
     t.expect(data(11_001, 12_001).reason(Reason::NewData));
-    // They arrive, the retransmission of 20 ms before has not: in recovery no reordering is waited for.
+    // They are delivered before the retransmission of 20 ms earlier: in recovery there is no reordering window.
     t.at(320).inject(seg().sack(&[(1001, 12_001)]));
     t.expect(data(1, 1001).reason(Reason::LossRecovery));
     t.inject(seg().ack(12_001));
@@ -170,7 +170,7 @@ fn rfc8985_7_2_the_probe_timeout_for_one_segment() {
     let mut t = at_100_ms(config);
     t.write(1000);
     t.expect(data(1, 1001));
-    // SRTT + 4 RTTVAR = 300 ms.
+    // The timeout is SRTT + 4 RTTVAR = 300 ms.
     t.expect_timer(Timer::LossProbe, 100 + 300);
 }
 
@@ -289,7 +289,7 @@ fn rfc6937_3_proportional_rate_reduction() {
         t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
         sent += t.forget_sent();
     }
-    // Nine deliveries of a flight of ten, ssthresh 5: five segments, the retransmission included.
+    // Nine deliveries of a flight of ten with ssthresh 5 allow five segments, including the retransmission.
     assert_eq!(sent + 1, 5);
     t.at(300).inject(seg().ack(10_001));
     t.forget_sent();

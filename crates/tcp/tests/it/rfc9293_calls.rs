@@ -55,7 +55,7 @@ fn rfc9293_3_10_4_close_in_each_state_that_sends() {
         t.expect(our_fin(1).ack(nxt));
         t.expect_state(next);
         assert_eq!(write_now(&mut t), 0);
-        // Closing again changes nothing.
+        // A second close changes nothing.
         t.shutdown();
         t.close();
         t.expect_nothing();
@@ -115,7 +115,7 @@ fn rfc9293_3_6_simultaneous_close_with_data() {
     t.expect(data(1, 301));
     t.shutdown();
     t.expect(our_fin(301).ack(1));
-    // Sent before ours arrived.
+    // The peer's FIN was sent before ours arrived.
     t.inject(fin().ack(1).data(200));
     t.expect(ack(202).reason(Reason::FinAck));
     t.expect_state(State::Closing);
@@ -169,7 +169,7 @@ fn rfc9293_3_6_1_data_after_close_resets() {
     t.expect(our_rst(2).reason(Reason::Reset));
     t.expect_state(State::Closed);
 
-    // The reset is that of a connection that is gone (section 3.10.7.1): SEG.ACK, whatever was sent beyond.
+    // The reset has the number of one for a closed connection (section 3.10.7.1): SEG.ACK, whatever was sent beyond it.
     let mut t = Script::established(plain());
     t.write(3000);
     t.expect_segments(1, 3001, Reason::NewData);
@@ -246,7 +246,7 @@ fn rfc9293_3_8_5_urgent_data_is_announced() {
     t.write(1500);
     t.expect(data(1, 1001));
     t.steer(|connection, _| connection.mark_urgent());
-    // Nagle does not hold urgent data back. The pointer is to the byte behind it.
+    // Nagle does not hold urgent data back. The pointer is the number after the urgent byte.
     t.expect(data(1001, 1501).urgent(500));
     t.write(1000);
     t.expect(data(1501, 2501));
@@ -313,7 +313,7 @@ fn r2_by_time_as_linux_counts_it() {
         t.at(millis);
         retransmissions += t.forget_sent();
     }
-    // From the first retransmission, at 1 s: 2, 4, ... 64, then 120 s each; the first run beyond 924.6 s gives up.
+    // From the first retransmission, at 1 s: 2, 4, ... 64, then 120 s each; the first timeout beyond 924.6 s aborts.
     assert_eq!(retransmissions, 13);
     assert_eq!(t.millis(), 1000 + 126_000 + 7 * 120_000);
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
@@ -361,7 +361,7 @@ fn rfc9293_3_8_4_keep_alives() {
     t.expect_nothing_until(149_999);
     t.at(150_000).expect(ack(11).seq(0).reason(Reason::KeepAlive));
     t.at(150_050).inject(seg());
-    // Answered: the idle time starts again.
+    // The probe is answered, and the idle time starts again.
     t.expect_nothing_until(250_049);
     t.at(250_050).expect(ack(11).seq(0).reason(Reason::KeepAlive));
     t.at(260_050).expect(ack(11).seq(0));
@@ -412,7 +412,7 @@ fn rfc9293_3_10_8_user_timeout() {
     t.expect_state(State::Closed);
     assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout));
     t.expect_event(Event::Closed);
-    // In the handshake too.
+    // The handshake has the limit too.
     let mut t = Script::in_state(State::SynSent, config);
     t.at(1000).expect(our_syn());
     t.at(3000).expect(our_syn());

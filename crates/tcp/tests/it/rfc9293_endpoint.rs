@@ -196,7 +196,7 @@ fn rfc9293_3_10_7_2_listen_third_a_syn_opens_a_connection() {
     let connection = host.endpoint.connections().next().unwrap().1;
     assert_eq!((connection.snd_una(), connection.snd_nxt()), (syn_ack.seq, syn_ack.seq + 1));
     assert_eq!((connection.rcv_nxt(), connection.snd_wnd()), (Seq::new(0), 8000));
-    // Nobody is told before the handshake is complete.
+    // The application is not notified before the handshake is complete.
     assert_eq!(host.endpoint.poll_event(), None);
     let iss = syn_ack.seq.value();
     host.silence(from(4000, Flags::ACK, 0, iss + 1));
@@ -319,7 +319,7 @@ fn rfc9293_3_6_1_a_syn_not_beyond_the_old_connection_is_challenged_in_time_wait(
         assert_eq!(challenge.flags, Flags::ACK);
         assert_eq!((challenge.seq, challenge.ack), (Seq::new(old_iss + 2), Seq::new(5002)));
     }
-    // With an ACK it is not a new connection's.
+    // A SYN with an ACK does not open a new connection.
     assert_eq!(host.answer(from(4000, Flags::SYN | Flags::ACK, 6000, 1)).flags, Flags::ACK);
     assert_eq!(host.endpoint.connection(old).unwrap().state(), State::TimeWait);
 }
@@ -421,7 +421,7 @@ fn rfc9293_3_10_1_open_errors() {
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].0.flags, sent[0].0.src_port, sent[0].1), (Flags::SYN, 999, Reason::Syn));
     assert_eq!(host.endpoint.connection(id).unwrap().state(), State::SynSent);
-    // Data may be queued before the handshake is complete (section 3.10.2).
+    // The application may queue data before the handshake is complete (section 3.10.2).
     let connection = host.endpoint.connection_mut(id).unwrap();
     assert_eq!(connection.write(host.now, Bytes::from_static(b"early")), 5);
     assert!(host.flush().is_empty());

@@ -84,7 +84,7 @@ fn rfc9293_3_10_7_3_fourth_data_that_waited_goes_with_the_ack() {
     t.write(1500);
     t.inject(syn_ack());
     t.expect(data(1, 1001).ack(1).reason(Reason::NewData));
-    // The rest waits for an ACK (Nagle).
+    // Nagle holds the rest until an ACK.
     t.inject(seg().ack(1001));
     t.expect(data(1001, 1501));
     t.inject(seg().ack(1501));

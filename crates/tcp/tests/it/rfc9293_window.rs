@@ -32,9 +32,9 @@ fn rfc9293_3_8_6_1_probes_begin_after_an_rto_and_back_off() {
     for wait in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
         t.expect_timer(Timer::Persist, at + wait * 1000);
         at += wait * 1000;
-        // One byte beyond the window, the same each time.
+        // The probe is one byte beyond the window, the same each time.
         t.at(at).expect(data(1001, 1002).reason(Reason::WindowProbe));
-        // The peer keeps it closed; as long as it answers, the connection lives (MUST-37).
+        // The peer keeps the window closed; as long as it answers, the connection stays open (MUST-37).
         t.inject(seg().ack(1001).win(0));
     }
     t.expect_state(State::Established);
@@ -59,7 +59,7 @@ fn rfc9293_3_8_6_1_a_probe_byte_that_the_peer_takes_is_sent() {
     t.at(1000).expect(data(1001, 1002).reason(Reason::WindowProbe));
     t.inject(seg().ack(1002).win(0));
     assert_eq!(t.connection.send_queue_len(), 2999);
-    // The next probe is of the next byte, and comes no sooner.
+    // The next probe is of the next byte, and is not sent earlier.
     t.at(3000).expect(data(1002, 1003).reason(Reason::WindowProbe));
     t.inject(seg().ack(1003).win(20_000));
     t.expect(data(1003, 2003).reason(Reason::NewData));
@@ -77,7 +77,7 @@ fn rfc9293_3_8_6_1_the_window_opens() {
     t.expect_segments(1001, 4001, Reason::NewData);
     t.expect_no_timer(Timer::Persist);
     t.expect_timer(Timer::Retransmit, 1300);
-    // The next time the backoff begins anew.
+    // In the next closed window the backoff starts again.
     t.inject(seg().ack(4001).win(0));
     t.write(10);
     t.expect_timer(Timer::Persist, 1300);
@@ -267,14 +267,14 @@ fn rfc9293_3_8_6_a_window_that_shrinks() {
     t.expect_nothing();
     t.write(1000);
     t.expect_nothing();
-    // Data beyond the new edge may have been taken before it shrank.
+    // The peer may have accepted data beyond the new edge before the window shrank.
     t.at(200).inject(seg().ack(5001).win(2000));
     t.expect_nothing();
-    // SHLD-15: the timer sends again what the window covers.
+    // SHLD-15: the timer retransmits what the window covers.
     t.at(1200).expect(data(5001, 6001).reason(Reason::Timeout));
     t.inject(seg().ack(10_001).win(500));
     t.expect_state(State::Established);
-    // Less than what is queued, and not worth a segment before the override.
+    // The window covers less than the queued data, and too little for a segment before the override.
     t.at(1700).expect(data(10_001, 10_501).reason(Reason::SillyWindowOverride));
 }
 
@@ -328,7 +328,7 @@ fn rfc9293_3_8_6_2_1_the_override_timeout() {
     t.write(1000);
     t.expect_nothing();
     t.expect_timer(Timer::SillyWindow, 500);
-    // It is not restarted by more of the same.
+    // Further small windows do not restart it.
     t.at(200).inject(seg().win(301));
     t.expect_timer(Timer::SillyWindow, 500);
     t.at(500).expect(data(1, 302).reason(Reason::SillyWindowOverride));
@@ -347,11 +347,11 @@ fn rfc9293_3_8_6_2_2_small_reads_open_no_window() {
             t.expect(ack(1 + n * 1000).win(10_000 - n as u16 * 1000));
         }
     }
-    // Chunks of 1000: a chunk is a full segment's worth of room.
+    // The data is read in chunks of 1000: a chunk is a full segment's worth of room.
     let chunk = t.steer(|connection, now| connection.read(now));
     assert_eq!(chunk.map(|chunk| chunk.len()), Some(1000));
     t.expect(ack(10_001).win(1000).reason(Reason::WindowUpdate));
-    // The window is not zero any more: less than twice of it is not worth telling.
+    // The window is not zero any more: an increase of less than twice the window is not advertised.
     t.steer(|connection, now| connection.read(now));
     t.expect(ack(10_001).win(2000).reason(Reason::WindowUpdate));
     t.steer(|connection, now| connection.read(now));

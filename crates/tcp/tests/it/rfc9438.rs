@@ -104,7 +104,7 @@ fn rfc9438_4_3_the_reno_friendly_region() {
     for round in 1..=30 {
         bulk.round();
         let (cwnd, reno) = (f64::from(bulk.cwnd()), 28.0 + f64::from(round) * 9.0 / 17.0);
-        // W_est is a whole number, and the window follows it by a round.
+        // W_est is a whole number, and the window follows it with a delay of one round.
         assert!((-3.0..=1.0).contains(&(cwnd - reno)), "{cwnd} instead of {reno} in round {round}");
     }
     assert!(w_cubic(40.0, 28.0, 0.6) < 36.0, "the curve is far below");

@@ -38,7 +38,7 @@ fn a_cork_holds_what_does_not_fill_a_segment() {
     t.steer(|connection, _| connection.set_cork(false));
     let sent = t.take_sent();
     assert_eq!((sent.payload.len(), sent.flags), (20, Flags::ACK | Flags::PSH));
-    // What the stream ends with goes in any case.
+    // The end of the stream is sent in any case.
     t.inject(seg().ack(1021));
     t.steer(|connection, _| connection.set_cork(true));
     t.write(10);
@@ -68,7 +68,7 @@ fn more_to_follow_holds_until_the_last_write_or_the_next_ack() {
     t.write(5);
     let sent = t.take_sent();
     assert_eq!((sent.payload.len(), sent.flags), (305, Flags::ACK | Flags::PSH));
-    // What is held goes with the ACK of what was outstanding, and does not end a write.
+    // The ACK of the outstanding data releases the held data, which does not end a write.
     write_more(&mut t, 10);
     t.expect_nothing();
     t.inject(seg().ack(306));

@@ -78,7 +78,7 @@ impl Stack {
         for change in &self.changes {
             change.apply(&mut config);
         }
-        // A window that is smaller than its unit could not be told: nobody offers a shift that its buffer does not need.
+        // A window below its unit cannot be advertised, so no stack offers a shift that its buffer does not need.
         let needed = Config::window_scale_for(config.receive.max_buffer_bytes);
         config.window_scale = config.window_scale.map(|shift| shift.min(needed + 3));
         config.limits.r2 = RetryLimit::Never;
@@ -198,7 +198,7 @@ fn exchange_changes() -> impl Strategy<Value = Change> {
             Change::KeepAlive(KeepAlive {
                 idle: ms(idle * 500),
                 interval: ms(interval * 500),
-                // So many that no outage here outlasts them.
+                // More probes than any outage in these tests can exhaust.
                 probes: 100_000,
             })
         }),

@@ -132,14 +132,14 @@ fn run(transfer: &Transfer) {
     assert!(finished, "not finished: {calm:?}");
     let ledger = world.ledger.as_ref().expect("one is kept");
     ledger.assert_balanced(mss, 5);
-    // Drops at a full queue are no calm.
+    // With drops at a full queue, the path is not calm.
     if !transfer.queue_is_lifted || feeds_itself(&client) {
         return;
     }
     let (again, most) = (ledger.client.again - calm.again, 3 * calm.outstanding + 8 * u64::from(mss));
     assert!(again <= most, "{again} bytes were sent again in calm, {most} at most: {calm:?}");
     let most = transfer.time_from(&calm);
-    // A window of three segments has once taken 0.6 % longer than the account says.
+    // A window of three segments once took 0.6 % longer than the bound.
     let most = most + most / 50;
     assert!(took <= most, "{took} from calm on, {most} at most: {calm:?}");
 }
@@ -155,7 +155,7 @@ impl Transfer {
         let buffers = u64::from(client.send.buffer_bytes.min(server.receive.buffer_bytes)) / mss;
         let window = buffers.min(u64::from(client.congestion.max_window_segments)).max(1);
         let rounds = 4 * segments.isqrt() + segments / window + calm.outstanding / mss + 20;
-        // Less than two segments wait for the delay of their ACK.
+        // The ACK of less than two segments is delayed.
         let delay = match server.receive.ack {
             AckPolicy::Immediate => Duration::ZERO,
             AckPolicy::Delayed { delay, tick } => delay.max(tick),
@@ -164,7 +164,7 @@ impl Transfer {
         let delays = if window < 2 { segments } else { 20 };
         let per_segment = Duration::from_micros(self.per_segment_us);
         let round_trip = Duration::from_micros(self.delay_us) * 2 + per_segment * 3;
-        // The pacer takes a round trip for as long as it was measured, a whole tick at least in stacks whose clock is coarse, and may send
+        // The pacer assumes the measured round trip, which is at least a tick in stacks with a coarse clock, and may send
         // less than a window in it.
         let round_trip = client.congestion.pacing.as_ref().map_or(round_trip, |pacing| {
             let percent = pacing.slow_start_percent.min(pacing.avoidance_percent).clamp(1, 100);

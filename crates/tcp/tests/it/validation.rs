@@ -118,7 +118,7 @@ fn page() -> String {
         if rows.is_empty() || ELSEWHERE.contains(&module) {
             continue;
         }
-        // Links between items mean nothing on a page.
+        // Links between items have no target on a page.
         let about = about.replace("[`", "`").replace("`]", "`");
         write!(page, "\n## `{module}`\n\n{about}\n\n").unwrap();
         let has_sections = rows.iter().any(|row| !row.section.is_empty());

@@ -65,7 +65,7 @@ fn retransmit_now_in_the_handshake() {
     t.expect_timer(Timer::Retransmit, 1400);
     t.inject(syn_ack());
     t.expect(ack(1));
-    // Not a sign of congestion: the window is what it would have been.
+    // The retransmission is no sign of congestion: the window stays as it would have been.
     t.expect_cwnd(10, None);
     let mut t = Script::in_state(State::FinWait1, plain());
     assert!(t.steer(|connection, now| connection.retransmit_now(now, AfterRetransmit::Keep)));
@@ -93,16 +93,16 @@ fn presume_lost() {
     t.expect_cwnd(3, Some(5));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
     t.expect_timer(Timer::Retransmit, 2500);
-    // Only what lies in the range: the others stay in flight.
+    // Only segments inside the range are lost; the others stay in flight.
     let mut t = ten_out(plain());
     let some = sent(&t, 2500, 4001);
     t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
     t.expect_segments(2001, 4001, Reason::LossRecovery);
     t.expect_cwnd(10, None);
-    // A copy that is under way is lost as well.
+    // A retransmission in flight is lost as well.
     t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
     t.expect_segments(2001, 4001, Reason::LossRecovery);
-    // Nothing is outstanding there, or the peer's window is closed.
+    // No data is outstanding in the range, or the peer's window is closed.
     let beyond = sent(&t, 10_001, 20_001);
     t.steer(|connection, now| assert!(!connection.presume_lost(now, beyond, AfterRetransmit::Reset)));
     t.inject(seg().win(0));
@@ -140,11 +140,11 @@ fn note_held_by_peer() {
         });
         t.expect_segments(1, 2001, Reason::LossRecovery);
         t.expect_segments(5001, 6001, Reason::LossRecovery);
-        // What the second range covers in part is cut.
+        // Segments that the second range covers in part are cut.
         t.expect(data(6001, 6500));
         t.expect(data(8500, 9001));
         t.expect(data(9001, 10_001));
-        // What the peer holds makes room.
+        // Data that the peer holds makes room for new data.
         t.expect_segments(10_001, 14_001, Reason::NewData);
         assert_eq!(t.connection.sacked(), 6);
         t.inject(seg().ack(2001));
@@ -172,7 +172,7 @@ fn reserve_option_room() {
     t.inject(seg().ack(2965));
     t.expect(data(2965, 3965));
     t.forget_sent();
-    // New data.
+    // A new segment follows.
     let mut t = Script::established(plain());
     t.steer(|connection, _| connection.reserve_option_room(12));
     t.write(1976);
@@ -274,7 +274,7 @@ fn a_lifted_bar_bars_nothing() {
     t.inject(seg());
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.forget_sent();
-    // A bar that is passed bars nothing either.
+    // A bar below SND.UNA has no effect.
     let mut config = plain();
     config.recovery.limited_transmit = false;
     let mut t = ten_out(config);

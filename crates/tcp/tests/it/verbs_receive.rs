@@ -23,7 +23,7 @@ fn clamp_window_to_zero() {
     t.write(100);
     t.expect(data(1, 101).win(0));
     t.inject(seg().ack(101));
-    // Opening says nothing of itself either.
+    // Opening the window sends no ACK either.
     t.steer(|connection, _| connection.clamp_window(None));
     t.expect_nothing();
     t.steer(|connection, _| connection.send_acks(1));
@@ -115,7 +115,7 @@ fn hold_ack_point() {
     t.read(2000);
     assert_eq!(t.rcv_nxt(), 2001);
     assert_eq!(Some(t.connection.current_ack_point()), held);
-    // Sent again, as nothing was acknowledged.
+    // Retransmitted, because no data was acknowledged.
     t.inject_as(Disposition::DuplicateData, seg().seq(1).data(1000));
     t.expect(ack(1).reason(Reason::DuplicateData));
     t.write(100);
@@ -164,7 +164,7 @@ fn hold_ack_point_below_what_arrives_later() {
     t.inject(seg().data(1000));
     t.inject(seg().data(1000));
     t.expect(ack(2000));
-    // A point that was passed already counts as what was acknowledged.
+    // A point below the acknowledged number has no effect.
     let lower = point(&t, 0).map(|nxt| nxt - 4000);
     t.steer(|connection, _| connection.hold_ack_point(lower));
     t.steer(|connection, _| connection.send_acks(1));
@@ -198,13 +198,13 @@ fn send_acks() {
     assert_eq!(t.connection.counters().sent(Reason::RequestedAck), 3);
     t.steer(|connection, _| connection.send_acks(0));
     t.expect_nothing();
-    // There is nothing to acknowledge before the handshake is complete.
+    // Before the handshake is complete there is no number to acknowledge.
     for state in [State::SynSent, State::SynReceived, State::Closed] {
         let mut t = Script::in_state(state, plain());
         t.steer(|connection, _| connection.send_acks(3));
         t.expect_nothing();
     }
-    // While data is outstanding, they do not carry any.
+    // While data is outstanding, ACKs carry no data.
     let mut t = ten_out(plain());
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(1).seq(10_001));
@@ -223,7 +223,7 @@ fn shift_timestamp_echo() {
     t.at(10).inject(seg().data(100));
     t.at(20).write(50);
     t.expect(data(1, 51).ts(OUR_CLOCK + 20, PEER_CLOCK + 10 + 250));
-    // What is judged by timestamps is judged by the true ones.
+    // Checks of timestamps use the unshifted ones.
     t.at(30).inject(seg().ack(51).data(10));
     t.steer(|connection, _| connection.shift_timestamp_echo(u32::MAX));
     t.steer(|connection, _| connection.send_acks(1));
@@ -231,7 +231,7 @@ fn shift_timestamp_echo() {
     t.steer(|connection, _| connection.shift_timestamp_echo(0));
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(111).ts(OUR_CLOCK + 30, PEER_CLOCK + 30));
-    // Nothing was agreed: nothing to shift.
+    // Without agreed timestamps there is none to shift.
     let mut t = Script::established(plain());
     t.steer(|connection, _| {
         connection.shift_timestamp_echo(9);

@@ -85,7 +85,7 @@ fn restart_retransmit_timer() {
     t.expect_timer(Timer::Retransmit, 2500 + rto.as_millis());
     assert_eq!((t.connection.backoff(), t.connection.rto()), (backoff, rto));
     assert!(t.connection.cwnd() <= cwnd);
-    // Nothing is outstanding: nothing is armed.
+    // Without outstanding data the timer is not armed.
     let mut t = Script::established(plain());
     t.steer(|connection, now| assert!(!connection.restart_retransmit_timer(now)));
     assert_eq!(t.connection.deadline(Timer::Retransmit), None);

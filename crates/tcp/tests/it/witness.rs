@@ -142,12 +142,12 @@ pub(crate) fn check_connection(connection: &Connection) {
     let config = connection.config();
     let held = connection.receive_buffer_len();
     assert!(held <= config.receive.max_buffer_bytes as usize, "{held} bytes are held");
-    // SYN, FIN and the byte of a probe.
+    // Sequence numbers of SYN, FIN and the byte of a probe.
     let queued = connection.send_queue_len();
     assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");
     assert!(connection.unacked() as usize <= queued + 1, "{} records for {queued} bytes", connection.unacked());
     let (rto, limits) = (connection.rto(), &config.rto);
-    // Before the first sample it is the initial one; RFC 6298 section 5.7 falls back to 3 s after a lost SYN.
+    // Before the first sample the RTO is the initial one; RFC 6298 section 5.7 falls back to 3 s after a lost SYN.
     if connection.srtt().is_some() {
         assert!(rto >= limits.min.min(limits.max), "RTO of {rto}");
     }

@@ -510,7 +510,7 @@ impl Host {
             let Some((_, action)) = self.script.pop_front() else { break };
             match action {
                 Action::Write(len) if !self.closes => self.to_write += len,
-                // No writes after the end of the stream.
+                // The application must not write after the end of the stream.
                 Action::Write(_) => {}
                 Action::Read(chunks) => {
                     for chunk in core::iter::from_fn(|| connection.read(now)).take(chunks) {
