@@ -6,7 +6,7 @@ use holdover_wire::Flags;
 
 use crate::script::*;
 
-/// An attacker who hits the window with a reset ends nothing; the peer, who answers the challenge, does.
+/// An attacker's reset inside the window does not end the connection; the peer's answer to the challenge does.
 #[test]
 fn rfc5961_3_2_a_blind_reset_is_challenged_and_a_true_one_confirmed() {
     let mut t = Script::established(plain());
@@ -25,7 +25,7 @@ fn rfc5961_3_2_a_reset_outside_the_window_is_not_even_challenged() {
     t.expect_nothing();
 }
 
-/// The peer that has restarted and sends its SYN again is told where we are, and answers with a reset.
+/// The challenge gives a restarted peer that sends its SYN our sequence number, and it answers with a reset.
 #[test]
 fn rfc5961_4_2_a_syn_is_challenged_wherever_it_lies() {
     let mut t = Script::established(plain());

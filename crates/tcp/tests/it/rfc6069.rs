@@ -25,7 +25,7 @@ fn backed_off() -> Script {
     t
 }
 
-/// Section 3: each takes one doubling back; what remains of the shorter timeout is waited for.
+/// Section 3: each message undoes one doubling; the rest of the shorter timeout remains.
 #[test]
 fn rfc6069_3_an_unreachable_reverts_one_backoff() {
     for kind in [Unreachable::Network, Unreachable::Host] {
@@ -40,7 +40,7 @@ fn rfc6069_3_an_unreachable_reverts_one_backoff() {
     }
 }
 
-/// ... or, if none remains, the segment is sent at once.
+/// ... or, if none remains, the segment is retransmitted at once.
 #[test]
 fn rfc6069_3_nothing_remains_of_the_shorter_timeout() {
     let mut t = backed_off();
@@ -50,7 +50,7 @@ fn rfc6069_3_nothing_remains_of_the_shorter_timeout() {
     t.expect_timer(Timer::Retransmit, 12_000 + 8000);
 }
 
-/// Only for the segment at SND.UNA, only after a timeout, only in a synchronized state, and not for a hop count.
+/// Only for the segment at SND.UNA, only after a timeout, only in a synchronized state, and not for an exceeded hop limit.
 #[test]
 fn rfc6069_3_what_reverts_nothing() {
     let mut t = backed_off();
@@ -73,7 +73,7 @@ fn rfc6069_3_what_reverts_nothing() {
     t.expect_timer(Timer::Retransmit, 3000);
 }
 
-/// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends an attempt to connect, and nothing else.
+/// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends a connection attempt, and nothing else.
 #[test]
 fn rfc9293_3_9_2_2_hard_errors() {
     for kind in [Unreachable::Protocol, Unreachable::Port, Unreachable::AdministrativelyProhibited] {
@@ -106,8 +106,8 @@ fn rfc9293_3_9_2_2_soft_errors() {
     assert_eq!(icmp(&mut t, Unreachable::Port, -1), IcmpEffect::Ignored);
 }
 
-/// A retransmission whose doubling is taken back was no attempt at a path that was there: where R2 is a number of them, messages do
-/// not make it come sooner.
+/// A retransmission whose doubling is undone was no attempt over a working path: where R2 is a number of retransmissions,
+/// messages do not make it come sooner.
 #[test]
 fn rfc6069_messages_do_not_end_a_connection() {
     let mut config = plain();
@@ -127,7 +127,7 @@ fn rfc6069_messages_do_not_end_a_connection() {
     assert!(t.connection.retransmits() <= 2, "{}", t.connection.retransmits());
 }
 
-/// The segments that were too big are cut up and sent again, which is no sign of congestion.
+/// The segments that were too big are cut and retransmitted, which is no sign of congestion.
 #[test]
 fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     let mut t = Script::established(plain());
@@ -164,7 +164,7 @@ fn rfc1191_new_segments_are_smaller() {
     t.forget_sent();
 }
 
-/// A larger MTU than known, one that quotes nothing outstanding, and one that no path has.
+/// A larger MTU than the known one, a message that quotes nothing outstanding, and an MTU that no path has.
 #[test]
 fn rfc1191_what_is_not_believed() {
     let mut t = Script::established(plain());

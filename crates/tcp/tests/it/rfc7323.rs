@@ -58,7 +58,7 @@ fn rfc7323_2_2_the_window_of_a_syn_is_not_scaled_all_others_are() {
     assert_eq!(t.connection.snd_wnd(), 80_000);
 }
 
-/// A shift of zero agrees to scaling the other direction.
+/// A shift of zero enables scaling in the other direction.
 #[test]
 fn rfc7323_2_2_a_shift_of_zero_is_an_offer() {
     let mut t = Script::connect(scaled(0, 10_000));
@@ -79,8 +79,8 @@ fn rfc7323_2_3_a_shift_above_14_is_taken_for_14() {
     assert_eq!(t.connection.snd_wnd(), 3 << 14);
 }
 
-/// Section 2.4: rounding down to the scale takes back less than one unit of what was offered, and what is sent there
-/// nevertheless is taken.
+/// Section 2.4: rounding down to the scale shrinks the offered window by less than one unit, and data sent there nevertheless is
+/// accepted.
 #[test]
 fn rfc7323_2_4_rounding_shrinks_the_window_by_less_than_a_unit() {
     let mut t = Script::connect(scaled(7, 100_000));
@@ -121,8 +121,8 @@ fn rfc7323_3_2_timestamps_are_agreed_in_the_handshake() {
     t.expect(our_syn_ack().options(only_mss()));
 }
 
-/// Once agreed, in every segment: data, ACKs, FINs, probes and challenges.
-/// A SYN-ACK that echoes what no SYN of ours has said is of another connection. Linux answers it in the same way.
+/// Once agreed, timestamps are in every segment: data, ACKs, FINs, probes and challenges. A SYN-ACK that echoes a timestamp that
+/// no SYN of ours had belongs to another connection. Linux answers it in the same way.
 #[test]
 fn rfc7323_3_2_a_syn_ack_with_a_foreign_echo_is_reset() {
     for foreign in [OUR_CLOCK - 1, OUR_CLOCK + 1, OUR_CLOCK ^ (1 << 31)] {
@@ -150,7 +150,7 @@ fn rfc7323_3_2_timestamps_are_in_every_segment() {
     t.expect(ack(2).ts(OUR_CLOCK + 40, PEER_CLOCK + 40));
 }
 
-/// Appendix A of RFC 9293 (and RFC 6691): options come out of the segment, not on top of it.
+/// Appendix A of RFC 9293 (and RFC 6691): options reduce the segment's data, and are not added to it.
 #[test]
 fn rfc9293_3_7_1_options_reduce_what_a_segment_holds() {
     let mut t = Script::established(stamped());
@@ -161,8 +161,8 @@ fn rfc9293_3_7_1_options_reduce_what_a_segment_holds() {
     t.forget_sent();
 }
 
-/// "A TCP MUST NOT abort a connection because any segment lacks an expected TSopt". Such a segment should be dropped in
-/// silence; like Linux and the BSDs we take it.
+/// "A TCP MUST NOT abort a connection because any segment lacks an expected TSopt". Such a segment should be dropped in silence;
+/// it is accepted as in Linux and the BSDs.
 #[test]
 fn rfc7323_3_2_a_segment_without_timestamps_is_taken() {
     let mut t = Script::established(stamped());
@@ -171,7 +171,7 @@ fn rfc7323_3_2_a_segment_without_timestamps_is_taken() {
     t.expect_at(200, ack(101).ts(OUR_CLOCK + 200, PEER_CLOCK));
 }
 
-/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of nothing, of the future, or of hours ago.
+/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of zero, of the future, or of hours ago.
 #[test]
 fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     let mut t = Script::established(stamped());
@@ -192,7 +192,7 @@ fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     assert_eq!(t.connection.srtt(), srtt, "an echo that is too old");
 }
 
-/// Section 4.3, case A: segments in order. The ACK echoes the earliest that it covers.
+/// Section 4.3, case A: segments in order. The ACK echoes the earliest segment that it covers.
 #[test]
 fn rfc7323_4_3_a_delayed_acks_echo_the_earliest_segment() {
     let mut t = Script::established(stamped());
@@ -203,7 +203,7 @@ fn rfc7323_4_3_a_delayed_acks_echo_the_earliest_segment() {
     t.expect_at(400, ack(1301).ts(OUR_CLOCK + 400, PEER_CLOCK + 3));
 }
 
-/// Case B: a hole. Each ACK echoes the last segment that moved the window, and the one that fills the hole after that.
+/// Case B: a hole. Each ACK echoes the last segment that advanced the window, and then the one that fills the hole.
 #[test]
 fn rfc7323_4_3_b_out_of_order_segments_are_not_echoed() {
     let mut t = Script::established(stamped());
@@ -222,7 +222,7 @@ fn rfc7323_4_3_b_out_of_order_segments_are_not_echoed() {
     t.expect(ack(4941).ts(OUR_CLOCK + 200, PEER_CLOCK + 4));
 }
 
-/// Section 5.3, R1: an old timestamp is answered by an ACK and dropped, whatever else is right with the segment.
+/// Section 5.3, R1: a segment with an old timestamp is answered by an ACK and dropped, even if it is acceptable otherwise.
 #[test]
 fn rfc7323_5_3_r1_an_old_timestamp_is_dropped_and_answered() {
     let mut t = Script::established(stamped());
@@ -238,7 +238,7 @@ fn rfc7323_5_3_r1_an_old_timestamp_is_dropped_and_answered() {
     t.inject(seg().ack(501).ts(PEER_CLOCK, OUR_CLOCK));
 }
 
-/// Section 5.2: a reset is not held to it.
+/// Section 5.2: PAWS does not apply to resets.
 #[test]
 fn rfc7323_5_2_paws_does_not_stop_a_reset() {
     let mut t = Script::established(stamped());
@@ -246,7 +246,7 @@ fn rfc7323_5_2_paws_does_not_stop_a_reset() {
     t.expect_state(State::Closed);
 }
 
-/// Section 5.3, R2 and R3: what lies outside the window or beyond the last ACK does not move TS.Recent.
+/// Section 5.3, R2 and R3: a segment outside the window or beyond the last ACK does not move TS.Recent.
 #[test]
 fn rfc7323_5_3_r3_ts_recent_moves_with_segments_at_the_last_ack_only() {
     let mut t = Script::established(stamped());
@@ -259,7 +259,7 @@ fn rfc7323_5_3_r3_ts_recent_moves_with_segments_at_the_last_ack_only() {
     t.expect(ack(51).ts(OUR_CLOCK, PEER_CLOCK + 10));
 }
 
-/// Section 5.2: timestamps wrap as sequence numbers do.
+/// Section 5.2: timestamps wrap like sequence numbers.
 #[test]
 fn rfc7323_5_2_timestamps_are_compared_around_the_circle() {
     let mut t = Script::connect(stamped());
@@ -272,7 +272,7 @@ fn rfc7323_5_2_timestamps_are_compared_around_the_circle() {
     t.expect(ack(11));
 }
 
-/// Section 5.5: after 24 days TS.Recent proves nothing any more, and the next segment sets it.
+/// Section 5.5: after 24 days TS.Recent is invalid, and the next segment sets it.
 #[test]
 fn rfc7323_5_5_an_outdated_ts_recent_is_replaced() {
     let day = 86_400_000;
@@ -291,8 +291,8 @@ fn stamped_as(paws: Paws) -> Config {
     Config { paws, ..stamped() }
 }
 
-/// Linux takes a duplicate ACK that newer ones have overtaken, up to a retransmission timeout (1 s here) of ticks of 1/1.024 ms, since 6.8
-/// 1/1.2 ms; what would change the window or acknowledge more is dropped and answered.
+/// Linux accepts a duplicate ACK that newer ones have overtaken, up to a retransmission timeout (1 s here) of ticks of 1/1.024
+/// ms, since 6.8 1/1.2 ms; one that would change the window or acknowledge more is dropped and answered.
 #[test]
 fn linux_paws_takes_overtaken_duplicates() {
     for (paws, oldest) in [(Paws::LinuxDuplicates, 1_024), (Paws::LinuxOldAcks, 1_200)] {

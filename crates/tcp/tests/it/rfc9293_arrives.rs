@@ -25,7 +25,7 @@ pub(crate) fn open(state: State) -> (Script, i64) {
     (t, if fin_arrived { 2 } else { 1 })
 }
 
-/// A connection in ESTABLISHED with 10,000 bytes that nobody reads: its window is closed, RCV.NXT is 10,001.
+/// A connection in ESTABLISHED with 10,000 unread bytes: its window is closed, RCV.NXT is 10,001.
 fn closed_window() -> Script {
     let mut t = Script::established(plain());
     for n in 0..10 {
@@ -96,7 +96,7 @@ fn rfc9293_3_10_7_4_first_before_the_window_in_syn_received() {
 }
 
 /// The table of section 3.4: a segment without text needs RCV.NXT =< SEG.SEQ < RCV.NXT + RCV.WND, one with text a first or a
-/// last byte in there. What is not acceptable is answered at once.
+/// last byte in there. An unacceptable segment is answered at once.
 #[test]
 fn rfc9293_3_10_7_4_first_the_edges_of_an_open_window() {
     use Disposition::{Accepted, DuplicateData, OutsideWindow};
@@ -145,7 +145,7 @@ fn rfc9293_3_10_7_4_first_a_closed_window_takes_no_text_and_answers() {
     t.expect(ack(10_002));
 }
 
-/// "Special allowance": an ACK that comes with text into a closed window counts.
+/// "Special allowance": the ACK of a segment with text into a closed window counts.
 #[test]
 fn rfc9293_3_10_7_4_first_a_closed_window_lets_valid_acks_pass() {
     let mut t = closed_window();
@@ -309,7 +309,7 @@ fn rfc9293_3_10_7_4_second_a_reset_ends_what_is_outstanding() {
     t.expect_nothing_until(1_000_000);
 }
 
-/// RFC 5961 section 3.2, which RFC 9293 has taken in: in the window, but not exactly there.
+/// RFC 5961 section 3.2, which RFC 9293 has adopted: in the window, but not at its left edge.
 #[test]
 fn rfc9293_3_10_7_4_second_a_reset_elsewhere_in_the_window_is_challenged() {
     for state in STATES {
@@ -325,7 +325,7 @@ fn rfc9293_3_10_7_4_second_a_reset_elsewhere_in_the_window_is_challenged() {
     }
 }
 
-/// RFC 5961 section 4.2, which RFC 9293 has taken in.
+/// RFC 5961 section 4.2, which RFC 9293 has adopted.
 #[test]
 fn rfc9293_3_10_7_4_fourth_a_syn_in_the_window_is_challenged() {
     for state in STATES.into_iter().filter(|&state| state != State::SynReceived) {

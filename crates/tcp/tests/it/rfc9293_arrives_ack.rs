@@ -37,7 +37,7 @@ fn rfc9293_3_10_7_4_fifth_syn_received_an_ack_of_our_syn_establishes() {
     t.expect_nothing_until(100_000);
 }
 
-/// Processing goes on: the same segment's text and FIN are taken.
+/// Processing continues: the same segment's text and FIN are accepted.
 #[test]
 fn rfc9293_3_10_7_4_fifth_syn_received_goes_on_with_text_and_fin() {
     let (mut t, _) = open(State::SynReceived);
@@ -129,7 +129,7 @@ fn rfc9293_3_10_7_4_fifth_an_ack_of_what_was_not_sent_is_answered_and_dropped() 
     }
 }
 
-/// SND.WL1 and SND.WL2: an old segment does not bring back an old window.
+/// SND.WL1 and SND.WL2: an old segment does not restore an old window.
 #[test]
 fn rfc9293_3_10_7_4_fifth_the_window_is_taken_from_new_segments_only() {
     let mut t = Script::established(plain());
@@ -155,7 +155,7 @@ fn rfc9293_3_10_7_4_fifth_the_window_is_taken_from_new_segments_only() {
     assert_eq!(t.connection.snd_wnd(), 7000, "an older ACK");
 }
 
-/// What Linux does instead: see [`WindowUpdate`].
+/// Linux's policies: see [`WindowUpdate`].
 #[test]
 fn window_update_policies_on_a_segment_without_news() {
     for (policy, shrink, grow, close) in [
@@ -341,7 +341,7 @@ fn rfc9293_3_10_7_4_seventh_text_behind_the_fin_is_ignored() {
     }
 }
 
-/// RCV.NXT does not move, RCV.WND does not shrink: the edge stays (section 3.10.7.4, seventh).
+/// RCV.NXT does not move, RCV.WND does not shrink: the right edge stays (section 3.10.7.4, seventh).
 #[test]
 fn rfc9293_3_10_7_4_seventh_the_edge_of_the_window_stays_while_nobody_reads() {
     let mut t = Script::established(plain());
@@ -425,7 +425,7 @@ fn rfc9293_3_10_7_4_eighth_a_bare_fin_out_of_order() {
     t.expect_state(State::CloseWait);
 }
 
-/// What is sent behind a FIN that has not been reached yet is no part of the stream.
+/// Data beyond a FIN that is still out of order is not part of the stream.
 #[test]
 fn rfc9293_3_10_7_4_eighth_text_behind_a_fin_out_of_order_is_cut_off() {
     let mut t = Script::established(plain());
@@ -439,7 +439,7 @@ fn rfc9293_3_10_7_4_eighth_text_behind_a_fin_out_of_order_is_cut_off() {
     t.expect_state(State::CloseWait);
 }
 
-/// A FIN below text that has arrived is a lie; the text stands, and the true FIN is still taken.
+/// A FIN below arrived text is false; the text stays valid, and the true FIN is still accepted.
 #[test]
 fn rfc9293_3_10_7_4_eighth_a_fin_below_text_that_has_arrived_is_ignored() {
     let mut t = Script::established(plain());
@@ -456,7 +456,7 @@ fn rfc9293_3_10_7_4_eighth_a_fin_below_text_that_has_arrived_is_ignored() {
     t.expect_state(State::CloseWait);
 }
 
-/// The text fills the window, the FIN lies beyond it: it is acknowledged only when it fits.
+/// The text fills the window, and the FIN is beyond it: the FIN is acknowledged only when it fits.
 #[test]
 fn rfc9293_3_10_7_4_eighth_a_fin_cut_off_with_the_text_before_it_is_not_taken() {
     let mut t = Script::established(plain());

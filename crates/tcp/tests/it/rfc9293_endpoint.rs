@@ -1,5 +1,5 @@
-//! RFC 9293 sections 3.10.7.1 (CLOSED) and 3.10.7.2 (LISTEN), which are the endpoint's, and TIME-WAIT that gives way to a new
-//! connection.
+//! RFC 9293 sections 3.10.7.1 (CLOSED) and 3.10.7.2 (LISTEN), which the endpoint implements, and TIME-WAIT that is replaced by a
+//! new connection.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Host {
         Self { endpoint, now: Instant::from_secs(100), sent: Vec::new() }
     }
 
-    /// Injects a segment and returns what was sent in answer.
+    /// Injects a segment and returns the answers.
     fn inject(&mut self, segment: Segment) -> Vec<(Segment, Reason)> {
         let packet = Packet::new(THEM.parse().unwrap(), US.parse().unwrap(), segment);
         self.endpoint.handle_packet(self.now, &packet);
@@ -50,7 +50,7 @@ impl Host {
         sent
     }
 
-    /// Injects a segment that has to be answered by exactly one.
+    /// Injects a segment that must be answered by exactly one segment.
     fn answer(&mut self, segment: Segment) -> Segment {
         let shown = segment.to_string();
         let mut sent = self.inject(segment);
@@ -324,7 +324,7 @@ fn rfc9293_3_6_1_a_syn_not_beyond_the_old_connection_is_challenged_in_time_wait(
     assert_eq!(host.endpoint.connection(old).unwrap().state(), State::TimeWait);
 }
 
-/// The old connection sent more than the clock behind the initial sequence number counted: the new one still begins beyond.
+/// The old connection sent more than the clock of the initial sequence number counted: the new one still begins beyond it.
 #[test]
 fn rfc9293_3_6_1_the_new_iss_is_beyond_what_the_old_connection_sent() {
     let mut host = Host::new();
@@ -348,7 +348,7 @@ fn rfc9293_3_6_1_the_new_iss_is_beyond_what_the_old_connection_sent() {
     assert!(syn_ack.seq.gt(Seq::new(end + 1)), "{} is not beyond {}", syn_ack.seq, end + 1);
 }
 
-/// RFC 6191 section 2: a later timestamp proves a SYN new, whatever its sequence number.
+/// RFC 6191 section 2: a later timestamp proves that a SYN is new, whatever its sequence number.
 #[test]
 fn rfc6191_2_a_later_timestamp_ends_time_wait() {
     let mut host = Host::new();
@@ -386,7 +386,7 @@ fn rfc9293_3_6_1_time_wait_ends_after_two_msl() {
     assert_eq!(host.endpoint.release(id).unwrap().error(), None);
 }
 
-/// RFC 9293 section 3.9.2.3: nothing to or from an address that is not one host's.
+/// RFC 9293 section 3.9.2.3: packets to or from an address that is not one host's are ignored.
 #[test]
 fn rfc9293_3_9_2_3_addresses_that_are_no_hosts_are_ignored() {
     let mut host = Host::new();

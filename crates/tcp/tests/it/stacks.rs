@@ -15,7 +15,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A configuration, as it came about: a failing case prints what it is made of.
+/// A configuration with its origin: a failing case prints the profile and the changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     /// `None` is [`Config::rfc`].
@@ -72,7 +72,7 @@ pub(crate) enum Change {
 }
 
 impl Stack {
-    /// The configuration. Nothing gives up on its own: what is to be shown is that everything arrives in the end.
+    /// The configuration. It has no retry limits, because the tests show that everything finally arrives.
     pub(crate) fn config(&self) -> Config {
         let mut config = self.profile.map_or(Config::rfc(), Profile::config);
         for change in &self.changes {

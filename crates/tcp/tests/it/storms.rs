@@ -1,4 +1,5 @@
-//! How much is sent again and how long a transfer takes once calm returns, for every stack: bounded by what happened on the path.
+//! Retransmissions and the duration of a transfer after the end of disturbances, for every stack, bounded by the faults of the
+//! path.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{AckPolicy, Config, Connection, Profile, Timer};
@@ -11,7 +12,7 @@ use crate::properties::cases;
 use crate::stacks::{Change, Stack, stacks};
 use crate::world::{Path, World};
 
-/// A long transfer over a path with faults, which is calm in the end.
+/// A long transfer over a path with faults, which ends undisturbed.
 #[derive(Clone, Debug)]
 struct Transfer {
     seed: u64,
@@ -50,7 +51,7 @@ impl Transfer {
         }
     }
 
-    /// Segments are large, and buffers hold 16 of them: what crawls through less is bounded by delayed ACKs, not by losses.
+    /// Segments are large, and buffers hold 16 of them: with smaller buffers, delayed ACKs would be the limit, not losses.
     fn configs(&self) -> (Config, Config) {
         let (mut client, mut server) = (self.sender.config(), self.receiver.config());
         for config in [&mut client, &mut server] {
@@ -78,11 +79,11 @@ impl Transfer {
     }
 }
 
-/// What is left to do when calm returns.
+/// The remaining work when the disturbances end.
 #[derive(Debug)]
 struct Calm {
     at: Instant,
-    /// The timer that runs longest, on either side.
+    /// The longest running timer, on either side.
     wait: Duration,
     outstanding: u64,
     unread: u64,
@@ -145,9 +146,9 @@ fn run(transfer: &Transfer) {
 }
 
 impl Transfer {
-    /// The longest that the rest may take once calm returns: the timer that runs out, as it was backed off, and six more; a round
-    /// trip for each segment outstanding, of which each may be a hole that only a partial ACK shows; congestion avoidance
-    /// from two segments on, by one in two round trips; and the rest at the rate of the line or of the peer's window.
+    /// The longest time for the rest after the disturbances: the running timer, as it was backed off, and six more; a round trip
+    /// for each outstanding segment, because each may be a hole that only a partial ACK shows; congestion avoidance from two
+    /// segments on, by one in two round trips; and the rest at the rate of the line or of the peer's window.
     fn time_from(&self, calm: &Calm) -> Duration {
         let (client, server) = self.configs();
         let mss = u64::from(client.mss.min(server.mss) - 40);

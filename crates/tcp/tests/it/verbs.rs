@@ -1,4 +1,4 @@
-//! The owner's verbs for what is sent: what each does, and what it leaves alone.
+//! The owner's verbs for sent data: the effect of each, and what it leaves unchanged.
 
 use holdover_base::Duration;
 use holdover_tcp::{AfterRetransmit, Config, LossDetection, Reason, RecoveryState, State, Timer};
@@ -6,7 +6,7 @@ use holdover_wire::SeqRange;
 
 use crate::script::*;
 
-/// Ten segments out at 0 ms.
+/// Ten segments outstanding since 0 ms.
 pub(crate) fn ten_out(config: Config) -> Script {
     let mut t = Script::established(config);
     t.write(20_000);
@@ -14,7 +14,7 @@ pub(crate) fn ten_out(config: Config) -> Script {
     t
 }
 
-/// As a timeout, but for the backoff, and without counting towards giving up.
+/// Like a timeout, except for the backoff, and without counting towards the retry limit.
 #[test]
 fn retransmit_now() {
     for (after, rto) in
@@ -36,7 +36,7 @@ fn retransmit_now() {
     }
 }
 
-/// From an open state ssthresh is cut and the window falls to one segment, as a timeout would do.
+/// From an open state ssthresh is reduced and the window falls to one segment, as after a timeout.
 #[test]
 fn retransmit_now_in_the_open_state() {
     let mut t = ten_out(plain());
@@ -72,13 +72,13 @@ fn retransmit_now_in_the_handshake() {
     t.expect(our_fin(1).reason(Reason::Requested));
 }
 
-/// From the first outstanding byte on, like the segments' numbers.
+/// A range from the first outstanding byte on, like the segments' numbers.
 fn sent(t: &Script, start: u32, end: u32) -> SeqRange {
     let first = t.connection.snd_nxt() - 10_000 - 1;
     SeqRange::new(first + start, first + end)
 }
 
-/// What the window allows is retransmitted, and no more; neither window nor threshold moves.
+/// Retransmissions fill the window, and no more; neither window nor threshold moves.
 #[test]
 fn presume_lost() {
     let mut t = ten_out(plain());
@@ -110,7 +110,7 @@ fn presume_lost() {
     t.forget_sent();
 }
 
-/// No duplicate and no timestamp brings back what was before.
+/// No duplicate and no timestamp restores the former state.
 #[test]
 fn presume_lost_bars_an_undo() {
     let mut t = ten_out(plain());
@@ -126,7 +126,7 @@ fn presume_lost_bars_an_undo() {
     t.forget_sent();
 }
 
-/// As though it had been SACKed, whether SACK was agreed or not.
+/// Treated as SACKed, whether SACK was agreed or not.
 #[test]
 fn note_held_by_peer() {
     for sack in [false, true] {
@@ -155,7 +155,7 @@ fn note_held_by_peer() {
     }
 }
 
-/// Old and new data leave the room; what a retransmission leaves over begins the next one.
+/// Retransmissions and new data leave the room; the cut part of a retransmission begins the next one.
 #[test]
 fn reserve_option_room() {
     let mut t = ten_out(plain());
@@ -199,7 +199,7 @@ fn set_cwnd_and_ssthresh() {
     t.expect_cwnd(1, Some(2));
 }
 
-/// The window falls to the initial one, never rises; ssthresh stays.
+/// The window falls to the initial one, and never rises; ssthresh stays.
 #[test]
 fn force_slow_start() {
     for (before, after) in [(40, 10), (4, 4)] {
@@ -213,7 +213,7 @@ fn force_slow_start() {
     }
 }
 
-/// ... and what was reduced before is not restored afterwards.
+/// ... and an earlier reduction is not undone afterwards.
 #[test]
 fn force_slow_start_bars_an_undo() {
     let mut t = ten_out(plain());
@@ -226,7 +226,7 @@ fn force_slow_start_bars_an_undo() {
     assert!(t.connection.cwnd() < 10, "{}", t.connection.cwnd());
 }
 
-/// No fast retransmit below the bar, whatever arrives; the timer is not barred, and above it all is as ever.
+/// No fast retransmit below the bar, whatever arrives; the timer is not barred, and above the bar nothing changes.
 #[test]
 fn bar_fast_retransmit_below() {
     for (sack, detection) in [
