@@ -82,31 +82,60 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
 }
 
-// Whether an incoming ACK is the first to advance after LONG_SILENCE and echoes a timestamp from before it. The host's TCP has retransmitted
-// in vain since then. An old echo proves to it that nothing was lost (RFC 3522), as an ACK of segments that were sent once does (RFC 5682
-// section 2.1, step 3b): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose minimum round trip
-// has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to 10 s later
-// (docs/notes/linux-6.18.md). An ACK of one byte of the retransmitted segment proves nothing.
-INLINE int ends_long_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
-			     const struct packet *packet, int kind, u64 was_advanced_at, int direction)
+// The first ACK that a sender gets after LONG_SILENCE is shown in two steps: one byte of it, and the rest a flush later. The sender has
+// retransmitted in vain since then. An echo from before proves to it that nothing was lost (RFC 3522), as an ACK of segments that were sent
+// once does (RFC 5682 section 2.1, step 3b): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose
+// minimum round trip has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to
+// 10 s later (docs/notes/linux-6.18.md). An ACK of one byte of the retransmitted segment proves nothing.
+INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct link *link,
+			     const struct packet *packet)
 {
-	u64 now = packet->now;
-
-	if (direction != INCOMING || kind != ADVANCING || !rules->hold_segments || link->is_down || link->expires_at <= now)
+	if (!rules->hold_segments || link->is_down || link->expires_at <= packet->now)
 		return 0;
 	// With other orders no controller would flush the rest.
 	if (FLOW_ORDERS && link->holds != HOLDS_SEGMENTS)
 		return 0;
-	if (!was_advanced_at || now < was_advanced_at + LONG_SILENCE || !packet->has_stamps || !half->first_stamp_at)
+	if (!packet->has_stamps || !half->first_stamp_at || packet->flags & (SYN | FIN | RST))
 		return 0;
 	// SACK blocks of data that it does not acknowledge show losses by themselves. A DSACK (RFC 2883) is dropped with the lowering, and the
 	// flush has no blocks.
 	if (packet->sack_len > 1 || (packet->sack_len && before(packet->ack, packet->sack[0].end)))
 		return 0;
-	if (packet->flags & (SYN | FIN | RST) || packet->ack - half->shown < 2 || !keeps_the_edge(half, packet, half->shown + 1))
+	return packet->ack - half->shown > 1 && keeps_the_edge(half, packet, half->shown + 1);
+}
+
+// Whether an ACK that comes in is the first to advance after LONG_SILENCE and echoes a timestamp from before it.
+INLINE int ends_host_silence(const volatile struct rules *rules, const struct half *half, const struct link *link,
+			     const struct packet *packet, int kind, u64 was_advanced_at)
+{
+	u64 now = packet->now;
+
+	if (kind != ADVANCING || !was_advanced_at || now < was_advanced_at + LONG_SILENCE)
 		return 0;
 	return refreshes(rules, half, link, now) ? !before(half->refresh_stale, packet->ecr)
 						 : !before(half->newest_stamp, packet->ecr + LONG_SILENCE_TICKS);
+}
+
+// Whether an ACK that goes out is the first after a retransmission that ended LONG_SILENCE, and acknowledges more than that segment.
+INLINE int ends_peer_silence(const struct half *half, const struct packet *packet, int kind)
+{
+	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) && packet->ack - half->shown > half->longest_segment;
+}
+
+// Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): what comes first after LONG_SILENCE says which
+// of the host's ACKs the peer has not got. From there on they count as not shown.
+INLINE void note_resumption(struct half *half, const struct packet *packet)
+{
+	if (!packet->len || packet->flags & (SYN | RST) || !(half->flags & HALF_ACKED) || !half->last_data_at ||
+	    packet->now < half->last_data_at + LONG_SILENCE)
+		return;
+	// An old duplicate says nothing.
+	if (!packet->has_stamps || !before(half->newest_stamp, packet->val))
+		return;
+	if (before(half->shown, packet->seq) || half->shown - packet->seq > largest_window(half))
+		return;
+	half->shown = packet->seq;
+	half->flags |= HALF_RESUMED;
 }
 
 // Whether the link has orders about each ACK that comes in.
@@ -285,14 +314,15 @@ INLINE void refresh_echo(const struct half *half, const struct packet *packet, s
 	verdict->ecr = half->refresh_value + (u32)ticks;
 }
 
-// Echoes the host's newest timestamp, or one from a round trip ago: an ACK that arrives now cannot echo a later one, and BBR would keep a
-// round trip shorter than any as its minimum for ten seconds. The host's clock is taken to tick once a millisecond (Linux).
-INLINE void echo_newest(const struct flow *flow, const struct half *half, u64 now, struct verdict *verdict)
+// Echoes the newest timestamp of the data's sender. To the host, an ACK that arrives now cannot echo one of less than a round trip ago: BBR
+// would keep a round trip shorter than any as its minimum for ten seconds. The host's clock is taken to tick once a millisecond (Linux).
+INLINE void echo_newest(const struct flow *flow, const struct half *half, u64 now, struct verdict *verdict, int direction)
 {
 	u64 age = now > half->newest_stamp_at ? now - half->newest_stamp_at : 0;
+	u64 early = direction == INCOMING && age < flow->latest ? flow->latest - age : 0;
 
 	verdict->refresh = 1;
-	verdict->ecr = half->newest_stamp - (u32)(age < flow->latest ? (flow->latest - age) / MS : 0);
+	verdict->ecr = half->newest_stamp - (u32)(early / MS);
 }
 
 // An ACK passes. `half` is the one that it acknowledges data of.
@@ -355,9 +385,14 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
-	int is_cut_in_two = holding != HOLD_ALL && !is_heard && ends_long_silence(rules, half, link, packet, kind, was_advanced_at, direction);
+	int is_first = direction == INCOMING ? ends_host_silence(rules, half, link, packet, kind, was_advanced_at)
+					     : ends_peer_silence(half, packet, kind);
+
+	FORGET(is_first, packet->seq);
+	int is_cut_in_two = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet);
 
 	FORGET(is_cut_in_two, packet->seq);
+	half->flags &= ~HALF_RESUMED;
 	if (is_cut_in_two) {
 		has_limit = 1;
 		limit = half->shown + 1;
@@ -370,7 +405,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	else if (is_cut_in_two)
-		echo_newest(flow, half, now, verdict);
+		echo_newest(flow, half, now, verdict, direction);
 	// The rest follows soon, with an echo that proves as little.
 	if (is_cut_in_two)
 		half->last_ecr = verdict->ecr;
@@ -391,7 +426,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	}
 	if ((holding != HOLD_LAST && !is_cut_in_two) || !is_held(half)) {
 		half->flush_at = 0;
-	} else if (kind == ADVANCING) {
+	} else if (kind == ADVANCING || is_cut_in_two) {
 		// A flush that is overdue has been missed.
 		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
@@ -433,6 +468,7 @@ INLINE void take_segment(struct flow *flow, const struct link *link, const volat
 	} else {
 		time_incoming(flow, packet);
 		BARRIER();
+		note_resumption(&flow->outgoing, packet);
 		note_data(&flow->outgoing, packet);
 		BARRIER();
 		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);

@@ -87,6 +87,7 @@ struct half {
 #define HALF_FAST 0x400       // data has come faster than FASTEST, and since then faster than STILL_FAST
 #define HALF_LIMITED 0x800    // `most_window` is valid,
 #define HALF_UNTIL_HEARD 0x1000 // until the next ACK of the receiver
+#define HALF_RESUMED 0x2000   // the sender has retransmitted from `shown` after a long silence, and the receiver has not answered yet
 
 // What is remembered of a connection.
 struct flow {

@@ -84,6 +84,34 @@ impl Path {
         self.pass(packet(false, Flags::ACK, (1, ack), window, 0)).0
     }
 
+    /// Passes an ACK with timestamps and a SACK block. Returns its ACK number and its echo, and the notice.
+    fn ack_in_part(
+        &mut self,
+        direction: Direction,
+        numbers: (u32, u32),
+        (val, ecr): (u32, u32),
+        block: Option<(u32, u32)>,
+    ) -> (u32, u32, Option<Notice>) {
+        let mut ack = stamped(packet(direction == Direction::Outgoing, Flags::ACK, numbers, 400, 0), val, ecr);
+        if let Some(segment) = holdover_filter::tcp_mut(&mut ack) {
+            segment.options.sack =
+                block.map(|(start, end)| SeqRange::new(Seq::new(start), Seq::new(end))).into_iter().collect();
+        }
+        self.now += Duration::from_millis(1);
+        let link = Link::new(&self.link);
+        let environment = Environment { now: self.now, link: &link, rules: &self.rules };
+        let form = Form::of(ack.tcp().unwrap());
+        let key = Key::new(connection());
+        let (_, notice) = self.flow.pass_between(&key, environment, direction, &mut ack, form);
+        let segment = ack.tcp().unwrap();
+        // What is flushed later is an ACK of all, with an echo that proves as little.
+        let flushed = self.flow.half(direction).ack_up_to(Seq::new(numbers.1), connection()).unwrap();
+        let flushed = flushed.tcp().unwrap();
+        assert_eq!(flushed.ack, Seq::new(numbers.1));
+        assert_eq!(flushed.options.timestamps.unwrap().ecr, segment.options.timestamps.unwrap().ecr);
+        (segment.ack.value(), segment.options.timestamps.unwrap().ecr, notice)
+    }
+
     fn order(&mut self, direction: Direction, order: Order) {
         self.flow.handle_order(&mut Place::default(), &OrderRecord::new(self.now, connection(), direction, order));
     }
@@ -124,12 +152,6 @@ fn after_silence(
     block: Option<(u32, u32)>,
 ) -> (u32, u32, Option<Notice>) {
     let mut path = Path::new(holding(holds), 8);
-    let stamped = |mut packet: Packet, val: u32, ecr: u32| {
-        if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
-            segment.options.timestamps = Some(Timestamps { val, ecr });
-        }
-        packet
-    };
     for number in 0..5 {
         path.pass(stamped(packet(true, Flags::ACK, (1000 + number * 100, 1), 500, 100), 50_000, 1));
     }
@@ -137,24 +159,14 @@ fn after_silence(
     path.now += silence;
     let newest = 50_000 + u32::try_from(silence.as_millis()).unwrap();
     path.pass(stamped(packet(true, Flags::ACK, (1100, 1), 500, 100), newest, 1));
-    let mut ack = stamped(packet(false, Flags::ACK, (1, 1500), 400, 0), 2, echo(50_000, newest));
-    if let Some(segment) = holdover_filter::tcp_mut(&mut ack) {
-        segment.options.sack =
-            block.map(|(start, end)| SeqRange::new(Seq::new(start), Seq::new(end))).into_iter().collect();
+    path.ack_in_part(Direction::Incoming, (1, 1500), (2, echo(50_000, newest)), block)
+}
+
+fn stamped(mut packet: Packet, val: u32, ecr: u32) -> Packet {
+    if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
+        segment.options.timestamps = Some(Timestamps { val, ecr });
     }
-    path.now += Duration::from_millis(1);
-    let link = Link::new(&path.link);
-    let environment = Environment { now: path.now, link: &link, rules: &path.rules };
-    let form = Form::of(ack.tcp().unwrap());
-    let key = Key::new(connection());
-    let (_, notice) = path.flow.pass_between(&key, environment, Direction::Incoming, &mut ack, form);
-    let segment = ack.tcp().unwrap();
-    // What is flushed later is an ACK of all, with an echo that proves as little.
-    let flushed = path.flow.half(Direction::Incoming).ack_up_to(Seq::new(1500), connection()).unwrap();
-    let flushed = flushed.tcp().unwrap();
-    assert_eq!(flushed.ack, Seq::new(1500));
-    assert_eq!(flushed.options.timestamps.unwrap().ecr, segment.options.timestamps.unwrap().ecr);
-    (segment.ack.value(), segment.options.timestamps.unwrap().ecr, notice)
+    packet
 }
 
 #[test]
@@ -176,6 +188,49 @@ fn the_first_ack_after_a_long_silence_is_cut_in_two() {
         let (ack, echo, _) = after_silence(holds, long, |oldest, _| oldest, None);
         assert!(ack != 1101 && echo == 50_000, "{holds:?}: {ack}, {echo}");
     }
+}
+
+/// Four segments of 100 bytes came in at TSval 70,000, with a fifth behind a gap if `has_gap`, and the last ACKs were lost. The peer retransmits `resent`
+/// after `silence`, with the TSval `val`. Returns what becomes of the answer.
+fn after_peer_silence(
+    silence: Duration,
+    (resent, val): (u32, u32),
+    has_gap: bool,
+    block: Option<(u32, u32)>,
+) -> (u32, u32, Option<Notice>) {
+    let mut path = Path::new(holding(Holds::Segments), 8);
+    for number in 0..4 {
+        path.pass(stamped(packet(false, Flags::ACK, (1 + number * 100, 1000), 500, 100), 70_000, 1));
+    }
+    // Held back: 401 is shown when it is flushed.
+    path.pass(stamped(packet(true, Flags::ACK, (1000, 401), 400, 0), 1, 70_000));
+    path.order(Direction::Outgoing, Order::Show(Seq::new(401)));
+    if has_gap {
+        path.pass(stamped(packet(false, Flags::ACK, (501, 1000), 500, 100), 70_000, 1));
+    }
+    path.now += silence;
+    path.pass(stamped(packet(false, Flags::ACK, (resent, 1000), 500, 100), val, 1));
+    let acked = if has_gap { 601 } else { 401 };
+    path.ack_in_part(Direction::Outgoing, (1000, acked), (2, 70_000), block)
+}
+
+#[test]
+fn the_answer_to_a_retransmission_after_a_long_silence_is_cut_in_two() {
+    let long = Duration::from_secs(12);
+    // All ACKs from 101 on were lost; the answer may have a DSACK. It echoes the retransmission.
+    for block in [None, Some((101, 201))] {
+        let cut = after_peer_silence(long, (101, 82_000), false, block);
+        assert_eq!(cut, (102, 82_000, Some(Notice::Held)), "{block:?}");
+    }
+    // A retransmission that fills a gap is acknowledged with what lies behind it.
+    assert_eq!(after_peer_silence(long, (401, 82_000), true, None), (402, 82_000, Some(Notice::Held)));
+    // An ACK of the retransmitted segment alone acknowledges nothing that was sent once.
+    assert_eq!(after_peer_silence(long, (301, 82_000), false, None), (401, 70_000, None));
+    // BBR's minimum round trip is valid; the segment was duplicated on the way; blocks show the losses.
+    assert_eq!(after_peer_silence(Duration::from_secs(9), (101, 79_000), false, None).0, 401);
+    assert_eq!(after_peer_silence(long, (101, 70_000), false, None).0, 401);
+    assert_eq!(after_peer_silence(long, (101, 69_999), false, None).0, 401);
+    assert_eq!(after_peer_silence(long, (101, 82_000), false, Some((501, 601))).0, 401);
 }
 
 #[test]

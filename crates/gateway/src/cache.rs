@@ -1,6 +1,7 @@
 //! Copies of segments that were forwarded to a mobile host and are not acknowledged by it yet.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use holdover_base::Instant;
 use holdover_wire::{Packet, Seq};
@@ -31,20 +32,27 @@ pub(crate) struct Cached {
 }
 
 impl Cache {
-    /// Inserts a copy. It replaces one with the same number, which may be shorter, or have older timestamps.
+    /// Inserts a copy, unless the cached ones have all of it.
+    ///
+    /// The copies that are there stay: they are resent in the order of their numbers, and a mobile host that has taken a retransmission drops
+    /// what follows with older timestamps (PAWS, RFC 7323 section 5).
     pub(crate) fn insert(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
-        let at = self.segments.iter().rposition(|cached| cached.seq.lt(seq)).map_or(0, |before| before + 1);
-        let before = at.checked_sub(1).filter(|&before| self.segments[before].end.ge(end));
-        let longer = || self.segments.get(at).is_some_and(|next| next.seq == seq && next.end.gt(end)).then_some(at);
-        if let Some(around) = before.or_else(longer) {
-            // Within another: a part of a cached segment, resent in smaller pieces.
-            self.segments[around].repeated = true;
+        let from = self.segments.partition_point(|cached| cached.end.le(seq));
+        let until = self.segments.partition_point(|cached| cached.seq.lt(end)).max(from);
+        if self.covers(from..until, seq, end) {
+            for cached in self.segments.range_mut(from..until) {
+                cached.repeated = true;
+                if seq.le(cached.seq) && cached.end.le(end) {
+                    cached.sent_at = now;
+                }
+            }
             return;
         }
         let mut repeated = false;
         let mut resent = 0;
+        let at = self.segments.partition_point(|cached| cached.seq.lt(seq));
         while let Some(covered) = self.segments.get(at).filter(|cached| cached.end.le(end)) {
             (repeated, resent) = (true, resent.max(covered.resent));
             self.bytes -= covered.packet.wire_len();
@@ -53,6 +61,18 @@ impl Cache {
         self.bytes += packet.wire_len();
         self.segments
             .insert(at, Cached { seq, end, packet: packet.clone(), sent_at: now, resent, repeated, is_due: false });
+    }
+
+    /// Whether the segments in `range` have every number from `seq` to `end`.
+    fn covers(&self, range: Range<usize>, seq: Seq, end: Seq) -> bool {
+        let mut next = seq;
+        for cached in self.segments.range(range) {
+            if cached.seq.gt(next) {
+                return false;
+            }
+            next = if cached.end.gt(next) { cached.end } else { next };
+        }
+        next.ge(end)
     }
 
     /// Removes segments below `ack`. Returns the last one removed, which may give a round-trip sample.
@@ -123,7 +143,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::Segment;
+    use holdover_wire::{Segment, Timestamps};
     use proptest::prelude::*;
 
     use super::*;
@@ -153,6 +173,30 @@ mod tests {
         assert_eq!(cache.acknowledge(Seq::new(199)).map(|cached| cached.end), None);
         assert_eq!(cache.acknowledge(Seq::new(200)).map(|cached| cached.end), Some(Seq::new(200)));
         assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn a_copy_is_kept_when_its_data_are_sent_again() {
+        let stamped = |seq, len, val| {
+            let mut packet = packet(seq, len);
+            holdover_filter::tcp_mut(&mut packet).unwrap().options.timestamps = Some(Timestamps { val, ecr: 0 });
+            packet
+        };
+        let mut cache = Cache::default();
+        cache.insert(Instant::ZERO, &stamped(100, 50, 1));
+        cache.insert(Instant::ZERO, &stamped(150, 50, 2));
+        // As one segment, too.
+        for (seq, len) in [(100, 50), (100, 100)] {
+            cache.insert(Instant::from_secs(1), &stamped(seq, len, 9));
+            let first = cache.first_mut().unwrap();
+            assert_eq!((first.end, first.sent_at), (Seq::new(150), Instant::from_secs(1)));
+            assert!(core::mem::take(&mut first.repeated));
+            assert_eq!(first.packet.tcp().unwrap().options.timestamps.unwrap().val, 1);
+        }
+        assert_eq!(ranges(&cache), [(100, 150), (150, 200)]);
+        // With more than is cached it takes their place.
+        cache.insert(Instant::ZERO, &stamped(150, 51, 9));
+        assert_eq!(ranges(&cache), [(100, 150), (150, 201)]);
     }
 
     #[test]

@@ -220,6 +220,12 @@ impl Connection {
             if !data.is_empty() {
                 self.note_duplicate(data);
             }
+            // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
+            // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
+            if self.config.paws != Paws::Rfc7323 && data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una)
+            {
+                self.note_timestamp(now, segment);
+            }
         }
         self.answer_unacceptable(now, segment);
         if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt

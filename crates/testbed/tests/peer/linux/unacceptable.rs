@@ -12,6 +12,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("an_old_ack_is_not_answered", an_old_ack_is_not_answered),
     ("probes_are_answered_twice_a_second", probes_are_answered_twice_a_second),
     ("each_duplicate_is_answered", each_duplicate_is_answered),
+    ("a_duplicate_that_reaches_the_last_ack_is_echoed", a_duplicate_that_reaches_the_last_ack_is_echoed),
 ];
 
 /// Of ten segments the first is lost. The first duplicate ACK is of now, the next two were overtaken by it: their timestamps are `age`
@@ -91,4 +92,18 @@ fn each_duplicate_is_answered(subject: Subject<'_>) {
         (0..20).for_each(|n| wire.repeat_after(MS * (90 * n), Duration::ZERO, 1_000, 1_000));
     });
     assert_eq!(seen.len(), 20, "{seen:?}");
+}
+
+/// A retransmission whose ACK was lost is answered with its own timestamp; one that ends before the last ACK is not.
+fn a_duplicate_that_reaches_the_last_ack_is_echoed(subject: Subject<'_>) {
+    for (len, is_echoed) in [(1_000, true), (999, false)] {
+        let seen = answers(subject, |wire| {
+            (0..5).for_each(|n| wire.repeat_after(MS * (200 * n), Duration::ZERO, 1_000, len));
+        });
+        let mut echoes: Vec<u32> =
+            seen.iter().map(|seen| seen.segment.options.timestamps.expect("timestamps").ecr).collect();
+        assert_eq!(echoes.len(), 5, "{seen:?}");
+        echoes.dedup();
+        assert_eq!(echoes.len(), if is_echoed { 5 } else { 1 }, "{len} bytes of 1,000: {seen:?}");
+    }
 }
