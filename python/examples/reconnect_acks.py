@@ -33,11 +33,11 @@ class Connection:
     peer_fin: int | None = None
     host_fin_acked: bool = False
     peer_fin_acked: bool = False
-    # The last segment of the host, as far as it can be sent again.
+    # The last segment of the host, as far as it can be repeated.
     last: holdover.Packet | None = None
     next_seq: int = 0
     window: int = 0
-    # When the peer was heard of, in ns.
+    # The time of the peer's last packet, in ns.
     heard_at: int | None = None
 
     @property
@@ -84,7 +84,7 @@ class ReconnectAcks(holdover.Mechanism):
         if "." in flags:
             end = (packet.seq + packet.seq_len) % MODULUS
             connection.next_seq = end if connection.last is None else later(connection.next_seq, end)
-            # The window of a SYN-ACK is not scaled, and that of whatever repeats it is (RFC 7323 section 2.2).
+            # The window of a SYN-ACK is not scaled, but the window of a repetition is (RFC 7323 section 2.2).
             connection.window = packet.window >> min(packet.window_scale or 0, 14) if "S" in flags else packet.window
             connection.last = packet.copy()
         return None
@@ -110,7 +110,7 @@ class ReconnectAcks(holdover.Mechanism):
             window=connection.window,
             timestamps=last.timestamps,
             ttl=last.ttl,
-            # What the network has told of congestion is not to be told again (RFC 3168).
+            # A repetition must not report congestion again (RFC 3168).
             traffic_class=last.traffic_class & 0xFC,
         )
         for _ in range(self.copies):

@@ -60,7 +60,7 @@ class Reno(holdover.CongestionControl):
             state.cwnd += opened
 
     def on_recovery(self, now, state):
-        # The stack has set ssthresh already: to half of the window at which the loss was found.
+        # The stack has already set ssthresh to half of the window at which the loss was detected.
         self.credit = 0
 
     def on_timeout(self, now, state):

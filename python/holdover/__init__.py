@@ -1,6 +1,6 @@
-"""Transport that survives links which come and go: simulate, sweep, compare, and try mechanisms of one's own.
+"""Transport that survives links which come and go: simulate, sweep, compare, and try mechanisms of your own.
 
-The module is a shell around Holdover's Rust libraries: scenarios, runs, sweeps and statistics are those of the program ``holdover``.
+The module is a thin wrapper around Holdover's Rust libraries: scenarios, runs, sweeps and statistics are those of the program ``holdover``.
 
 >>> import holdover
 >>> s = holdover.Scenario.open("train-tunnel")

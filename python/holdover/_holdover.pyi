@@ -38,7 +38,7 @@ class Table:
     def column(self, name: str, rows: int | None = None) -> list[Any]: ...
 
 class Packet:
-    """A packet. Numbers are those on the wire; what a packet does not have (it is no TCP segment, or has no such option) is None.
+    """A packet. Numbers are those on the wire; fields that a packet does not have (no TCP segment, or no such option) are None.
 
     Setting a TCP field of a packet without a TCP segment raises TypeError.
     """
@@ -139,7 +139,7 @@ def reproduce(
 ) -> list[tuple[str, str, str, str, str]]: ...
 
 class SendState:
-    """What a congestion control sees of its connection. ``cwnd`` and ``ssthresh`` can be set, in segments."""
+    """The state of a connection for its congestion control. ``cwnd`` and ``ssthresh`` are writable, in segments."""
 
     cwnd: int
     ssthresh: int | None

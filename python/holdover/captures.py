@@ -22,19 +22,19 @@ class Explained:
     sender, receiver : str
         Address and port.
     place : str
-        Where the capture was taken, judged by the round trips to both ends.
+        The place of the capture, inferred from the round trips to both ends.
     begin_s, end_s : float
         The connection's first and last packet.
     bytes : int
-        Data, that sent again not counted.
+        Data, without retransmissions.
     segments, retransmissions : int
-        Segments with data, and those of them that were sent again.
+        Segments with data, and the retransmissions among them.
     rtt_s : float
         The path's least round trip.
     outages : list of (float, float or None, bool)
-        Beginning, end (None if the path did not come back) and whether the outage is sure.
+        Start, end (None if the path did not return) and whether the outage is sure.
     spent_s : dict
-        What the connection's time was spent on: ``"transfer"``, ``"outage"``, ``"RTO wait"`` and so on, as ``holdover explain`` names them.
+        The time of the connection by cause: ``"transfer"``, ``"outage"``, ``"RTO wait"`` and so on, as named by ``holdover explain``.
     """
 
     sender: str
@@ -55,19 +55,19 @@ def explain(
     outages: Iterable[tuple[float, float]] = (),
     only_given: bool = False,
 ) -> list[Explained]:
-    """Where each connection of a capture (pcap or pcapng, also compressed) lost its time, as ``holdover explain`` tells it.
+    """Explain where each connection of a capture (pcap or pcapng, also compressed) lost its time, as ``holdover explain`` does.
 
-    What comes before a damaged place counts; a warning tells of it.
+    A damaged capture is explained up to the damage, with a warning.
 
     Parameters
     ----------
     capture
         The file.
     outages
-        Outages that are known beforehand, as pairs of beginning and end in seconds since the capture's first packet. They are sure, and replace what
-        would be found there.
+        Known outages, as pairs of start and end in seconds since the capture's first packet. They are sure, and replace the outages that
+        would be found at that time.
     only_given
-        There were no other outages.
+        Do not search for other outages.
 
     Raises
     ------

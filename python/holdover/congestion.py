@@ -1,4 +1,4 @@
-"""Congestion controls of one's own."""
+"""Congestion controls in Python."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["CongestionControl", "SendState"]
 
 
 class CongestionControl:
-    """A congestion control at a host's TCP, for prototypes. Each connection of the host that sends data has an object of its own.
+    """A congestion control of a host's TCP, for prototypes. Each connection of the host that sends data has its own object.
 
-    Set ``state.cwnd`` and ``state.ssthresh``, in segments, in any of the methods. Outside of recovery the window stays as it was set last;
-    during recovery (``state.state`` is ``"recovery"`` or ``"cwr"``) the stack reduces it to ssthresh by itself (RFC 6937), unless a method
-    sets it. After a timeout the stack begins with a window of one segment, and a timeout or recovery that turns out to be spurious is undone by the stack, the window included. Which segments are lost and when they are sent again remains
-    the stack's affair, as does pacing.
+    Set ``state.cwnd`` and ``state.ssthresh``, in segments, in any of the methods. Outside of recovery the window keeps its last value. During
+    recovery (``state.state`` is ``"recovery"`` or ``"cwr"``) the stack reduces it to ssthresh (RFC 6937), unless a method sets it. After a
+    timeout the stack begins with a window of one segment. The stack undoes a spurious timeout or recovery, including the window. It also
+    decides which segments are lost, when they are retransmitted, and the pacing.
 
-    Times are whole nanoseconds of the run. Nothing may come from outside (no clock, no unseeded random numbers): a run is a function of scenario and
-    seed. Each ACK costs some calls into Python. What a method raises ends the run and is raised by `holdover.run`.
+    Times are whole nanoseconds of the run. Methods must not use outside input (no clock, no unseeded random numbers): a run is a function of
+    scenario and seed. Each ACK costs some calls into Python. An exception in a method ends the run, and `holdover.run` raises it.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class CongestionControl:
         """Segments were delivered: ``state.acked``, by number or by SACK."""
 
     def on_recovery(self, now: int, state: SendState) -> None:
-        """Segments were found lost, and recovery begins. The stack has set ``state.ssthresh``; another value takes its place."""
+        """Losses were detected, and recovery begins. The stack has set ``state.ssthresh``; a method may replace it."""
 
     def on_timeout(self, now: int, state: SendState) -> None:
-        """The retransmission timer has expired, before anything is sent again."""
+        """The retransmission timer has expired. Nothing is retransmitted yet."""

@@ -6,11 +6,11 @@ __all__ = ["HoldoverError", "Interrupted", "ScenarioError"]
 
 
 class HoldoverError(Exception):
-    """Something failed; the message says what, and what to do about it."""
+    """An operation failed; the message describes the failure and a remedy."""
 
 
 class Interrupted(HoldoverError):
-    """A sweep was stopped. What was finished is kept, and the same call goes on with it."""
+    """A sweep was stopped. Completed runs are kept, and the same call continues with them."""
 
 
 class ScenarioError(HoldoverError, ValueError):
@@ -19,16 +19,16 @@ class ScenarioError(HoldoverError, ValueError):
     Attributes
     ----------
     kind : str
-        The sort of problem, such as ``"bad-value"`` or ``"unknown-name"``.
+        The kind of error, such as ``"bad-value"`` or ``"unknown-name"``.
     field : str
-        The path of the field; empty where no single field is to blame.
+        The path of the field; empty if the error concerns no single field.
     found, accepted, did_you_mean, context : str or None
-        What was found, what would be accepted, the accepted word that looks most like it, and the variant or point of a
-        sweep that the problem shows in.
+        The value found, the accepted values, the most similar accepted word, and the variant or point of a sweep with the
+        error.
     file : str
         The file, or ``"--set"`` for a value that was set by its path.
     line, column : int
-        The place in it, from 1; 0 where there is none.
+        The place in the file, from 1; 0 if there is none.
     report : str
         The message with the line of the file.
     """

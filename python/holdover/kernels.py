@@ -1,7 +1,7 @@
 """Runs on this machine's kernel, each in a process of its own.
 
-Network namespaces are had by a process that has one thread, and they end with it. So a fresh interpreter makes the run, and the one that asked for
-it, with all its threads, stays where it is.
+Only a process with a single thread can create network namespaces, and they end with it. A new interpreter therefore makes the run, and the
+calling one, with all its threads, stays in its namespaces.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from .scenario import Scenario
 
 __all__: list[str] = []
 
-#: How long the process may take to remove what it has begun after it was told to stop.
+#: How long the process may take to remove its files after a request to stop.
 _PATIENCE_S = 30.0
 
-#: What the process may raise beside what is of this module; anything else is a defect, whose traceback it prints.
+#: The exceptions that the process may raise besides those of this module; any other is a defect, whose traceback it prints.
 _RAISED = {error.__name__: error for error in (ValueError, TypeError, OverflowError, KeyError)}
 
 
 def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[[float], None] | None) -> None:
-    """Has another process make a run of `scenario` with these arguments of `_holdover.run`."""
+    """Makes a run of `scenario` with these arguments of `_holdover.run` in another process."""
     task = {
         "scenario": [scenario.name, scenario.to_toml(), scenario._native.files()],
         "arguments": {**arguments, "out": str(Path(arguments["out"]).absolute())},
     }
-    # It finds its modules where this process finds them. Ctrl-C is for this process, which passes it on.
+    # The child uses the module path of this process. Ctrl-C is for this process, which passes it on.
     begin = f"import sys; sys.path[:] = {sys.path!r}; from holdover.kernels import _main; sys.exit(_main())"
     process = subprocess.Popen(
         [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -47,7 +47,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
             with process.stdin as stdin:
                 json.dump(task, stdin)
         except BrokenPipeError:
-            # Why it has ended is told below.
+            # The reason for its end is reported below.
             pass
         for line in process.stdout:
             what = json.loads(line)
@@ -66,7 +66,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that is still there: what it tells next has no reader, and a signal comes sooner."""
+    """Ends a process that is still running: its next output has no reader, and a signal ends it sooner."""
     if process.stdout is not None:
         process.stdout.close()
     if process.poll() is None:
@@ -79,8 +79,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _main() -> int:
-    """Makes the run that is described on standard input, and tells of it on standard output, a JSON object a line."""
-    # A process that ignores Ctrl-C, as one that a shell has put into the background, hands that down.
+    """Makes the run that is described on standard input, and reports on standard output, one JSON object a line."""
+    # A process that ignores Ctrl-C, such as one in the background of a shell, passes that on to its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     out = _only_for_us()
 
@@ -108,7 +108,7 @@ def _main() -> int:
 
 
 def _only_for_us() -> TextIO:
-    """Standard output, which whatever else prints then finds to be standard error."""
+    """Returns standard output for this module alone; all other output goes to standard error."""
     ours = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return ours

@@ -1,4 +1,4 @@
-"""Mechanisms of one's own, in the path of packets at a host or router."""
+"""Mechanisms in Python, in the path of packets at a host or router."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Verdict = Literal["pass", "drop", "keep"]
 
 @dataclass(frozen=True)
 class LinkEvent:
-    """What the layers below say of the link.
+    """A link event from the layers below.
 
     Attributes
     ----------
     kind : {"fading", "recovered", "down", "up"}
         A disconnection is predicted; the prediction was wrong; the host is cut off; connectivity is back.
     lead : int or None
-        How long from now the link is expected to fade, in ns, if that is known.
+        The time until the predicted disconnection, in ns, if known.
     symmetric : bool
-        Whether the peer has learnt of the return at the same time.
+        Whether the peer receives link-up at the same time.
     moved : bool
-        Whether the attachment is another one than before.
+        Whether the attachment has changed.
     """
 
     kind: Literal["fading", "recovered", "down", "up"]
@@ -37,18 +37,18 @@ class LinkEvent:
 
 @dataclass(frozen=True)
 class Presence:
-    """Where a mobile host is, as a router sees it: from its link layer, or from a registration.
+    """The presence of a mobile host at a router, reported by the link layer or by a registration.
 
     Attributes
     ----------
     kind : {"present", "rebound", "fading", "away", "moved"}
-        - present: it is reachable from this router, maybe again.
-        - rebound: it is reachable, and has registered with another care-of address.
-        - fading: it is about to leave.
-        - away: packets for it get lost.
-        - moved: it is attached elsewhere; packets that leave this router find it there.
+        - present: the host is reachable from this router, possibly again.
+        - rebound: the host is reachable, and has registered with another care-of address.
+        - fading: the host is about to leave.
+        - away: packets for the host are lost.
+        - moved: the host is attached elsewhere; packets from this router reach it there.
     lead : int or None
-        Time until it is expected to leave, in ns, if that is known.
+        The time until the predicted departure, in ns, if known.
     """
 
     kind: Literal["present", "rebound", "fading", "away", "moved"]
@@ -58,13 +58,12 @@ class Presence:
 class Mechanism:
     """A mechanism between a host's TCP and its link, or at a router, for prototypes.
 
-    At a host it sees every packet that the host sends (``"out"``) and receives (``"in"``); at a router, those to the mobile hosts that the router
-    looks after (``"out"``) and from them (``"in"``). It may change, drop, keep and send packets. Times are whole
-    nanoseconds of the run. A mechanism must take nothing from outside (no clock, no unseeded random numbers): a run is a function of
-    scenario and seed.
+    At a host it handles every packet that the host sends (``"out"``) and receives (``"in"``); at a router, packets to the router's mobile hosts
+    (``"out"``) and from them (``"in"``). It may change, drop, keep and send packets. Times are whole nanoseconds of the run. A mechanism must
+    not use outside input (no clock, no unseeded random numbers): a run is a function of scenario and seed.
 
     Every packet costs a call into Python: a run of ``examples/reconnect_acks.py`` takes about six times as long as one with the
-    same mechanism in Rust. What it raises ends the run and is raised by `holdover.run`.
+    same mechanism in Rust. An exception in it ends the run, and `holdover.run` raises it.
 
     Examples
     --------
@@ -77,33 +76,33 @@ class Mechanism:
     #: The name in events and reports.
     name = "python"
 
-    # What the simulator fetches after each call. They are class attributes, so that a subclass need not call `__init__` of this class.
+    # Results that the simulator fetches after each call. They are class attributes, so that a subclass need not call `__init__` of this class.
     _outbox: list[tuple[str, Packet]] | None = None
     _notes: list[tuple[str, str, Packet]] | None = None
     _wake_at: int | None = None
 
     def handle_packet(self, now: int, direction: Direction, packet: Packet) -> Verdict | None:
-        """A packet passes.
+        """Handle a packet.
 
         Returns
         -------
         {None, "pass", "drop", "keep"}
-            What becomes of it: it goes on, with the changes made to it (None or ``"pass"``); it ends here; or the mechanism has kept a
-            copy to send later.
+            The verdict: the packet continues with its changes (None or ``"pass"``); it is dropped; or the mechanism has kept a copy to
+            send later.
         """
         return None
 
     def handle_link(self, now: int, event: LinkEvent) -> None:
-        """At a host: something has happened to the link."""
+        """At a host: a link event."""
 
     def handle_mobile(self, now: int, mobile: str, presence: Presence) -> None:
-        """At a router: where the mobile host with this address is. Called for each address of the host. Of a router with
-        ``hears_links = false`` for registrations only."""
+        """At a router: the presence of the mobile host with this address. Called for each address of the host. With
+        ``hears_links = false`` it is called for registrations only."""
 
     def handle_failed_attempt(self, now: int, packet: Packet) -> None:
-        """At a router beside a link that repeats its own losses (ARQ): an attempt to transmit this packet has failed.
+        """At a router beside a link that retransmits its own losses (ARQ): an attempt to transmit this packet has failed.
 
-        The link repeats it or gives it up by itself; changes to `packet` have no effect.
+        The link decides whether to retransmit the packet; changes to `packet` have no effect.
         """
 
     def handle_timeout(self, now: int) -> None:
@@ -112,7 +111,7 @@ class Mechanism:
     def send(self, packet: Packet, direction: Direction = "out") -> None:
         """Send a packet: to the link (``"out"``), or to the host's own TCP and, from a router, to the fixed host (``"in"``).
 
-        It follows the packet that passes.
+        It follows the packet that is being handled.
         """
         _check(direction, packet)
         if self._outbox is None:
@@ -120,13 +119,13 @@ class Mechanism:
         self._outbox.append((direction, packet.copy()))
 
     def wake_at(self, time: int | None) -> None:
-        """Have `handle_timeout` called at this time in ns, in place of the one before; None for never."""
+        """Schedule `handle_timeout` at this time in ns, which replaces the previous one; None for never."""
         if time is not None and not (isinstance(time, int) and 0 <= time < 2**64):
             raise ValueError(f"wake_at takes a time of the run in whole nanoseconds, or None, and not {time!r}")
         self._wake_at = time
 
     def note(self, what: str, packet: Packet, direction: Direction = "out") -> None:
-        """Put an action into the run's events: ``what`` in a word or two, to the connection of `packet`, which goes in `direction`."""
+        """Add an action to the run's events: ``what`` in a word or two, for the connection of `packet`, which goes in `direction`."""
         _check(direction, packet)
         if not isinstance(what, str):
             raise TypeError(f"note takes a text first, and not {what!r}")
@@ -150,7 +149,7 @@ class Mechanism:
 
 
 def _check(direction: str, packet: Packet) -> None:
-    """Errors at the line of the mechanism that makes them, not where the simulator fetches what it asked for."""
+    """Raises errors at the line of the mechanism, not where the simulator fetches the packets."""
     if direction not in ("out", "in"):
         raise ValueError(f'"{direction}" is no direction; directions are "out" and "in"')
     if not isinstance(packet, Packet):

@@ -19,7 +19,7 @@ __all__ = ["Claim", "Paper", "Verdict", "paper", "papers"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper: its name, the experiment that it is about, and the sentence."""
+    """A claim of a paper: its name, its experiment, and the sentence."""
 
     name: str
     experiment: str
@@ -28,7 +28,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with what became of it: ``"holds"``, ``"fails"``, ``"not checkable"`` or ``"check broken"``, and what was found."""
+    """A claim with its verdict (``"holds"``, ``"fails"``, ``"not checkable"`` or ``"check broken"``) and the findings."""
 
     claim: Claim
     verdict: str
@@ -42,12 +42,12 @@ class Paper:
     Attributes
     ----------
     name, title, authors : str
-        Its name here, its title, and who wrote it.
+        Its name in Holdover, its title, and its authors.
     experiments : dict
-        The names of its experiments, each with the names of its scenarios: one as a rule, none if it cannot be run, several if its results
-        are put together.
+        The names of its experiments, each with the names of its scenarios: usually one, none if it cannot be run, several if its results
+        are combined.
     claims : tuple of Claim
-        What it claims.
+        Its claims.
     """
 
     name: str
@@ -68,18 +68,18 @@ class Paper:
         jobs: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> list[Verdict]:
-        """Run experiments anew (all if not named) and judge the claims about them, as ``holdover reproduce`` does.
+        """Run experiments (by default all) and judge the claims about them, as ``holdover reproduce`` does.
 
         Parameters
         ----------
         experiments
             The names of experiments.
         out
-            A directory for the sweeps; what is in it already is not run again.
+            A directory for the sweeps; completed runs in it are not repeated.
         jobs
-            Runs at a time; as many as there are cores if not given.
+            Parallel runs. The default is the number of cores.
         progress
-            Called with the name of the sweep under way, the number of its runs made, and of those expected.
+            Called with the name of the present sweep, the number of its completed runs, and the estimated total.
         """
         chosen = None if experiments is None else _names(experiments)
         count = _jobs(jobs)
@@ -97,21 +97,21 @@ class Paper:
         jobs: int | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> dict[str, Any]:
-        """Look for the setting of what the paper leaves open that fits its printed numbers best, as ``holdover reproduce --fit`` does.
+        """Search for the setting of the paper's open parameters that fits its printed numbers best, as ``holdover reproduce --fit`` does.
 
         Parameters
         ----------
         settings, runs
-            How many settings the sample has, and runs of each cell; as the paper's file says if not given.
+            The number of settings in the sample, and of runs of each cell. The default is in the paper's file.
         out
-            A directory for the sweeps; what is in it already is not run again.
+            A directory for the sweeps; completed runs in it are not repeated.
         jobs, progress
             As for `reproduce`.
 
         Returns
         -------
         dict
-            ``setting``: the value of each open input; ``search``: how many settings were tried, their losses, and how many of the printed
+            ``setting``: the value of each open input; ``search``: the number of evaluated settings, their losses, and how many of the printed
             numbers are within a tenth.
         """
         for what, number in [("settings", settings), ("runs", runs)]:

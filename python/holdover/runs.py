@@ -42,51 +42,52 @@ def run(
 ) -> Run:
     """Run the variants of a scenario in the simulator or on this machine's kernel, as ``holdover run`` does.
 
-    The interpreter is free for other threads meanwhile. Ctrl-C ends the run within a tenth of a second and keeps nothing.
+    The interpreter lock is released during the run. Ctrl-C ends the run within a tenth of a second and keeps no files.
 
     Parameters
     ----------
     scenario
-        What to run.
+        The scenario.
     out
-        A new or empty directory for the results. Without it, they lie in a temporary one, which is removed with the `Run`.
+        A new or empty directory for the results. The default is a temporary directory, which is removed with the `Run`.
     force
         Replace the results of an earlier run in `out`.
     variants
-        The names of those to run; all if not given.
+        The names of the variants to run. The default is all.
     captures
-        Write captures (pcapng) as the scenario says.
+        Write captures (pcapng), as configured in the scenario.
     report
         Draw plots and write ``report.html``.
     jobs
-        How many variants run at the same time; as many as there are cores if not given.
+        How many variants run in parallel. The default is the number of cores.
     mechanisms
-        Mechanisms of one's own: a dictionary from the name of a host or router to what makes a `Mechanism` (its class will do), or triples of
-        variant (None for all), node and maker. They stand behind those of the scenario, nearer to the link. A router that has none by the
-        scenario looks after the hosts that move between cells or have a link with outages: it sees their packets and hears where they are.
+        Mechanisms of your own: a dictionary from the name of a host or router to a factory of `Mechanism` objects (such as the class), or
+        triples of variant (None for all), node and factory. They are behind those of the scenario, nearer to the link. At a router without
+        mechanisms in the scenario, the mobile hosts are those that move between cells or have a link with outages: the mechanism handles
+        their packets and receives their presence.
     congestion
-        Congestion controls of one's own, likewise: hosts and what makes a `CongestionControl` for each of their connections.
+        Congestion controls of your own, in the same form: hosts and a factory of a `CongestionControl` for each of their connections.
     export
-        Formats of other programs to write as well, as ``holdover run --export``.
+        Additional output in formats of other programs, as with ``holdover run --export``.
     world
-        ``"real"``: on this machine's kernel, each host in a network namespace of its own, as long as the scenario takes by the clock on the wall;
-        ``"both"``: in the simulator too. A process of its own makes the run, so that the machine and this process keep what they have. Variants
-        that cannot be run on a kernel are left out with a warning.
+        ``"real"``: on this machine's kernel, in real time, with each host in a network namespace of its own; ``"both"``: in the simulator
+        too. The run has a process of its own, so that the machine and this process are unchanged. Variants that cannot run on a kernel are
+        skipped with a warning.
     repeat
         How often each variant is run on the kernel; tables have the medians.
     simulated
-        Hosts that are left to the simulator: a kernel then talks to Holdover's own TCP.
+        Simulated hosts: a kernel then communicates with Holdover's own TCP.
     kernel_congestion
-        The congestion control of the kernel, in place of the stacks' own.
+        The congestion control of the kernel, instead of the stacks' own.
     progress
-        Called about ten times a second with a share from 0 to 1. What it raises ends the run.
+        Called about ten times a second with a share from 0 to 1. An exception in it ends the run.
 
     Raises
     ------
     ScenarioError, HoldoverError
         If the scenario cannot be run or results cannot be written.
     ValueError
-        If arguments exclude each other: nothing in Python stands before a kernel, and what is about kernels needs one.
+        If arguments exclude each other: a run on a kernel has no Python mechanisms, and the arguments about kernels need such a run.
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
     directory = Path(temporary.name) / "run" if temporary else Path(os.fspath(out or ""))
@@ -144,7 +145,7 @@ def _triples(given: Any) -> list[tuple[str | None, str, Any]]:
 
 
 def open_run(directory: str | os.PathLike[str]) -> Run:
-    """The results of a run in a directory: one of this module's, or of ``holdover run``, also on real kernels."""
+    """Open the results in a directory, written by this module or by ``holdover run``, also on real kernels."""
     return Run(Path(directory))
 
 
@@ -153,11 +154,11 @@ class Run:
 
     def __init__(self, directory: Path, keep: Any = None) -> None:
         self._keep = keep
-        #: Where the files are: see ``docs/guide/reports.md``.
+        #: The directory of the files: see ``docs/guide/reports.md``.
         self.directory = directory
         path = directory / "summary.json"
         try:
-            #: Everything that was measured, as in ``summary.json``.
+            #: All measurements, as in ``summary.json``.
             self.summary: dict[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise HoldoverError(f"{path}: {error}; is this the directory of a run?") from error
@@ -215,9 +216,9 @@ class RunVariant:
 
     def __init__(self, run: Run, entry: dict[str, Any]) -> None:
         self._run = run
-        #: Everything that was measured of it.
+        #: All measurements of the variant.
         self.summary = entry
-        #: Where its files are.
+        #: The directory of its files.
         self.directory = run.directory / entry["directory"]
 
     @property
@@ -227,12 +228,12 @@ class RunVariant:
 
     @property
     def events(self) -> Table:
-        """What happened: links, registrations, flows, retransmissions, drops, actions of mechanisms."""
+        """The events: links, registrations, flows, retransmissions, drops, actions of mechanisms."""
         return Table(_holdover.read_events(self.directory / "events.jsonl"))
 
     @property
     def actions(self) -> Table:
-        """What mechanisms did: ``t_s``, ``node``, ``mechanism``, ``what`` and ``connection``."""
+        """The actions of mechanisms: ``t_s``, ``node``, ``mechanism``, ``what`` and ``connection``."""
         return Table(_holdover.read_actions(self.directory / "events.jsonl"))
 
     @property
@@ -245,5 +246,5 @@ class RunVariant:
 
 
 def _started() -> tuple[str, list[str]]:
-    """When, and by which program, for ``manifest.json``."""
+    """The start time and the command line, for ``manifest.json``."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), list(getattr(sys, "orig_argv", sys.argv))

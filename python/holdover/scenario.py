@@ -1,4 +1,4 @@
-"""Scenarios: what a run consists of."""
+"""Scenarios: descriptions of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEP = re.compile(r'"([^"]*)"|([^."]+)')
 
 
 def builtin_scenarios() -> list[str]:
-    """The names of the built-in scenarios, which `Scenario.open` takes."""
+    """The names of the built-in scenarios, for `Scenario.open`."""
     return list(_holdover.builtin_scenarios())
 
 
@@ -28,10 +28,10 @@ def schema() -> str:
 
 
 class Scenario:
-    """A scenario that was read and checked: every variant and every value of its sweep makes a world.
+    """A checked scenario: every variant and every value of its sweep is valid.
 
-    A scenario never changes. `with_` gives a changed one, and ``s[path] = value`` puts a changed one in the place of this one's
-    content, after the same checks as those of a file: what is wrong raises `ScenarioError` and changes nothing.
+    `with_` returns a changed copy, and ``s[path] = value`` replaces the content of this scenario by a changed copy, after the same
+    checks as those of a file: an error raises `ScenarioError` and changes nothing.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Scenario:
         Raises
         ------
         ScenarioError
-            If there is neither, or the scenario cannot be run.
+            If neither exists, or the scenario cannot be run.
         """
         return cls(_holdover.Scenario.open(os.fspath(file_or_name)))
 
@@ -64,9 +64,9 @@ class Scenario:
         text
             The scenario.
         name
-            What messages call it.
+            The name in messages.
         directory
-            Where the traces lie that it names.
+            The directory of its traces.
         """
         return cls(_holdover.Scenario.parse(name, text, {}, None if directory is None else Path(directory)))
 
@@ -76,8 +76,8 @@ class Scenario:
     ) -> Scenario:
         """Make a scenario from a dictionary with the structure of a scenario file.
 
-        Quantities are texts with their unit (``"5 Mbit/s"``, ``"20 ms"``), as in a file. Places in messages are those of the TOML
-        text that `to_toml` would give.
+        Quantities are texts with their unit (``"5 Mbit/s"``, ``"20 ms"``), as in a file. Places in messages refer to the TOML text of
+        `to_toml`.
 
         Examples
         --------
@@ -115,7 +115,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The name that it was read under."""
+        """The name of the file or built-in scenario."""
         return self._native.name
 
     @property
@@ -125,17 +125,17 @@ class Scenario:
 
     @property
     def description(self) -> str | None:
-        """What happens, and what there is to see."""
+        """What happens in the run, and what to look for."""
         return self._native.description
 
     @property
     def seed(self) -> int:
-        """What everything random is drawn from."""
+        """The seed of all random numbers."""
         return self._native.seed
 
     @property
     def variants(self) -> list[str]:
-        """The names of what is run side by side; ``["base"]`` if the scenario names none."""
+        """The names of the variants; ``["base"]`` if the scenario has none."""
         return [name for name, _ in self._native.variants]
 
     def run(self, **options: Any) -> Any:

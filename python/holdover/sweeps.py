@@ -22,10 +22,10 @@ from .tables import Table
 
 __all__ = ["Sweep", "open_sweep", "sweep"]
 
-#: Tasks that are submitted at a time for each thread of a worker: one runs, one waits.
+#: Submitted tasks for each thread of a worker: one runs, one waits.
 _TASKS_PER_THREAD = 2
 
-#: The most runs in one task, however short they are: what is lost with a worker has to be made again.
+#: The most runs in one task, however short they are: the runs of a failed worker must be repeated.
 _MOST_RUNS = 2000
 
 
@@ -40,33 +40,33 @@ def sweep(
 ) -> Sweep:
     """Sweep a scenario, as ``holdover sweep`` does, and test whether its variants differ.
 
-    Tables are the same to the byte for the same scenario and seed, whatever the number of threads or workers.
+    Tables are the same to the byte for the same scenario and seed, with any number of threads or workers.
 
     Parameters
     ----------
     scenario
         A scenario with a ``[sweep]``.
     out
-        Where the results go: a new directory, or one with a part of the same sweep, which is gone on with. Without it, they lie in a
-        temporary one, which is removed with the `Sweep`.
+        The directory of the results: a new one, or one with a part of the same sweep, which is continued. The default is a temporary
+        directory, which is removed with the `Sweep`.
     jobs
-        Runs at a time on this machine; as many as there are cores if not given.
+        Parallel runs on this machine. The default is the number of cores.
     client
-        A ``distributed.Client``: the runs are then made by its workers, which need this module in the same version.
+        A ``distributed.Client``, whose workers then make the runs. They need this module in the same version.
     task_seconds
-        About how long a task of Dask takes: short runs are grouped.
+        The approximate duration of a Dask task: short runs are grouped.
     progress
-        Called with the number of runs made, and of those expected in the end. What it raises ends the sweep.
+        Called with the number of completed runs and the estimated total. An exception in it ends the sweep.
 
     Raises
     ------
     ScenarioError, HoldoverError
         If the scenario cannot be swept or results cannot be written.
     Interrupted
-        If Dask's scheduler has gone. What was finished is kept in `out`; the same call goes on with it.
+        If Dask's scheduler has failed. Completed runs are kept in `out`; the same call continues with them.
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
-    # Tables are read later, from wherever that is asked for.
+    # Tables are read later, from any working directory.
     directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or "")).absolute()
     if client is None:
         results = _holdover.sweep(scenario._native, directory, _jobs(jobs), progress, _started())
@@ -80,16 +80,16 @@ def sweep(
 
 
 class Sweep:
-    """The results of a sweep, which are read from their files when they are asked for.
+    """The results of a sweep, which are read from their files on first access.
 
-    Where there are too many runs for the memory, read the data set ``runs.parquet`` in `directory` in parts, as ``dask.dataframe``, polars'
-    ``scan_parquet`` and DuckDB do.
+    If the runs do not fit in memory, read the data set ``runs.parquet`` in `directory` in parts, with ``dask.dataframe``, polars'
+    ``scan_parquet`` or DuckDB.
     """
 
     def __init__(self, directory: Path, files: _holdover.SweepFiles, keep: Any = None) -> None:
         self._keep = keep
         self._files = files
-        #: Where the files are: see ``docs/guide/sweeps.md``.
+        #: The directory of the files: see ``docs/guide/sweeps.md``.
         self.directory = directory
 
     @cached_property
@@ -116,7 +116,7 @@ class Sweep:
 
     @property
     def test(self) -> str:
-        """How variants were compared, in words; empty if they were not."""
+        """The test in words; empty if there was no comparison."""
         made = self.summary.get("tests")
         if made is None:
             return ""
@@ -133,12 +133,12 @@ class Sweep:
 
 
 def open_sweep(directory: str | os.PathLike[str]) -> Sweep:
-    """The results of a complete sweep in a directory: one of this module's, or of ``holdover sweep``.
+    """Open the results of a complete sweep in a directory, written by this module or by ``holdover sweep``.
 
     Raises
     ------
     HoldoverError
-        If there are none, or the sweep is not complete.
+        If there are no results, or the sweep is not complete.
     """
     path = Path(os.fspath(directory)).absolute()
     return Sweep(path, _holdover.open_sweep(path))
@@ -164,7 +164,7 @@ def _drive(
     def fill() -> None:
         threads = sum(client.ncores().values()) or 1
         while len(under_way) < threads * _TASKS_PER_THREAD:
-            # Towards the end tasks are smaller, so that no worker waits for another's.
+            # Tasks become smaller towards the end, so that no worker waits for another.
             done, expected = driver.progress()
             left = expected - done - sum(map(len, under_way.values()))
             units = again.popleft() if again else driver.next(max(1, min(size, left // (2 * threads))))
@@ -191,7 +191,7 @@ def _drive(
                 needed = " (the scheduler and all workers need the Python module holdover)" if "deserialization" in str(error) else ""
                 raise HoldoverError(f"a task has failed{needed}: {error!r}; {_GOES_ON}") from error
             elif client.status == "running":
-                # Its worker has gone, or the scheduler has lost it.
+                # Its worker has failed, or the scheduler has lost the task.
                 again.append(units)
             else:
                 raise Interrupted(_gone(f"the task was {future.status}"))
@@ -261,7 +261,7 @@ def _main(arguments: list[str] | None = None) -> int:
     def progress(done: int, expected: int) -> None:
         nonlocal last
         if os.getppid() != parent:
-            # No caller waits for it, and a continued sweep needs the journal.
+            # No caller waits for the task, and a continued sweep needs the journal.
             raise KeyboardInterrupt
         if sys.stderr.isatty() and time.monotonic() - last > 0.5:
             last = time.monotonic()

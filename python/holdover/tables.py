@@ -14,7 +14,7 @@ __all__ = ["Table"]
 class Table:
     """A table in Arrow's memory format.
 
-    It has the Arrow PyCapsule interface, so that ``pyarrow.table(t)``, ``polars.from_arrow(t)`` or ``duckdb`` take it without
+    It has the Arrow PyCapsule interface, so that ``pyarrow.table(t)``, ``polars.from_arrow(t)`` or ``duckdb`` accept it without
     copies. `to_pandas` and `to_arrow` need pyarrow.
     """
 
@@ -29,7 +29,7 @@ class Table:
 
     @property
     def column_names(self) -> list[str]:
-        """The names of the columns. Units stand at their ends: ``_s`` seconds, ``_bps`` bit/s, ``_bytes``, ``_share`` 0 to 1."""
+        """The names of the columns, which end in the unit: ``_s`` seconds, ``_bps`` bit/s, ``_bytes``, ``_share`` 0 to 1."""
         return self._native.column_names
 
     def __getitem__(self, name: str) -> list[Any]:

@@ -1,7 +1,7 @@
 """Link traces from public measurements, as the CSV tables that a link's ``trace`` names.
 
-What these data sets hold is what a transfer got, which is a lower bound of what the link could do: a link made of them has at least the outages and the dips that a
-transfer met.
+These data sets record the rate of a transfer, which is a lower bound of the link's capacity: a link made from them has at least the outages and
+dips that the transfer met.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = [
     "table",
 ]
 
-#: Below this rate a link is written as down: a transfer that got less in a second or so got nothing.
+#: Below this rate a link is written as down: a lower rate in about a second means that the transfer received nothing.
 _DOWN_BPS = 1000.0
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What a link does from a time on.
+    """The conditions of a link from a time on.
 
     Attributes
     ----------
@@ -64,14 +64,14 @@ def table(conditions: Iterable[Condition], source: str = "") -> str:
     Parameters
     ----------
     conditions
-        In order of time. The first one is moved to 0. Each holds until the next, and the last as long as the one before it.
+        Conditions in order of time. The first one is moved to 0. Each holds until the next, and the last as long as the one before it.
     source
-        Where they come from, for a comment in the first line.
+        The source, for a comment in the first line.
 
     Raises
     ------
     HoldoverError
-        With fewer than two conditions, times out of order, or a delay or loss that only some of them have.
+        For fewer than two conditions, times out of order, or a delay or loss that only some of the conditions have.
     """
     rows = list(conditions)
     if len(rows) < 2:
@@ -100,7 +100,7 @@ def table(conditions: Iterable[Condition], source: str = "") -> str:
 
 
 def from_capture(path: str | os.PathLike[str], interval_s: float = 1.0) -> str:
-    """A trace from a capture (pcap or pcapng, also compressed): what the path of its largest transfer did, as ``holdover scenario trace``.
+    """A trace from a capture (pcap or pcapng, also compressed): the path of its largest transfer, as with ``holdover scenario trace``.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ def from_gnettrack(path: str | os.PathLike[str], direction: Literal["down", "up"
 
     Raca et al., "Beyond Throughput: a 4G LTE Dataset with Channel and Context Metrics" (MMSys 2018) and "Beyond Throughput, the Next
     Generation: a 5G Dataset with Channel and Context Metrics" (MMSys 2020). One row a second; ``DL_bitrate`` and ``UL_bitrate`` are in
-    kbit/s, ``State`` is ``D`` during a download. Rows of other states say nothing of the link and are left out, and of several rows with the
-    same time the last one counts.
+    kbit/s, ``State`` is ``D`` during a download. Rows of other states have no information about the link and are skipped; among several rows
+    with the same time the last one counts.
     """
     path = Path(path)
     column = {"down": "DL_bitrate", "up": "UL_bitrate"}[direction]
@@ -151,7 +151,7 @@ def from_ghent(path: str | os.PathLike[str]) -> str:
     """A trace from a log of Ghent University's 4G/LTE bandwidth measurements.
 
     Van der Hooft et al., "HTTP/2-Based Adaptive Streaming of HEVC Video over 4G/LTE Networks" (IEEE Communications Letters, 2016). Each line has
-    the time in ms since 1970 and since the start, latitude, longitude, the bytes received since the line before, and in how many ms.
+    the time in ms since 1970 and since the start, latitude, longitude, the bytes received since the previous line, and the number of ms.
     """
     path = Path(path)
     conditions = []
@@ -196,15 +196,15 @@ def from_leo_and_cellular(path: str | os.PathLike[str], run: int = 0) -> str:
     """A trace from one run of the drives through the USA with Starlink (Roam and Mobility) and three cellular networks.
 
     Hu et al., "LEO Satellite vs. Cellular Networks: Exploring the Potential for Synergistic Integration" (CoNEXT 2023), the files of UDP and TCP throughput:
-    one row a second, ``time`` with the name of its zone, ``throughput`` in Mbit/s. Those of UDP hold what the link could do. A file has many runs one after the
-    other: after ten seconds without a row the next one begins. Of rows with the same time the first counts.
+    one row a second, ``time`` with the name of its zone, ``throughput`` in Mbit/s. The UDP files hold the link's capacity. A file has many runs in
+    sequence: after ten seconds without a row the next one begins. Among rows with the same time the first counts.
 
     Parameters
     ----------
     path
         The file: ``mob`` and ``rm`` are Starlink.
     run
-        Which of its runs, from 0.
+        The number of the run, from 0.
     """
     path = Path(path)
     runs: list[list[Condition]] = []
@@ -233,8 +233,8 @@ def from_wetlinks(path: str | os.PathLike[str], direction: Literal["down", "up"]
     """A trace from WetLinks' measurements of Starlink by iperf.
 
     Laniewski et al., "WetLinks: a Large-Scale Longitudinal Starlink Dataset with Contiguous Weather Data" (TMA 2024), ``net_iperf.csv``:
-    ``timestamp_start`` in ISO 8601, ``download`` and ``upload`` in bit/s. Rows without the direction's value, or with the time of the row before, are left
-    out. A file of many days is cut before: between two measurements the rate of the one before holds.
+    ``timestamp_start`` in ISO 8601, ``download`` and ``upload`` in bit/s. Rows without the direction's value, or with the time of the previous row, are
+    skipped. Cut a file of many days first: between two measurements the former rate holds.
     """
     path = Path(path)
     column = {"down": "download", "up": "upload"}[direction]
@@ -258,8 +258,8 @@ def from_irtt(path: str | os.PathLike[str], interval_s: float = 1.0) -> str:
     """A trace of round trips, losses and outages from the JSON of irtt, for a link that has a rate of its own.
 
     The raw files of LENS (Zhao and Pan, "LENS: A LEO Satellite Network Measurement Dataset", MMSys 2024) are of this kind: Starlink, some dishes at
-    intervals of 10 ms. Of each interval the table has the median round trip (``delay.rtt``), and as loss the share of probes that did not come back on either way;
-    where none of three or more did, the link is down.
+    intervals of 10 ms. For each interval the table has the median round trip (``delay.rtt``), and as loss the share of probes that were lost in either direction;
+    if all of three or more probes were lost, the link is down.
 
     Parameters
     ----------

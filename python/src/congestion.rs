@@ -91,8 +91,8 @@ impl PythonCongestion {
         if delivered == controlled.delivered && state == controlled.state && !timed_out {
             return Ok(());
         }
-        // Outside of recovery the window is the object's: what the built-in algorithm made of the ACK does not count. An undo is the
-        // stack's: it brings back the window from before.
+        // Outside of recovery the object controls the window, and the built-in algorithm's reaction to the ACK is discarded. An undo
+        // is the stack's: it restores the former window.
         let undone = undos != controlled.undos;
         let is_own = |state| !matches!(state, RecoveryState::Recovery | RecoveryState::Cwr);
         if !timed_out && !undone && is_own(state) && is_own(controlled.state) && connection.cwnd() != controlled.cwnd {

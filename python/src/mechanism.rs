@@ -94,7 +94,7 @@ impl PythonFilter {
                 self.failure.set(error);
                 Verdict::Pass
             }
-            // The interpreter ends: so does the run.
+            // The interpreter ends, and the run with it.
             None => {
                 self.failure.stop.store(true, Ordering::Relaxed);
                 Verdict::Pass

@@ -72,7 +72,7 @@ pub(crate) fn open_sweep(py: Python<'_>, directory: PathBuf) -> PyResult<SweepFi
     };
     let file =
         |name: &str| std::fs::File::open(directory.join(name)).map_err(|error| not_one(&format!("{name}: {error}")));
-    // It is written last.
+    // This file is written last.
     file("manifest.json")?;
     let summary = std::io::BufReader::new(file("summary.json")?);
     let head: Head = serde_json::from_reader(summary).map_err(|error| not_one(&format!("summary.json: {error}")))?;

@@ -35,7 +35,7 @@ fn convert(value: &Bound<'_, PyAny>, depth: u32) -> PyResult<toml::Value> {
         let items = value.try_iter()?.map(|item| convert(&item?, depth + 1));
         return Ok(toml::Value::Array(items.collect::<PyResult<_>>()?));
     }
-    // Numbers of NumPy and the like.
+    // Numbers of NumPy and similar types.
     if let Ok(number) = value.call_method0("item") {
         return convert(&number, depth + 1);
     }

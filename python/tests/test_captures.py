@@ -57,7 +57,7 @@ def test_a_run_is_exported_for_other_programs(scenario, tmp_path):
     assert events[0]["trace"]["vantage_point"] == {"name": "server", "type": "server"}
     assert {event["name"] for event in events[1:]} >= {"tcp:packet_sent", "tcp:packet_received", "tcp:recovery_metrics_updated"}
     assert (directory / "xplot" / "download.xpl").read_text().endswith("\ngo\n")
-    # As ns-3's own script reads it.
+    # The file is parsed as ns-3's own script parses it.
     monitor = ElementTree.parse(directory / "flowmon" / "flowmon.xml").getroot()
     flows = {flow.get("flowId"): flow for flow in monitor.findall("FlowStats/Flow")}
     (classifier,) = monitor.findall("Ipv4FlowClassifier")

@@ -41,7 +41,7 @@ def test_the_window_is_what_the_congestion_control_sets(tmp_path):
     assert all(call[3] == 1448 and call[2] >= 0 for call in calls)
     assert min(call[5] for call in calls if call[5]) >= 50_000_000, "50 ms there and back"
     still = calm.run(captures=False, report=False, congestion={"server": Cubic})
-    # Loss recovery by proportional rate reduction (RFC 6937) has the window to itself.
+    # Loss recovery by proportional rate reduction (RFC 6937) controls the window alone.
     samples = still["reno"].samples
     assert max(cwnd for cwnd, state in zip(samples["snd_cwnd"], samples["ca_state"]) if state == "open") <= 10
 
@@ -81,7 +81,7 @@ def test_a_mechanism_stands_at_a_router(tmp_path):
     scenario = holdover.Scenario.parse(ROUTER, "router.toml")
     plain = scenario.run(captures=False, report=False)
     clamped = scenario.run(captures=False, report=False, mechanisms={"base": Count})
-    # "out" goes to the mobile host, "in" comes from it.
+    # "out" is the direction towards the mobile host, "in" the direction from it.
     assert Count.seen["out"] > 2_000 and Count.seen["in"] > 1_000
     assert clamped.flows["goodput_bps"][0] < 0.7 * plain.flows["goodput_bps"][0]
 

@@ -105,7 +105,7 @@ def test_a_process_with_threads_has_a_run_on_the_kernel_beside_the_simulators(sc
     assert kernel.summary["kernel"]["release"] == os.uname().release
     assert run.flows["bytes_received"] == [300_000, 300_000]
     assert kernel.samples["snd_cwnd"] and kernel.captures
-    # The outage of 1.5 s was real.
+    # The outage of 1.5 s took place in real time.
     assert run.flows["duration_s"][1] > 1.5
 
 

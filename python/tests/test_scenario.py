@@ -50,7 +50,7 @@ def test_a_scenario_is_built_of_a_dictionary_and_goes_through_pickle(scenario):
     built = holdover.Scenario.build(scenario.to_dict(), name="short.toml")
     assert built.to_toml() == scenario.to_toml()
     assert built.variants == ["cubic", "bsd"]
-    # With the trace that it names.
+    # A pickled scenario includes its trace.
     lte = holdover.Scenario.open("lte-trace")
     again = pickle.loads(pickle.dumps(lte))
     assert (again.to_toml(), again.name) == (lte.to_toml(), lte.name)

@@ -38,13 +38,13 @@ def test_a_sweep_has_its_tables_and_says_how_it_tested(swept, files, tmp_path):
         holdover.open_sweep(tmp_path)
     with pytest.raises(TypeError, match="distributed.Client"):
         swept.sweep(out=tmp_path / "c", client="tcp://127.0.0.1:8786")
-    # A part of another sweep is not gone on with.
+    # A part of another sweep is not continued.
     with pytest.raises(holdover.HoldoverError, match="seed"):
         swept.with_(seed=4).sweep(out=tmp_path / "a")
 
 
 def test_a_sweep_by_dask_is_that_of_one_machine_though_a_worker_is_killed(swept, files, tmp_path):
-    # Enough runs that a worker is killed among them.
+    # There are enough runs that a worker is killed during one of them.
     many = swept.with_({"sweep.replicate.min": 60, "sweep.replicate.max": 60})
     many.sweep(out=tmp_path / "threads")
     with (
@@ -62,7 +62,7 @@ def test_a_sweep_by_dask_is_that_of_one_machine_though_a_worker_is_killed(swept,
 
         many.sweep(out=tmp_path / "dask", client=client, task_seconds=0.02, progress=kill_one)
         assert killed
-        # What is complete is not run again.
+        # Completed runs are not repeated.
         calls = []
         many.sweep(out=tmp_path / "dask", client=client, progress=lambda *progress: calls.append(progress))
         assert calls == []

@@ -139,7 +139,7 @@ impl Journal {
                 return Err(damaged(number, reason));
             }
             if line.last() != Some(&b'\n') {
-                // The beginning of a heading is that of a journal that was only just begun; anything else is a file of some other kind.
+                // A prefix of a heading is a journal that has just begun; any other content is a file of another kind.
                 if number == 1 && !heading.0.starts_with(&line) {
                     return Err(damaged(1, "it does not begin as a journal does".to_owned()));
                 }
@@ -151,7 +151,7 @@ impl Journal {
             } else {
                 let row = serde_json::from_slice(&line).map_err(|error| error.to_string());
                 let row = row.and_then(|row| take(row, Place(whole)));
-                // What a failing machine leaves behind can have a newline in it, but nothing after it.
+                // A crash of the machine can leave a newline in the last line, but nothing after it.
                 bad = row.err().map(|reason| (number, reason));
                 Ok(())
             };
@@ -176,8 +176,8 @@ impl Journal {
     /// It cannot be written. The next run overwrites a partial line.
     pub fn append(&mut self, line: &Line) -> Result<Place, JournalError> {
         let place = Place(self.len);
-        // No buffer of our own: the line is the kernel's when this returns. Where a full disk has left a part of a line, the next
-        // one is written over it.
+        // No buffer of our own: the kernel has the line when this returns. If a full disk has left a part of a line,
+        // the next line overwrites it.
         let Lines { path, file } = &self.lines;
         file.write_all_at(&line.0, self.len).map_err(|error| JournalError::Io { path: path.clone(), error })?;
         self.len += line.0.len() as u64;

@@ -3,7 +3,7 @@
 //! [`run`] runs the variants of a scenario and writes the report. [`sweep`] runs a scenario over every combination of its axes' values, as often as its means need it. [`reproduce`] sweeps the
 //! scenarios of a paper and judges the paper's claims by the results. [`journal`] is what all of them, and grids of measurements, go on from after an interruption.
 
-// Results are files, progress is wall-clock time, and runs are made on threads.
+// Results are files, progress is wall-clock time, and runs execute on threads.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 

@@ -157,8 +157,8 @@ impl Turn<'_> {
             _ => return,
         };
         let bulk = matches!(self.flow.config.traffic, Traffic::Bulk(_));
-        // Stacks wake a writer when a good part of the buffer is free (an eighth in 4.3BSD, a third in Linux), and it writes
-        // in large pieces.
+        // Stacks wake a writer when a considerable part of the buffer is free (an eighth in 4.3BSD, a third in Linux), and it
+        // writes in large pieces.
         let Some(id) = self.flow.connection(end) else { return };
         let Some(connection) = self.host.endpoint.connection(id) else { return };
         let worth_it = u64::from(connection.config().send.buffer_bytes / 8).min(ZEROS.len() as u64).min(left);

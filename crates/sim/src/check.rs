@@ -207,10 +207,10 @@ fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: Node
         Attachment::Registration(registration) => Some(registration.gateway),
         Attachment::HandoffTime(_) => None,
     });
-    // A host with several links may take another one than it takes when all are up.
+    // A host with several links may use another one than when all are up.
     let is_joined =
         |host: NodeId| config.links.iter().any(|link| [(link.a, link.b), (link.b, link.a)].contains(&(node, host)));
-    // Routers that follow links, or have routes set by hand, may take another way than they take when all links are up.
+    // Routers that follow links, or have configured routes, may use another path than when all links are up.
     let routing = &config.routing;
     let is_settled = routing.detection.is_none() && routing.routes.is_empty();
     if is_joined(from) || is_joined(to) || !is_settled {
@@ -258,7 +258,7 @@ fn cells_on_the_way(config: &WorldConfig, mobile: &MobileHost) -> BTreeSet<usize
                 legs(path).any(|(motion, length_m)| {
                     let (centre, range) =
                         (config.cells[*index].cell.position, config.cells[*index].cell.radio.range_m());
-                    // At one metre a second, metres are seconds.
+                    // At one metre a second, distances in metres equal times in seconds.
                     motion.within(centre, range).is_some_and(|(from, _)| from.as_secs_f64() <= length_m)
                 })
             };

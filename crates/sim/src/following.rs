@@ -29,7 +29,7 @@ impl Following {
     pub(crate) fn note(&mut self, now: Instant, link: usize, up: bool) {
         let after = if up { self.detection.up_after } else { self.detection.down_after };
         let entry = &mut self.links[link];
-        // A change that is taken back before it was noticed never was.
+        // A change that is reverted before its detection is not reported.
         entry.changes_at = (entry.up != up).then(|| now + after);
     }
 
@@ -81,7 +81,7 @@ mod tests {
         following.note(at(0), 0, false);
         following.note(at(99), 0, true);
         assert_eq!(following.deadline(), None);
-        // A flap while the link is known to be down begins the wait anew.
+        // A flap while the link is known to be down restarts the wait.
         following.note(at(200), 0, false);
         assert_eq!(following.poll_change(at(300)), Some((0, false)));
         following.note(at(400), 0, true);

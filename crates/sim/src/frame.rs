@@ -133,7 +133,7 @@ impl Frame {
     }
 
     fn saved_by(&self, compression: &Compression) -> u32 {
-        // What is compressed does not become shorter again.
+        // Compressed data cannot be compressed again.
         if self.raw || self.saved > 0 { 0 } else { u32::try_from(compression.saved(&self.packet)).unwrap_or(0) }
     }
 }
@@ -171,7 +171,7 @@ impl holdover_link::Frame for Box<Frame> {
 /// Boxes to use again. A packet has some 200 bytes, which are moved from queue to queue; in a box they stay where they are.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct FramePool(
-    // The boxes are what is kept.
+    // The boxes are kept for reuse.
     #[allow(clippy::vec_box)] Vec<Box<Frame>>,
 );
 

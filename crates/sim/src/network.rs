@@ -268,7 +268,7 @@ impl Network {
             observer.packet(now, Place { node, medium, transit: Transit::Out }, &frame);
         }
         hop.link.handle_packet(now, frame);
-        // Taking a packet makes nothing but drops of it: connectivity changes in the link's own turn.
+        // The only events of a handled packet are drops; connectivity changes in the link's own turn.
         while let Some(event) = hop.link.poll_event() {
             if let PointToPointEvent::Dropped { at, cause, frame } = event
                 && !frame.raw
@@ -436,7 +436,7 @@ impl Network {
         let mut hops = Vec::new();
         let mut at = from;
         while at != to {
-            // Routes set by hand can lead round and round.
+            // Configured routes can form a loop.
             if at != from && self.routes.accesses(at) > 0 || hops.len() > self.hops.len() {
                 return None;
             }

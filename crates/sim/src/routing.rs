@@ -142,7 +142,7 @@ impl Routes {
     pub(crate) fn next_hop(&self, node: NodeId, destination: NodeId, up: &[bool]) -> Option<usize> {
         match self.place.get(node.index())? {
             Where::Router(router) => self.router_hop(node, *router, destination, up),
-            // The only way is the way, wherever it leads.
+            // A host's only link is used, wherever it leads.
             Where::Host(access) if access.len() == 1 => Some(access[0].away as usize),
             Where::Host(access) => {
                 let leads_there = |access: &&Access| {
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn of_routes_set_by_hand_the_lowest_metric_over_a_link_that_is_up_goes_first() {
         let up = [true; 5];
-        // Router 2 prefers the way over router 4; router 3 has the default only, over router 4 as a backup.
+        // Router 2 prefers the path through router 4; router 3 has the default only, through router 4 as a backup.
         let by_hand = [(2, Some(1), 1, 20), (2, Some(1), 2, 10), (3, None, 3, 5), (3, None, 1, 1)];
         let mut routes = ring(true, &by_hand);
         assert_eq!(ring_way(&routes, &up, 0, 1), Some(vec![0, 2, 4, 3, 1]));

@@ -169,7 +169,7 @@ impl Network {
             match segment.neighbour(hop, ipv6).handle_timeout(now) {
                 None => {}
                 Some(Due::Ask) => self.send_along(now, hop, Message::Request.frame(ipv6), observer),
-                // As Linux does for what waited (`arp_error_report`, `ndisc_error_report`).
+                // As Linux does for queued packets (`arp_error_report`, `ndisc_error_report`).
                 Some(Due::GiveUp(waiting)) => {
                     let node = self.hops[hop].from;
                     for frame in waiting {

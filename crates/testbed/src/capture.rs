@@ -19,7 +19,7 @@ pub(crate) struct Capture {
 impl Capture {
     /// Begins a capture in which the times of `clock` are shown as the time of day.
     pub(crate) fn begin(out: Box<dyn Write + Send>, name: &str, clock: WallClock) -> Result<Self, CaptureError> {
-        // A clock before 1970 is not worth an error: the capture then begins there.
+        // A clock before 1970 is not reported as an error: the capture then begins in 1970.
         let since_1970 = Duration::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         let start = since_1970 - clock.now().saturating_since(Instant::ZERO);
         let application = concat!("holdover ", env!("CARGO_PKG_VERSION"));

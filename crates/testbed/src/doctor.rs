@@ -35,7 +35,7 @@ pub enum Need {
 /// Looks at everything. To be called before the first thread is started: it may have to enter a user namespace, after which
 /// the process is root of that.
 pub fn examine() -> Vec<Check> {
-    // What belongs to the user as it came, before it becomes another namespace's root.
+    // These checks concern the user before the process becomes another namespace's root.
     let mut checks = vec![kernel(), user_namespaces(), tun_device()];
     let privilege = Privilege::acquire();
     checks.push(namespaces(privilege.as_ref()));

@@ -308,7 +308,7 @@ mod tests {
             }
             late += 1;
             assert_eq!(*took, Duration::from_micros(13_500));
-            // Those that were sent in the 3.5 ms after it came first, unless they were late as well.
+            // Packets sent in the 3.5 ms after it arrived first, unless they were late as well.
             let overtakers = came[index + 1..].iter().take(3).filter(|(.., took)| *took == on_time);
             assert!(overtakers.into_iter().all(|(_, earlier, _)| earlier < place), "{number}");
         }
@@ -339,7 +339,7 @@ mod tests {
         let config =
             ImpairmentConfig { delay: Duration::from_millis(500), outages: vec![outage], ..Default::default() };
         let (arrived, counters) = run(config, 6);
-        // 1500..2000 would leave during it, 2000..4000 enter during it.
+        // Packets 1500..2000 would leave during the outage, and 2000..4000 enter during it.
         assert_eq!(numbers(&arrived), (0..1500).chain(4000..PACKETS).collect::<Vec<_>>());
         assert_eq!(counters.lost_in_outage, 2500);
     }

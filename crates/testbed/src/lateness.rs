@@ -89,7 +89,7 @@ impl Drop for Lateness {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(sleeper) = self.sleeper.take() {
-            // It cannot panic.
+            // This cannot panic.
             let _ = sleeper.join();
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn delays_count_for_the_time_that_they_overlap() {
         let lateness = Lateness::watch();
-        // Beyond what the sleeper adds by itself while this runs.
+        // The times are later than those that the sleeper adds itself during the test.
         let start = Instant::now() + std::time::Duration::from_secs(3600);
         let after = |millis| start + std::time::Duration::from_millis(millis);
         let delay = |due, woken| Delay { due_at: after(due), woken_at: after(woken) };

@@ -42,7 +42,7 @@
 //! }
 //! ```
 
-// This crate is the I/O floor: clocks, sockets, threads and files are what it is for. The bans protect the state
+// This crate is the I/O floor: its purpose is clocks, sockets, threads and files. The bans protect the state
 // machines below it, and nothing here is compiled into them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -47,17 +47,17 @@ impl PacketListener {
         if index == 0 {
             return Err(io::Error::last_os_error());
         }
-        // Nothing is received before it is bound.
+        // The socket receives nothing before it is bound.
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no memory of ours is touched.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         set_option(&socket, libc::SO_TIMESTAMPNS, 1)?;
-        // The privileged form goes beyond the system's limit; without it, as much as there is.
+        // The privileged option exceeds the system's limit; without privilege, the limit applies.
         let _ = set_option(&socket, libc::SO_RCVBUFFORCE, Self::BUFFER_LEN)
             .or_else(|_| set_option(&socket, libc::SO_RCVBUF, Self::BUFFER_LEN));
         // SAFETY: all zero is a valid `sockaddr_ll`.
@@ -131,7 +131,7 @@ impl PacketListener {
         let Ok(original_len) = usize::try_from(received) else { return Err(io::Error::last_os_error()) };
         let protocol = i32::from(u16::from_be(from.sll_protocol));
         let is_ip = protocol == libc::ETH_P_IP || protocol == libc::ETH_P_IPV6;
-        // Loopback shows each packet on its way out and on its way in.
+        // On loopback each packet appears outgoing and incoming.
         if !is_ip || (self.is_loopback && from.sll_pkttype == libc::PACKET_OUTGOING) {
             return Ok(None);
         }

@@ -135,7 +135,7 @@ struct Failure {
 
 impl IdMaps {
     fn of_this_user() -> Self {
-        // Without the right to map others, a process may map just its own effective ids (user_namespaces(7)).
+        // Without the right to map other ids, a process may map only its own effective ids (user_namespaces(7)).
         Self {
             uid_map: format!("0 {} 1", rustix::process::geteuid().as_raw()),
             gid_map: format!("0 {} 1", rustix::process::getegid().as_raw()),
@@ -188,7 +188,7 @@ fn probe(id_maps: Option<IdMaps>) -> Result<(), PrivilegeError> {
             None => Err(refused(error)),
         },
         Ok(mut child) => {
-            // The hook ends with an error, so no program can have been started; were it otherwise, do not leave it.
+            // The hook ends with an error, so no program can have started; if one has, do not leave it running.
             let _ = child.kill();
             let _ = child.wait();
             Err(refused(io::ErrorKind::Other.into()))

@@ -252,7 +252,7 @@ impl<'a> Shell<'a> {
                 }
                 _ => idle_rounds = 0,
             }
-            // After a transmission the application has its turn first: it may have waited for just that.
+            // After a transmission the application has its turn first, because it may have waited for the transmission.
             if received < RECEIVE_BATCH && transmitted == 0 {
                 let wake_at = [endpoint.poll_timeout(), self.from_kernel.poll_timeout(), self.to_kernel.poll_timeout()];
                 self.sleep(wake_at.into_iter().flatten().fold(deadline, Instant::min))?;
@@ -400,7 +400,7 @@ impl Waker {
 
     /// Takes note of all wakes so far, so that the next poll waits.
     pub(crate) fn rest(&self) {
-        // It fails only if there was none.
+        // The read fails only if there was no wake.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 
@@ -455,7 +455,7 @@ pub(crate) struct TimerSlack {
 impl TimerSlack {
     pub(crate) fn least() -> Self {
         let before = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZeroU64::new);
-        // Only precision is lost if the kernel refuses.
+        // If the kernel refuses, only precision is lost.
         let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
         Self { before }
     }
@@ -473,7 +473,7 @@ pub(crate) struct Precedence(());
 
 impl Precedence {
     pub(crate) fn take() -> Self {
-        // Only precision is lost if the kernel refuses. Threads that this one starts are ordinary ones.
+        // If the kernel refuses, only precision is lost. Threads started by this one have ordinary scheduling.
         set_scheduler(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1);
         Self(())
     }
@@ -486,16 +486,16 @@ impl Drop for Precedence {
 }
 
 fn set_scheduler(policy: libc::c_int, priority: libc::c_int) {
-    // SAFETY: all fields of the structure are numbers, for which 0 is a value.
+    // SAFETY: all fields of the structure are numbers, so that zero is a valid value.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority;
-    // SAFETY: it reads the structure; 0 is the calling thread.
+    // SAFETY: the call reads the structure; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
 }
 
 pub(crate) fn timespec(span: Duration) -> Timespec {
     let nanos = span.as_nanos();
-    // u64 nanoseconds are fewer than i64 seconds.
+    // u64 nanoseconds fit into i64 seconds.
     Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ }
 }
 

@@ -126,7 +126,7 @@ impl SocketOptions {
     pub(crate) fn socket(&self, namespace: &Namespace, domain: Domain) -> Result<Socket, SocketError> {
         namespace.require_current()?;
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(failed("socket"))?;
-        // Before anything else: without CAP_NET_ADMIN in the namespace, only some algorithms are allowed.
+        // This option comes first: without CAP_NET_ADMIN in the namespace, only some algorithms are allowed.
         socket.set_tcp_congestion(self.congestion.name().as_bytes()).map_err(failed("setsockopt(TCP_CONGESTION)"))?;
         socket.set_tcp_nodelay(self.nodelay).map_err(failed("setsockopt(TCP_NODELAY)"))?;
         if let Some(timeout) = self.user_timeout {
@@ -156,7 +156,7 @@ impl KernelListener {
         socket.set_reuse_address(true).map_err(failed("setsockopt(SO_REUSEADDR)"))?;
         socket.bind(&address.into()).map_err(failed("bind"))?;
         socket.listen(128).map_err(failed("listen"))?;
-        // A connection that is reset between poll and accept must not block the latter.
+        // A connection that is reset between poll and accept must not block accept.
         socket.set_nonblocking(true).map_err(failed("fcntl(O_NONBLOCK)"))?;
         Ok(Self { socket, io_timeout: options.io_timeout })
     }
@@ -206,7 +206,7 @@ impl KernelStream {
         }
         match socket.connect_timeout(&address.into(), timeout.into()) {
             Ok(()) => Self::new(socket, options.io_timeout),
-            // The kernel's own ETIMEDOUT (no answer to the last SYN) is the same to the caller.
+            // The kernel's own ETIMEDOUT (no answer to the last SYN) is equivalent for the caller.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 Err(SocketError::TimedOut { call: "connect", timeout })
             }
@@ -216,7 +216,7 @@ impl KernelStream {
 
     /// Sets how long a read or write waits from now on.
     pub fn set_io_timeout(&self, timeout: Duration) -> Result<(), SocketError> {
-        // The kernel takes 0 for "for ever".
+        // The kernel interprets 0 as "no timeout".
         let timeout = Some(std::time::Duration::from(timeout.max(Duration::from_micros(1))));
         self.socket.set_read_timeout(timeout).map_err(failed("setsockopt(SO_RCVTIMEO)"))?;
         self.socket.set_write_timeout(timeout).map_err(failed("setsockopt(SO_SNDTIMEO)"))
@@ -316,7 +316,7 @@ impl AsFd for KernelStream {
 pub(crate) fn tcp_info(socket: &Socket) -> Result<TcpInfo, SocketError> {
     let mut buffer = [0_u8; TcpInfo::MAX_LEN];
     let mut len = buffer.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, which is the buffer's length, and sets `len` to what it wrote.
+    // SAFETY: the kernel writes at most `len` bytes, which is the buffer's length, and sets `len` to the number written.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -470,7 +470,7 @@ impl Catalogue {
     /// The scenario files that the paper's experiments and unions need.
     pub fn all_scenarios(&self) -> Vec<String> {
         let mut all: Vec<String> = self.names_of_results().flat_map(|name| self.scenarios_of(name)).collect();
-        // Those that only a check asks for.
+        // Scenarios that only a check uses.
         let checks = self.claims.iter().filter_map(|claim| claim.check.as_deref());
         let asked = checks.flat_map(|check| check.split("results(\"").skip(1));
         let asked = asked.filter_map(|rest| rest.split('"').next());

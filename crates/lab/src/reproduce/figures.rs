@@ -111,7 +111,7 @@ fn spread(places: &[f64], input: &Open) -> Vec<f64> {
     let same = |place: f64| places.iter().filter(move |other| **other == place).count();
     let before = |index: usize| places[..index].iter().filter(|other| **other == places[index]).count();
     let spread = |(index, &place): (usize, &f64)| {
-        // From -0.4 to 0.4 of a share.
+        // Offsets range from -0.4 to 0.4 of a share.
         let offset = (before(index) as f64 + 0.5) / same(place) as f64 - 0.5;
         place + 0.8 * offset / list.len() as f64
     };

@@ -94,7 +94,7 @@ fn of_table(id: &str, table: &Table, results: &Results) -> Vec<Printed> {
         for column in &table.columns {
             let Some(published) = table.number(row, &column.key) else { continue };
             let ours = ours(table, column, at, results);
-            // A gain of g percent says that the times are as 1 - g/100 to 1.
+            // A gain of g percent means that the ratio of times is 1 - g/100 to 1.
             let compared = |value: f64| if column.against.is_some() { 1.0 - value / 100.0 } else { value };
             all.push(Printed {
                 experiment: id.to_owned(),

@@ -136,7 +136,7 @@ fn survey(work: &Work, out: &Path, most: usize) -> (Option<Survey>, usize) {
     let made = Mutex::new(0);
     let watch = |_: &str, progress: Option<Progress>| {
         let mut made = made.lock().expect("no watcher panics");
-        // Each sweep is told of once when it begins, and of each run after that.
+        // Progress is reported once at the start of each sweep, and then for each run.
         *made += usize::from(progress.is_some_and(|progress| progress.done > 0));
         stop.fetch_or(*made >= most, Ordering::Relaxed);
     };
@@ -199,7 +199,7 @@ fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
     assert!(split.border.is_some() && split.explains > 0.999, "{split:?}");
     assert!(fast.in_words().contains("`rate` decides (up to "), "{}", fast.in_words());
 
-    // The file says the same, until an input is declared otherwise.
+    // The file restores the survey, until an input's declaration changes.
     papers.write("mine/open.toml", &survey.to_toml());
     let read = papers.catalogue().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(read.survey.as_ref(), Some(&survey));
@@ -238,7 +238,7 @@ fn the_fitted_setting_meets_the_printed_number() {
     assert_eq!((fitted.search.numbers, fitted.search.within_a_tenth), (1, 1));
     assert_eq!(find(sampling).expect("the same again").as_ref(), Some(&fitted));
 
-    // Verdicts are then judged there, and what fits is read as strictly as what is declared.
+    // Verdicts are then judged at that setting, and the fitted file is checked as strictly as the declaration.
     papers.write("mine/fitted.toml", &fitted.to_toml());
     let catalogue = papers.catalogue().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(catalogue.fitted.as_ref(), Some(&fitted));

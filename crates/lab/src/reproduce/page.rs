@@ -138,7 +138,7 @@ impl Reproduced<'_> {
             let more =
                 [&claim.in_part.as_ref().map(|rest| format!("Not checked: {rest}")), &claim.note, &claim.explanation];
             for text in more.into_iter().flatten() {
-                // A finding ends without a full stop.
+                // A finding has no full stop at its end.
                 let _ = write!(found, "{} {}", if found.ends_with('.') { "" } else { "." }, text.trim());
             }
             let mut row = vec![format!("`{}`: {}", claim.id, claim.text), claim.verdict_in_words(), found];

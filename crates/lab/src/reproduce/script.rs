@@ -279,11 +279,11 @@ fn pairs(cells: &Array, (a, b): (&str, &str), metric: &str, tally: &mut Tally) -
         let other = cells.iter().find(|other| is_of(other, b) && labels(other) == place);
         let values = other.map(|other| (with_aborted(cell, metric, tally), with_aborted(other, metric, tally)));
         let (Some((Some(x), Some(y))), Some(map)) = (values, cell.read_lock::<Map>()) else { continue };
-        // Both are as bad as can be: nothing is to be compared.
+        // Both have the worst possible value: there is nothing to compare.
         if worst(metric) == Some(x) && x == y {
             continue;
         }
-        // A count of nothing divides nothing.
+        // The ratio to a count of zero is undefined.
         let ratio = if y == 0.0 && worst(metric) != Some(0.0) { f64::NAN } else { x / y };
         let at = |label: &String| Some((label.as_str().into(), map.get(label.as_str())?.clone()));
         let mut pair: Map = place.keys().filter_map(at).collect();

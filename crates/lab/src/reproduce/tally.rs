@@ -47,7 +47,7 @@ impl fmt::Display for Tally {
 
 /// The value of a transfer that never ends; `None` for metrics that count something else than speed.
 pub(crate) fn worst(metric: &str) -> Option<f64> {
-    // Of one flow it is called `goodput_of_download`.
+    // The metric of one flow is named `goodput_of_download`.
     let named = Metric::ALL.iter().filter(|known| metric.starts_with(known.name()));
     match named.max_by_key(|known| known.name().len())? {
         Metric::Goodput | Metric::NetGoodput | Metric::Throughput | Metric::IdealShare => Some(0.0),

@@ -143,7 +143,7 @@ pub(super) fn all(
     let count = plan.kernels.runs();
     let failed = AtomicBool::new(false);
     let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
-    // One repetition of every variant after the other, so that all meet the same weather.
+    // One repetition of every variant after the other, so that all meet the same load of the machine.
     let variants = plan.kernels.variants.len();
     let runs = in_parallel(
         count,
@@ -159,7 +159,7 @@ pub(super) fn all(
     );
     let mut whole = Vec::with_capacity(count);
     for run in runs {
-        // Without one, a run was given up because another one failed: that one's error follows or came before.
+        // A run without a record was abandoned because another run failed, whose error is reported before or after.
         whole.extend(run?);
     }
     if stop.load(Ordering::Relaxed) || whole.len() < count {

@@ -39,7 +39,7 @@ pub(super) fn in_parallel<T: Send>(
             }
         }
     });
-    // A thread that panics ends the scope above, so that nothing is missing here.
+    // A thread that panics ends the scope above, so that no result is missing here.
     done.into_iter().flatten().collect()
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn in_order<T: Send, R>(
     std::thread::scope(|scope| {
         for _ in 0..jobs.min(count) {
             scope.spawn(|| {
-                // Waiting threads learn of a panic as well.
+                // Waiting threads are notified of a panic as well.
                 let _stop = StopAtEnd(&queue, std::thread::panicking);
                 while let Some(index) = queue.take() {
                     queue.put(index, work(index));
@@ -129,7 +129,7 @@ impl<T> Queue<T> {
         let end = state.end;
         let result = state.made.remove(&end)?;
         state.end += 1;
-        // Those who make wait until half of the room is free, not for each place.
+        // Producers wait until half of the buffer is free, not for each slot.
         if state.end.is_multiple_of(Self::AHEAD / 2) {
             self.changed.notify_all();
         }

@@ -74,7 +74,7 @@ pub fn write_report(
     kinds: &[PlotKind],
     jobs: usize,
 ) -> Result<(), RecordError> {
-    // The one variant of a scenario without variants need not be named in every title.
+    // A scenario without variants has one, which is not named in titles.
     let single = records.len() == 1;
     let runs: Vec<PlottedRun<'_>> = summary
         .variants

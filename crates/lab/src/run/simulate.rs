@@ -62,7 +62,7 @@ pub(super) fn simulate(
     );
     let mut whole = Vec::with_capacity(records.len());
     for record in records {
-        // Without a record a run was given up because another one failed: that one's error follows or came before.
+        // A run without a record was abandoned because another run failed, whose error is reported before or after.
         whole.extend(record?);
     }
     if stop.load(Ordering::Relaxed) { Err(RunError::Interrupted) } else { Ok(whole) }

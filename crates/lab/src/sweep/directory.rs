@@ -139,7 +139,7 @@ impl SweepDir {
     pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
         self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
         for (name, text) in plan.scenario.files() {
-            // What lies outside the scenario's directory cannot have its place in this one.
+            // A file outside the scenario's directory cannot keep its relative path in this one.
             if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
                 continue;
             }

@@ -302,7 +302,7 @@ impl Stop {
     /// Whether the first `runs` runs of a cell, with this mean, are enough. `is_random` says whether anything is drawn at random in them.
     pub fn is_met(&self, runs: u32, mean: &Mean, is_random: bool) -> bool {
         let is_known = self.is_precise(mean, is_random).is_none_or(|is_precise| {
-            // A few values can be close together by luck. What no run has, more runs will not have either.
+            // A few values can be close together by chance. A quantity that no run has is absent from further runs too.
             (is_precise && mean.count() >= u64::from(self.min)) || mean.count() == 0
         });
         runs >= self.max || (runs >= self.min && is_known)

@@ -100,7 +100,7 @@ impl RunsTable {
         let path = self.data_set.join(format!("part-{:05}.parquet", self.parts));
         let bytes = parquet::encode(&self.columns, &self.rows)
             .map_err(|error| TableError::Parquet { path: path.clone(), error })?;
-        // Those who read the data set meanwhile take every file in it for a part.
+        // Concurrent readers of the data set treat every file in it as a part.
         let beside = self.data_set.with_extension("parquet.part");
         let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &path));
         written.map_err(|error| {

@@ -194,7 +194,7 @@ fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
     assert_eq!(column(points, "link.radio.loss_share")[..4], ["0.005", "0.005", "0.03", "0.03"]);
     assert_eq!(column(points, "variant")[..3], ["sack", "tahoe", "sack"]);
     assert_eq!(column(points, "goodput_n"), ["4"; 8]);
-    // The mean of a cell is that of its rows.
+    // The mean of a cell is the mean of its rows.
     let of_first: f64 = goodputs[..4].iter().map(|text| text.parse::<f64>().unwrap()).sum::<f64>() / 4.0;
     let mean: f64 = column(points, "goodput_mean_bps")[0].parse().unwrap();
     assert!((mean / of_first - 1.0).abs() < 1e-12);
@@ -274,16 +274,16 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     let journal = parts.join("journal.jsonl");
     let text = fs::read_to_string(&journal).unwrap();
     assert_eq!(text.lines().count(), 1 + 5);
-    // The process is killed while it writes: the last line is torn.
+    // The process is killed while it writes: the last line is truncated.
     fs::write(&journal, &text[..text.len() - 100]).unwrap();
     let (made, complete) = sweep(&plan, &parts, 2, 4);
     assert_eq!((made, complete), (4, false));
-    // The machine fails: the last line ends in nothing that makes sense.
+    // The machine crashes: the last line ends in garbage.
     let mut text = fs::read_to_string(&journal).unwrap();
     assert_eq!(text.lines().count(), 1 + 4 + 4, "the torn line is gone");
     text.push_str("\0\0\0\n");
     fs::write(&journal, text).unwrap();
-    // Ten runs, those of whole cells in their order, make a part that can be read before the sweep is complete.
+    // Ten runs of whole cells, in their order, make a part that can be read before the sweep is complete.
     let mut more = 0;
     while parts_of(&parts).is_empty() {
         let (made, complete) = sweep(&plan, &parts, 1, 5);
@@ -295,7 +295,7 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     assert!(complete && made <= all - 6 - more, "{made} of {all}");
     assert_eq!(results(&parts), results(&whole));
 
-    // Once more: there is nothing to do.
+    // A repetition has nothing to do.
     assert_eq!(sweep(&plan, &parts, 2, usize::MAX), (0, true));
     assert_eq!(results(&parts), results(&whole));
     for dir in [whole, parts] {
@@ -323,12 +323,12 @@ fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
     let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
     fs::write(&journal, text.replace(&version, "\"version\":\"0.0.1\"")).unwrap();
     assert!(refused(&first).contains("version 0.0.1"));
-    // A line in the middle that makes no sense is no torn line.
+    // Garbage in the middle of the journal is not a truncated line.
     let mut lines: Vec<&str> = text.lines().collect();
     lines[1] = "{}";
     fs::write(&journal, lines.join("\n") + "\n").unwrap();
     assert!(refused(&first).contains("journal.jsonl:2:"), "{}", refused(&first));
-    // Of two sweeps at a time, the second one has to wait.
+    // The second of two concurrent sweeps has to wait.
     fs::write(&journal, text).unwrap();
     let whole = open(&first).expect("it is whole again");
     assert!(refused(&first).contains("another process is writing"));

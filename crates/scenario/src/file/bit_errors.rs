@@ -9,7 +9,7 @@ use crate::quantity::Time;
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum BitErrors {
-    /// The bit error rate: each bit with this probability, whatever happened to the others.
+    /// The bit error rate: each bit is damaged with this probability, independently of the others.
     Independent(#[schemars(range(min = 0.0, max = 1.0))] f64),
     /// In bursts.
     Bursts(BitErrorBursts),
@@ -22,16 +22,16 @@ pub(crate) struct BitErrorBursts {
     /// The bit error rate in the bad state.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) bad: f64,
-    /// The bit error rate in the good state, in which the channel begins. The default is 0.
+    /// The bit error rate in the good state, which is the initial state of the channel. The default is 0.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub(crate) good: Option<f64>,
-    /// How long the good state lasts in the mean.
+    /// The mean duration of the good state.
     pub(crate) good_for: Option<Time>,
-    /// How long the bad state lasts in the mean.
+    /// The mean duration of the bad state.
     pub(crate) bad_for: Option<Time>,
-    /// For how many bits that are sent the good state lasts in the mean, in place of "good_for".
+    /// The mean length of the good state in transmitted bits, instead of "good_for".
     pub(crate) good_bits: Option<f64>,
-    /// For how many bits that are sent the bad state lasts in the mean, in place of "bad_for".
+    /// The mean length of the bad state in transmitted bits, instead of "bad_for".
     pub(crate) bad_bits: Option<f64>,
 }
 

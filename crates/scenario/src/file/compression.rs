@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::quantity::{Bytes, Percent};
 
-/// What compression leaves of the payload of each packet, by what the packet carries. Headers do not become shorter, nor does encrypted
-/// payload, nor what is compressed already. A packet that would not become shorter is sent as it is.
+/// The size of the payload of each packet after compression, by protocol. Headers, encrypted payload and compressed
+/// payload are not compressed. A packet that compression would not shorten is sent unchanged.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Compression {
-    /// What remains of TCP data. The default is "100 %".
+    /// The compressed size of TCP data. The default is "100 %".
     pub(crate) tcp: Option<Percent>,
-    /// What remains of UDP data. The default is "100 %".
+    /// The compressed size of UDP data. The default is "100 %".
     pub(crate) udp: Option<Percent>,
-    /// What remains of everything else behind IP headers. The default is "100 %".
+    /// The compressed size of every other payload behind IP headers. The default is "100 %".
     pub(crate) other: Option<Percent>,
-    /// What compression adds to each packet that it makes shorter. The default is 0 bytes.
+    /// What compression adds to each packet that it shortens. The default is 0 bytes.
     pub(crate) header: Option<Bytes>,
 }

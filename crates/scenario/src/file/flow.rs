@@ -13,26 +13,26 @@ use crate::word::Short;
 pub(crate) struct Flow {
     /// Its name: letters, digits, "-", "_" and ".".
     pub(crate) name: String,
-    /// The host that sends the data, or asks.
+    /// The host that sends the data or the requests.
     pub(crate) from: String,
-    /// The host that receives the data, or answers.
+    /// The host that receives the data, or sends the responses.
     pub(crate) to: String,
     /// The host that opens the connection of a bulk transfer: its receiver for a download, its sender for an upload. The
     /// default is the sender.
     pub(crate) opener: Option<String>,
-    /// Data in one direction as fast as TCP takes it: so much ("10 MB"), or for so long ("30 s").
+    /// Data in one direction as fast as TCP accepts it: an amount ("10 MB"), or for a time ("30 s").
     pub(crate) bulk: Option<Volume>,
-    /// Requests and answers in turn over one connection.
+    /// Alternating requests and responses over one connection.
     pub(crate) request_response: Option<RequestResponse>,
     /// Bursts of UDP datagrams.
     pub(crate) on_off: Option<OnOff>,
-    /// When it begins. The default is 0 s.
+    /// When the flow begins. The default is 0 s.
     pub(crate) start: Option<Time>,
-    /// How many of the same. The default is 1; more are called NAME-1, NAME-2 and so on.
+    /// The number of such flows. The default is 1; several are named NAME-1, NAME-2 and so on.
     pub(crate) count: Option<u32>,
-    /// The time from the start of one of several to the start of the next. The default is 0 s.
+    /// The time between the starts of two such flows. The default is 0 s.
     pub(crate) spacing: Option<Time>,
-    /// Whether it uses IPv6. The default is false.
+    /// Whether the flow uses IPv6. The default is false.
     pub(crate) ipv6: Option<bool>,
     /// The TCP of both ends: a profile, or a table of changes to one. The default is that of each host.
     pub(crate) stack: Option<Short<Stack>>,
@@ -42,17 +42,17 @@ pub(crate) struct Flow {
     pub(crate) to_stack: Option<Short<Stack>>,
 }
 
-/// Requests and answers in turn.
+/// Alternating requests and responses.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestResponse {
     /// The size of a request.
     pub(crate) request: Bytes,
-    /// The size of an answer.
+    /// The size of a response.
     pub(crate) response: Bytes,
-    /// From an answer to the next request. The default is 0 s.
+    /// The time from a response to the next request. The default is 0 s.
     pub(crate) think: Option<Time>,
-    /// How many exchanges. The default is as many as time allows.
+    /// The number of exchanges. The default is as many as time allows.
     pub(crate) count: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct RequestResponse {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OnOff {
-    /// The rate during a burst, counted in bytes of payload.
+    /// The rate during a burst, in bytes of payload.
     pub(crate) rate: DataRate,
     /// The payload of a datagram.
     pub(crate) datagram: Bytes,

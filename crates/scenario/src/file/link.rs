@@ -9,7 +9,7 @@ use crate::file::{BitErrors, Compression};
 use crate::quantity::{Bytes, DataRate, Percent, Quantity, QueueSize, Time};
 use crate::word::{OrNone, Short, Shorthand, Word, vocabulary};
 
-/// What a link has in either direction, once for both and once for each.
+/// The fields of a link in either direction, defined once for both directions and for each.
 macro_rules! with_direction {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
@@ -17,41 +17,41 @@ macro_rules! with_direction {
         #[serde(deny_unknown_fields)]
         pub(crate) struct $name {
             $($(#[$field_meta])* pub(crate) $field: $type,)*
-            /// How fast it sends. Without rate and trace, sending takes no time.
+            /// The transmission rate. Without rate and trace, sending takes no time.
             pub(crate) rate: Option<DataRate>,
-            /// Conditions recorded elsewhere: a file of packet-delivery times (mahimahi's format), or a CSV table with the
-            /// columns t, rate, delay, loss, up.
+            /// Recorded conditions: a file of packet-delivery times (mahimahi's format), or a CSV table with the columns t, rate,
+            /// delay, loss, up.
             pub(crate) trace: Option<Short<Trace>>,
-            /// What the link adds to each packet, such as a link-layer header. It takes time and no room in the queue. The
-            /// default is 0 bytes.
+            /// Bytes that the link adds to each packet, such as a link-layer header. They take transmission time but no room in the
+            /// queue. The default is 0 bytes.
             pub(crate) overhead: Option<Bytes>,
-            /// Propagation delay, one way. The default is 0 s.
+            /// The propagation delay, one way. The default is 0 s.
             pub(crate) delay: Option<Time>,
             /// Random variation of the delay. The default is none.
             pub(crate) jitter: Option<Short<Jitter>>,
-            /// How much may wait to be sent. The default is "unlimited".
+            /// How much may wait for transmission. The default is "unlimited".
             pub(crate) queue_limit: Option<QueueSize>,
-            /// Keeps the queue short by CoDel (RFC 8289): a table, empty for the defaults. The default is that it does not.
+            /// Limits queueing delay by CoDel (RFC 8289): a table, empty for the defaults. The default is no CoDel.
             pub(crate) codel: Option<CoDel>,
-            /// Packets that take part in ECN and have waited longer than this are marked. The default is that none are.
+            /// ECN-capable packets that have waited longer than this are marked. The default is that none are.
             pub(crate) ce_threshold: Option<Time>,
             /// Random loss on the wire: a percentage, or a table for losses in bursts. The default is "0 %".
             pub(crate) loss: Option<Loss>,
-            /// How many packets enter the queue twice. The default is "0 %".
+            /// The share of packets that enter the queue twice. The default is "0 %".
             pub(crate) duplicate: Option<Percent>,
-            /// How many packets arrive damaged, so that their receiver drops them. The default is "0 %".
+            /// The share of packets that arrive damaged, so that the receiver drops them. The default is "0 %".
             pub(crate) corrupt: Option<Percent>,
-            /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. A packet with a damaged bit arrives damaged,
-            /// so that long ones suffer more. The default is 0.
+            /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. One damaged bit damages the packet, so
+            /// that long packets suffer more. The default is 0.
             pub(crate) bit_errors: Option<BitErrors>,
-            /// How many packets skip the delay and so overtake others. The default is "0 %".
+            /// The share of packets that skip the delay and so overtake others. The default is "0 %".
             pub(crate) reorder: Option<Short<Reorder>>,
-            /// How it compresses packets, before they enter its queue. The default is that it does not.
+            /// Compression of packets before they enter the queue. The default is none.
             pub(crate) compression: Option<Compression>,
         }
 
         impl $name {
-            /// What it says of one direction.
+            /// The fields of one direction.
             pub(crate) fn direction(&self) -> DirectionRef<'_> {
                 DirectionRef {
                     rate: self.rate.as_ref(),
@@ -74,7 +74,7 @@ macro_rules! with_direction {
     };
 }
 
-/// What a table says of one direction of a link.
+/// The fields of one direction of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectionRef<'a> {
     pub(crate) rate: Option<&'a DataRate>,
@@ -94,58 +94,60 @@ pub(crate) struct DirectionRef<'a> {
 }
 
 with_direction! {
-    /// A link between two nodes. The fields of the link apply to both directions; "forward" and "backward" change it for
+    /// A link between two nodes. The fields of the link apply to both directions; "forward" and "backward" override them for
     /// one.
     Link {
         /// Its name: letters, digits, "-", "_" and ".".
         name: String,
         /// The two hosts or routers that it joins.
         between: [String; 2],
-        /// What it is made of below IP. The default is "wire": packets and nothing else.
+        /// The layer below IP. The default is "wire": packets and nothing else.
         kind: Option<Word<LinkKind>>,
-        /// How long after each return of a link with a second layer everything is still dropped: a switch that listens and
-        /// learns, an access point, a modem. Up to 30 s; the default is 0 s.
+        /// How long a link with a second layer drops everything after each return, as a switch that listens and learns, an access
+        /// point or a modem does. Up to 30 s; the default is 0 s.
         forwards_after: Option<Time>,
-        /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops what
-        /// belongs to no connection. The default is false.
+        /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops
+        /// packets that belong to no connection. The default is false.
         nat: Option<bool>,
-        /// How the link repeats what it loses, in both directions: a table, empty for the defaults. The default is that it does not.
+        /// Retransmission on the link, in both directions: a table, empty for the defaults. The default is none.
         arq: Option<Arq>,
-        /// What is different from the first named node to the second.
+        /// Fields that differ from the first named node to the second.
         forward: Option<OneWay>,
-        /// What is different from the second named node to the first.
+        /// Fields that differ from the second named node to the first.
         backward: Option<OneWay>,
-        /// When the link is down, and what then becomes of packets. Both directions go down together.
+        /// When the link is down, and the fate of packets then. Both directions go down together.
         outages: Option<Outages>,
     }
 }
 
 with_direction! {
-    /// What is different in one direction of a link.
+    /// Fields that differ in one direction of a link.
     OneWay {}
 }
 
-/// A queue that CoDel keeps short.
+/// A queue with CoDel.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CoDel {
-    /// How long packets may wait. The default is 5 ms.
+    /// The acceptable queueing delay. The default is 5 ms.
     pub(crate) target: Option<Time>,
-    /// For how long they have to wait longer before anything is done: a long round trip. The default is 100 ms.
+    /// How long the delay must exceed the target before packets are marked or dropped: a long round trip. The default is 100
+    /// ms.
     pub(crate) interval: Option<Time>,
-    /// Whether packets that take part in ECN are marked and not dropped. The default is true.
+    /// Whether ECN-capable packets are marked instead of dropped. The default is true.
     pub(crate) ecn: Option<bool>,
 }
 
-/// A link that repeats its own losses.
+/// A link that retransmits its own losses.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Arq {
-    /// How often a packet is transmitted at most, the first time included; "none" without a limit. The default is 13.
+    /// How often a packet is transmitted at most, including the first transmission; "none" for no limit. The default is 13.
     pub(crate) attempts: Option<OrNone<u32>>,
-    /// From the end of a transmission to the moment at which a missing acknowledgement counts as a loss. The default is 20 ms.
+    /// The time from the end of a transmission after which a missing acknowledgement counts as a loss. The default is 20 ms.
     pub(crate) timeout: Option<Time>,
-    /// Whether packets come out in the order in which they went in, each waiting for those before it. The default is true.
+    /// Whether packets leave the link in the order in which they entered it, so that each waits for those before it. The
+    /// default is true.
     pub(crate) in_order: Option<bool>,
 }
 
@@ -157,7 +159,7 @@ pub(crate) struct Trace {
     pub(crate) file: String,
     /// Its format. The default is "csv" for a name that ends in .csv, and else "mahimahi".
     pub(crate) format: Option<Word<TraceFormat>>,
-    /// What comes after its end. The default is "repeat".
+    /// The behaviour after the trace's end. The default is "repeat".
     pub(crate) at_end: Option<Word<AtEnd>>,
 }
 
@@ -196,7 +198,7 @@ impl Shorthand for Trace {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Jitter {
-    /// Half of the width if uniform, the standard deviation if normal.
+    /// With "uniform" half of the width, with "normal" the standard deviation.
     pub(crate) amplitude: Time,
     /// The distribution. The default is "uniform".
     pub(crate) distribution: Option<Word<JitterDistribution>>,
@@ -224,7 +226,7 @@ impl Shorthand for Jitter {
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Loss {
-    /// Each packet with this probability, whatever happened to the others.
+    /// Each packet is lost with this probability, independently of the others.
     Independent(Percent),
     /// In bursts.
     Bursts(GilbertElliott),
@@ -234,13 +236,13 @@ pub(crate) enum Loss {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GilbertElliott {
-    /// netem's p: probability of going from the good state to the bad one, at each packet.
+    /// netem's p: the probability of a change from the good to the bad state, at each packet.
     pub(crate) good_to_bad: Percent,
-    /// netem's r: probability of going back. A bad period lasts 1/r packets in the mean.
+    /// netem's r: the probability of a change back. A bad period lasts 1/r packets on average.
     pub(crate) bad_to_good: Percent,
-    /// netem's 1-h: probability of a loss in the bad state. The default is "100 %".
+    /// netem's 1-h: the loss probability in the bad state. The default is "100 %".
     pub(crate) loss_in_bad: Option<Percent>,
-    /// netem's 1-k: probability of a loss in the good state. The default is "0 %".
+    /// netem's 1-k: the loss probability in the good state. The default is "0 %".
     pub(crate) loss_in_good: Option<Percent>,
 }
 
@@ -274,7 +276,7 @@ impl<'de> Deserialize<'de> for Loss {
 pub(crate) struct Reorder {
     /// The probability that a candidate is sent at once.
     pub(crate) probability: Percent,
-    /// Every so manieth packet is a candidate. The default is 1: all are.
+    /// Every how many packets there is a candidate. The default is 1: all are.
     pub(crate) gap: Option<u32>,
 }
 
@@ -293,11 +295,11 @@ impl Shorthand for Reorder {
     }
 }
 
-/// When a link is down: a list of outages, or connected and disconnected times that take turns; and what becomes of packets.
+/// When a link is down: a list of outages, or alternating connected and disconnected times; and the fate of packets then.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Outages {
-    /// These, in order of time and without overlap.
+    /// The outages, in order of time and without overlap.
     pub(crate) list: Option<Vec<Outage>>,
     /// How long the link is up between two outages: a time, or a distribution.
     pub(crate) connected: Option<Length>,
@@ -305,29 +307,29 @@ pub(crate) struct Outages {
     pub(crate) disconnected: Option<Length>,
     /// When the first outage begins. The default is after one "connected" time.
     pub(crate) first_at: Option<Time>,
-    /// How many outages there are. The default is as many as time allows.
+    /// The number of outages. The default is as many as time allows.
     pub(crate) count: Option<u64>,
-    /// The link with which this one takes turns, in the order of the file: in the first "connected" time of that one it alone is
-    /// up, in the next one the first of those that take turns with it, and so on. Both times have to be constant there, and
-    /// "disconnected" may be 0 s.
+    /// The link with which this one alternates, in the order of the file: during the first "connected" time of the named link
+    /// only that link is up, during the next one only the first of the links that alternate with it, and so on. Both times of
+    /// the named link must be constant, and "disconnected" may be 0 s.
     pub(crate) take_turns_with: Option<String>,
-    /// What the ends of an Ethernet or a modem see of an outage. The default is "silent": nothing.
+    /// How the ends of an Ethernet or a modem detect an outage. The default is "silent": not at all.
     pub(crate) layer2: Option<Word<OutageKind>>,
-    /// Which packets do not get through. The default is "both" families.
+    /// The family whose packets are lost. The default is "both" families.
     pub(crate) family: Option<Word<Families>>,
-    /// What becomes of the host's addresses and default routes. The default is "kept".
+    /// The host's addresses and default routes during an outage. The default is "kept".
     pub(crate) addresses: Option<Word<LinkAddresses>>,
-    /// From when the link forwards again to when they are back. The default is 0 s.
+    /// The time from when the link forwards again until they are restored. The default is 0 s.
     pub(crate) addresses_after: Option<Time>,
-    /// What becomes of packets that are queued when the link goes down, or come while it is down. The default is "held", and
+    /// The fate of packets that are queued when the link goes down, or arrive while it is down. The default is "held", and
     /// "dropped" if an end loses its carrier.
     pub(crate) queued: Option<Word<QueuedFate>>,
-    /// What becomes of packets that are on the wire when the link goes down. The default is "delivered", and "dropped" if an end
+    /// The fate of packets that are on the wire when the link goes down. The default is "delivered", and "dropped" if an end
     /// loses its carrier.
     pub(crate) in_flight: Option<Word<InFlightFate>>,
 }
 
-/// What becomes of a host's addresses in an outage.
+/// A host's addresses in an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkAddresses {
     Kept,
@@ -362,26 +364,26 @@ vocabulary!(InFlightFate as "InFlightFate" {
     Self::Corrupted => "corrupted",
 });
 
-/// One outage: when it begins, and either how long it lasts or when it ends.
+/// One outage: its start, and either its length or its end.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Outage {
-    /// When it begins.
+    /// When the outage begins.
     pub(crate) at: Time,
-    /// How long it lasts. Without "for" and "until", it never ends.
+    /// How long the outage lasts. Without "for" and "until", it never ends.
     #[serde(rename = "for")]
     pub(crate) length: Option<Time>,
-    /// When it ends.
+    /// When the outage ends.
     pub(crate) until: Option<Time>,
 }
 
-/// A length of time: always the same, or drawn from a distribution.
+/// A length of time: constant, or drawn from a distribution.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Length {
-    /// Always the same.
+    /// A constant time.
     Constant(Time),
-    /// Drawn anew each time.
+    /// Drawn again each time.
     Drawn(LengthTable),
 }
 
@@ -389,15 +391,15 @@ pub(crate) enum Length {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LengthTable {
-    /// Which.
+    /// The distribution.
     pub(crate) distribution: Word<Distribution>,
-    /// The mean of an exponential or normal one.
+    /// The mean of "exponential" or "normal".
     pub(crate) mean: Option<Time>,
-    /// The standard deviation of a normal one, which is cut off at zero.
+    /// The standard deviation of "normal", which is cut off at zero.
     pub(crate) deviation: Option<Time>,
-    /// The shortest of a uniform one.
+    /// The least value of "uniform".
     pub(crate) min: Option<Time>,
-    /// The longest of a uniform one.
+    /// The greatest value of "uniform".
     pub(crate) max: Option<Time>,
 }
 

@@ -17,28 +17,27 @@ pub(crate) struct Cell {
     pub(crate) name: String,
     /// The base station: a router, and that of no other cell.
     pub(crate) base: String,
-    /// How far from the base station a packet is received.
+    /// The distance from the base station within which packets are received.
     pub(crate) range: Distance,
-    /// Where the base station is, to the east. The default is 0 m.
+    /// The position of the base station, to the east. The default is 0 m.
     pub(crate) x: Option<Distance>,
-    /// Where the base station is, to the north. The default is 0 m.
+    /// The position of the base station, to the north. The default is 0 m.
     pub(crate) y: Option<Distance>,
-    /// How much may wait in the base station for all its hosts. The default is "unlimited".
+    /// The queue limit of the base station, for all its hosts together. The default is "unlimited".
     pub(crate) queue_limit: Option<QueueSize>,
-    /// How much may wait in each host. The default is "unlimited".
+    /// The queue limit of each host. The default is "unlimited".
     pub(crate) host_queue_limit: Option<QueueSize>,
-    /// What becomes of packets for a host that has left. The default is "drop".
+    /// The fate of packets for a host that has left. The default is "drop".
     pub(crate) on_leave: Option<Word<LeavePolicy>>,
-    /// How the base station makes itself known, or "none". The default is a first beacon within 0 s and 1 s, and one every
-    /// second.
+    /// The beacons of the base station, or "none". The default is a first beacon within 0 s and 1 s, and one every second.
     pub(crate) beacons: Option<OrNone<Beacons>>,
     /// Medium access. The default is IEEE 802.11-1997 with direct sequence at 2 Mbit/s.
     pub(crate) medium: Option<Medium>,
-    /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. A data frame with a damaged bit is sent again, up
-    /// to the retry limit; a damaged broadcast is lost. The default is 0.
+    /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. A data frame with a damaged bit is
+    /// retransmitted, up to the retry limit; a damaged broadcast is lost. The default is 0.
     pub(crate) bit_errors: Option<BitErrors>,
-    /// The number of the radio channel: cells with the same one contend for one medium, which has to be the same with drawn
-    /// contention. The default is a channel for each cell.
+    /// The number of the radio channel: cells with the same number contend for one medium, and need the same medium with
+    /// drawn contention. The default is a channel for each cell.
     pub(crate) channel: Option<u32>,
 }
 
@@ -48,9 +47,10 @@ vocabulary!(LeavePolicy as "OnLeave" { Self::Drop => "drop", Self::HandBack => "
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beacons {
-    /// From the start of the run to the first one: a time, or a distribution. The default is uniform between 0 s and 1 s.
+    /// The time from the start of the run to the first beacon: a time, or a distribution. The default is uniform between 0 s
+    /// and 1 s.
     pub(crate) first: Option<Length>,
-    /// From each one to the next: a time, or a distribution. The default is 1 s.
+    /// The time between two beacons: a time, or a distribution. The default is 1 s.
     pub(crate) interval: Option<Length>,
 }
 
@@ -72,13 +72,13 @@ pub(crate) struct Medium {
     pub(crate) cw_min: Option<u32>,
     /// The largest contention window, in slots. The default is 1023.
     pub(crate) cw_max: Option<u32>,
-    /// What a data frame has around the packet. The default is 36 bytes.
+    /// The framing around the packet in a data frame. The default is 36 bytes.
     pub(crate) header: Option<Bytes>,
-    /// Longer data frames are announced with RTS. The default is 0 bytes: all are.
+    /// RTS precedes data frames that are longer than this. The default is 0 bytes: all are.
     pub(crate) rts_threshold: Option<Bytes>,
-    /// So many attempts without an answer, and the frame is dropped. The default is 7.
+    /// A frame is dropped after this many unanswered attempts. The default is 7.
     pub(crate) retry_limit: Option<u32>,
-    /// Whether every backoff has its mean length and nodes take turns, or each one is drawn and frames may collide. The
+    /// Whether every backoff has its mean length and nodes take turns, or backoffs are random and frames may collide. The
     /// default is "mean".
     pub(crate) contention: Option<Word<Contention>>,
 }
@@ -92,61 +92,61 @@ vocabulary!(Contention as "Contention" { Self::Mean => "mean", Self::Drawn => "d
 pub(crate) struct Mobile {
     /// The host.
     pub(crate) host: String,
-    /// It stays in one cell after the other.
+    /// The host stays in one cell after the other.
     pub(crate) visits: Option<Visits>,
-    /// It is in these cells at these times.
+    /// The host is in these cells at these times.
     pub(crate) script: Option<Vec<Visit>>,
-    /// It goes along straight lines.
+    /// The host moves along straight lines.
     pub(crate) path: Option<Path>,
-    /// It registers with a gateway, as in Mobile IP.
+    /// The host registers with a gateway, as in Mobile IP.
     pub(crate) registration: Option<Registration>,
-    /// Without registration: how long after it came into another cell packets find it there.
+    /// Without registration: the time from entry into a cell until packets are routed there.
     pub(crate) handoff_time: Option<Time>,
-    /// Which cell it chooses where several overlap. The default is "keep".
+    /// The choice between overlapping cells. The default is "keep".
     pub(crate) selection: Option<Word<Selection>>,
-    /// How it foresees that it is about to lose its cell, or "none". The default is "none".
+    /// How the host predicts the loss of its cell, or "none". The default is "none".
     pub(crate) prediction: Option<OrNone<Prediction>>,
 }
 
 vocabulary!(Selection as "Selection" { Self::Keep => "keep", Self::Strongest => "strongest" });
 
-/// Cells that take turns.
+/// Visits of several cells in order.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Visits {
-    /// The cells, in turn; after the last comes the first.
+    /// The cells in order; the first follows the last.
     pub(crate) cells: Vec<String>,
-    /// How long it stays in a cell: a time, or a distribution.
+    /// How long the host stays in a cell: a time, or a distribution.
     pub(crate) residence: Length,
-    /// How long it stays in the first cell at first. The default is as in the others.
+    /// How long the host stays in the first cell initially. The default is as in the others.
     pub(crate) first_residence: Option<Time>,
-    /// How long it is out of range between two cells: a time, or a distribution. The default is no time.
+    /// How long the host is out of range between two cells: a time, or a distribution. The default is no time.
     pub(crate) gap: Option<Length>,
-    /// How many times it moves. The default is as many as time allows.
+    /// How many times the host moves. The default is as many as time allows.
     pub(crate) moves: Option<u64>,
 }
 
-/// From a time on, it is in a cell or in none.
+/// From a time on, the host is in a cell or in none.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Visit {
-    /// When.
+    /// The start of this visit.
     pub(crate) at: Time,
     /// The cell, or "none" for out of range.
     pub(crate) cell: OrNone<String>,
 }
 
-/// A way along straight lines.
+/// A path along straight lines.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Path {
-    /// Where it goes, beginning at the first.
+    /// The stops of the path, from the first on.
     pub(crate) stops: Vec<Stop>,
-    /// How fast it goes.
+    /// The speed of the host.
     pub(crate) speed: Speed,
-    /// When it leaves the first stop. The default is 0 s.
+    /// When the host leaves the first stop. The default is 0 s.
     pub(crate) depart_at: Option<Time>,
-    /// What comes after the last stop. The default is "once".
+    /// The behaviour after the last stop. The default is "once".
     pub(crate) repeat: Option<Word<Repeat>>,
 }
 
@@ -156,7 +156,7 @@ vocabulary!(Repeat as "Repeat" {
     Self::Around => "around",
 });
 
-/// A place on the way.
+/// A stop of the path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stop {
@@ -164,12 +164,12 @@ pub(crate) struct Stop {
     pub(crate) x: Option<Distance>,
     /// To the north. The default is 0 m.
     pub(crate) y: Option<Distance>,
-    /// How long it stays there. The default is 0 s.
+    /// How long the host stays there. The default is 0 s.
     pub(crate) pause: Option<Time>,
 }
 
-/// Registration with a gateway, to which all packets for the host go, and which sends them on to its base station through a
-/// tunnel.
+/// Registration with a gateway. All packets for the host go there, and the gateway forwards them to the host's base
+/// station through a tunnel.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Registration {
@@ -177,27 +177,27 @@ pub(crate) struct Registration {
     pub(crate) gateway: String,
     /// What the tunnel adds to a packet. The default is 20 bytes.
     pub(crate) tunnel_overhead: Option<Bytes>,
-    /// For how long a registration holds, in whole seconds; it is renewed after half of that. The default is "none": it does not
-    /// end.
+    /// How long a registration is valid, in whole seconds; the host renews it after half of that. The default is "none": it
+    /// does not expire.
     pub(crate) lifetime: Option<OrNone<Time>>,
-    /// How long it waits for a reply before it asks again; doubled each time. The default is 1 s.
+    /// How long the host waits for a reply before it retransmits a request; doubled each time. The default is 1 s.
     pub(crate) retransmit_after: Option<Time>,
-    /// The longest such wait. The default is 64 s.
+    /// The longest such interval. The default is 64 s.
     pub(crate) retransmit_at_most: Option<Time>,
-    /// Which beacons it answers by a request. The default is "new-cell".
+    /// The beacons that the host answers with a request. The default is "new-cell".
     pub(crate) on: Option<Word<RegisterOn>>,
-    /// Whether the gateway tells the old base station that the host has left. The default is false.
+    /// Whether the gateway notifies the old base station that the host has left. The default is false.
     pub(crate) tell_old_base: Option<bool>,
 }
 
 vocabulary!(RegisterOn as "RegisterOn" { Self::NewCell => "new-cell", Self::EveryBeacon => "every-beacon" });
 
-/// How a host foresees that it is about to lose its cell: "margin" or "lead".
+/// How a host predicts the loss of its cell: "margin" or "lead".
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prediction {
-    /// The received power falls below so much above the least that can be received. Only on a "path".
+    /// The prediction comes when the received power exceeds the receivable minimum by less than this. Only on a "path".
     pub(crate) margin: Option<Percent>,
-    /// It knows so long before.
+    /// The prediction comes this long in advance.
     pub(crate) lead: Option<Time>,
 }

@@ -44,53 +44,53 @@ pub(crate) use stack::{Ack, AckKind, Stack};
 pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};
 pub(crate) use variant::Variant;
 
-/// A scenario of Holdover: hosts, links, what the applications do, what is compared and what is written.
+/// A scenario of Holdover: hosts, links, the traffic of applications, the comparison and the output.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Holdover scenario")]
 pub(crate) struct ScenarioFile {
-    /// One line that says what this is about.
+    /// One line that names the subject.
     pub(crate) title: Option<String>,
-    /// What happens, and what there is to see.
+    /// What happens in the run, and what to look for.
     pub(crate) description: Option<String>,
-    /// What everything random is drawn from. The default is 1.
+    /// The seed of all random numbers. The default is 1.
     #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
     pub(crate) seed: Option<u64>,
-    /// When a run ends at the latest, in virtual time. The default is 10 min.
+    /// The latest end of a run, in virtual time. The default is 10 min.
     pub(crate) time_limit: Option<Time>,
-    /// The TCP of every host that does not name its own: a profile, or a table of changes to one. The default is
+    /// The TCP of every host without a stack of its own: a profile, or a table of changes to one. The default is
     /// "linux-6-cubic".
     pub(crate) stack: Option<Short<Stack>>,
-    /// Where applications run.
+    /// Hosts, on which applications run.
     #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<Host>,
-    /// What forwards packets.
+    /// Routers, which forward packets.
     #[serde(default, rename = "router", skip_serializing_if = "Vec::is_empty")]
     pub(crate) routers: Vec<Router>,
-    /// Whether routers follow links that go down and come back. The default is that they do not, unless one has routes.
+    /// Whether routers follow the state of links. The default is that they do not, unless one has routes.
     pub(crate) routing: Option<Routing>,
-    /// What joins hosts and routers.
+    /// Links between hosts and routers.
     #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
     pub(crate) links: Vec<Link>,
     /// Radio cells.
     #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
     pub(crate) cells: Vec<Cell>,
-    /// Which hosts move between cells, and how.
+    /// The hosts that move between cells, and their movements.
     #[serde(default, rename = "mobile", skip_serializing_if = "Vec::is_empty")]
     pub(crate) mobiles: Vec<Mobile>,
-    /// What the applications do.
+    /// The traffic of the applications.
     #[serde(default, rename = "flow", skip_serializing_if = "Vec::is_empty")]
     pub(crate) flows: Vec<Flow>,
-    /// What is run side by side.
+    /// The variants that are compared.
     #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
     pub(crate) variants: Vec<Variant>,
-    /// What is varied, how often each point is run, and what is compared.
+    /// The variation of a scenario: the axes, the number of runs of each point, and the comparison.
     pub(crate) sweep: Option<Sweep>,
-    /// What is recorded and drawn.
+    /// The recorded data and the plots.
     pub(crate) output: Option<Output>,
 }
 
 impl ScenarioFile {
-    /// The sections that are lists of things with names.
+    /// The sections that are lists of named elements.
     pub(crate) const LISTS: [&'static str; 7] = ["host", "router", "link", "cell", "mobile", "flow", "variant"];
 }

@@ -8,31 +8,31 @@ use crate::output::{CaptureFormat, Plot};
 use crate::quantity::{Bytes, Time};
 use crate::word::{OrNone, Word};
 
-/// What is recorded and drawn.
+/// The recorded data and the plots.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Output {
-    /// Whose interfaces are captured: "all", "none", or a list of hosts and routers. The default is "all".
+    /// The captured interfaces: "all", "none", or those of a list of hosts and routers. The default is "all".
     pub(crate) captures: Option<Captured>,
     /// The format of captures. The default is "pcapng".
     pub(crate) capture_format: Option<Word<CaptureFormat>>,
     /// How much of each packet is captured, or "none" for all of it. The default is "none".
     pub(crate) snap_length: Option<OrNone<Bytes>>,
-    /// How often the state of each connection is sampled, or "none". The default is 100 ms.
+    /// The sampling interval of each connection's state, or "none". The default is 100 ms.
     pub(crate) sample_every: Option<OrNone<Time>>,
     /// Whether events are written as JSON lines. The default is true.
     pub(crate) events: Option<bool>,
-    /// What is drawn. The default is everything.
+    /// The plots. The default is all of them.
     pub(crate) plots: Option<Vec<Word<Plot>>>,
 }
 
-/// Whose interfaces are captured.
+/// The captured interfaces.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Captured {
     /// All or none.
     AllOrNone(Word<AllOrNone>),
-    /// Those of these hosts and routers.
+    /// The interfaces of these hosts and routers.
     Nodes(Vec<String>),
 }
 

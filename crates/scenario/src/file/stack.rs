@@ -70,25 +70,25 @@ vocabulary!(SsthreshBasis as "SsthreshBasis" {
 vocabulary!(Estimator as "Estimator" { Self::Rfc6298 => "rfc6298", Self::Linux => "linux", Self::Ns2 => "ns2" });
 vocabulary!(ProbePayload as "ProbePayload" { Self::Empty => "empty", Self::OneByte => "one-byte" });
 
-/// A TCP stack: a profile and changes to it. Without a profile, the changes are to the stack that would be used otherwise.
+/// A TCP stack: a profile and changes to it. Without a profile, the changes apply to the stack of the level before.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stack {
-    /// The named stack that is changed.
+    /// The profile that the table modifies.
     pub(crate) profile: Option<Word<Profile>>,
-    /// The largest segment that this side is willing to receive, without headers: 48 to 65495 bytes.
+    /// The largest segment that this end accepts, without headers: 48 to 65495 bytes.
     pub(crate) mss: Option<Bytes>,
-    /// The window scale shift that is offered, 0 to 14, or "none".
+    /// The shift count of the window scale option, 0 to 14, or "none".
     pub(crate) window_scale: Option<OrNone<u8>>,
-    /// Whether SACK is offered.
+    /// Whether the SACK option is sent.
     pub(crate) sack: Option<bool>,
-    /// Whether duplicates are reported by DSACK.
+    /// Whether duplicate segments are reported by DSACK.
     pub(crate) dsack: Option<bool>,
     /// The tick of the timestamp clock, or "none" for no timestamps.
     pub(crate) timestamps: Option<OrNone<Time>>,
-    /// Which segments with an old timestamp are taken all the same, or dropped without an answer.
+    /// Which segments with an old timestamp are accepted nevertheless, or dropped without an answer.
     pub(crate) paws: Option<Word<Paws>>,
-    /// Whether Explicit Congestion Notification is used: never, if the peer asks for it, or asked for.
+    /// Whether Explicit Congestion Notification is off, accepted if the peer requests it, or requested.
     pub(crate) ecn: Option<Word<Ecn>>,
     /// Sending.
     pub(crate) send: Option<Send>,
@@ -102,7 +102,7 @@ pub(crate) struct Stack {
     pub(crate) rto: Option<Rto>,
     /// Probing zero windows.
     pub(crate) persist: Option<Persist>,
-    /// Giving up, and keeping alive.
+    /// Retry limits and keep-alives.
     pub(crate) limits: Option<Limits>,
     /// The user timeout, or "none"; or a table.
     pub(crate) user_timeout: Option<Short<UserTimeout>>,
@@ -126,15 +126,15 @@ impl Shorthand for Stack {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Send {
-    /// What may wait to be sent or acknowledged before the application has to wait.
+    /// The send buffer: how much unsent and unacknowledged data TCP holds before the application blocks.
     pub(crate) buffer: Option<Bytes>,
-    /// Whether a small segment waits while data is outstanding.
+    /// Whether a small segment waits while data is outstanding (Nagle's algorithm).
     pub(crate) nagle: Option<bool>,
     /// Whether it waits only while another small segment is outstanding.
     pub(crate) minshall: Option<bool>,
-    /// Which segments with nothing new may change the peer's window.
+    /// Which segments without new data or ACK may change the peer's window.
     pub(crate) window_update: Option<Word<WindowUpdate>>,
-    /// How long less than a full segment may wait for a window that stays small.
+    /// How long less than a full segment may wait for a larger window.
     pub(crate) silly_window_override: Option<Time>,
 }
 
@@ -142,17 +142,17 @@ pub(crate) struct Send {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Receive {
-    /// The receive buffer at first.
+    /// The initial receive buffer.
     pub(crate) buffer: Option<Bytes>,
-    /// The size up to which the buffer grows by itself.
+    /// The size up to which the buffer grows automatically.
     pub(crate) max_buffer: Option<Bytes>,
-    /// How it grows: as in Linux 2.6.7 to 6.15, or as in Linux 6.18.
+    /// The algorithm of the growth: as in Linux 2.6.7 to 6.15, or as in Linux 6.18.
     pub(crate) growth: Option<Word<BufferGrowth>>,
-    /// The largest window that is advertised at first, or "none" for the whole buffer.
+    /// The largest window that is advertised initially, or "none" for the whole buffer.
     pub(crate) initial_window: Option<OrNone<Bytes>>,
     /// When to acknowledge: "immediate", "delayed" or "adaptive", or a table.
     pub(crate) ack: Option<Short<Ack>>,
-    /// Whether "adaptive" acknowledges at once what lets the advertised window grow.
+    /// Whether "adaptive" acknowledges at once data that lets the advertised window grow.
     pub(crate) quick_while_growing: Option<bool>,
 }
 
@@ -160,12 +160,12 @@ pub(crate) struct Receive {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ack {
-    /// The policy: every segment at once, every second one and others after a delay, or as Linux does it. The default is the
+    /// The policy: every segment at once, every second one and others after a delay, or as in Linux. The default is the
     /// profile's.
     pub(crate) policy: Option<Word<AckKind>>,
     /// The longest delay of "delayed".
     pub(crate) delay: Option<Time>,
-    /// The grain of the delay of "delayed"; 0 s for none.
+    /// The granularity of the delay of "delayed"; 0 s for none.
     pub(crate) tick: Option<Time>,
     /// How many segments "adaptive" acknowledges at once after the start or a pause.
     pub(crate) quick_acks: Option<u8>,
@@ -175,7 +175,7 @@ pub(crate) struct Ack {
     pub(crate) max: Option<Time>,
 }
 
-/// The policies of acknowledging.
+/// The acknowledgement policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AckKind {
     Immediate,
@@ -207,31 +207,32 @@ impl Shorthand for Ack {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Recovery {
-    /// How losses are inferred where SACK was agreed.
+    /// Loss detection with SACK.
     pub(crate) with_sack: Option<Word<LossDetection>>,
-    /// How losses are inferred elsewhere.
+    /// Loss detection without SACK.
     pub(crate) without_sack: Option<Word<LossDetection>>,
-    /// Duplicate ACKs that begin recovery, at least 1.
+    /// The number of duplicate ACKs that begins recovery, at least 1.
     pub(crate) dup_ack_threshold: Option<u32>,
-    /// How cwnd comes down in recovery.
+    /// How recovery reduces cwnd.
     pub(crate) reduction: Option<Word<Reduction>>,
-    /// New data on the first two duplicate ACKs (RFC 3042).
+    /// Whether the first two duplicate ACKs send new data (RFC 3042).
     pub(crate) limited_transmit: Option<bool>,
-    /// Whether recovery by SACK, with nothing new to send, repairs what is not held lost yet (RFC 6675, NextSeg rules 3 and 4).
+    /// Whether recovery by SACK, without new data to send, retransmits data that is not yet considered lost (RFC 6675,
+    /// NextSeg rules 3 and 4).
     pub(crate) repair_ahead: Option<bool>,
     /// Tail loss probes (RFC 8985).
     pub(crate) loss_probe: Option<bool>,
     /// Forward RTO-Recovery (RFC 5682).
     pub(crate) frto: Option<bool>,
-    /// Undoing what a spurious timeout or recovery did (RFC 3522, RFC 4015).
+    /// Whether the effects of a spurious timeout or recovery are undone (RFC 3522, RFC 4015).
     pub(crate) undo: Option<bool>,
-    /// Whether fast retransmit is barred until what was outstanding at a timeout is acknowledged.
+    /// Whether fast retransmit is barred until all data outstanding at a timeout is acknowledged.
     pub(crate) bar_after_timeout: Option<bool>,
-    /// Whether ssthresh is cut again at each timeout of the same segment.
+    /// Whether ssthresh is reduced again at each timeout of the same segment.
     pub(crate) cut_on_each_timeout: Option<bool>,
-    /// Whether a duplicate ACK must carry news in SACK blocks to count.
+    /// Whether a duplicate ACK counts only if its SACK blocks report new data.
     pub(crate) dup_ack_needs_new_sack: Option<bool>,
-    /// The most segments that reordering is tolerated for.
+    /// The limit of the reordering degree, in segments.
     pub(crate) max_reordering: Option<u32>,
     /// What happens to outstanding data when the peer closes its window.
     pub(crate) zero_window: Option<Word<ZeroWindow>>,
@@ -241,39 +242,39 @@ pub(crate) struct Recovery {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Congestion {
-    /// How the window grows and shrinks.
+    /// The algorithm.
     pub(crate) algorithm: Option<Word<Algorithm>>,
-    /// The window at the start.
+    /// The initial window.
     pub(crate) initial_window: Option<Window>,
-    /// By how much an ACK opens the window.
+    /// The increase per ACK.
     pub(crate) counting: Option<Word<AckCounting>>,
-    /// Which ACKs open the window.
+    /// The ACKs that increase the window.
     pub(crate) increase: Option<Word<CwndIncrease>>,
-    /// How often a SYN may be retransmitted before the connection begins with a window of one segment.
+    /// How many retransmissions of a SYN are allowed before the initial window is reduced to one segment.
     pub(crate) syn_retransmissions_forgiven: Option<u32>,
-    /// What ssthresh is computed from when a loss shows.
+    /// The basis of ssthresh after a loss.
     pub(crate) ssthresh_basis: Option<Word<SsthreshBasis>>,
-    /// Whether the window decays while it is not used (RFC 2861).
+    /// Whether an unused window decays (RFC 2861).
     pub(crate) validate_after_idle: Option<bool>,
-    /// Whether the window is cut to the initial one after one idle RTO (RFC 5681).
+    /// Whether the window is reset to the initial window after one RTO of idle time (RFC 5681).
     pub(crate) restart_after_idle: Option<bool>,
-    /// Whether slow start leaves on a growing delay.
+    /// Whether slow start ends when the delay grows.
     pub(crate) hystart: Option<bool>,
-    /// How it does: as in Linux's CUBIC, or by RFC 9406 (HyStart++).
+    /// The algorithm of HyStart: as in Linux's CUBIC, or RFC 9406 (HyStart++).
     pub(crate) hystart_variant: Option<Word<HyStartVariant>>,
-    /// Whether data is spread over the round trip: its rate in percent of cwnd / SRTT, or "none".
+    /// The pacing rate as a percentage of cwnd / SRTT, or "none".
     pub(crate) pacing: Option<OrNone<Pacing>>,
     /// The largest window.
     pub(crate) max_window: Option<Segments>,
 }
 
-/// The pacing rate as a share of cwnd / SRTT.
+/// The pacing rate as a percentage of cwnd / SRTT.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pacing {
-    /// While cwnd is less than half of ssthresh, in percent (Linux: 200).
+    /// The rate while cwnd is below half of ssthresh, in percent (Linux: 200).
     pub(crate) slow_start_percent: NonZeroU32,
-    /// From there on, in percent (Linux: 120).
+    /// The rate above that, in percent (Linux: 120).
     pub(crate) avoidance_percent: NonZeroU32,
 }
 
@@ -295,17 +296,17 @@ impl Shorthand for Congestion {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rto {
-    /// Before the first sample.
+    /// The RTO before the first sample.
     pub(crate) initial: Option<Time>,
-    /// The floor.
+    /// The minimum of the RTO.
     pub(crate) min: Option<Time>,
-    /// The ceiling, backed off or not.
+    /// The maximum of the RTO, with and without backoff.
     pub(crate) max: Option<Time>,
-    /// The grain of the clock; 0 s for none.
+    /// The granularity of the clock; 0 s for none.
     pub(crate) tick: Option<Time>,
-    /// How samples become an RTO.
+    /// The estimator of the RTO.
     pub(crate) estimator: Option<Word<Estimator>>,
-    /// Whether only one segment is timed per window.
+    /// Whether only one segment per window is timed.
     pub(crate) one_sample_per_window: Option<bool>,
 }
 
@@ -315,31 +316,31 @@ pub(crate) struct Rto {
 pub(crate) struct Persist {
     /// The least time to the first probe.
     pub(crate) min: Option<Time>,
-    /// The ceiling of the backoff.
+    /// The maximum of the backoff.
     pub(crate) max: Option<Time>,
-    /// What a probe carries.
+    /// The payload of a probe.
     pub(crate) payload: Option<Word<ProbePayload>>,
-    /// After how many unanswered probes the connection is given up, or "none".
+    /// How many unanswered probes TCP sends before it aborts the connection, or "none".
     pub(crate) give_up_after: Option<OrNone<u32>>,
 }
 
-/// When to give up, and keep-alives.
+/// Retry limits, and keep-alives.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
-    /// Retransmissions of a SYN before giving up.
+    /// How often a SYN is retransmitted before TCP gives up.
     pub(crate) syn_retries: Option<u32>,
-    /// Retransmissions of a segment before the application is told.
+    /// How often a segment is retransmitted before the application is notified.
     pub(crate) r1: Option<u32>,
-    /// Retransmissions of a segment before the connection is given up.
+    /// How often a segment is retransmitted before TCP aborts the connection.
     pub(crate) r2: Option<Retries>,
     /// Keep-alive probes, or "none".
     pub(crate) keep_alive: Option<OrNone<KeepAlive>>,
-    /// How long TIME-WAIT lasts.
+    /// The duration of TIME-WAIT.
     pub(crate) time_wait: Option<Time>,
-    /// How long a connection whose application has gone stays in FIN-WAIT-2.
+    /// The duration of FIN-WAIT-2 after the application has closed its socket.
     pub(crate) fin_wait_2: Option<Time>,
-    /// At most so many challenge ACKs in a second.
+    /// The limit of challenge ACKs in a second.
     pub(crate) challenge_acks_per_second: Option<u16>,
     /// The least time between answers to unacceptable segments without data and FIN, or "none".
     pub(crate) invalid_ack_interval: Option<OrNone<Time>>,
@@ -353,7 +354,7 @@ pub(crate) struct KeepAlive {
     pub(crate) idle: Time,
     /// The time between probes.
     pub(crate) interval: Time,
-    /// Unanswered probes before the connection is given up.
+    /// How many unanswered probes TCP sends before it aborts the connection.
     pub(crate) probes: u32,
 }
 
@@ -361,17 +362,17 @@ pub(crate) struct KeepAlive {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UserTimeout {
-    /// How long data may stay unacknowledged before the connection is given up, or "none".
+    /// How long data may stay unacknowledged before TCP aborts the connection, or "none".
     pub(crate) timeout: Option<OrNone<Time>>,
-    /// What is advertised to the peer, or "none".
+    /// The timeout that is advertised to the peer, or "none".
     pub(crate) advertise: Option<OrNone<Time>>,
     /// Whether the peer's advertisement may change the timeout.
     pub(crate) changeable: Option<bool>,
-    /// The least that is adopted.
+    /// The least timeout that is adopted.
     pub(crate) lower_limit: Option<Time>,
-    /// The most that is adopted.
+    /// The greatest timeout that is adopted.
     pub(crate) upper_limit: Option<Time>,
-    /// Whether the timeout also ends a connection whose zero-window probes are answered.
+    /// Whether the timeout also aborts a connection whose zero-window probes are answered.
     pub(crate) covers_zero_window: Option<bool>,
 }
 

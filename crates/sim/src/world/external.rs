@@ -56,7 +56,7 @@ impl World {
             }
             None if self.is_external_router(node) => {
                 let way = NodeId::of(frame.packet.dst).and_then(|to| self.network.next_hop(node, to, &frame));
-                // What belongs on an attached link has left by that link's interface, or has no way to it.
+                // A packet for an attached link has already left through that link's interface, or has no route to it.
                 if on.is_none() && way.is_some_and(|hop| self.network.hops[hop].attached) {
                     return observer.dropped(self.now, Dropped::NoRoute(node), &frame);
                 }

@@ -59,7 +59,7 @@ impl World {
             };
             let port = flow.port;
             if let Some(host) = self.host_index(flow.node(listener)).filter(|&host| !self.hosts[host].external) {
-                // A port belongs to one flow, so no listener is there yet.
+                // A port belongs to one flow, so it has no listener yet.
                 let _ = self.hosts[host].endpoint.listen(port, config, usize::MAX);
             }
         }

@@ -63,7 +63,7 @@ impl World {
         let node = gateway.node;
         let (from, to) = gateway.mobile_ends(&frame);
         let mut verdict = Verdict::Pass;
-        // From one mobile host to another it is from the one first.
+        // A packet between two mobile hosts is first handled as one from its sender.
         for (_, direction) in [(from, Direction::Incoming), (to, Direction::Outgoing)].iter().filter(|(is, _)| *is) {
             if verdict == Verdict::Pass {
                 verdict = gateway.chain.handle_packet(now, *direction, &mut frame.packet);

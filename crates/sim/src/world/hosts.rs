@@ -112,7 +112,7 @@ impl World {
         if self.is_external_router(node) {
             return self.orders.push_back(Order::Deliver { node, at: self.now, frame });
         }
-        // One hop less to live (RFC 1812 section 5.3.1). In a tunnel it is the outer header that counts, which starts anew.
+        // Lowers the hop limit (RFC 1812 section 5.3.1). In a tunnel the outer header has its own limit, which starts again.
         if frame.tunnel.is_none() {
             if frame.packet.ttl <= 1 {
                 let exceeded = Unreachable::TimeExceeded { code: 0 };
@@ -214,7 +214,7 @@ impl World {
         while let Some(action) = chain.poll_action() {
             observer.event(now, &WorldEvent::Mechanism(*node, action));
         }
-        // A run's captures show both ends of each connection, which is more than an outcome says.
+        // A run's captures show both ends of each connection, which an outcome does not.
         while chain.poll_outcome().is_some() {}
     }
 

@@ -119,7 +119,7 @@ impl World {
             }
             frame.decrypt();
         } else if matches!(frame.packet.payload, Payload::Other { protocol: PROTOCOL, .. }) {
-            // What cannot be read is ignored, as by any host.
+            // A packet that cannot be parsed is ignored, as by any host.
             let _ = own.shim.handle_update(self.now, &frame.packet);
             self.network.pool.take_back(frame);
             self.attend_identity(host, observer);

@@ -36,7 +36,7 @@ impl World {
                 continue;
             }
             if delivery.frame.raw {
-                // A damaged one fails its check sequence.
+                // A damaged frame fails its frame check sequence.
                 if attached && !delivery.corrupted {
                     self.orders.push_back(Order::Deliver { node: to, at: now, frame: delivery.frame });
                 } else if !delivery.corrupted {
@@ -62,7 +62,7 @@ impl World {
     fn pass_link_events<O: Observer>(&mut self, index: usize, observer: &mut O) {
         while let Some(event) = self.network.hops[index].link.poll_event() {
             let id = self.network.hops[index].id;
-            // Both directions go down together; the first one speaks for both.
+            // Both directions go down together; the first one represents both.
             let speaks = index.is_multiple_of(2);
             match event {
                 PointToPointEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
@@ -123,7 +123,7 @@ impl World {
     /// A link that was up has begun to forward.
     fn link_forwards<O: Observer>(&mut self, at: Instant, id: LinkId, observer: &mut O) {
         let layer2 = self.config.links[id.0 as usize].layer2;
-        // If addresses are to come back as well, that is the gate's to say.
+        // If addresses are to be restored as well, the gate reports it.
         if layer2.addresses == AddressLoss::Kept {
             self.link_carries(at, id, layer2.families, observer);
         }
@@ -248,7 +248,7 @@ impl World {
                 let (Hop::Down { frame, .. } | Hop::Up { frame, .. } | Hop::Broadcast { frame }) = hop;
                 observer.dropped(at, Dropped::Lost(Medium::Cell(id), cause), &frame);
             }
-            // The holder sends it again: the base station along its routes, a mobile host in its present cell.
+            // The holder retransmits the packet: the base station along its routes, a mobile host in its present cell.
             CellEvent::HandedBack { hop, .. } => {
                 let (node, frame) = match hop {
                     Hop::Up { from, frame } => (NodeId(from.0), frame),

@@ -198,7 +198,7 @@ impl World {
             }
             self.send_message(node, to, message, observer);
         }
-        // After the reply, which so precedes what a gateway has kept for the host.
+        // After the reply, so that the reply precedes the packets that a gateway has buffered for the host.
         if let Some((_, mobile, presence)) = heard {
             self.tell_of_registration(node, mobile, presence, observer);
         }

@@ -101,7 +101,7 @@ impl World {
     fn ideal(&self, flow: &Flow) -> Option<Duration> {
         let Traffic::Bulk(_) = flow.config.traffic else { return None };
         let path = flow.path.as_ref().filter(|_| !flow.roams && flow.read_at_to > 0)?;
-        // What compression leaves of a packet is not known in general.
+        // The compressed size of a packet is not known in general.
         let compresses = |&hop: &usize| config_of(&self.config, hop).compression.is_some();
         let at_router = |gateway: &Gateway| gateway.compression.is_some();
         if path.hops.iter().any(compresses) || self.gateways.iter().any(at_router) {

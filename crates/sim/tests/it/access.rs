@@ -57,7 +57,7 @@ fn the_first_link_that_is_up_carries_everything() {
         assert_eq!(report.ideal, None);
     }
     let second = world.link_statistics(LinkId(1)).unwrap();
-    // Two seconds at 2 Mb/s hold 333 packets of 1500 bytes; slow start after the change takes some of that.
+    // Two seconds at 2 Mb/s hold 333 packets of 1500 bytes; slow start after the change uses some of that time.
     assert!(second[0].delivered.packets > 100 && second[1].delivered.packets > 100, "{second:?}");
 }
 
@@ -125,7 +125,7 @@ fn wired_outages_count_once_and_reconnections_are_noted() {
     let mut world = World::new(pair(wire, vec![flow], secs(60))).unwrap();
     world.run(&mut holdover_sim::NoObserver);
     let report = &world.report()[0];
-    // It begins in the middle of the first outage, of which 200 ms remain.
+    // The flow begins in the middle of the first outage, of which 200 ms remain.
     let first = report.reconnections[0];
     assert_eq!(first.up_at, at_ms(2_500));
     let down = |at: u64| (0..at).filter(|ms| ms % 2_500 >= 2_000).count() as u64;

@@ -57,13 +57,13 @@ fn a_periodic_handoff_cuts_for_the_gap_and_the_handoff_time() {
 fn adjacent_cells_cut_for_the_handoff_time_alone_and_overlapping_ones_too() {
     let (log, _) = run(cellular(Movement::Path(line(&[30.0, 50.0], 5.0, 1_000)), Attachment::HandoffTime(ms(300))));
     assert_eq!(connectivity(&log), [(3_000, None), (3_300, Some((CELL_2, true)))]);
-    // The second cell comes 10 m nearer: both cover 30 m to 40 m, and the host stays with the first until it leaves it.
+    // The second cell is moved 10 m closer: both cover 30 m to 40 m, and the host stays with the first until it leaves it.
     let mut config = cellular(Movement::Path(line(&[25.0, 50.0], 5.0, 1_000)), Attachment::HandoffTime(ms(300)));
     config.cells[1].cell.position.x_m = 70.0;
     let (log, _) = run(config.clone());
     assert_eq!(log.when(|event| *event == WorldEvent::InRange(NodeId(MOBILE), CELL_2)), [2_000.0]);
     assert_eq!(connectivity(&log), [(4_000, None), (4_300, Some((CELL_2, true)))]);
-    // Who chooses by strength changes half-way, at 32.5 m after 2.5 s, at the next beacon, and nothing is cut.
+    // A host that selects by strength changes half-way, at 32.5 m after 2.5 s, at the next beacon, without an interruption.
     config.mobiles[0].selection = Selection::Strongest;
     let beacons = holdover_sim::Beacons { first: Length::Constant(ms(250)), interval: Length::Constant(secs(1)) };
     config.cells.iter_mut().for_each(|cell| cell.beacons = Some(beacons));
@@ -91,8 +91,8 @@ fn exponential_residence_has_its_mean() {
     config.cells.iter_mut().for_each(|cell| cell.beacons = None);
     let (log, _) = run(config);
     let handoffs = log.when(|event| matches!(event, WorldEvent::Attached(NodeId(MOBILE), _))).len() as f64;
-    // A Poisson process with 1000 expected events, less the few stays of under 10 ms (0.2 %) at whose end the host is back
-    // where it was: four standard deviations are 126.
+    // A Poisson process with 1000 expected events, minus the few stays of under 10 ms (0.2 %) at whose end the host is back
+    // in its former cell: four standard deviations are 126.
     assert!((handoffs - 1_000.0).abs() < 130.0, "{handoffs}");
 }
 
@@ -115,7 +115,7 @@ fn frames_in_the_old_cell_are_dropped_or_follow() {
             LeavePolicy::Drop => assert!(dropped > 0 && handed_back == 0, "{dropped} {handed_back}"),
             LeavePolicy::HandBack => assert!(dropped == 0 && handed_back > 0, "{dropped} {handed_back}"),
         }
-        // Until it is attached, frames to it time out in the old cell: nobody answers there.
+        // Until the host is attached, frames to it time out in the old cell without an answer.
         let unanswered = Dropped::Lost(old, DropCause::OutOfRange);
         let times: Vec<Instant> = log.drops.iter().filter(|(_, why)| *why == unanswered).map(|(at, _)| *at).collect();
         assert!(!times.is_empty() && times.iter().all(|&at| at >= at_ms(3_000) && at <= at_ms(3_500)), "{times:?}");
@@ -135,7 +135,7 @@ fn frames_in_the_old_cell_are_dropped_or_follow() {
 fn a_gap_in_the_geometry_is_an_outage_of_its_length() {
     let mut config = cellular(Movement::Path(line(&[20.0, 80.0], 5.0, 1_000)), Attachment::HandoffTime(ms(0)));
     config.cells[1].cell.position.x_m = 90.0;
-    // With a long queue in the mobile host a later loss is repaired only after a pause of its own.
+    // With a long queue in the mobile host a later loss is repaired only after a separate pause.
     config.cells.iter_mut().for_each(|cell| cell.cell.station_buffer = holdover_link::QueueLimit::Packets(20));
     config.flows = vec![flow("down", FIXED, MOBILE, bulk_for(secs(15))), flow("up", MOBILE, FIXED, bulk_for(secs(15)))];
     config.time_limit = Instant::from_secs(300);

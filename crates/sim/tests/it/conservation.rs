@@ -70,7 +70,7 @@ fn on_links_with_losses_duplicates_and_reordering() {
     wire.corrupt = 0.01;
     let flows =
         vec![flow("a", 0, 1, bulk_bytes(500_000)), flow("b", 1, 0, bulk_bytes(500_000)), flow("n", 0, 1, bursts())];
-    // Ended in the middle, so that something is under way.
+    // The run ends in the middle, so that packets are in flight.
     let world = check(pair(wire, flows, ms(3_210)));
     assert!(world.holdings().packets > 0);
 }

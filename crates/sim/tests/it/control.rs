@@ -114,7 +114,7 @@ fn they_cross_links_in_both_families_and_take_the_time_of_a_packet() {
             ..quiet
         };
         run(start, [(ROUTERS[0], &near), (ROUTERS[1], &far)]);
-        // Two bytes with the headers of UDP and IP at 8 kbit/s, and 50 ms on the way, sent at 10 ms.
+        // Two bytes with the headers of UDP and IP at 8 kbit/s, and a delay of 50 ms, sent at 10 ms.
         let bytes = 2 + 8 + if ipv6 { 40 } else { 20 };
         assert_eq!(far.heard(), [(one, 0, at_ms(10 + bytes + 50))]);
         assert_eq!(near.heard(), []);
@@ -138,7 +138,7 @@ fn they_get_lost_and_come_twice_and_out_of_order() {
         let distinct: BTreeSet<u16> = numbers.iter().copied().collect();
         assert!(heard.iter().all(|heard| heard.0 == from) && distinct.iter().all(|&number| number < 500));
         assert!((350..450).contains(&distinct.len()), "{} of 500 arrived, a fifth is lost", distinct.len());
-        // 500 x 0.8 x 0.2 x 0.8 in the mean, with a standard deviation of 7.5.
+        // 500 x 0.8 x 0.2 x 0.8 on average, with a standard deviation of 7.5.
         let twice = numbers.len() - distinct.len();
         assert!((34..=94).contains(&twice), "{twice} of 500 came twice");
         assert!(!numbers.is_sorted(), "some were overtaken");
@@ -154,7 +154,7 @@ fn a_host_takes_part_and_unread_messages_are_dropped() {
     run(row(wire(10_000, ms(5), 50)), [(ROUTERS[0], &router), (HOST, &on_phone)]);
     assert_eq!(on_phone.heard().len(), 5);
     assert_eq!(router.heard().len(), 3);
-    // The server has no mechanism, and the other router one that reads nothing.
+    // The server has no mechanism, and the other router one that parses no message.
     (router.heard, on_phone.heard) = (Arc::default(), Arc::default());
     (router.peer, on_phone.peer) = (server, ROUTERS[1].address(false));
     let log = run(row(wire(10_000, ms(5), 50)), [(ROUTERS[0], &router), (HOST, &on_phone)]);

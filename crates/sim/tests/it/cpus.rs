@@ -92,7 +92,7 @@ fn a_processor_bounds_the_throughput_of_a_gateway() {
     assert_eq!(none, None);
     let (_, forwarded, _) = transfer(vec![pentium()], false);
     let (log, supervised, statistics) = transfer(vec![pentium()], true);
-    // ACKs take their time as well: one for two packets of data.
+    // ACKs take processing time as well: one for two packets of data.
     let bound = |data_us: f64, ack_us: f64| 1_348.0 * 8.0 / (data_us + ack_us / 2.0) * 1e6;
     assert!(free > forwarded && forwarded > supervised, "{free:.0} > {forwarded:.0} > {supervised:.0} bit/s");
     assert!(forwarded <= bound(31.0, 31.0) && forwarded > bound(31.0, 31.0) * 0.6, "{forwarded:.0} bit/s");

@@ -108,7 +108,7 @@ fn the_same_seed_gives_the_same_run_and_another_seed_another() {
         assert_eq!(report, again, "{name}");
         assert!(first.lines > 3_000, "{name} is hardly a world: {} lines", first.lines);
         let (other, _) = run(&WorldConfig { seed: 2, ..config });
-        // Even without chance on the way, sequence numbers and ports come from the seed.
+        // Even without random events in the network, sequence numbers and ports depend on the seed.
         assert_ne!(first.hash, other.hash, "{name}");
         if random {
             assert_ne!(first.lines, other.lines, "{name}: chance has no say");
@@ -133,7 +133,7 @@ fn a_run_in_pieces_is_the_same_run() {
 
 #[test]
 fn simultaneous_events_follow_the_order_of_the_description() {
-    // Both hosts open a connection at the same moment over the same link: the order of the flows decides who is first, and
+    // Both hosts open a connection at the same moment over the same link: the order of the flows decides which is first, and
     // when both SYNs arrive at the same moment, the order of the link's directions.
     for (first, second) in [(0, 1), (1, 0)] {
         let flows = vec![flow("a", first, second, bulk_bytes(1_000)), flow("b", second, first, bulk_bytes(1_000))];

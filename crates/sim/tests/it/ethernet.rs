@@ -75,7 +75,7 @@ fn a_request_that_is_lost_is_repeated_after_a_second() {
     assert!(reports[1].connected_at.is_some_and(|at| at.as_millis() == 3_140), "{:?}", reports[1].connected_at);
     assert_eq!(log.when(|event| *event == WorldEvent::LinkUp(ACCESS)), [2_000.0]);
     assert_eq!(log.when(|event| *event == WorldEvent::LinkCarries(ACCESS)), [2_500.0]);
-    // Without a loss of carrier the neighbour is still known, and the SYN leaves when TCP sends it again.
+    // Without a loss of carrier the neighbour entry is kept, and the SYN leaves when TCP retransmits it.
     let (_, reports) = run(world(ETHERNET, cut(1_000, 2_000, 500), flows));
     assert!(reports[1].connected_at.is_some_and(|at| at.as_millis() == 3_130), "{:?}", reports[1].connected_at);
 }
@@ -105,7 +105,7 @@ fn one_family_fails_and_the_other_does_not_notice() {
     assert_eq!(log.when(|event| *event == WorldEvent::FamilyLost(ACCESS, Families::Ipv6)), [1_000.0]);
     assert_eq!(log.when(|event| *event == WorldEvent::LinkCarries(ACCESS)), [3_000.0]);
     assert!(log.when(|event| matches!(event, WorldEvent::LinkDown(_) | WorldEvent::LinkUp(_))).is_empty());
-    // The ideal time of the one that fails has the outage in it.
+    // The ideal time of the flow that fails includes the outage.
     let [four, six] = [&reports[0], &reports[1]].map(|report| report.ideal.expect("the path is fixed"));
     assert!(six > four + ms(1_900), "{four} {six}");
 }

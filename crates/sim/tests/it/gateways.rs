@@ -47,7 +47,7 @@ fn mechanisms_see_packets_outside_their_tunnel() {
         (&BASES[..], buffer_freeze, true),
         (&BASES[..], supervisor.clone(), true),
         (&[GATEWAY][..], supervisor, false),
-        // Nobody says with a window of zero that it goes.
+        // No host announces its departure with a window of zero.
         (&[GATEWAY][..], blocking, false),
     ] {
         let mut log = Log::default();
@@ -110,11 +110,11 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         }
     };
     for (profile, is_upload, most_idle_ms) in [
-        // It sends again what the old supervisor host had when its window opens.
+        // When its window opens, it retransmits what the old supervisor host had buffered.
         (Profile::RenoBsd, false, 100),
-        // It waits for its timer, as nothing tells it that the link is back.
+        // It waits for its timer, because it receives no report that the link is up.
         (Profile::RenoBsd, true, 400),
-        // Linux does not, and waits for its timer if all that is outstanding was left behind.
+        // Linux does not, and waits for its timer if all outstanding data was left behind.
         (Profile::Linux6Cubic, false, 5_000),
         (Profile::Linux6Cubic, true, 200),
     ] {

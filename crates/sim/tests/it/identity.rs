@@ -73,7 +73,7 @@ fn without_identity_a_change_of_address_breaks_the_connection() {
         let mut world = World::new(moving(2, 3, vec![flow.clone()])).unwrap();
         world.run(&mut NoObserver);
         assert_eq!(world.report()[0].status, FlowStatus::Failed(ConnectionError::TimedOut), "{}", flow.name);
-        // With one address for both links, nothing of that.
+        // With one address for both links, the connection survives.
         let mut world = World::new(WorldConfig { addressing: Vec::new(), ..moving(2, 3, vec![flow]) }).unwrap();
         world.run(&mut NoObserver);
         assert_eq!(world.report()[0].status, FlowStatus::Completed);
@@ -93,7 +93,7 @@ fn with_identities_the_connection_survives() {
         }
         let done: Vec<_> = readdressed(&log);
         assert_eq!(done.len(), 2);
-        // 25 ms there on each of two links, for each of two messages, and what they take to be sent.
+        // 25 ms of delay on each of two links, for each of two messages, and the transmission times.
         assert!((5_100..5_102).contains(&done[0].0) && done[0].1 == MOBILE, "{done:?}");
         assert!((5_150..5_153).contains(&done[1].0) && done[1].1 == SERVER, "{done:?}");
         let unverified = log.drops.iter().filter(|(_, why)| *why == Dropped::Unverified(SERVER)).count();
@@ -185,7 +185,7 @@ struct Encrypted(usize);
 
 impl Observer for Encrypted {
     fn packet(&mut self, _at: Instant, _place: Place, frame: &Frame) {
-        // What nodes and their mechanisms get, and what an observer sees.
+        // Compares the payload at nodes and their mechanisms with that at an observer.
         assert_eq!(frame.packet.tcp(), None);
         assert_eq!(frame.is_encrypted(), frame.observed_tcp().is_some());
         assert_eq!(frame.packet.wire_len(), frame.wire_len() as usize);

@@ -64,7 +64,7 @@ fn codel_marks_what_takes_part_in_ecn_and_drops_the_rest() {
         let queues = [(plain_took, plain), (marked_took, marked), (dropped_took, dropped)];
         let [plain, marked, dropped] = queues.map(|(took, statistics)| mean_queue(took, &statistics));
         assert!(marked < plain / 3.0 && dropped < plain / 3.0, "{profile}: {plain} {marked} {dropped}");
-        // Reno halves a window hardly larger than the product: three quarters of the path are left.
+        // Reno halves a window that is hardly larger than the product: three quarters of the path remain.
         assert!(marked_took < plain_took * 4 / 3, "{profile}: {marked_took} for {plain_took}");
     }
 }
@@ -75,7 +75,7 @@ fn a_step_threshold_keeps_the_queue_below_it() {
     let step = |link: &mut holdover_link::LinkConfig| link.ce_threshold = Some(ms(20));
     let (took, again, statistics) = transfer(Profile::Linux6Reno, Ecn::Request, step);
     assert_eq!((again, statistics.dropped.total().packets), (0, 0));
-    // 20 ms are 17 packets.
+    // 20 ms correspond to 17 packets.
     let mean = mean_queue(took, &statistics);
     assert!(mean < 17.0, "{mean}");
     let (_, _, unmarked) = transfer(Profile::Linux6Reno, Ecn::Off, step);

@@ -54,8 +54,8 @@ fn the_lead_is_what_the_inverse_square_law_makes_of_the_threshold() {
 
 #[test]
 fn a_warning_is_taken_back_when_the_signal_rises_again() {
-    // With 20 % the circle is at 36.51 m. Out to 39 m at 2 m/s and back: crossed at 3.257 s, turned at 4.5 s, crossed back at
-    // 5.743 s.
+    // With 20 % the circle is at 36.51 m. The host moves to 39 m at 2 m/s and back: it crosses at 3.257 s, turns at 4.5 s, and crosses back
+    // at 5.743 s.
     let path = holdover_sim::Path { repeat: Repeat::BackAndForth, ..line(&[30.0, 39.0], 2.0, 0) };
     let log = run(WorldConfig {
         time_limit: Instant::from_secs(8),
@@ -72,7 +72,7 @@ fn a_warning_is_taken_back_when_the_signal_rises_again() {
 
 #[test]
 fn a_rising_signal_in_a_new_cell_gives_no_warning() {
-    // Into the second cell and straight on to its other edge.
+    // The host enters the second cell and continues to its other edge.
     let log = run(predicting(Movement::Path(line(&[30.0, 130.0], 10.0, 0)), Prediction::Threshold { percent: 20.0 }));
     let seen = foreseen(&log);
     let circle = 40.0 / 1.2_f64.sqrt();
@@ -105,7 +105,7 @@ fn a_host_can_know_its_schedule() {
         moves: Some(2),
     };
     let log = run(predicting(Movement::Visits(visits), Prediction::Lead(ms(200))));
-    // Leaves at 0.08 s and 6.08 s; it never leaves the third cell. Less than the lead remains at the start.
+    // The host leaves at 0.08 s and 6.08 s; it never leaves the third cell. At the start, less than the lead remains.
     assert_eq!(foreseen(&log), [(0.0, Some(Some(ms(80)))), (5.88, Some(Some(ms(200))))]);
 }
 

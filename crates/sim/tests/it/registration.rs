@@ -63,14 +63,14 @@ fn a_handoff_is_beacon_request_binding_reply() {
     );
     let times: Vec<f64> = events.iter().map(|(at, _)| *at).collect();
     assert_eq!(times[0], 3_000.0);
-    // The cell's beacon comes at 3.25 s: DIFS 50, mean backoff 310, preamble 192, 84 bytes at 1 Mb/s 672 us.
+    // The cell's beacon is sent at 3.25 s: DIFS 50, mean backoff 310, preamble 192, 84 bytes at 1 Mb/s 672 us.
     let beacon = 3_250.0 + 1.224;
     assert!((times[1] - beacon).abs() < 1e-6, "{times:?}");
     // The request, 74 bytes: 50 + 310 + 352 + 10 + 304 + 10 + 192 + 110 * 4 us on the air; 2 ms and 74 bytes at 10 Mb/s to
     // the gateway.
     let bound = beacon + 1.668 + 2.0 + 0.0592;
     assert!((times[2] - bound).abs() < 1e-6, "{times:?}");
-    // The reply, 70 bytes: the same way back.
+    // The reply, 70 bytes, takes the same path back.
     let replied = bound + 2.0 + 0.056 + 1.652;
     assert!((times[3] - replied).abs() < 1e-6, "{times:?}");
     assert_eq!(times[3], times[4]);
@@ -122,8 +122,8 @@ fn until_the_gateway_knows_packets_go_to_the_old_cell() {
 
 #[test]
 fn a_lost_request_or_reply_is_repeated_ever_more_slowly() {
-    // The link between gateway and the second base station loses everything until 12 s: requests at 3.25 s, and 1, 2, 4 and 8 s
-    // after each other.
+    // The link between gateway and the second base station loses everything until 12 s: requests at 3.25 s, and then after
+    // 1, 2, 4 and 8 s.
     let mut config = registering(Registration::through(GATEWAY));
     config.links[2].forward.outages =
         holdover_link::Outages::List(vec![holdover_link::Outage { down: Instant::ZERO, up: Instant::from_secs(12) }]);
@@ -144,7 +144,7 @@ fn a_lost_request_or_reply_is_repeated_ever_more_slowly() {
     let waits: Vec<f64> = times.windows(2).map(|pair| ((pair[1] - pair[0]) * 1e6).round() / 1e6).collect();
     assert_eq!(waits, [1_000.0, 2_000.0, 4_000.0, 8_000.0]);
     assert_eq!(log.when(|event| matches!(event, WorldEvent::Registered(NODE, _))).len(), 1);
-    // With a bound on the wait.
+    // The same with a bound on the interval.
     if let Attachment::Registration(registration) = &mut config.mobiles[0].attachment {
         registration.retransmit_at_most = ms(1_500);
     }
@@ -170,19 +170,19 @@ fn random_losses_on_the_way_delay_registration_and_do_not_prevent_it() {
             .when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, _, attempt) if *attempt > 1))
             .len();
     }
-    // A try succeeds with probability 0.4^2: of a run, 5.25 repetitions are expected, with a deviation of 5.7; of twenty, 105
-    // with a deviation of 26. Four of these to either side.
+    // An attempt succeeds with probability 0.4^2: 5.25 repetitions are expected of a run, with a deviation of 5.7; of twenty, 105
+    // with a deviation of 26. The bounds are four deviations on either side.
     assert!((1..209).contains(&repeated), "{repeated}");
 }
 
 #[test]
 fn a_host_that_leaves_before_the_reply_registers_anew_on_return() {
-    // Into the second cell just long enough to send a request, and back.
+    // The host stays in the second cell just long enough to send a request, and returns.
     let path =
         holdover_sim::Path { stops: vec![stop(39.0, 0), stop(40.5, 0), stop(30.0, 0)], ..line(&[0.0], 2.0, 2_780) };
     let mut config = registering(Registration::through(GATEWAY));
     config.mobiles[0].movement = Movement::Path(path);
-    // In the cell from 3.28 to 3.78 s; its beacon at 3.777 s.
+    // It is in the cell from 3.28 to 3.78 s; the cell's beacon is at 3.777 s.
     config.cells[1].beacons = Some(Beacons { first: Length::Constant(ms(3_777)), interval: Length::Constant(secs(1)) });
     let (log, world) = run(config);
     let events = of_mobile(&log);
@@ -192,7 +192,7 @@ fn a_host_that_leaves_before_the_reply_registers_anew_on_return() {
         [
             &WorldEvent::ConnectivityLost(NODE),
             &WorldEvent::RegistrationRequested(NODE, CELL_2, 1),
-            // Back where it came from, and the gateway does not know of the request yet.
+            // The host is back in its former cell, and the gateway has not received the request yet.
             &WorldEvent::ConnectivityBack { node: NODE, cell: CELL_1, moved: false },
             &WorldEvent::BindingChanged(NODE, CELL_2),
             &WorldEvent::ConnectivityLost(NODE),
@@ -221,7 +221,7 @@ fn every_beacon_can_refresh_the_binding() {
 fn beacons_are_periodic_and_reach_only_hosts_in_range() {
     let (log, world) = run(registering(Registration::through(GATEWAY)));
     let cell = world.cell_statistics(CELL_1).unwrap();
-    // One at 0.25 s and then every second: ten in ten seconds. From 3 s on, nobody is there to hear them.
+    // One beacon at 0.25 s and then every second: ten in ten seconds. From 3 s on, no host receives them.
     assert_eq!(cell.down.offered.packets, 10);
     let unheard = Dropped::Lost(Medium::Cell(CELL_1), holdover_link::DropCause::OutOfRange);
     assert_eq!(log.drops.iter().filter(|(_, why)| *why == unheard).count(), 7);
@@ -244,7 +244,7 @@ fn the_old_base_station_learns_of_it_if_the_gateway_tells() {
         config.flows = vec![flow("down", FIXED, MOBILE, bulk_for(secs(6)))];
         let (_, world) = run(config);
         let handed_back = world.cell_statistics(CELL_1).unwrap().handed_back;
-        // What the base station still had, or the mobile host's own acknowledgments, which it calls back by itself.
+        // Packets that the base station still had, or the mobile host's own acknowledgments, which it takes back itself.
         if tell_old_base {
             assert!(handed_back > 0);
         }
@@ -259,12 +259,12 @@ fn in_an_overlap_the_host_keeps_its_cell_or_takes_the_stronger() {
     config.cells[1].cell.position.x_m = 60.0;
     config.mobiles[0].movement = Movement::Path(line(&[15.0, 55.0], 5.0, 1_000));
     let (log, _) = run(config.clone());
-    // Edge of the first cell at 40 m, after 5 s.
+    // The host leaves the first cell at 40 m, after 5 s.
     assert_eq!(log.when(|event| *event == WorldEvent::ConnectivityLost(NODE)), [6_000.0]);
     config.mobiles[0].selection = Selection::Strongest;
     let (log, _) = run(config);
-    // Half-way at 30 m, after 3 s: the next beacon of the second cell is at 4.25 s, and the first cell still covers the host.
-    // Packets cross over at the gateway and at the host at different moments; between them the way is broken.
+    // It is half-way at 30 m, after 3 s: the next beacon of the second cell is at 4.25 s, and the first cell still covers the host.
+    // Packets change over at the gateway and at the host at different moments; between them the path is interrupted.
     let requested = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, ..)));
     assert!(requested.len() == 1 && (4_250.0..4_260.0).contains(&requested[0]), "{requested:?}");
     let lost = log.when(|event| *event == WorldEvent::ConnectivityLost(NODE));
@@ -297,7 +297,7 @@ fn a_registration_is_renewed_after_half_of_its_lifetime() {
     let (log, _) = run(config);
     let asked = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, CELL_1, 1)));
     let repeated = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, CELL_1, 2..)));
-    // Three seconds after each request that was granted; one may be lost in the cell, and is repeated after a second.
+    // Three seconds after each granted request; one may be lost in the cell, and is repeated after a second.
     let mut last = 0.0;
     for &at in &asked {
         let granted = repeated.iter().copied().filter(|&again| again < at).fold(last, f64::max);
@@ -329,11 +329,11 @@ fn packets_after_a_binding_expires_are_unreachable() {
         log.drops.iter().filter(|(_, why)| *why == Dropped::NoRoute(GATEWAY)).map(|(at, _)| *at).collect();
     assert!(!unreachable.is_empty());
     assert!(unreachable.iter().all(|at| (at_ms(6_000)..at_ms(20_400)).contains(at)), "{unreachable:?}");
-    // The first beacon after its return is answered by a request.
+    // The host answers the first beacon after its return with a request.
     let back = log.when(|event| *event == WorldEvent::BindingChanged(NODE, CELL_1));
     assert!(back.len() == 1 && (20_250.0..20_300.0).contains(&back[0]), "{back:?}");
     assert_eq!(world.report()[0].status, FlowStatus::Completed);
-    // The fixed host is told, and retransmits more often for it (RFC 6069).
+    // The fixed host receives the error, and retransmits more often for it (RFC 6069).
     config.mobiles[0].attachment = Attachment::Registration(Registration::through(GATEWAY));
     let (_, unlimited) = run(config);
     let timeouts = |world: &World| world.report()[0].sender.as_ref().unwrap().timeouts;

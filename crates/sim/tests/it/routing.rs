@@ -101,17 +101,17 @@ fn routers_that_follow_links_send_by_the_backup_path_and_back_again() {
     assert_eq!(log.when(|event| *event == WorldEvent::LinkAvoided(FIBRE)), [3_150.0]);
     assert_eq!(log.when(|event| *event == WorldEvent::LinkUsedAgain(FIBRE)), [9_150.0]);
     let report = &world.report()[0];
-    // Data goes on by radio with the first retransmission after the detection.
+    // Data continues by radio with the first retransmission after the detection.
     let pause = report.longest_pause.unwrap();
     assert!((ms(150)..secs(1)).contains(&pause), "{pause}");
     let sent = |link, node| {
         let place = Place { node, medium: Medium::Link(link), transit: Transit::Out };
         log.packets.get(&place).copied().unwrap_or(0)
     };
-    // Some 4 Mbit/s of 1500 bytes for some 5.5 s up, and ACKs down.
+    // Some 4 Mbit/s of 1500 bytes for some 5.5 s of uptime, and ACKs in the other direction.
     assert!(sent(RADIO, MAST) > 1_500, "{}", sent(RADIO, MAST));
     assert!(sent(RADIO, CORE) > 700, "ACKs: {}", sent(RADIO, CORE));
-    // Nothing goes by radio while the fibre is there: neither before the cut nor after its return.
+    // No packet goes by radio while the fibre is up: neither before the cut nor after its return.
     let by_radio = |at: Instant| at < at_ms(3_150) || at > at_ms(9_300);
     let first = log.first_packets.iter().filter(|(_, place)| place.medium == Medium::Link(RADIO)).count();
     assert_eq!(first, 0, "of the first hundred packets");
@@ -129,7 +129,7 @@ fn detection_and_recovery_take_their_time() {
     assert_eq!(log.when(|event| *event == WorldEvent::LinkUsedAgain(FIBRE)), [9_500.0]);
     let pause = world.report()[0].longest_pause.unwrap();
     assert!((secs(2)..secs(6)).contains(&pause), "{pause}");
-    // An outage that is shorter than the detection is never noticed.
+    // An outage shorter than the detection time is never detected.
     let (log, _) = run(site(follows(LinkDetection { down_after: secs(7), up_after: ms(500) })));
     assert_eq!(log.when(|event| matches!(event, WorldEvent::LinkAvoided(_) | WorldEvent::LinkUsedAgain(_))), [0.0; 0]);
 }
@@ -146,7 +146,7 @@ fn routes_set_by_hand_are_taken_by_metric_and_by_link_state() {
     let (by_hand, _) = run(site(routing));
     let (automatic, _) = run(site(bfd()));
     assert_eq!(by_hand.hash, automatic.hash, "they say what is done without them");
-    // The other way round, the backup is the main path.
+    // With the roles reversed, the backup is the main path.
     let swapped = routes.iter().map(|route| Route { metric: 30 - route.metric, ..*route }).collect();
     let (log, _) = run(site(Routing { detection: None, routes: swapped }));
     let by_fibre = log.packets.iter().filter(|(place, _)| place.medium == Medium::Link(FIBRE)).count();
@@ -161,11 +161,11 @@ fn a_router_without_a_route_says_so_and_the_sender_does_not_back_off() {
         (at_ms(3_150)..at_ms(9_300)).contains(at) && *node == NodeId(0) && *kind == Unreachable::Network
     };
     assert!(errors.0.iter().all(allowed), "{:?}", errors.0);
-    // Six at once and one a second (RFC 1812 section 4.3.2.8).
+    // Six errors at once and then one a second (RFC 1812 section 4.3.2.8).
     assert!(errors.0.len() <= 6 + 6, "{}", errors.0.len());
     let (_, silent) = run(without_backup(Routing::default()));
     let timeouts = |world: &World| world.report()[0].sender.as_ref().unwrap().timeouts;
-    // RFC 6069: each error that quotes what is retransmitted takes back one doubling.
+    // RFC 6069: each error that quotes a retransmitted segment undoes one doubling.
     assert!(timeouts(&world) > timeouts(&silent) + 3, "{} and {}", timeouts(&world), timeouts(&silent));
     let gap = |world: &World| world.report()[0].longest_pause.unwrap();
     assert!(gap(&world) < gap(&silent), "{} and {}", gap(&world), gap(&silent));
@@ -173,7 +173,7 @@ fn a_router_without_a_route_says_so_and_the_sender_does_not_back_off() {
 
 #[test]
 fn a_loop_ends_in_time_exceeded() {
-    // While the fibre is down, the edge sends up the mast and the mast back to the edge.
+    // While the fibre is down, the edge sends packets to the mast, and the mast sends them back.
     let mut routing = bfd();
     routing.routes =
         vec![route(EDGE, None, FIBRE, 1), route(EDGE, None, UP_MAST, 2), route(MAST, Some(SERVER), UP_MAST, 1)];
@@ -182,7 +182,7 @@ fn a_loop_ends_in_time_exceeded() {
     let (errors, _) = errors(site(routing));
     let exceeded = |error: &&(Instant, NodeId, Unreachable)| error.2 == Unreachable::TimeExceeded { code: 0 };
     assert!(errors.0.iter().filter(exceeded).count() > 0, "{:?}", errors.0);
-    // A world whose routes lead round and round from the start is none.
+    // A world with a routing loop from the start is refused.
     let mut config = site(Routing::default());
     config.routing.routes = vec![route(EDGE, Some(SERVER), UP_MAST, 0), route(MAST, Some(SERVER), UP_MAST, 0)];
     assert!(matches!(World::new(config), Err(WorldError::Unreachable { .. })));
@@ -197,13 +197,13 @@ fn black_holes_are_found_and_gone_where_routers_follow_links() {
     let routes = vec![route(EDGE, None, FIBRE, 1), route(EDGE, None, UP_MAST, 2)];
     let only_up = Routing { detection: None, routes };
     assert_eq!(black_holes(&site(only_up)).unwrap(), [hole(0, 1), hole(1, 0)], "metrics alone do not help");
-    // A host with two links takes the other one, as all nodes know at once.
+    // A host with two links uses the other one, because all nodes learn of the outage at once.
     let mut config = site(Routing::default());
     config.links[1].forward.outages = Outages::Never;
     config.links[0].forward = cut(config.links[0].forward.clone());
     config.links.push(link("second", 0, MAST.0, wire(4_000, ms(20), 60)));
     assert_eq!(black_holes(&config).unwrap(), []);
-    // But not if it is the link behind its first one that is down.
+    // It does not, however, if the failed link is the one behind its first link.
     let mut config = site(Routing::default());
     config.links.retain(|link| link.name != "up-mast");
     config.links.push(link("second", 0, MAST.0, wire(4_000, ms(20), 60)));

@@ -66,7 +66,7 @@ fn memory_does_not_grow_with_the_run() {
     moving.time_limit = Instant::from_secs(6_000);
     for config in [wired, moving] {
         let seen = endless(config, 1_000);
-        // The most that was held in the first 10 s, and in the last 10 of 1000: a send buffer of bulk data is full in both.
+        // The most memory in the first 10 s, and in the last 10 of 1000: a send buffer of bulk data is full in both.
         let most =
             |range: core::ops::Range<usize>, of: fn(&Holdings) -> u64| seen[range].iter().map(|(h, _)| of(h)).max();
         for (name, of) in [

@@ -75,8 +75,8 @@ fn random_loss_follows_the_square_root_law() {
 fn a_queue_of_many_sources_is_that_of_poisson_arrivals() {
     // 1000 sources that each send a packet every second or so, at times that do not depend on each other's: nearly a Poisson
     // process on the scale of the queue's memory (2 * service / (1 - load)^2, 40 ms at a load of 0.8). For M/D/1 the mean
-    // number that wait is load^2 / (2 (1 - load)). A source does not send twice within two thirds of a second, which takes
-    // some of the variance away; and 400 s are some 4000 such memories: 6 % for both.
+    // number that waits is load^2 / (2 (1 - load)). A source does not send twice within two thirds of a second, which reduces
+    // the variance; and 400 s are some 4000 such memories: 6 % for both.
     for load in [0.3, 0.6, 0.8] {
         let packet_bits = (200.0 + 28.0) * 8.0;
         let mut starts = holdover_base::Rng::new(5);
@@ -133,8 +133,8 @@ fn jain(rates: &[f64]) -> f64 {
 
 #[test]
 fn two_flows_of_a_kind_share_a_link_fairly() {
-    // AIMD converges to equal shares (Chiu and Jain, 1989), CUBIC too, more slowly. Drop-tail queues favour one or the other for
-    // a while, so that an index of 0.95 after 300 s (shares of 61 % and 39 %) is asked for, and that the link is full.
+    // AIMD converges to equal shares (Chiu and Jain, 1989), CUBIC too, more slowly. Drop-tail queues favour one of the two for
+    // a while, so that the test requires an index of 0.95 after 300 s (shares of 61 % and 39 %), and that the link is full.
     for profile in [Profile::Linux6Reno, Profile::Linux6Cubic, Profile::Linux2_4] {
         let make = |name: &str, start| FlowConfig {
             start: at_ms(start),
@@ -151,7 +151,7 @@ fn two_flows_of_a_kind_share_a_link_fairly() {
 
 #[test]
 fn different_stacks_share_as_their_windows_let_them() {
-    // 4.3BSD has a window of 16 KB, so that it gets one of these in a round trip at most, whatever the link has room for:
+    // 4.3BSD has a window of 16 KB, so that it sends at most one of these in a round trip, whatever the link's capacity:
     // 40 ms and up to 60 ms of queue. CUBIC takes the rest.
     let old = with_stack(flow("old", 0, 1, bulk_for(secs(1_000))), Profile::RenoBsd.config());
     let new = with_stack(flow("new", 0, 1, bulk_for(secs(1_000))), Profile::Linux6Cubic.config());

@@ -1,4 +1,4 @@
-//! BBR over whole paths: what it learns of them, and what it does when they come and go.
+//! BBR over whole paths: its model of the path, and its behaviour in outages.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Profile, Reason, RecoveryState};
@@ -23,7 +23,7 @@ fn stack() -> Config {
     Profile::Linux6Bbr.config()
 }
 
-/// A transfer of `bytes`; the way back is as fast, and holds whatever comes.
+/// A transfer of `bytes`; the return path is as fast, and its queue is unlimited.
 fn transfer(path: Path, bytes: usize, seed: u64) -> World {
     let mut world = World::new(stack(), stack(), path, seed);
     world.backward.queue_limit = usize::MAX;
@@ -48,7 +48,7 @@ fn it_fills_the_path_and_not_the_queue() {
         false
     });
     let rate = (world.server.read_len - after_start) as f64 / 5.0;
-    // 1448 bytes in each 1.2 ms.
+    // The rate is 1448 bytes in each 1.2 ms.
     assert!(rate > 0.95 * 1_206_000.0, "{rate} bytes a second");
     assert!(longest < Duration::from_millis(100), "{longest}");
     let connection = world.client.connection();
@@ -56,7 +56,7 @@ fn it_fills_the_path_and_not_the_queue() {
     assert_eq!(connection.min_rtt().unwrap().as_millis(), 50);
 }
 
-/// As they do CUBIC.
+/// They slow CUBIC down.
 #[test]
 fn random_losses_do_not_slow_it_down() {
     let took = |config: Config| {
@@ -115,7 +115,7 @@ fn the_rate_follows_the_path() {
     assert!(world.client.connection().pacing_rate().unwrap() < 900_000);
 }
 
-/// An application that sends a little at a time says nothing of the path: the rate stays what it was.
+/// An application that sends a little at a time gives no information about the path: the rate is unchanged.
 #[test]
 fn an_application_with_little_to_send_does_not_lower_the_rate() {
     let mut world = transfer(path(200), 3_000_000, 9);
@@ -129,7 +129,7 @@ fn an_application_with_little_to_send_does_not_lower_the_rate() {
     assert!(after as f64 > 0.7 * rate as f64, "{after} after {rate}");
 }
 
-/// The window and the rate survive an outage: what was in flight is lost, and the model is not.
+/// The window and the rate survive an outage: the data in flight is lost, the model is not.
 #[test]
 fn an_outage_leaves_the_model_as_it_was() {
     for outage_ms in [300, 3_000, 20_000] {
@@ -148,7 +148,7 @@ fn an_outage_leaves_the_model_as_it_was() {
         assert_ne!(connection.recovery_state(), RecoveryState::Loss, "{outage_ms} ms");
         let after = connection.pacing_rate().unwrap();
         assert!(after as f64 > 0.6 * rate as f64, "{outage_ms} ms: {after} after {rate}");
-        // The rest at the path's rate, but for PROBE_RTT.
+        // The rest is sent at the path's rate, except in PROBE_RTT.
         assert!(world.run_until(at(1_000_000), is_done));
         let rest = (world.client.to_write - before - 500_000) as f64 / 1_206_000.0;
         let took = world.now.saturating_since(resumed).as_secs_f64();
@@ -156,10 +156,11 @@ fn an_outage_leaves_the_model_as_it_was() {
     }
 }
 
-/// The receiver holds back the ACKs of what arrives last, and gives them when the link is back: the sender goes on with that ACK, at the
-/// rate that it had, however long its timer still ran. (The kernel's BBR sends new data within a millisecond of such an ACK, and fills
-/// the second that follows: `docs/conformance/linux-6.18.md`, `wake`, fresh.) After more than ten seconds the least round trip is too old, and
-/// the same ACK begins PROBE_RTT: nothing new leaves while more than four segments are held to be in flight.
+/// The receiver holds back the ACKs of the last data, and sends them when the link is up: the sender continues with that ACK, at
+/// its former rate, whatever the remaining time of its timer. (The kernel's BBR sends new data within a millisecond of such an
+/// ACK, and fills the second that follows: `docs/conformance/linux-6.18.md`, `wake`, fresh.) After more than ten seconds the
+/// least round trip is too old, and the same ACK begins PROBE_RTT: no new data is sent while more than four segments count as in
+/// flight.
 #[test]
 fn an_ack_that_was_held_back_resumes_it_at_once() {
     for outage_ms in [300, 3_000, 6_500] {
@@ -189,8 +190,9 @@ fn an_ack_that_was_held_back_resumes_it_at_once() {
     }
 }
 
-/// `docs/conformance/outage-grid.toml` with Linux 6.18's BBR: uploads over outages of 0.3, 3 and 7 s. With 1 s the kernel's second timer ended
-/// 0.1 ms after the outage, and without its timer wheel, which is up to an eighth late, would have ended before.
+/// `docs/conformance/outage-grid.toml` with Linux 6.18's BBR: uploads over outages of 0.3, 3 and 7 s. With 1 s the kernel's
+/// second timer expired 0.1 ms after the outage, and without its timer wheel, which is up to an eighth late, would have expired
+/// before its end.
 #[test]
 fn the_outage_grid_takes_as_long_as_on_the_kernel() {
     for (outage_ms, kernel) in [(300, 9.04), (3_000, 13.1), (7_000, 19.84)] {
@@ -211,8 +213,9 @@ fn the_outage_grid_takes_as_long_as_on_the_kernel() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever the path loses, holds or reorders: everything arrives, at most a fifth more is sent again than was lost, was
-    /// outstanding at a timeout, or may have been taken for lost; and nothing but timers sends more than a burst at once.
+    /// With any losses, delays or reordering of the path, everything arrives. Retransmissions exceed the data that was lost, was
+    /// outstanding at a timeout, or may have been considered lost by at most a fifth; and only timers send more than a burst at
+    /// once.
     #[test]
     fn faults_do_not_stop_it(
         seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! BBR version 3 over whole paths: what draft-ietf-ccwg-bbr-06 says that it does there.
+//! BBR version 3 over whole paths: the behaviour described in draft-ietf-ccwg-bbr-06.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Profile, RecoveryState};
@@ -35,7 +35,7 @@ fn is_done(world: &mut World) -> bool {
     world.server.read_len == world.client.to_write
 }
 
-/// Seconds that a transfer takes, and what it sends again, in segments.
+/// Duration of a transfer in seconds, and its retransmissions in segments.
 fn took(config: Config, path: Path, bytes: usize) -> (f64, u64) {
     let mut world = transfer(config, path, bytes, 7);
     assert!(world.run_until(at(1_000_000), is_done));
@@ -60,7 +60,7 @@ fn it_fills_the_path_and_not_the_queue() {
     assert_eq!(world.client.connection().counters().bytes_retransmitted.0, 0);
 }
 
-/// Section 3.1: a shallow queue costs little, in throughput and in retransmissions; version 1 fills it again and again.
+/// Section 3.1: a shallow queue costs little, in throughput and in retransmissions; version 1 overflows it again and again.
 #[test]
 fn a_shallow_queue_loses_little() {
     for queue in [5, 10, 20] {
@@ -83,7 +83,7 @@ fn random_losses_of_one_percent_do_not_slow_it_down() {
     assert!(v3 < 10.5 && cubic > 1.5 * v3, "{v3} s against {cubic}");
 }
 
-/// Appendix, increasing and decreasing the bandwidth tenfold.
+/// Appendix: the bandwidth increases and decreases tenfold.
 #[test]
 fn the_rate_follows_the_path() {
     let mut world = transfer(v3(), path(300), 400_000_000, 5);
@@ -103,8 +103,8 @@ fn the_rate_follows_the_path() {
     assert!(rate < 2_000_000, "{rate}");
 }
 
-/// What was known of the path survives an outage, PROBE_RTT included, in which half of the product stays in flight: no pause
-/// follows the link's return but that of the timer.
+/// The model of the path survives an outage, including PROBE_RTT, in which half of the product stays in flight: after the link's
+/// return the only pause is that of the timer.
 #[test]
 fn an_outage_leaves_the_model_as_it_was() {
     for outage_ms in [300, 3_000, 20_000] {
@@ -130,7 +130,8 @@ fn an_outage_leaves_the_model_as_it_was() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Whatever the path loses, holds or reorders: everything arrives, within what the faults and the path's rate explain.
+    /// With any losses, delays or reordering of the path, everything arrives, within the bounds given by the faults and the
+    /// path's rate.
     #[test]
     fn faults_do_not_stop_it(
         seed in any::<u64>(),
@@ -163,7 +164,7 @@ proptest! {
         world.ledger = Some(crate::ledger::Ledger::default());
         prop_assert!(world.run_until(Instant::from_secs(400), is_done), "not done");
         world.ledger.as_ref().expect("one is kept").assert_balanced(1_448, 5);
-        // The timer that runs when the path is sound again may have been backed off to 30 s; a queue of four packets loses on.
+        // When the path recovers, the running timer may be backed off to 30 s; a queue of four packets continues to drop.
         prop_assert!(world.now < Instant::from_secs(180), "{}", world.now);
     }
 }

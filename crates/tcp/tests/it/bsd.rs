@@ -1,4 +1,4 @@
-//! 4.3BSD Tahoe and Reno: clocks of 200 and 500 ms, what three duplicates do, timeouts and persisting.
+//! 4.3BSD Tahoe and Reno: clocks of 200 and 500 ms, the reaction to three duplicates, timeouts and persist mode.
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, ConnectionError, Profile, Reason, RecoveryState, State, Timer};
@@ -13,7 +13,7 @@ fn reno() -> Config {
     Config { mss: 1000, ..Profile::RenoBsd.config() }
 }
 
-/// A connection with a window of `cwnd` segments out and data for more.
+/// A connection with a window of `cwnd` segments outstanding, and further data to send.
 fn out(config: Config, cwnd: u32) -> Script {
     let mut t = Script::established(config);
     t.steer(|connection, _| connection.set_cwnd(cwnd));
@@ -35,7 +35,7 @@ fn bsd_syn_timeouts() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
-/// A timer of n ticks ends between n - 1 and n ticks from now; none is shorter than a second.
+/// A timer of n ticks expires between n - 1 and n ticks from now; none is shorter than a second.
 #[test]
 fn bsd_timers_end_on_ticks() {
     let mut t = Script::established(tahoe());
@@ -48,7 +48,7 @@ fn bsd_timers_end_on_ticks() {
     t.expect_timer(Timer::Retransmit, 4500);
 }
 
-/// Twelve retransmissions, the timeout at most 64 s.
+/// Twelve retransmissions, with a timeout of at most 64 s.
 #[test]
 fn bsd_gives_up_after_twelve() {
     let mut t = Script::established(reno());
@@ -60,11 +60,11 @@ fn bsd_gives_up_after_twelve() {
         sent += t.forget_sent();
     }
     assert_eq!((sent, t.connection.error()), (12, Some(ConnectionError::TimedOut)));
-    // 1.5, 3, ... 48, then 64 s seven times.
+    // The intervals are 1.5, 3, ... 48, then 64 s seven times.
     assert_eq!(t.millis(), 94_500 + 7 * 64_000);
 }
 
-/// The window opens with every ACK, also while the peer's window is the limit; no further than the largest window that the peer can
+/// The window opens with every ACK, even while the peer's window is the limit, up to the largest window that the peer can
 /// advertise.
 #[test]
 fn bsd_every_ack_opens_the_window() {
@@ -101,7 +101,7 @@ fn bsd_slow_start_counts_acks() {
     t.expect_segments(6001, 10_001, Reason::NewData);
 }
 
-/// Tahoe: the third duplicate is a timeout without its backoff: one segment, ssthresh at half, and everything again in slow
+/// Tahoe: the third duplicate acts as a timeout without its backoff: one segment, ssthresh at half, and all data again in slow
 /// start.
 #[test]
 fn tahoe_three_duplicates_start_over() {
@@ -112,7 +112,7 @@ fn tahoe_three_duplicates_start_over() {
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.expect_cwnd(1, Some(4));
     assert_eq!((t.connection.backoff(), t.connection.counters().timeouts), (0, 0));
-    // More duplicates do nothing.
+    // Further duplicates have no effect.
     (0..4).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.inject(seg().ack(4001));
@@ -123,7 +123,7 @@ fn tahoe_three_duplicates_start_over() {
     t.expect_segments(8001, 11_001, Reason::NewData);
 }
 
-/// Reno: half the window and a segment for each duplicate; the first ACK that advances ends it, holes or not.
+/// Reno: half the window plus a segment for each duplicate; the first ACK of new data ends recovery, with or without holes.
 #[test]
 fn reno_fast_recovery_ends_with_the_first_ack() {
     let mut t = out(reno(), 8);
@@ -136,12 +136,12 @@ fn reno_fast_recovery_ends_with_the_first_ack() {
         t.inject(seg());
         t.expect(data(8001 + n * 1000, 9001 + n * 1000).reason(Reason::NewData));
     }
-    // A second hole at 4001.
+    // There is a second hole at 4001.
     t.inject(seg().ack(4001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
     t.expect_cwnd(4, Some(4));
     t.expect_nothing();
-    // It needs three more duplicates of its own.
+    // It needs three more duplicates.
     (0..2).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.inject(seg());
@@ -149,7 +149,7 @@ fn reno_fast_recovery_ends_with_the_first_ack() {
     t.expect_cwnd(2, Some(2));
 }
 
-/// ssthresh is cut at each timeout, from what the window is then: two after the second.
+/// ssthresh is reduced at each timeout, from the present window: to two after the second.
 #[test]
 fn bsd_cuts_at_each_timeout() {
     let mut t = out(reno(), 8);
@@ -159,7 +159,7 @@ fn bsd_cuts_at_each_timeout() {
     t.expect_cwnd(1, Some(2));
 }
 
-/// After a timeout duplicates count like any others.
+/// After a timeout duplicates count as usual.
 #[test]
 fn bsd_has_no_bar_after_a_timeout() {
     let mut t = out(reno(), 8);
@@ -169,7 +169,7 @@ fn bsd_has_no_bar_after_a_timeout() {
     t.forget_sent();
 }
 
-/// An RTO of silence, and the window is back at one segment.
+/// After an RTO of silence the window is one segment.
 #[test]
 fn bsd_restarts_after_idle() {
     let mut t = out(reno(), 8);
@@ -180,7 +180,7 @@ fn bsd_restarts_after_idle() {
     t.expect(data(16_001, 17_001));
 }
 
-/// Persist: at least 5 s, at most 60, one byte.
+/// The persist interval is at least 5 s and at most 60 s, and a probe has one byte.
 #[test]
 fn bsd_persists_between_5_and_60_seconds() {
     let mut t = Script::established(reno());
@@ -194,7 +194,7 @@ fn bsd_persists_between_5_and_60_seconds() {
     }
 }
 
-/// The window closes over outstanding data: everything is pulled back, and goes out again when it opens.
+/// The window closes over outstanding data: all of it becomes unsent, and is sent again when the window opens.
 #[test]
 fn bsd_pulls_back_at_a_closed_window() {
     let mut t = out(reno(), 4);
@@ -209,7 +209,7 @@ fn bsd_pulls_back_at_a_closed_window() {
     assert_eq!(t.connection.ssthresh(), None);
 }
 
-/// Delayed ACKs end at the fast timeout, every 200 ms.
+/// Delayed ACKs are sent at the fast timeout, every 200 ms.
 #[test]
 fn bsd_delayed_acks() {
     let mut t = Script::established(reno());
@@ -220,7 +220,7 @@ fn bsd_delayed_acks() {
     t.expect(ack(2011).reason(Reason::Ack));
 }
 
-/// No options but MSS.
+/// The only option is MSS.
 #[test]
 fn bsd_offers_nothing_but_mss() {
     let only_mss = holdover_wire::TcpOptions { mss: Some(1000), ..Default::default() };

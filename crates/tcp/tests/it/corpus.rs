@@ -1,7 +1,7 @@
 //! Runs the fuzz targets: on the committed corpus, and on random programs.
 //!
-//! `cargo test -p holdover-tcp --test it corpus -- --ignored` writes the programs that are made here into the corpus. What a
-//! fuzzer finds is put beside them under a name of its own.
+//! `cargo test -p holdover-tcp --test it corpus -- --ignored` writes the generated programs into the corpus. The findings of a
+//! fuzzer are stored beside them under names of their own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const TARGETS: [Target; 3] = [
     ("hostile_packets", fuzz::hostile_packets),
 ];
 
-/// Programs that are made here, for each target.
+/// Generated programs for each target.
 const PROGRAMS: u64 = 40;
 
 fn corpus(target: &str) -> PathBuf {
@@ -36,7 +36,7 @@ fn the_corpus_holds() {
         files.sort();
         assert!(files.len() >= PROGRAMS as usize, "{name} has a corpus");
         for file in files {
-            // Shown only when it fails: the last one is the culprit.
+            // The output is shown only on failure: the last file is the cause.
             println!("{}", file.display());
             target(&fs::read(file).unwrap());
         }

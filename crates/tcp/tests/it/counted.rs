@@ -10,7 +10,7 @@ use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::script::*;
 
-/// A script in which the last thing sent was sent for `reason`.
+/// A script whose last segment was sent for `reason`.
 fn sent_for(reason: Reason) -> Script {
     let mut config = plain();
     config.limits.keep_alive =
@@ -43,7 +43,7 @@ fn sent_for(reason: Reason) -> Script {
         }
         Reason::Timeout | Reason::LossProbe => {
             ten_out(&mut t);
-            // Two round trips of a microsecond, and two milliseconds for the clock.
+            // Two round trips of a microsecond, and two milliseconds for the clock's granularity.
             t.at_micros(if reason == Reason::Timeout { 1_000_000 } else { 2002 });
         }
         Reason::FastRetransmit => {
@@ -119,7 +119,7 @@ fn every_reason_occurs_and_is_counted() {
     }
 }
 
-/// Injects a segment that has to end as `disposition`; the script checks that, and the count.
+/// Injects a segment with the expected disposition `disposition`; the script checks that, and the count.
 fn received_as(disposition: Disposition) -> Script {
     let stamped = || Config { timestamps: Some(Duration::from_millis(1)), ..plain() };
     let mut t = match disposition {
@@ -199,7 +199,7 @@ fn every_disposition_occurs_and_is_counted() {
     }
 }
 
-/// Names are unique, and what is printed.
+/// Names are unique, and are the printed form.
 #[test]
 fn names_are_unique() {
     let mut names: Vec<_> = Reason::ALL.iter().map(|reason| reason.to_string()).collect();
@@ -211,7 +211,7 @@ fn names_are_unique() {
     assert_eq!(count, Reason::COUNT + Disposition::COUNT);
 }
 
-/// Bytes are counted where they first go or come, and where they go or come again.
+/// Bytes are counted once when first sent or received, and once when repeated.
 #[test]
 fn bytes_are_counted() {
     let mut t = Script::established(plain());

@@ -1,5 +1,5 @@
-//! Two endpoints with many connections at once, over a bad path: every exchange arrives whole, ports and addresses are used
-//! again, and when all is over nothing is left behind.
+//! Two endpoints with many connections at once, over a bad path: every exchange arrives whole, ports and addresses are reused,
+//! and at the end no state is left.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -19,24 +19,25 @@ use crate::world::stream_byte;
 const CLIENT: [u8; 4] = [10, 0, 0, 1];
 const SERVER: [u8; 4] = [10, 0, 0, 2];
 const PORT: u16 = 80;
-/// From here on nothing is lost.
+/// From this time on nothing is lost.
 const SOUND_FROM: Instant = Instant::from_secs(20);
-/// Every exchange that nobody has broken off is over by then: SYNs, data and FINs are retransmitted after 64 s at the latest,
-/// both ways one after the other; and a SYN may have to wait for a predecessor's end, and for room in the backlog.
+/// Every exchange that was not aborted is complete by then: SYNs, data and FINs are retransmitted after 64 s at the latest, in
+/// both directions one after the other; and a SYN may have to wait for the end of a previous connection, and for room in the
+/// backlog.
 const OVER_BY: Instant = Instant::from_secs(2_000);
 
-/// An exchange: the client sends so many bytes, the server answers with so many, one of them closes first.
+/// An exchange: the client sends so many bytes, the server answers with so many, and one of them closes first.
 #[derive(Clone, Debug)]
 struct Exchange {
     at_ms: u64,
-    /// One of a few ports, so that addresses are used again, or any.
+    /// One of a few ports, so that addresses are reused, or any.
     local_port: Option<u16>,
     request: usize,
     answer: usize,
     server_closes_first: bool,
-    /// The request goes with the SYN, if there is a cookie for that (RFC 7413).
+    /// The request is in the SYN, if there is a cookie for it (RFC 7413).
     fast_open: bool,
-    /// The client breaks off after so long.
+    /// The client aborts after this time.
     abort_after_ms: Option<u64>,
 }
 
@@ -46,7 +47,7 @@ struct Plan {
     client: Stack,
     server: Stack,
     backlog: usize,
-    /// How many connections may be early at the server; and whether both do without cookies.
+    /// How many connections may be early at the server, and whether both sides work without cookies.
     early: u32,
     without_cookies: bool,
     loss: f64,
@@ -111,7 +112,7 @@ struct Talk {
     written: usize,
     peer_closed: bool,
     closed: bool,
-    /// The number of the exchange: the client knows it, the server reads it from the request's first bytes.
+    /// The number of the exchange: the client has it from the start, the server reads it from the request's first bytes.
     number: Option<usize>,
 }
 
@@ -142,12 +143,12 @@ struct World {
     jitter: Duration,
 }
 
-/// The byte at `position` of a message of exchange `number`: the number first.
+/// The byte at `position` of a message of exchange `number`, which begins with the number.
 fn message_byte(number: usize, position: usize) -> u8 {
     (number as u32).to_be_bytes().get(position).copied().unwrap_or_else(|| stream_byte(position))
 }
 
-/// Whether the server's application has a connection whose handshake has not ended.
+/// Whether the server's application has the connection before its handshake is complete.
 fn is_early(connection: &Connection) -> bool {
     connection.state() == State::SynReceived && connection.was_early()
 }
@@ -160,7 +161,7 @@ impl World {
         let mut hosts = [host(CLIENT), host(SERVER)];
         let config = |stack: &Stack| {
             let mut config = stack.config();
-            // A peer that was reset without hearing of it is asked now and then.
+            // Probes to a peer that was reset without our knowledge come at this interval at most.
             config.rto.max = config.rto.max.min(Duration::from_secs(64));
             config.limits.time_wait = Duration::from_secs(10);
             config.fast_open.max_pending = plan.early;
@@ -250,7 +251,7 @@ impl World {
         });
     }
 
-    /// The applications' turn, then everything there is to send.
+    /// The applications' turn, then all transmissions.
     fn work(&mut self, host: usize) {
         while let Some((id, event)) = self.hosts[host].poll_event() {
             let talk = self.talks[host].entry(id).or_default();
@@ -274,7 +275,7 @@ impl World {
     fn talk(&mut self, host: usize, id: ConnectionId) {
         let now = self.now;
         let talk = self.talks[host].get_mut(&id).expect("it is in the list");
-        // Asking makes work: a connection is touched only if there is something to do.
+        // Mutable access causes work: a connection is accessed only if there is something to do.
         let Some(seen) = self.hosts[host].connection(id) else {
             self.talks[host].remove(&id);
             return;
@@ -365,7 +366,7 @@ impl World {
         }
     }
 
-    /// The rest was aborted, and one side did not learn of it.
+    /// The remaining exchanges were aborted, and one side did not learn of it.
     fn clear_up(&mut self) {
         for host in &mut self.hosts {
             let ids: Vec<ConnectionId> = host.connections().map(|(id, _)| id).collect();

@@ -1,6 +1,6 @@
-//! An account of what a sender may send again: what was lost on its way, what was outstanding when a timer ran out or the peer's
-//! window closed, and a window for each round trip in which something arrived out of order. A storm overdraws it, however exact the
-//! streams are.
+//! An account of a sender's permitted retransmissions: data lost in the network, data outstanding when a timer expired or the
+//! peer's window closed, and a window for each round trip in which a segment arrived out of order. A storm exceeds the account,
+//! even if the streams are exact.
 
 use holdover_base::Instant;
 use holdover_tcp::{Config, Connection, Disposition, LossDetection, Reason, Transmit};
@@ -15,16 +15,16 @@ pub(crate) struct Account {
     sent: Option<Seq>,
     /// The most bytes in one segment.
     largest: u64,
-    /// What the timer sent again last: for the same segment once more it allows that segment alone.
+    /// The segment that the timer retransmitted last: another timeout of the same segment permits that segment alone.
     timed_out: Option<Seq>,
-    /// The end of the round trip that has been allowed for already.
+    /// The end of the round trip that is already accounted for.
     round_end: Option<Seq>,
-    /// The same by the clock, while SND.UNA shows no round trips.
+    /// The same in time, while SND.UNA shows no round trips.
     held_round_end: Instant,
-    /// SACK blocks have come since.
+    /// SACK blocks have arrived since.
     hears_sacks: bool,
     window_was_closed: bool,
-    /// Its owner or the peer's has used verbs, which work until they are lifted.
+    /// Its owner or the peer's has used verbs, which are in effect until they are lifted.
     steered: bool,
     pub(crate) lost: u64,
     pub(crate) by_timers: u64,
@@ -50,7 +50,7 @@ impl Ledger {
         self.account(side).on_transmit(transmit, connection);
     }
 
-    /// What the receiver does not take is lost.
+    /// A segment that the receiver does not accept counts as lost.
     pub(crate) fn on_arrival(&mut self, to: Side, segment: &Segment, disposition: Disposition) {
         self.account(to).hears_sacks |= segment.options.sack.iter().next().is_some();
         if !matches!(disposition, Disposition::Accepted | Disposition::DuplicateData) {
@@ -58,7 +58,7 @@ impl Ledger {
         }
     }
 
-    /// What was lost has to be sent again. The ACK that was lost with it may have been the only one to report what has arrived.
+    /// A lost segment has to be retransmitted. The ACK that was lost with it may have been the only one to report arrived data.
     pub(crate) fn on_loss(&mut self, from: Side, segment: &Segment, world: &World) {
         if let Some(connection) = &world.side(from.other()).connection {
             self.account(from.other()).on_disorder(connection);
@@ -71,7 +71,7 @@ impl Ledger {
         }
     }
 
-    /// Something was delayed or duplicated: in either direction an ACK or data may look like the sign of a loss.
+    /// A segment was delayed or duplicated: in either direction an ACK or data may look like a sign of loss.
     pub(crate) fn on_disorder(&mut self, world: &World) {
         for side in [Side::Client, Side::Server] {
             if let Some(connection) = &world.side(side).connection {
@@ -93,8 +93,8 @@ impl Ledger {
         }
     }
 
-    /// Panics if one has sent more again than it may: `halves` halves of what is allowed, for what is cut up anew and for duplicates
-    /// of what was sent again needlessly, and a few segments.
+    /// Panics if a side has retransmitted more than permitted: `halves` halves of the account, for segments that are cut
+    /// differently and for duplicates of needless retransmissions, plus a few segments.
     pub(crate) fn assert_balanced(&self, mss: u16, halves: u64) {
         for (name, account) in [("client", &self.client), ("server", &self.server)] {
             let most = account.allowed() * halves / 2 + 8 * u64::from(mss);
@@ -107,9 +107,9 @@ impl Ledger {
     }
 }
 
-/// Whether a needless retransmission may cause the duplicate ACKs that begin the next one, without end: in 4.3BSD, which lets
-/// fast retransmits follow a timeout, if fewer than three duplicates are enough, and if Tahoe, which sends all again that is outstanding,
-/// stands above BBR, whose window stays as large as it was.
+/// Whether a needless retransmission may cause the duplicate ACKs that begin the next one, without end: in 4.3BSD, which permits
+/// fast retransmits after a timeout; if fewer than three duplicates are enough; and with Tahoe, which retransmits all
+/// outstanding data, in combination with BBR, whose window stays as large as it was.
 pub(crate) fn feeds_itself(config: &Config) -> bool {
     let recovery = &config.recovery;
     let is_tahoe = [recovery.with_sack, recovery.without_sack].contains(&LossDetection::Tahoe);
@@ -118,7 +118,7 @@ pub(crate) fn feeds_itself(config: &Config) -> bool {
         || (is_tahoe && config.congestion.algorithm.is_model_based())
 }
 
-/// Tahoe takes duplicates for a timeout; RFC 6675 fills the window with what may not be lost.
+/// Tahoe treats duplicates as a timeout; RFC 6675 fills the window with data that may not be lost.
 fn resends_more_than_losses(connection: &Connection) -> bool {
     let repairs_ahead = connection.config().recovery.repair_ahead;
     match detection(connection) {
@@ -179,8 +179,9 @@ impl Account {
         }
     }
 
-    /// A congestion window for each round trip in which SACK blocks come, by the clock. While the peer's owner holds the ACK point, SACK blocks alone say what has
-    /// arrived, three or four ranges at a time: what they have no room for is taken for lost, and once more a round trip later.
+    /// A congestion window for each round trip in which SACK blocks arrive, by time. While the peer's owner holds the ACK point,
+    /// only SACK blocks report arrived data, three or four ranges at a time: ranges without room in the option are considered
+    /// lost, and once more a round trip later.
     fn on_held_ack_point(&mut self, now: Instant, connection: &Connection) {
         if let Some(srtt) = connection.srtt()
             && now >= self.held_round_end

@@ -1,5 +1,5 @@
-//! What the Linux profiles do that RFC 9293 and its companions leave open: the floor of the RTO, SYNs, adaptive quick and delayed
-//! ACKs, the decay of an unused window (RFC 2861), the growth of the advertised one, and rate halving.
+//! Behaviour of the Linux profiles that RFC 9293 and its companions leave open: the floor of the RTO, SYNs, adaptive quick and
+//! delayed ACKs, the decay of an unused window (RFC 2861), the growth of the advertised window, and rate halving.
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, ConnectionError, Disposition, Profile, Reason, RecoveryState, State, Timer};
@@ -59,7 +59,7 @@ fn linux_rto_is_at_most_120_s() {
     assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000, 120_000]);
 }
 
-/// Four more SYNs than six, a second apart (`tcp_syn_linear_timeouts`).
+/// Four of the six retransmissions of the SYN are a second apart (`tcp_syn_linear_timeouts`).
 #[test]
 fn linux_6_repeats_its_syn() {
     let mut t = Script::connect(linux_6());
@@ -73,7 +73,7 @@ fn linux_6_repeats_its_syn() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
-/// A SYN-ACK doubles from the start.
+/// The timeout of a SYN-ACK doubles from the start.
 #[test]
 fn linux_6_repeats_its_syn_ack() {
     let mut t = Script::accept(linux_6(), syn());
@@ -85,7 +85,7 @@ fn linux_6_repeats_its_syn_ack() {
     t.expect_state(State::Closed);
 }
 
-/// One lost SYN is forgiven, the second costs the initial window.
+/// The initial window survives one lost SYN, but not a second one.
 #[test]
 fn linux_forgives_one_lost_syn() {
     for (lost, cwnd) in [(0, 10), (1, 10), (2, 1)] {
@@ -142,10 +142,10 @@ fn linux_6_acknowledges_each_segment_while_the_window_grows() {
     t.read(2000);
 }
 
-/// What ends a write of the peer is acknowledged as soon as the reader has taken all there is.
+/// The end of a write of the peer is acknowledged as soon as the reader has emptied the buffer.
 #[test]
 fn linux_acknowledges_what_was_pushed_once_it_is_read() {
-    // The window has no room to grow, which would be a reason of its own.
+    // The window has no room to grow; growth alone would cause an ACK.
     let mut config = linux_6();
     config.receive.max_buffer_bytes = config.receive.buffer_bytes;
     config.receive.initial_window_bytes = config.receive.buffer_bytes;
@@ -163,14 +163,14 @@ fn linux_acknowledges_what_was_pushed_once_it_is_read() {
     t.expect_nothing();
     t.read(1000);
     t.expect(ack(18_001).reason(Reason::Ack));
-    // Less than a full segment ends a write without the flag.
+    // A segment of less than full size ends a write, even without the flag.
     t.at(300).inject(seg().data(10));
     t.expect_nothing();
     t.read(10);
     t.expect(ack(18_011).reason(Reason::Ack));
 }
 
-/// A pause longer than the RTO brings them back.
+/// Quick ACKs return after a pause longer than the RTO.
 #[test]
 fn linux_quick_acks_after_a_pause() {
     let mut t = Script::established(linux_6());
@@ -185,7 +185,7 @@ fn linux_quick_acks_after_a_pause() {
     t.expect(ack(16_201).reason(Reason::Ack));
 }
 
-/// An exchange in turns: answers carry the ACKs, and quick ACKs end.
+/// In an alternating exchange, answers carry the ACKs, and quick ACKs end.
 #[test]
 fn linux_interactive_exchanges_delay_their_acks() {
     let mut t = Script::established(linux_6());
@@ -201,8 +201,7 @@ fn linux_interactive_exchanges_delay_their_acks() {
     t.inject(seg().ack(101));
 }
 
-/// RFC 2861 as Linux does it: half the window for each RTO of silence, not below the initial one; ssthresh remembers three
-/// quarters.
+/// RFC 2861 as in Linux: half the window for each RTO of silence, not below the initial one; ssthresh keeps three quarters.
 #[test]
 fn rfc2861_3_2_an_idle_window_decays() {
     let with_cwnd_40 = || {
@@ -230,7 +229,7 @@ fn rfc2861_3_2_an_idle_window_decays() {
     }
 }
 
-/// A window that was closed has kept the connection idle: when it opens, the congestion window has decayed by as much.
+/// A closed window counts as idle time of the connection: when it opens, the congestion window has decayed accordingly.
 #[test]
 fn linux_a_closed_window_is_an_idle_time() {
     for (open_at, cwnd) in [(100, 41), (300, 20), (1000, 10)] {
@@ -256,7 +255,7 @@ fn linux_a_closed_window_is_an_idle_time() {
     }
 }
 
-/// A window that is not used because the peer's is smaller decays only if the application has not filled the send buffer.
+/// A window that is unused because the peer's is smaller decays only if the application has not filled the send buffer.
 #[test]
 fn linux_a_full_send_buffer_keeps_the_window() {
     for (buffer, kept) in [(30_000, true), (1 << 20, false)] {
@@ -280,8 +279,8 @@ fn linux_a_full_send_buffer_keeps_the_window() {
     }
 }
 
-/// How many segments go out in each round trip after a timeout in which everything is lost that the peer's window allowed, with ssthresh at
-/// its least. The application has written `written` bytes; 40,000 are outstanding.
+/// How many segments are sent in each round trip after a timeout in which all data that the peer's window permitted is lost,
+/// with ssthresh at its minimum. The application has written `written` bytes; 40,000 are outstanding.
 fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {
     let mut config = linux_6();
     config.send.buffer_bytes = 1 << 20;
@@ -311,15 +310,15 @@ fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {
     sent
 }
 
-/// After a timeout in which all is lost that the peer's window allowed, retransmissions fill the congestion window. If new data waits for it, it
-/// opens by a segment each round trip; if none does, it stays.
+/// After a timeout in which all data that the peer's window permitted is lost, retransmissions fill the congestion window. If
+/// new data waits for the window, it opens by a segment each round trip; otherwise it stays.
 #[test]
 fn linux_a_window_that_retransmissions_fill_opens() {
     assert_eq!(sent_in_rounds_after_a_timeout(60_000), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(sent_in_rounds_after_a_timeout(40_000), [1, 2, 2, 2, 2, 2, 2, 2]);
 }
 
-/// The limit of unanswered probes of a closed window is one of their backoff, too.
+/// The limit of unanswered window probes is also a limit of their backoff.
 #[test]
 fn linux_the_backoff_of_probes_ends_with_their_limit() {
     let mut config = linux_6();
@@ -336,7 +335,7 @@ fn linux_the_backoff_of_probes_ends_with_their_limit() {
     }
 }
 
-/// The window that an application does not fill comes down towards what it uses.
+/// A window that the application does not fill decreases towards the used part.
 #[test]
 fn rfc2861_3_2_a_window_that_is_not_used_decays() {
     let mut t = Script::established(linux_6());
@@ -356,7 +355,8 @@ fn rfc2861_3_2_a_window_that_is_not_used_decays() {
     assert_eq!(t.connection.ssthresh(), Some(30));
 }
 
-/// A window that is shrunk without news is not believed; closed, it is (Linux 6), see `window_update_policies`.
+/// A segment without new data or ACK that shrinks the window is ignored; one that closes it is accepted (Linux 6), see
+/// `window_update_policies`.
 #[test]
 fn linux_probes_a_closed_window_with_nothing() {
     let mut t = after_50_ms();
@@ -368,7 +368,7 @@ fn linux_probes_a_closed_window_with_nothing() {
     }
 }
 
-/// The advertised window begins small and grows by two segments for each one that arrives.
+/// The advertised window begins small and grows by two segments for each arriving one.
 #[test]
 fn linux_the_advertised_window_grows() {
     let mut config = linux_6();
@@ -391,7 +391,7 @@ fn scaled(sack: bool) -> Script {
     Script::established(Config { mss: 1460, window_scale: Some(10), sack, ..linux_6() })
 }
 
-/// The window that is offered after `count` segments of `len` bytes, each of which is read at once, in units of 1024 bytes.
+/// The advertised window after `count` segments of `len` bytes, each of which is read at once, in units of 1024 bytes.
 fn window_after(t: &mut Script, len: usize, count: usize) -> u16 {
     let mut window = 0;
     for _ in 0..count {
@@ -403,8 +403,9 @@ fn window_after(t: &mut Script, len: usize, count: usize) -> u16 {
     window
 }
 
-/// The buffer counts memory: segments of 1448 bytes fill 160 256ths of it, so that 128 KiB of memory are a window of
-/// 81,920 bytes less the segment that has not been read (the kernel's `rcv_ssthresh=80480`). A shorter segment before them is forgotten.
+/// The buffer counts memory: segments of 1448 bytes fill 160 256ths of it, so that 128 KiB of memory give a window of 81,920
+/// bytes minus the segment that has not been read (the kernel's `rcv_ssthresh=80480`). A shorter segment before them has no
+/// effect.
 #[test]
 fn linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds() {
     let mut t = scaled(true);
@@ -414,7 +415,7 @@ fn linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds() {
     assert_eq!(window_after(&mut t, 1448, 8), (80_472_u32 >> 10) as u16);
 }
 
-/// Less than 128 bytes of data let the window stay as it is (`tcp_event_data_recv`).
+/// Segments with less than 128 bytes of data leave the window unchanged (`tcp_event_data_recv`).
 #[test]
 fn linux_small_segments_do_not_open_the_window() {
     let mut t = Script::established(Config { mss: 1460, ..linux_6() });
@@ -422,7 +423,7 @@ fn linux_small_segments_do_not_open_the_window() {
     assert_eq!(window_after(&mut t, 128, 1), 64_240 + 2 * 536, "two segments of the size that is assumed at first");
 }
 
-/// What lies beyond a hole lets the buffer grow, and the window with it.
+/// Data beyond a hole lets the buffer grow, and the window with it.
 #[test]
 fn linux_6_data_beyond_a_hole_lets_the_buffer_grow() {
     let mut t = scaled(true);
@@ -435,7 +436,7 @@ fn linux_6_data_beyond_a_hole_lets_the_buffer_grow() {
     assert!(window > 66, "{window} KiB");
 }
 
-/// ... but not with segments out of order if SACK was not agreed: their ACKs would not count as duplicates.
+/// ... but not segments out of order if SACK was not agreed: their ACKs would not count as duplicates.
 #[test]
 fn linux_without_sack_the_advertised_window_stays_beyond_a_hole() {
     for sack in [false, true] {
@@ -452,7 +453,7 @@ fn linux_without_sack_the_advertised_window_stays_beyond_a_hole() {
     }
 }
 
-/// Linux 2.4: in recovery every second ACK takes one segment off the window.
+/// Linux 2.4: in recovery every second ACK reduces the window by one segment.
 #[test]
 fn linux_2_4_rate_halving() {
     let mut config = Profile::Linux2_4.config();
@@ -471,15 +472,15 @@ fn linux_2_4_rate_halving() {
         t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
         sent += t.forget_sent();
     }
-    // About one for two that arrive, and never a burst.
+    // About one segment for two that arrive, and never a burst.
     assert!((2..=4).contains(&sent), "{sent}");
     t.inject(seg().ack(10_001));
     t.forget_sent();
     assert!(t.connection.cwnd() <= 6 && t.connection.ssthresh() == Some(5), "{}", t.connection.cwnd());
 }
 
-/// A connection's challenge ACKs and its answers to unacceptable segments without data are 500 ms apart (`tcp_invalid_ratelimit`); data is
-/// answered each time.
+/// A connection's challenge ACKs and its answers to unacceptable segments without data are 500 ms apart
+/// (`tcp_invalid_ratelimit`); data is always answered.
 #[test]
 fn linux_6_answers_empty_segments_twice_a_second() {
     let mut t = Script::established(linux_6());
@@ -497,7 +498,7 @@ fn linux_6_answers_empty_segments_twice_a_second() {
             t.at(at).inject_as(Disposition::OutsideWindow, template);
             t.expect(ack(1).reason(Reason::ChallengeAck));
         }
-        // A SYN is no data.
+        // A SYN carries no data.
         t.inject_as(Disposition::DuplicateData, syn());
     }
 }

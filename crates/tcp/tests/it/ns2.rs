@@ -1,5 +1,5 @@
-//! ns-2's `Sack1`: a window of 20 packets, no delayed ACKs, duplicates that need news, ssthresh cut at each timeout, and a
-//! retransmission timer that freezes at a closed window.
+//! ns-2's `Sack1`: a window of 20 packets, no delayed ACKs, duplicates that need new SACK blocks, ssthresh reduced at each
+//! timeout, and a retransmission timer that freezes at a closed window.
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, Profile, Reason, RecoveryState, State, Timer};
@@ -13,7 +13,7 @@ fn sack1() -> Config {
     config
 }
 
-/// `cwnd` segments out.
+/// `cwnd` segments outstanding.
 fn out(cwnd: u32) -> Script {
     let mut t = Script::established(sack1());
     t.inject(seg().win(60_000));
@@ -23,7 +23,7 @@ fn out(cwnd: u32) -> Script {
     t
 }
 
-/// `window_` bounds cwnd, and so what is out.
+/// `window_` limits cwnd, and so the outstanding data.
 #[test]
 fn ns2_the_window_is_20_packets() {
     let mut t = out(20);
@@ -34,7 +34,7 @@ fn ns2_the_window_is_20_packets() {
     }
 }
 
-/// One packet at first (`windowInit_`), and one more for each ACK.
+/// One packet initially (`windowInit_`), and one more for each ACK.
 #[test]
 fn ns2_slow_start() {
     let mut t = Script::established(sack1());
@@ -71,7 +71,7 @@ fn ns2_duplicates_need_news() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Recovery);
 }
 
-/// No new data on the first duplicates.
+/// The first duplicates send no new data.
 #[test]
 fn ns2_has_no_limited_transmit() {
     let mut t = out(10);
@@ -80,7 +80,7 @@ fn ns2_has_no_limited_transmit() {
     t.expect_nothing();
 }
 
-/// Ticks of 100 ms, two at least; doubled up to 64 s, without end; ssthresh cut each time.
+/// Ticks of 100 ms, at least two; doubled up to 64 s, without a retry limit; ssthresh is reduced each time.
 #[test]
 fn ns2_timeouts() {
     let mut t = out(10);
@@ -98,7 +98,7 @@ fn ns2_timeouts() {
     t.expect_state(State::Established);
 }
 
-/// "bugFix_": after a timeout no fast retransmit below what was out then.
+/// "bugFix_": after a timeout no fast retransmit below the data that was outstanding then.
 #[test]
 fn ns2_bars_fast_retransmit_after_a_timeout() {
     let mut t = out(10);
@@ -111,7 +111,8 @@ fn ns2_bars_fast_retransmit_after_a_timeout() {
     t.forget_sent();
 }
 
-/// Persist mode with frozen timers: nothing times out while the window is closed, and the timer goes on where it was.
+/// Persist mode with frozen timers: nothing times out while the window is closed, and then the timer continues with its
+/// remaining time.
 #[test]
 fn ns2_freezes_at_a_closed_window() {
     let mut t = out(10);
@@ -129,8 +130,8 @@ fn ns2_freezes_at_a_closed_window() {
     assert_eq!(t.connection.counters().timeouts, 0);
 }
 
-/// What is lost stays in the pipe: with 15 of 20 packets lost it never falls below the window, and the timer has to run out. The
-/// thesis on Freeze-TCP, section 6.3.1, tells of such traces.
+/// Lost data stays in the pipe: with 15 of 20 packets lost the pipe never falls below the window, and the timer must expire. The
+/// thesis on Freeze-TCP, section 6.3.1, describes such traces.
 #[test]
 fn ns2_waits_for_its_timer_when_most_of_a_window_is_lost() {
     let mut t = out(20);
@@ -147,12 +148,12 @@ fn ns2_waits_for_its_timer_when_most_of_a_window_is_lost() {
     t.inject(seg().ack(1001).sack(&[(15_001, 20_001)]));
     assert_eq!(t.connection.in_flight(), 13, "two for an ACK that advances");
     t.expect_nothing();
-    // One tick of 100 ms as the round trip, and four times half of one.
+    // The round trip is one tick of 100 ms, plus four times half of one.
     t.at(299).expect_nothing();
     t.at(300).expect(data(1001, 2001).reason(Reason::Timeout));
 }
 
-/// With fewer lost, ACKs open the pipe, and holes are repaired within recovery.
+/// With fewer losses, ACKs open the pipe, and holes are repaired within recovery.
 #[test]
 fn ns2_repairs_few_losses_without_a_timeout() {
     let mut t = out(20);
@@ -171,7 +172,7 @@ fn ns2_repairs_few_losses_without_a_timeout() {
     assert_eq!((t.connection.counters().timeouts, t.connection.recovery_state()), (0, RecoveryState::Open));
 }
 
-/// Go-back-N: what was SACKed before a timeout is sent again.
+/// Go-back-N: data that was SACKed before a timeout is retransmitted.
 #[test]
 fn ns2_forgets_sacks_at_a_timeout() {
     let mut t = out(10);
@@ -181,7 +182,7 @@ fn ns2_forgets_sacks_at_a_timeout() {
     t.expect_segments(1001, 3001, Reason::LossRecovery);
 }
 
-/// The RTT comes from the echo, even if the segment was sent only just: an old echo inflates the RTO.
+/// The RTT is measured from the echo, even if the segment was sent very recently: an old echo inflates the RTO.
 #[test]
 fn ns2_samples_the_echo() {
     for samples_echo in [true, false] {

@@ -1,11 +1,11 @@
-//! How much is sent again when slow start overruns a queue: 4 MB over 10 Mbit/s and 25 ms each way.
+//! Retransmissions after slow start has overrun a queue: 4 MB over 10 Mbit/s and 25 ms each way.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Profile};
 
 use crate::world::{Path, World};
 
-/// Segments that are sent again and the time that the transfer takes, with a queue of so many packets.
+/// Retransmitted segments and the duration of the transfer, with a queue of this many packets.
 fn over(config: Config, queue: usize) -> (u64, f64) {
     let mut path = Path::clean(Duration::from_millis(25));
     path.per_segment = Duration::from_micros(1_200);
@@ -19,13 +19,13 @@ fn over(config: Config, queue: usize) -> (u64, f64) {
     (again, world.now.saturating_since(Instant::ZERO).as_secs_f64())
 }
 
-/// What Linux 6.18 sends again in the same transfer, in segments, with queues of 20, 40 and 75 packets.
+/// Retransmissions of Linux 6.18 in the same transfer, in segments, with queues of 20, 40 and 75 packets.
 const QUEUES: [usize; 3] = [20, 40, 75];
 const CUBIC: [u64; 3] = [7, 6, 6];
 const CUBIC_WITHOUT_SACK: [u64; 3] = [34, 25, 6];
 
-/// The receiver acknowledges each segment while the window grows. HyStart sees trains of ACKs by it, and ends slow start where Linux's
-/// does; with an ACK for every second segment, 2.4 ms apart, it sees none.
+/// The receiver acknowledges each segment while the window grows. HyStart therefore detects ACK trains, and ends slow start
+/// where Linux's does; with an ACK for every second segment, 2.4 ms apart, it detects none.
 #[test]
 fn quick_acks_of_a_growing_window_end_slow_start_in_time() {
     let (quick, mut slow) = (Profile::Linux6Cubic.config(), Profile::Linux6Cubic.config());
@@ -46,7 +46,7 @@ fn without_sack_cubic_overshoots_by_little_more_than_linux() {
     }
 }
 
-/// Reno's slow start ends with a loss. With 10 and 20 packets Linux sends less again (13 and 23 segments) than this (23 and 58).
+/// Reno's slow start ends with a loss. With 10 and 20 packets Linux retransmits less (13 and 23 segments) than this (23 and 58).
 #[test]
 fn reno_overshoots_a_long_queue_as_linux_does() {
     for (queue, kernel) in [(40, 77), (75, 120), (150, 197)] {

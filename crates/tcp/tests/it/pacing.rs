@@ -1,4 +1,4 @@
-//! Pacing: bursts and the pauses between them, and what does not wait for them.
+//! Pacing: bursts and the pauses between them, and segments that are not paced.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, PacingConfig, Profile, Reason, Timer};
@@ -10,7 +10,7 @@ use crate::world::{Path, Side, World};
 
 const EVEN: PacingConfig = PacingConfig { slow_start_percent: 100, avoidance_percent: 100 };
 
-/// A connection with a round trip of 50 ms that has sent its first ten segments, and is told at 100 ms that they have arrived: its
+/// A connection with a round trip of 50 ms that has sent its first ten segments, and receives the ACK of them at 100 ms: its
 /// window is 20 segments of 1000 bytes, so that it sends 400 kB/s.
 fn after_a_round(config: Config) -> Script {
     let mut t = Script::connect(config);
@@ -34,7 +34,7 @@ fn bursts_of_two_segments_follow_at_the_pacing_rate() {
     let mut t = after_a_round(paced());
     assert_eq!(t.connection.pacing_rate(), Some(400_000));
     t.expect_segments(10_001, 12_001, Reason::NewData);
-    // The connection was idle before the first burst: half of what it takes is credited.
+    // The connection was idle before the first burst, and half of the burst's time is credited.
     for (at, next) in [(102_500, 12_001), (107_500, 14_001), (112_500, 16_001)] {
         t.at_micros(at);
         t.expect_segments(next, next + 2_000, Reason::NewData);
@@ -85,13 +85,13 @@ fn a_timeout_does_not_wait_for_the_pacer() {
     assert!(t.forget_sent() > 0);
 }
 
-/// A transfer that is paced, over a path that loses some of it.
+/// A paced transfer over a path with losses.
 fn transfer(profile: Profile, sack: bool, seed: u64, delay_ms: u64, loss: f64, outage_ms: u64) -> World {
     let mut config = profile.config();
     config.mss = 1000;
     config.sack = sack;
     config.congestion.pacing = Some(PacingConfig::LINUX);
-    // So that a burst is two segments: less than 3 MB/s. The rate counts what is outstanding where that is more than the window (Linux
+    // With this limit a burst is two segments: less than 3 MB/s. The rate counts outstanding data where that exceeds the window (Linux
     // `tcp_update_pacing_rate`): without SACK, twice as much.
     config.congestion.max_window_segments = 12;
     let mut path = Path::clean(Duration::from_millis(delay_ms));
@@ -105,12 +105,12 @@ fn transfer(profile: Profile, sack: bool, seed: u64, delay_ms: u64, loss: f64, o
     world
 }
 
-/// BBR's rate is not the window's share of the round trip; its bursts are tested beside it.
+/// BBR's rate is not the window divided by the round trip; its bursts are tested in its own modules.
 fn paced_by_the_window() -> Vec<Profile> {
     Profile::ALL.into_iter().filter(|&profile| !profile.config().congestion.algorithm.is_model_based()).collect()
 }
 
-/// What the client sent shortly before `at`.
+/// Transmissions of the client shortly before `at`.
 fn near(log: &[crate::world::Logged], at: Instant) -> Vec<(Instant, Reason, usize)> {
     let sent = log.iter().filter(|sent| sent.from == Side::Client && sent.at <= at);
     let mut sent: Vec<_> =
@@ -121,7 +121,7 @@ fn near(log: &[crate::world::Logged], at: Instant) -> Vec<(Instant, Reason, usiz
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Whatever is lost, at most a burst of two leaves at once, with the segment that a timer sends; and the transfer ends.
+    /// With any losses, at most a burst of two segments leaves at once, plus the segment of a timer; and the transfer completes.
     #[test]
     fn no_more_than_a_burst_leaves_at_once(
         profile in proptest::sample::select(paced_by_the_window()),

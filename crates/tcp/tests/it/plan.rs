@@ -1,4 +1,4 @@
-//! Random schedules: what the path does, what the applications do, and what the connections' owners do, and when.
+//! Random schedules: the behaviour of the path, the applications and the connections' owners over time.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{AfterRetransmit, Connection, Timer};
@@ -10,16 +10,16 @@ use proptest::sample::select;
 use crate::stacks::{Stack, stacks};
 use crate::world::{Path, Side, World};
 
-/// What a host's application or owner does.
+/// An action of a host's application or owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// So many more bytes are to be written, as room comes.
+    /// So many more bytes are written as room permits.
     Write(usize),
-    /// At most so many chunks are read now.
+    /// At most this many chunks are read now.
     Read(usize),
-    /// Reads whatever comes from now on, or stops.
+    /// Reads all data from now on, or stops.
     Reads(bool),
-    /// Nothing more will be written.
+    /// No more data is written.
     Close,
     Verb(Verb),
 }
@@ -28,7 +28,7 @@ pub(crate) enum Action {
 #[derive(Clone, Debug)]
 pub(crate) enum Verb {
     ClampWindow(Option<u32>),
-    /// Holds the ACK point so many bytes ahead of RCV.NXT.
+    /// Holds the ACK point this many bytes ahead of RCV.NXT.
     HoldAckPoint(u32),
     ReleaseAckPoint,
     SendAcks(u8),
@@ -39,7 +39,7 @@ pub(crate) enum Verb {
     ForceSlowStart,
     HoldTimer(Timer),
     ReleaseTimer(Timer),
-    /// Bars everything up to so many bytes beyond SND.UNA.
+    /// Bars everything up to this many bytes beyond SND.UNA.
     BarFastRetransmit(Option<u32>),
     SetUserTimeout(Option<Duration>),
     AdvertiseUserTimeout(Option<Duration>),
@@ -52,7 +52,7 @@ impl Verb {
             Self::ClampWindow(bytes) => connection.clamp_window(bytes),
             Self::HoldAckPoint(ahead) => {
                 let point = connection.rcv_nxt() + ahead;
-                // Before the peer's SYN there is nothing to hold.
+                // Before the peer's SYN there is no ACK point to hold.
                 if connection.state().is_synchronized() {
                     connection.hold_ack_point(Some(point));
                 }
@@ -106,7 +106,7 @@ pub(crate) struct PathPlan {
     pub(crate) outages: Vec<(u64, u64)>,
 }
 
-/// Everything about one case but its random numbers, and their seed.
+/// Everything about one case except its random numbers, and their seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -117,11 +117,11 @@ pub(crate) struct Plan {
     pub(crate) backward: PathPlan,
 }
 
-/// Everything unusual is over after this time: faults, pauses, verbs.
+/// All disturbances end before this time: faults, pauses, verbs.
 pub(crate) const CALM_FROM: Instant = Instant::from_secs(60);
 
 impl Plan {
-    /// Two hosts on a sound path of two microseconds.
+    /// Two hosts on an undisturbed path of two microseconds.
     pub(crate) fn quiet(client: HostPlan, server: HostPlan) -> Self {
         let path = PathPlan {
             delay_us: 1,
@@ -186,7 +186,7 @@ impl PathPlan {
     }
 }
 
-/// Undoes all actions. No window update is sent: the peer's probes have to find out. A held ACK is released: the peer
+/// Undoes all actions. No window update is sent: the peer's probes must detect the open window. A held ACK is released: the peer
 /// may have nothing else to send.
 fn calm() -> Vec<Action> {
     let verbs = [
@@ -226,7 +226,7 @@ fn hosts() -> impl Strategy<Value = HostPlan> {
         .prop_map(|(stack, reads_at_first, actions, leaves)| HostPlan { stack, reads_at_first, actions, leaves })
 }
 
-/// Milliseconds before the calm, most of them early.
+/// Milliseconds before the end of the disturbances, most of them early.
 fn moments() -> impl Strategy<Value = u64> {
     prop_oneof![3 => 0_u64..1000, 2 => 0_u64..10_000, 1 => 0_u64..60_000]
 }

@@ -11,11 +11,11 @@ use crate::plan::{CALM_FROM, HostPlan, PathPlan, Plan, plans};
 use crate::witness::{Witness, check_connection};
 use crate::world::{Host, Side, World};
 
-/// Which schedules are drawn unless PROPTEST_RNG_SEED says otherwise: a change is judged by the same ones before and after. Some bounds are
-/// broken by one schedule in some 30,000 (docs/validation.md), which is to be looked for on purpose, with other seeds.
+/// The seed of the schedules unless PROPTEST_RNG_SEED gives another: the versions before and after a change are judged by the
+/// same schedules. Some bounds are violated by one schedule in some 30,000 (docs/validation.md); to find these, use other seeds.
 const SEED: u64 = 1;
 
-/// So many cases by default; the environment variable PROPTEST_CASES says otherwise.
+/// The default number of cases; the environment variable PROPTEST_CASES overrides it.
 pub(crate) fn cases(default: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default);
     let defaults = ProptestConfig::default();
@@ -54,8 +54,8 @@ proptest! {
 proptest! {
     #![proptest_config(cases(1_000))]
 
-    /// A damaged header that no checksum detects may end a connection or garble its stream. It does not break the
-    /// bookkeeping, and causes no livelock.
+    /// A damaged header that no checksum detects may end a connection or garble its stream. It does not break the bookkeeping,
+    /// and causes no livelock.
     #[test]
     fn a_garbled_header_breaks_no_invariant(plan in plans(), mangle in 0.001..0.3) {
         let mut world = plan.world();
@@ -69,19 +69,19 @@ proptest! {
     }
 }
 
-/// BBR sends what its model of the path says, in bursts of two segments and more, and restores its window after a timeout. A queue that takes
-/// fewer than four segments may lose most of each window, and a receiver without SACK leave the rest to timeouts that double
-/// (docs/limits.md).
+/// BBR sends at the rate of its model, in bursts of at least two segments, and restores its window after a timeout. A queue of
+/// fewer than four segments may lose most of each window, and with a receiver without SACK the rest may depend on timeouts that
+/// double (docs/limits.md).
 fn overwhelms_its_queue(plan: &Plan) -> bool {
     let is_bbr = |host: &HostPlan| host.stack.config().congestion.algorithm.is_model_based();
     let is_short = |path: &PathPlan| path.queue_limit < 4;
     [&plan.client, &plan.server].into_iter().any(is_bbr) && [&plan.forward, &plan.backward].into_iter().any(is_short)
 }
 
-/// Steps that no plan comes near: the longest of 3,000 took 5,651.
+/// A number of steps that no plan approaches: the longest of 3,000 took 5,651.
 const STEP_CAP: u64 = 100_000;
 
-/// Runs a plan to its end, under all checks.
+/// Runs a plan to its end, with all checks.
 pub(crate) fn run(plan: &Plan) {
     if overwhelms_its_queue(plan) {
         return;
@@ -105,7 +105,7 @@ pub(crate) fn run(plan: &Plan) {
     );
     world.assert_streams_exact();
     if let Some(ledger) = &world.ledger {
-        // Owners' verbs work on what is outstanding at any time: hence twice what is allowed.
+        // The owner's verbs act on outstanding data at any time, so that twice the usual bound is allowed.
         ledger.assert_balanced(plan.client.stack.config().mss.max(plan.server.stack.config().mss), 4);
     }
     for side in [Side::Client, Side::Server] {
@@ -147,7 +147,7 @@ fn describe(world: &mut World, side: Side) -> String {
     )
 }
 
-/// After 2 MSL nothing is left: no state, no data, no deadline.
+/// After 2 MSL there is no state, no data and no deadline.
 fn assert_ends(world: &mut World) {
     world.run_until(Instant::FAR_FUTURE, |_| false);
     for side in [Side::Client, Side::Server] {
@@ -158,9 +158,9 @@ fn assert_ends(world: &mut World) {
     }
 }
 
-/// How long everything takes once the path is sound and everybody does what he should: the timers that may have been backed
-/// off to their ceilings run out, in both directions one after the other, and every segment left takes at most a round trip, a
-/// delayed ACK and, into a small window, the override of silly window avoidance.
+/// The time that everything takes once the path is undisturbed and both sides follow the protocol: the timers, which may be
+/// backed off to their maximum, expire in both directions one after the other, and every remaining segment takes at most a round
+/// trip, a delayed ACK and, with a small window, the override of silly window avoidance.
 fn time_to_recover(plan: &Plan) -> Duration {
     let (client, server) = (plan.client.stack.config(), plan.server.stack.config());
     let ceilings = [&client, &server]

@@ -1,4 +1,4 @@
-//! What the properties and the fuzzer have found, one named test each. None depends on random numbers.
+//! Findings of the properties and the fuzzer, one named test each. None depends on random numbers.
 
 use core::time::Duration as StdDuration;
 use std::sync::Arc;
@@ -22,8 +22,7 @@ fn host(stack: Stack, actions: Vec<(u64, Action)>) -> HostPlan {
     HostPlan { stack, reads_at_first: false, actions, leaves: false }
 }
 
-/// The growing limit of the window is below a segment, and the buffer has grown: the reader comes back, and the window
-/// with it.
+/// The growing limit of the window is below a segment, and the buffer has grown: when the reader resumes, the window opens.
 #[test]
 fn a_window_limit_below_a_segment_does_not_close_the_window() {
     let small = stack(None, vec![Change::ReceiveBuffer { first: 200, most: 600 }]);
@@ -38,7 +37,7 @@ fn a_window_limit_below_the_unit_of_the_scale_does_not_close_the_window() {
     run(&Plan::quiet(host(stack(None, vec![]), vec![]), host(limited, vec![(0, Action::Write(1))])));
 }
 
-/// 4.3BSD has pulled back what was outstanding; the window opens on an ACK that acknowledges nothing.
+/// 4.3BSD has made outstanding data unsent; the window opens on an ACK without new data.
 #[test]
 fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
     let bsd = stack(Some(Profile::TahoeBsd), vec![]);
@@ -50,7 +49,8 @@ fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
     run(&plan);
 }
 
-/// ... and the congestion window is no larger than what was outstanding: a window's worth was lost before the peer closed.
+/// ... and the congestion window is no larger than the outstanding data was: a window's worth was lost before the peer closed
+/// the window.
 #[test]
 fn what_was_pulled_back_does_not_fill_the_congestion_window() {
     let bsd = stack(Some(Profile::RenoBsd), vec![]);
@@ -74,8 +74,8 @@ fn a_held_ack_of_a_fin_keeps_the_connection_in_reach() {
     run(&plan);
 }
 
-/// The owner of one side holds back the ACK of the peer's FIN until its own FIN is acknowledged; then the ACK is sent, and lost. The
-/// connection is still there to acknowledge the retransmitted FIN.
+/// The owner of one side holds back the ACK of the peer's FIN until its own FIN is acknowledged; then the ACK is sent, and lost.
+/// The connection still exists to acknowledge the retransmitted FIN.
 #[test]
 fn a_held_ack_of_a_fin_that_is_then_lost_is_sent_again() {
     for written in [0, 2961] {
@@ -113,8 +113,8 @@ fn a_held_ack_of_a_fin_that_is_then_lost_is_sent_again() {
     }
 }
 
-/// Timestamps and three SACK blocks leave no room for a User Timeout option in a very small segment: it waits, and nothing is
-/// sent for its sake.
+/// Timestamps and three SACK blocks leave no room for a User Timeout option in a very small segment: the option waits, and
+/// causes no segment.
 #[test]
 fn a_user_timeout_option_without_room_waits() {
     let now = Instant::from_secs(1);
@@ -129,7 +129,7 @@ fn a_user_timeout_option_without_room_waits() {
     let acks = drain(&mut server, now);
     assert_eq!(acks.len(), 1);
     assert_eq!((acks[0].options.sack.len(), acks[0].options.user_timeout), (3, None));
-    // Once the gaps are closed there is room.
+    // Once the gaps are closed, there is room.
     for segment in &sent {
         server.handle_segment(now, segment);
     }
@@ -178,7 +178,7 @@ fn nothing_is_probed_for_when_nothing_is_left() {
     }
 }
 
-/// A peer may join what was received, but not yet acknowledged, with the FIN behind it when it sends both again.
+/// When a peer retransmits, it may join received but unacknowledged data with the FIN that follows.
 #[test]
 fn a_fin_that_brings_old_data_along_does_not_reset_a_reader_that_has_left() {
     let now = Instant::from_secs(1);
@@ -194,7 +194,7 @@ fn a_fin_that_brings_old_data_along_does_not_reset_a_reader_that_has_left() {
     assert!(drain(&mut client, now).iter().all(|segment| !segment.flags.contains(Flags::RST)));
 }
 
-/// Everything that `connection` wants to send.
+/// All segments that `connection` wants to send.
 fn drain(connection: &mut Connection, now: Instant) -> Vec<Segment> {
     let sent: Vec<Segment> =
         core::iter::from_fn(|| connection.poll_transmit(now)).map(|transmit| transmit.segment).take(1000).collect();
@@ -221,8 +221,8 @@ fn established(now: Instant, config: Config) -> (Connection, Connection) {
     (client, server)
 }
 
-/// Both sides probe the other's closed window with a byte at the same time, and both bytes are taken: each then expects a higher sequence
-/// number than the other sends next. Both streams go on when the windows open.
+/// Both sides probe the other's closed window with a byte at the same time, and both bytes are accepted: each then expects a
+/// higher sequence number than the other sends next. Both streams continue when the windows open.
 #[test]
 fn two_probes_that_cross_do_not_silence_both_sides() {
     let mut now = Instant::from_secs(1);
@@ -272,12 +272,12 @@ fn two_probes_that_cross_do_not_silence_both_sides() {
     }
 }
 
-/// What `from` wants to send arrives at `to`.
+/// All segments of `from` arrive at `to`.
 fn pass(now: Instant, from: &mut Connection, to: &mut Connection) {
     drain(from, now).iter().for_each(|segment| _ = to.handle_segment(now, segment));
 }
 
-/// Both say all that they have to say.
+/// Both sides send all their segments.
 fn exchange(now: Instant, sides: &mut [Connection; 2]) {
     for _ in 0..100 {
         let [one, other] = sides;
@@ -317,7 +317,7 @@ impl Hosts {
         id
     }
 
-    /// What the second has accepted last.
+    /// The connection that the second host has accepted last.
     fn accepted(&self) -> ConnectionId {
         self.hosts[1].connections().filter(|(_, connection)| !connection.is_closed()).last().unwrap().0
     }
@@ -328,7 +328,7 @@ impl Hosts {
         done
     }
 
-    /// Both say all that they have to say.
+    /// Both sides send all their segments.
     fn settle(&mut self) {
         loop {
             let mut quiet = true;
@@ -359,15 +359,15 @@ fn a_closed_connection_leaves_its_successor_in_reach() {
     let mut hosts = Hosts::new(Config::rfc());
     let old = hosts.connect();
     let peer = hosts.accepted();
-    // The peer closes first, so that the addresses are free here at once.
+    // The peer closes first, so that the addresses are free at once on this host.
     hosts.with(1, peer, |_, connection| connection.shutdown_write());
     hosts.with(0, old, |_, connection| connection.shutdown_write());
     assert!(hosts.hosts[0].connection(old).unwrap().is_closed());
     hosts.advance(Duration::from_secs(2));
     let new = hosts.connect();
-    // A late read of the old one ...
+    // A late read of the old connection ...
     hosts.with(0, old, |now, connection| connection.read(now));
-    // ... does not cut the new one off.
+    // ... does not close the new one.
     hosts.with(0, new, |now, connection| connection.write(now, Bytes::from_static(b"hello")));
     hosts.advance(Duration::from_secs(1));
     assert_eq!(hosts.hosts[0].connection(new).unwrap().unacked(), 0, "the ACK has arrived");
@@ -407,7 +407,7 @@ fn a_syn_without_room_in_the_backlog_does_not_end_a_time_wait() {
     assert_eq!(hosts.hosts[1].connection(peer).unwrap().state(), State::TimeWait);
 }
 
-/// A connection with a deadline far away, and one that comes and goes before it, for long.
+/// A connection with a distant deadline, and one that is set and cancelled before it many times.
 #[test]
 fn deadlines_that_come_and_go_do_not_pile_up() {
     let mut config = Config::rfc();
@@ -417,7 +417,7 @@ fn deadlines_that_come_and_go_do_not_pile_up() {
     let id = hosts.connect();
     for _ in 0..1000 {
         hosts.with(0, id, |now, connection| connection.write(now, Bytes::from_static(b"x")));
-        // The ACK is delayed: its deadline comes, and that of the keep-alive is what remains. `settle` asserts the bound.
+        // The ACK is delayed: its deadline passes, and that of the keep-alive remains. `settle` asserts the bound.
         hosts.advance(Duration::from_millis(300));
     }
 }

@@ -25,7 +25,7 @@ fn rfc2018_2_sack_is_agreed_in_the_handshake() {
     t.inject(syn_ack());
     t.expect(ack(1));
     assert!(!t.connection.sack_agreed());
-    // Not agreed: gaps are not reported.
+    // Without agreement on SACK, gaps are not reported.
     t.inject(seg().seq(1001).data(1000));
     t.expect(ack(1).sack(&[]));
     let mut t = Script::accept(sack(), syn());
@@ -36,7 +36,7 @@ fn rfc2018_2_sack_is_agreed_in_the_handshake() {
     t.expect(our_syn_ack().options(ours(false)));
 }
 
-/// Section 4: the first block holds the segment that caused the ACK, the others follow by how recent they are.
+/// Section 4: the first block holds the segment that caused the ACK, the others follow in order of recency.
 #[test]
 fn rfc2018_4_the_most_recent_block_is_first() {
     let mut t = Script::established(sack());
@@ -48,13 +48,13 @@ fn rfc2018_4_the_most_recent_block_is_first() {
     t.expect(ack(1).sack(&[(3001, 4001), (5001, 6001), (1001, 2001)]));
     t.inject(seg().seq(7001).data(1000));
     t.expect(ack(1).sack(&[(7001, 8001), (3001, 4001), (5001, 6001), (1001, 2001)]));
-    // Five blocks: the oldest has no room.
+    // There are five blocks, and no room for the oldest.
     t.inject(seg().seq(9001).data(500));
     t.expect(ack(1).sack(&[(9001, 9501), (7001, 8001), (3001, 4001), (5001, 6001)]));
-    // Two that grow together are one, and the most recent.
+    // Two adjacent blocks merge into one, which is the most recent.
     t.inject(seg().seq(4001).data(1000));
     t.expect(ack(1).sack(&[(3001, 6001), (9001, 9501), (7001, 8001), (1001, 2001)]));
-    // The gap at RCV.NXT closes: its block is acknowledged, no longer SACKed.
+    // The gap at RCV.NXT closes: its block is acknowledged, and no longer SACKed.
     t.inject(seg().seq(1).data(1000));
     t.expect(ack(2001).sack(&[(3001, 6001), (9001, 9501), (7001, 8001)]).reason(Reason::GapFilled));
 }
@@ -70,7 +70,7 @@ fn rfc2018_3_three_blocks_beside_timestamps() {
     }
 }
 
-/// Section 4: as long as there is a gap every ACK says so, and none does when there is none.
+/// Section 4: every ACK reports a gap as long as it exists, and no ACK does otherwise.
 #[test]
 fn rfc2018_4_every_ack_reports_while_there_is_a_gap() {
     let mut t = Script::established(sack());
@@ -86,7 +86,7 @@ fn rfc2018_4_every_ack_reports_while_there_is_a_gap() {
     t.expect_at(200, ack(3001));
 }
 
-/// Data carries the blocks too, and has less room for it.
+/// Data segments carry the blocks too, and have less room for data.
 #[test]
 fn rfc2018_4_data_carries_the_blocks() {
     let mut t = Script::established(sack());
@@ -98,7 +98,7 @@ fn rfc2018_4_data_carries_the_blocks() {
     t.expect(data(989, 1001).sack(&[(1001, 2001)]));
 }
 
-/// RFC 2883 section 4.1.1: a segment that is acknowledged already.
+/// RFC 2883 section 4.1.1: a segment that is already acknowledged.
 #[test]
 fn rfc2883_4_1_1_a_duplicate_below_the_ack() {
     let mut t = Script::established(dsack());
@@ -107,13 +107,13 @@ fn rfc2883_4_1_1_a_duplicate_below_the_ack() {
     t.forget_sent();
     t.inject_as(Disposition::DuplicateData, seg().seq(501).data(500));
     t.expect(ack(1001).sack(&[(501, 1001)]).reason(Reason::DuplicateData));
-    // Once.
+    // A duplicate is reported once.
     t.inject(seg().data(600));
     t.inject(seg().data(600));
     t.expect(ack(2201));
 }
 
-/// Section 4.1.2: the duplicate comes first, then what is above.
+/// Section 4.1.2: the duplicate comes first, then the data above the gap.
 #[test]
 fn rfc2883_4_1_2_a_duplicate_below_the_ack_while_there_is_a_gap() {
     let mut t = Script::established(dsack());
@@ -140,7 +140,7 @@ fn rfc2883_4_1_3_a_duplicate_of_what_is_out_of_order() {
     t.expect(ack(1).sack(&[(1001, 2001), (1001, 2501), (5001, 5501)]));
 }
 
-/// Section 4.2: only the part that is duplicate is reported.
+/// Section 4.2: only the duplicate part is reported.
 #[test]
 fn rfc2883_4_2_a_partial_duplicate() {
     let mut t = Script::established(dsack());
@@ -153,7 +153,7 @@ fn rfc2883_4_2_a_partial_duplicate() {
     t.expect(ack(1501).sack(&[(2501, 3001), (2001, 3501)]));
 }
 
-/// What was out of order and arrives again with the segment that fills the gap before it, as Linux reports it.
+/// Data that was out of order and arrives again with the segment that fills the gap before it, as Linux reports it.
 #[test]
 fn rfc2883_4_2_a_duplicate_behind_a_filled_gap() {
     let mut t = Script::established(dsack());
@@ -177,7 +177,7 @@ fn rfc2883_without_dsack_duplicates_are_only_acknowledged() {
     t.expect(ack(1001));
 }
 
-/// Section 3: a FIN has a sequence number (RFC 9293 section 3.4), so that the block which it ends counts it.
+/// Section 3: a FIN has a sequence number (RFC 9293 section 3.4), so that the block that ends with the FIN includes it.
 #[test]
 fn rfc2018_3_a_fin_out_of_order_is_reported() {
     let mut t = Script::established(sack());
@@ -185,7 +185,7 @@ fn rfc2018_3_a_fin_out_of_order_is_reported() {
     t.expect(ack(1).sack(&[(201, 301)]));
     t.inject(fin().seq(301));
     t.expect(ack(1).sack(&[(201, 302)]));
-    // Data beyond which it comes, and data before it that is still missing.
+    // Data in another block, then a FIN with data that its block already has.
     t.inject(seg().seq(101).data(50));
     t.expect(ack(1).sack(&[(101, 151), (201, 302)]));
     t.inject(fin().seq(251).data(50));
@@ -197,7 +197,7 @@ fn rfc2018_3_a_fin_out_of_order_is_reported() {
     t.expect_state(State::CloseWait);
 }
 
-/// ... also if nothing has come that ends where it begins.
+/// ... also if no data has arrived that ends where the FIN begins.
 #[test]
 fn rfc2018_3_a_fin_by_itself_is_a_block() {
     let mut t = Script::established(sack());
@@ -212,7 +212,7 @@ fn rfc2018_3_a_fin_by_itself_is_a_block() {
     t.expect_state(State::CloseWait);
 }
 
-/// The sender takes it for the whole segment: with nothing else lost, what is missing before it is sent again.
+/// For the sender the whole segment has arrived: with no other loss, the missing data before it is retransmitted.
 #[test]
 fn rfc2018_3_a_fin_that_is_reported_has_arrived() {
     let mut t = Script::established(sack());

@@ -16,7 +16,7 @@ fn config(ecn: Ecn) -> Config {
     config
 }
 
-/// A connection that has asked for ECN and got it.
+/// A connection that has requested ECN successfully.
 fn agreed() -> Script {
     let mut t = Script::connect(config(Ecn::Request));
     t.expect(our_syn().and(Flags::ECE | Flags::CWR));
@@ -26,7 +26,7 @@ fn agreed() -> Script {
     t
 }
 
-/// Section 6.1.1: the SYN has both bits, the SYN-ACK ECE alone.
+/// Section 6.1.1: the SYN has both bits, the SYN-ACK only ECE.
 #[test]
 fn rfc3168_6_1_1_agreement() {
     agreed();
@@ -58,7 +58,7 @@ fn rfc3168_6_1_1_a_listener_accepts_what_it_is_asked() {
     }
 }
 
-/// Section 6.1.1.1: routers that drop such SYNs are met by one that does not ask.
+/// Section 6.1.1.1: because routers may drop such SYNs, the repeated one does not request ECN.
 #[test]
 fn rfc3168_6_1_1_1_a_repeated_syn_does_not_ask() {
     let mut t = Script::connect(config(Ecn::Request));
@@ -69,7 +69,7 @@ fn rfc3168_6_1_1_1_a_repeated_syn_does_not_ask() {
     assert!(!t.connection.ecn_agreed());
 }
 
-/// Sections 6.1.2, 6.1.4 and 6.1.5: new data is capable; what is sent again, ACKs and SYNs are not.
+/// Sections 6.1.2, 6.1.4 and 6.1.5: new data is ECN-capable; retransmissions, ACKs and SYNs are not.
 #[test]
 fn rfc3168_6_1_only_new_data_is_capable() {
     let mut t = agreed();
@@ -100,14 +100,14 @@ fn rfc3168_6_1_3_a_mark_is_echoed_until_the_sender_has_reduced() {
     t.expect(ack(6_001));
 }
 
-/// Section 6.1.2: an echo halves the window once for what is outstanding, and CWR goes with the next new data.
+/// Section 6.1.2: an echo halves the window once for the outstanding data, and CWR is set on the next new data.
 #[test]
 fn rfc3168_6_1_2_an_echo_reduces_once_in_a_round() {
     let mut t = agreed();
     t.write(40_000);
     t.expect_segments(1, 10_001, Reason::NewData);
     t.at(100).inject(seg().ack(1_001).and(Flags::ECE));
-    // Half of the nine that are outstanding.
+    // Half of the nine outstanding segments.
     assert_eq!((t.connection.cwnd(), t.connection.ssthresh()), (4, Some(4)));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     for acked in [2_001, 3_001, 4_001, 6_001] {
@@ -115,25 +115,25 @@ fn rfc3168_6_1_2_an_echo_reduces_once_in_a_round() {
     }
     assert_eq!(t.connection.cwnd(), 4, "once");
     t.expect_nothing();
-    // Four are outstanding; the next ACK makes room.
+    // Four segments are outstanding; the next ACK makes room.
     t.inject(seg().ack(7_001).and(Flags::ECE));
     t.expect(data(10_001, 11_001).and(Flags::CWR));
     t.inject(seg().ack(8_001).and(Flags::ECE));
     t.expect(data(11_001, 12_001));
-    // It is over when something beyond is acknowledged.
+    // The reduction ends when data sent after it is acknowledged.
     t.at(150).inject(seg().ack(10_001).and(Flags::ECE));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     t.forget_sent();
     t.inject(seg().ack(11_001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
     t.forget_sent();
-    // And the next echo reduces again.
+    // The next echo then reduces again.
     t.inject(seg().ack(12_001).and(Flags::ECE));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
     t.forget_sent();
 }
 
-/// A loss while the window comes down is repaired without another reduction.
+/// A loss during the reduction is repaired without another reduction.
 #[test]
 fn a_loss_after_a_mark_reduces_no_further() {
     let mut with_sack = config(Ecn::Request);
@@ -153,7 +153,7 @@ fn a_loss_after_a_mark_reduces_no_further() {
     t.forget_sent();
 }
 
-/// With marks in place of drops, nothing is lost: the queue stays short, and nothing is sent again.
+/// With marks instead of drops, nothing is lost: the queue stays short, and there are no retransmissions.
 #[test]
 fn marks_keep_the_queue_short_without_losses() {
     for profile in [Profile::Linux6Cubic, Profile::Linux6Reno, Profile::Linux2_4] {
@@ -185,7 +185,7 @@ fn marks_keep_the_queue_short_without_losses() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Marks and losses together: everything arrives, and the window never closes for good.
+    /// Marks and losses together: everything arrives, and the window never stays closed.
     #[test]
     fn marks_never_stop_a_transfer(
         seed in any::<u64>(),

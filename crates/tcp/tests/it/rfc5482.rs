@@ -32,12 +32,12 @@ fn rfc5482_3_1_the_option_is_in_the_syn_and_in_the_first_segment_after_it() {
     t.expect(ack(1).options(uto(None)));
 }
 
-/// It may be sent at any time later; on data if there is room, else on an ACK of its own.
+/// It may be sent at any later time: on data if there is room, otherwise on a separate ACK.
 #[test]
 fn rfc5482_3_1_the_option_later() {
     let mut t = Script::established(plain());
     t.steer(|connection, _| connection.advertise_user_timeout(Some(Duration::from_secs(40_000))));
-    // More seconds than 15 bits hold: minutes.
+    // The seconds do not fit into 15 bits, so the option uses minutes.
     t.expect(
         ack(1)
             .options(TcpOptions { user_timeout: Some(UserTimeout::from_wire(0x8000 | 667)), ..TcpOptions::default() }),
@@ -58,7 +58,7 @@ fn rfc5482_3_1_the_timeout_that_is_adopted() {
         t.inject(seg().user_timeout(secs(remote)));
         assert_eq!(t.connection.user_timeout(), Some(Duration::from_secs(adopted)), "{advertise:?} {remote}");
         t.expect_event(Event::UserTimeoutChanged);
-        // The same again changes nothing.
+        // A repetition changes nothing.
         t.inject(seg().user_timeout(secs(remote)));
         t.expect_no_event(Event::UserTimeoutChanged);
     }
@@ -98,7 +98,7 @@ fn rfc5482_3_what_does_not_change_the_timeout() {
     t.expect_no_event(Event::UserTimeoutChanged);
 }
 
-/// A timeout longer than R2 keeps the connection alive beyond it: that is what it is for (RFC 9293 MUST-22).
+/// A timeout longer than R2 keeps the connection open beyond R2, which is its purpose (RFC 9293 MUST-22).
 #[test]
 fn rfc5482_1_a_longer_timeout_outlasts_r2() {
     let mut config = plain();
@@ -115,7 +115,7 @@ fn rfc5482_1_a_longer_timeout_outlasts_r2() {
     assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout));
 }
 
-/// Lifted, R2 decides again.
+/// Without it, R2 decides again.
 #[test]
 fn the_user_timeout_can_be_lifted() {
     let mut config = plain();
@@ -132,7 +132,7 @@ fn the_user_timeout_can_be_lifted() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
-/// A closed window whose probes are answered outlives it, except where Linux's rule is in force.
+/// A closed window whose probes are answered outlives the timeout, except under Linux's rule.
 #[test]
 fn the_user_timeout_and_a_closed_window() {
     for covers_zero_window in [false, true] {
@@ -154,7 +154,7 @@ fn the_user_timeout_and_a_closed_window() {
         }
         t.at(7000).expect(data(1, 2));
         t.expect_state(State::Established);
-        // Unanswered from now on.
+        // The peer does not answer from now on.
         t.expect_nothing_until(14_999);
         while t.connection.error().is_none() {
             let next = t.connection.poll_timeout().unwrap().0.saturating_since(t.instant(0)).as_millis();

@@ -6,7 +6,7 @@ use holdover_tcp::{AckCounting, Config, InitialWindow, LossDetection, Reason, Re
 
 use crate::script::*;
 
-/// RFC 5681 and nothing that came later.
+/// RFC 5681 without later extensions.
 fn rfc5681() -> Config {
     let mut config = plain();
     config.recovery.without_sack = LossDetection::Reno;
@@ -54,7 +54,7 @@ fn rfc5681_3_1_the_handshake_does_not_open_the_window() {
     Script::established(rfc5681()).expect_cwnd(10, None);
 }
 
-/// A SYN or SYN-ACK that was lost: one segment.
+/// After a lost SYN or SYN-ACK the window is one segment.
 #[test]
 fn rfc5681_3_1_after_a_lost_syn_the_window_is_one_segment() {
     let mut t = Script::connect(rfc5681());
@@ -97,7 +97,7 @@ fn rfc5681_3_1_slow_start_by_acks() {
     t.forget_sent();
 }
 
-/// Appropriate byte counting (RFC 3465), with which the window opens by what is acknowledged.
+/// Appropriate byte counting (RFC 3465): the window opens by the acknowledged data.
 #[test]
 fn rfc3465_slow_start_by_what_is_acknowledged() {
     let mut config = rfc5681();
@@ -111,7 +111,7 @@ fn rfc3465_slow_start_by_what_is_acknowledged() {
     t.inject(seg().ack(6001));
     t.expect_cwnd(8, None);
     t.expect_segments(6001, 14_001, Reason::NewData);
-    // An ACK inside a segment opens nothing.
+    // An ACK inside a segment does not open the window.
     t.inject(seg().ack(6501));
     t.expect_cwnd(8, None);
     t.expect_nothing();
@@ -139,7 +139,7 @@ fn rfc5681_3_1_congestion_avoidance() {
     }
 }
 
-/// A window that the sender does not use says nothing about the path.
+/// An unused window gives no information about the path.
 #[test]
 fn the_congestion_window_does_not_grow_unused() {
     let mut t = Script::established(rfc5681());
@@ -184,7 +184,7 @@ fn rfc5681_3_1_ssthresh_is_cut_once_for_a_segment() {
     }
 }
 
-/// After a timeout slow start goes up to ssthresh, then congestion avoidance; what was outstanding goes out again.
+/// After a timeout slow start goes up to ssthresh, then congestion avoidance; the outstanding data is retransmitted.
 #[test]
 fn rfc5681_3_1_after_a_timeout_slow_start_goes_up_to_ssthresh() {
     let mut t = ten_out(rfc5681(), 20_000);
@@ -208,10 +208,10 @@ fn rfc5681_3_1_after_a_timeout_slow_start_goes_up_to_ssthresh() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// Section 2: what a duplicate ACK is. None of these is one.
+/// Section 2 defines a duplicate ACK. None of these is one.
 #[test]
 fn rfc5681_2_what_is_no_duplicate_ack() {
-    // (a) nothing is outstanding.
+    // (a) no data is outstanding.
     let mut t = Script::established(rfc5681());
     (0..5).for_each(|_| t.inject(seg()));
     t.expect_cwnd(10, None);
@@ -226,7 +226,7 @@ fn rfc5681_2_what_is_no_duplicate_ack() {
     t.inject(fin());
     t.expect(ack(4002));
     t.expect_cwnd(10, None);
-    // (d) it acknowledges less than what is acknowledged.
+    // (d) its ACK number is below SND.UNA.
     let mut t = ten_out(rfc5681(), 20_000);
     t.inject(seg().ack(1001));
     t.forget_sent();
@@ -238,8 +238,8 @@ fn rfc5681_2_what_is_no_duplicate_ack() {
     t.expect_cwnd(10, None);
 }
 
-/// Steps 2 and 3: the third duplicate, not the second, retransmits; ssthresh is half the flight, and the window is ssthresh
-/// and what the duplicates say has left.
+/// Steps 2 and 3: the third duplicate, not the second, retransmits; ssthresh is half the flight, and the window is ssthresh plus
+/// the segments that the duplicates report as delivered.
 #[test]
 fn rfc5681_3_2_the_third_duplicate_retransmits() {
     let mut t = ten_out(rfc5681(), 20_000);
@@ -255,7 +255,7 @@ fn rfc5681_3_2_the_third_duplicate_retransmits() {
     t.expect_timer(Timer::Retransmit, 1100);
 }
 
-/// Three in a row: an ACK of new data begins the count anew.
+/// Three consecutive ones: an ACK of new data restarts the count.
 #[test]
 fn rfc5681_3_2_duplicates_are_counted_from_the_last_ack_of_new_data() {
     let mut t = Script::established(rfc5681());
@@ -272,7 +272,7 @@ fn rfc5681_3_2_duplicates_are_counted_from_the_last_ack_of_new_data() {
     t.expect(data(1001, 2001).reason(Reason::FastRetransmit));
 }
 
-/// Steps 4 and 5: each further duplicate is a segment that has left; beyond half the flight each sends new data.
+/// Steps 4 and 5: each further duplicate reports a delivered segment; beyond half the flight each sends new data.
 #[test]
 fn rfc5681_3_2_further_duplicates_clock_out_new_data() {
     let mut t = ten_out(rfc5681(), 20_000);
@@ -286,7 +286,7 @@ fn rfc5681_3_2_further_duplicates_clock_out_new_data() {
     }
 }
 
-/// Step 5 counts with the peer's window too.
+/// Step 5 respects the peer's window too.
 #[test]
 fn rfc5681_3_2_new_data_in_recovery_stays_in_the_window() {
     let mut t = ten_out(rfc5681(), 11_000);
@@ -308,13 +308,13 @@ fn rfc5681_3_2_an_ack_of_new_data_ends_fast_recovery() {
     }
     t.inject(seg().ack(10_001));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
-    // 4 were sent in recovery; the window of 5 leaves room for one.
+    // 4 segments were sent in recovery; the window of 5 leaves room for one.
     t.expect_cwnd(5, Some(5));
     t.expect(data(14_001, 15_001).reason(Reason::NewData));
     assert_eq!(t.connection.counters().recoveries, 1);
 }
 
-/// The flight that ssthresh is half of does not count what limited transmit has sent.
+/// The flight from which ssthresh is computed excludes the segments of limited transmit.
 #[test]
 fn rfc5681_3_2_ssthresh_does_not_count_limited_transmit() {
     let mut config = rfc5681();
@@ -330,7 +330,7 @@ fn rfc5681_3_2_ssthresh_does_not_count_limited_transmit() {
     t.expect_cwnd(5, Some(5));
 }
 
-/// No data that fits below the threshold, no recovery: with three segments out there are two duplicates at most.
+/// Without new data below the threshold there is no recovery: three outstanding segments cause at most two duplicates.
 #[test]
 fn rfc5681_3_2_too_few_duplicates_wait_for_the_timer() {
     let mut t = Script::established(rfc5681());
@@ -342,7 +342,7 @@ fn rfc5681_3_2_too_few_duplicates_wait_for_the_timer() {
     t.expect_at(1000, data(1, 1001).reason(Reason::Timeout));
 }
 
-/// Section 4.1: after more than an RTO without sending, the restart window.
+/// Section 4.1: after more than an RTO without transmissions, the window is the restart window.
 #[test]
 fn rfc5681_4_1_idle_connections_restart_with_the_restart_window() {
     let busy = |idle: u64| {
@@ -366,7 +366,7 @@ fn rfc5681_4_1_idle_connections_restart_with_the_restart_window() {
     t.forget_sent();
 }
 
-/// Section 4.1: the restart window is at most what the window was.
+/// Section 4.1: the restart window is at most the former window.
 #[test]
 fn rfc5681_4_1_the_restart_window_is_no_more_than_the_window_was() {
     let mut t = Script::established(rfc5681());
@@ -375,7 +375,7 @@ fn rfc5681_4_1_the_restart_window_is_no_more_than_the_window_was() {
     t.expect_segments(1, 3001, Reason::NewData);
 }
 
-/// Section 4.2: an ACK for at least every second full-sized segment, none later than 500 ms.
+/// Section 4.2: an ACK for at least every second full-sized segment, within 500 ms.
 #[test]
 fn rfc5681_4_2_delayed_acks() {
     let mut t = Script::established(rfc5681());
@@ -386,7 +386,7 @@ fn rfc5681_4_2_delayed_acks() {
     t.expect_no_timer(Timer::DelayedAck);
     t.at(30).inject(seg().data(1000));
     t.expect_at(230, ack(3001).reason(Reason::DelayedAck));
-    // Small segments: what counts is a full segment's worth of bytes, twice.
+    // Small segments count by bytes: twice a full segment's worth.
     for n in 1..=19 {
         t.inject(seg().data(100));
         assert_eq!(t.connection.deadline(Timer::DelayedAck), Some(t.instant(430)), "{n}");
@@ -397,7 +397,7 @@ fn rfc5681_4_2_delayed_acks() {
     t.expect_nothing_until(2000);
 }
 
-/// The largest segment that arrives is what a full-sized one is, however large segments could be.
+/// The largest segment that has arrived defines a full-sized one, whatever the maximum size.
 #[test]
 fn rfc5681_4_2_full_sized_is_what_the_peer_sends() {
     let mut t = Script::established(rfc5681());
@@ -439,7 +439,7 @@ fn rfc5681_4_2_gaps_are_acknowledged_at_once() {
     t.expect_at(200, ack(8001));
 }
 
-/// Section 4.2: no ACK for an ACK, and no more than one for a segment.
+/// Section 4.2: no ACK for an ACK, and at most one for a segment.
 #[test]
 fn rfc5681_4_2_acks_are_not_acknowledged() {
     let mut t = ten_out(rfc5681(), 20_000);

@@ -15,7 +15,7 @@ fn frto(sack: bool) -> Config {
     config
 }
 
-/// Ten segments out, ten more to send, and a timeout at 1000 ms.
+/// Ten segments outstanding, ten more to send, and a timeout at 1000 ms.
 fn timed_out(config: Config) -> Script {
     let mut t = Script::established(config);
     t.write(20_000);
@@ -25,8 +25,8 @@ fn timed_out(config: Config) -> Script {
     t
 }
 
-/// Steps 2b and 3b: the first ACK sends two new segments, the second shows that the originals arrive. Nothing more is sent
-/// again, and the window is what it was.
+/// Steps 2b and 3b: the first ACK sends two new segments, the second shows that the originals arrive. There are no further
+/// retransmissions, and the window is restored.
 #[test]
 fn rfc5682_2_1_a_spurious_timeout_is_seen_by_the_second_ack() {
     for sack in [false, true] {
@@ -45,7 +45,7 @@ fn rfc5682_2_1_a_spurious_timeout_is_seen_by_the_second_ack() {
     }
 }
 
-/// Step 2a: the first ACK is a duplicate: the timeout was right.
+/// Step 2a: the first ACK is a duplicate, so the timeout was genuine.
 #[test]
 fn rfc5682_2_1_a_duplicate_first_means_a_true_timeout() {
     let mut t = timed_out(frto(false));
@@ -56,7 +56,7 @@ fn rfc5682_2_1_a_duplicate_first_means_a_true_timeout() {
     assert_eq!(t.connection.counters().undos, 0);
 }
 
-/// Step 3a: the second ACK is a duplicate: back to retransmission in slow start.
+/// Step 3a: the second ACK is a duplicate, so retransmission continues in slow start.
 #[test]
 fn rfc5682_2_1_a_duplicate_second_means_a_true_timeout() {
     let mut t = timed_out(frto(false));
@@ -69,8 +69,7 @@ fn rfc5682_2_1_a_duplicate_second_means_a_true_timeout() {
     assert_eq!(t.connection.ssthresh(), Some(5));
 }
 
-/// With SACK, the duplicate may bring the news that a segment never sent again has arrived: spurious (step 3b of the SACK-enhanced
-/// version).
+/// With SACK, the duplicate may report a segment that was never retransmitted: spurious (step 3b of the SACK-enhanced version).
 #[test]
 fn rfc5682_3_1_a_sack_of_an_original_means_a_spurious_timeout() {
     let mut t = timed_out(frto(true));
@@ -81,7 +80,7 @@ fn rfc5682_3_1_a_sack_of_an_original_means_a_spurious_timeout() {
     t.forget_sent();
 }
 
-/// ... while a SACK of the new data alone means that what was before it is lost.
+/// ... while a SACK of the new data alone means that the data before it is lost.
 #[test]
 fn rfc5682_3_1_a_sack_of_new_data_means_a_true_timeout() {
     let mut t = timed_out(frto(true));
@@ -93,8 +92,8 @@ fn rfc5682_3_1_a_sack_of_new_data_means_a_true_timeout() {
     assert_eq!(t.connection.counters().undos, 0);
 }
 
-/// Step 2b: where the peer's window has room for less new data than the congestion window, nothing is sent again in its place:
-/// the answer to the new data decides first.
+/// Step 2b: where the peer's window has room for less new data than the congestion window, nothing is retransmitted instead: the
+/// answer to the new data decides first.
 #[test]
 fn rfc5682_3_1_nothing_is_sent_again_before_the_new_data_is_answered() {
     let mut t = Script::established(frto(true));
@@ -110,7 +109,7 @@ fn rfc5682_3_1_nothing_is_sent_again_before_the_new_data_is_answered() {
     t.expect_cwnd(2, Some(5));
 }
 
-/// Step 2: no new data to send, or no window for it: the conventional recovery.
+/// Step 2: without new data, or without a window for it, recovery is conventional.
 #[test]
 fn rfc5682_2_1_without_new_data_recovery_is_conventional() {
     let mut t = Script::established(frto(false));
@@ -128,7 +127,7 @@ fn rfc5682_2_1_without_new_data_recovery_is_conventional() {
     t.expect_segments(1001, 3001, Reason::LossRecovery);
 }
 
-/// The ACK that covers everything says nothing of which copy arrived.
+/// The ACK that covers everything does not show which copy arrived.
 #[test]
 fn rfc5682_2_1_an_ack_of_everything_ends_the_loss_state() {
     let mut t = timed_out(frto(true));
@@ -138,8 +137,8 @@ fn rfc5682_2_1_an_ack_of_everything_ends_the_loss_state() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// Linux `tcp_xmit_recovery`: an ACK that brings no room for new data leaves nothing to tell by, and F-RTO is over. (An ACK
-/// inside the segment that was sent again is of that kind; an ACK of originals after it proves nothing any more.)
+/// Linux `tcp_xmit_recovery`: an ACK that makes no room for new data leaves the question undecided, and F-RTO ends. (An ACK
+/// inside the retransmitted segment is of that kind; an ACK of originals after it proves nothing.)
 #[test]
 fn an_ack_without_room_for_new_data_ends_frto() {
     let mut t = timed_out(frto(true));
@@ -148,7 +147,7 @@ fn an_ack_without_room_for_new_data_ends_frto() {
     t.inject(seg().ack(5001));
     t.expect_segments(5001, 10_001, Reason::LossRecovery);
     assert_eq!(t.connection.counters().undos, 0);
-    // Without the byte before it, the same ACK is taken for a sign of a spurious timeout.
+    // Without the byte before it, the same ACK would be a sign of a spurious timeout.
     let mut t = timed_out(frto(true));
     t.inject(seg().ack(5001));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
@@ -156,7 +155,7 @@ fn an_ack_without_room_for_new_data_ends_frto() {
     assert_eq!(t.connection.counters().undos, 1);
 }
 
-/// Without F-RTO what is outstanding goes out again.
+/// Without F-RTO outstanding data is retransmitted.
 #[test]
 fn without_frto_everything_is_sent_again() {
     let mut config = frto(false);
@@ -184,16 +183,16 @@ fn rfc3522_3_2_an_echo_from_before_the_retransmission() {
     t.expect_cwnd(1, Some(5));
     t.at(1200).inject(seg().ack(989).ts(PEER_CLOCK + 100, OUR_CLOCK));
     assert_eq!(t.connection.counters().undos, 1);
-    // As before, and the ACK opens it as ever.
+    // The window is restored, and the ACK opens it as usual.
     t.expect_cwnd(11, None);
     t.expect_nothing();
-    // RFC 6298 (5.7): the sample ends the backoff, and takes the long round trip for what it is.
+    // RFC 6298 (5.7): the sample ends the backoff, and the long round trip enters the RTO.
     assert_eq!(t.connection.backoff(), 0);
     assert!(t.connection.rto() > Duration::from_millis(1200));
     assert_eq!(t.connection.deadline(Timer::Retransmit), Some(t.now() + t.connection.rto()));
 }
 
-/// ... and says nothing to RACK of what was sent between the two copies (Linux `tcp_skb_spurious_retrans`).
+/// ... and gives RACK no information about segments sent between the two copies (Linux `tcp_skb_spurious_retrans`).
 #[test]
 fn rfc3522_3_2_an_echo_from_before_the_retransmission_does_not_advance_rack() {
     let mut config = stamped();
@@ -209,7 +208,7 @@ fn rfc3522_3_2_an_echo_from_before_the_retransmission_does_not_advance_rack() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// ... or of the retransmission itself: nothing is undone.
+/// ... or of the retransmission itself: then nothing is undone.
 #[test]
 fn rfc3522_3_2_an_echo_of_the_retransmission() {
     let mut t = Script::established(stamped());
@@ -222,7 +221,7 @@ fn rfc3522_3_2_an_echo_of_the_retransmission() {
     t.expect(data(1977, 2965).reason(Reason::LossRecovery));
 }
 
-/// A recovery by duplicates that reordering caused is undone as well.
+/// A recovery caused by reordering is undone as well.
 #[test]
 fn rfc3522_3_2_a_spurious_fast_retransmit() {
     let mut t = Script::established(stamped());
@@ -244,8 +243,8 @@ fn without_sack() -> Config {
     config
 }
 
-/// ... without SACK, too. The duplicates that began it, and those that still come, begin no other: as much as was outstanding may
-/// be reordered (Linux `tcp_try_undo_partial`).
+/// ... without SACK, too. The duplicates that began it, and later ones, begin no other: as much as was outstanding may be
+/// reordered (Linux `tcp_try_undo_partial`).
 #[test]
 fn rfc3522_3_2_without_sack_a_spurious_fast_retransmit_is_not_repeated() {
     let mut t = Script::established(without_sack());
@@ -274,8 +273,8 @@ fn rfc3522_3_2_without_sack_a_spurious_fast_retransmit_is_not_repeated() {
     assert_eq!((t.connection.counters().recoveries, t.connection.counters().bytes_retransmitted.0), (1, 988));
 }
 
-/// Without SACK, more duplicates than segments are outstanding show that these were duplicated or reordered (Linux
-/// `tcp_check_reno_reordering`): as many as are outstanding then are no sign of a loss any more.
+/// Without SACK, more duplicates than outstanding segments show duplication or reordering (Linux `tcp_check_reno_reordering`):
+/// from then on, as many duplicates as there are outstanding segments are no sign of loss.
 #[test]
 fn more_duplicates_than_segments_raise_what_is_tolerated() {
     for undo in [false, true] {
@@ -293,7 +292,7 @@ fn more_duplicates_than_segments_raise_what_is_tolerated() {
         t.steer(|connection, _| connection.set_cwnd(8));
         t.write(8 * 988);
         (4..12).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
-        // Something above the recovery point ends the wait of RFC 6582 section 6.1.
+        // An ACK above the recovery point ends the wait of RFC 6582 section 6.1.
         t.at(150).inject(seg().ack(5 * 988 + 1));
         (0..3).for_each(|_| t.inject(seg()));
         assert_eq!(t.forget_sent(), usize::from(!undo), "undo {undo}");
@@ -303,7 +302,7 @@ fn more_duplicates_than_segments_raise_what_is_tolerated() {
     }
 }
 
-/// ... and a single duplicate, of a single segment, does not make one enough.
+/// ... and a single duplicate, of a single segment, does not reduce the threshold to one.
 #[test]
 fn a_duplicate_of_a_single_segment_lowers_nothing() {
     let mut t = Script::established(without_sack());
@@ -335,7 +334,7 @@ fn rfc3708_dsacks_for_all_retransmissions() {
     t.expect_cwnd(10, None);
 }
 
-/// ... whichever ACK brings them.
+/// ... on any ACK.
 #[test]
 fn rfc3708_a_dsack_on_an_ack_below_snd_una() {
     let mut t = Script::established(frto(true));
@@ -350,7 +349,7 @@ fn rfc3708_a_dsack_on_an_ack_below_snd_una() {
     t.expect_cwnd(10, None);
 }
 
-/// RFC 4015 section 3: with undo off, nothing is taken back.
+/// RFC 4015 section 3: with undo off, nothing is restored.
 #[test]
 fn without_undo_nothing_is_taken_back() {
     let mut config = frto(true);

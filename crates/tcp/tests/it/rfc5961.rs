@@ -6,13 +6,13 @@ use holdover_wire::Flags;
 
 use crate::script::*;
 
-/// An attacker who hits the window with a reset ends nothing; the peer, who answers the challenge, does.
+/// An attacker's reset inside the window does not end the connection; the peer's answer to the challenge does.
 #[test]
 fn rfc5961_3_2_a_blind_reset_is_challenged_and_a_true_one_confirmed() {
     let mut t = Script::established(plain());
     t.inject_as(Disposition::ResetChallenged, rst().seq(5000));
     t.expect(ack(1).seq(1).reason(Reason::ChallengeAck));
-    // The challenge says where the peer has to be: it answers for that number.
+    // The challenge ACK has the expected number, and the peer answers with a reset at that number.
     t.inject_as(Disposition::ResetAccepted, rst().seq(1));
     t.expect_state(State::Closed);
 }
@@ -25,7 +25,7 @@ fn rfc5961_3_2_a_reset_outside_the_window_is_not_even_challenged() {
     t.expect_nothing();
 }
 
-/// The peer that has restarted and sends its SYN again is told where we are, and answers with a reset.
+/// The challenge gives a restarted peer that sends its SYN our sequence number, and it answers with a reset.
 #[test]
 fn rfc5961_4_2_a_syn_is_challenged_wherever_it_lies() {
     let mut t = Script::established(plain());
@@ -49,7 +49,7 @@ fn rfc5961_5_2_the_range_of_acceptable_acks() {
     t.write(500);
     t.expect(data(1, 501));
     t.inject(seg().ack(501));
-    // The largest window that the peer has had was 20,000, whatever it is now.
+    // The largest window of the peer so far was 20,000, whatever it is now.
     t.inject(seg().win(300));
     t.inject(seg().ack(501 - 20_000).data(10));
     t.inject_as(Disposition::AckTooOld, seg().ack(501 - 20_001).data(10));
@@ -79,7 +79,7 @@ fn rfc5961_10_challenges_are_limited_in_each_second() {
         t.inject_as(Disposition::AckOfUnsentData, seg().ack(9));
         t.inject_as(Disposition::OutsideWindow, seg().seq(30_000).data(1));
         t.expect_nothing();
-        // Data that has arrived before is no attack: its ACK may have been lost.
+        // A duplicate of earlier data is no attack: its ACK may have been lost.
         t.inject_as(Disposition::DuplicateData, seg().seq(-10).data(5));
         t.expect(ack(1).reason(Reason::DuplicateData));
     }

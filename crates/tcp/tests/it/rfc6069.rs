@@ -25,7 +25,7 @@ fn backed_off() -> Script {
     t
 }
 
-/// Section 3: each takes one doubling back; what remains of the shorter timeout is waited for.
+/// Section 3: each message undoes one doubling; the rest of the shorter timeout remains.
 #[test]
 fn rfc6069_3_an_unreachable_reverts_one_backoff() {
     for kind in [Unreachable::Network, Unreachable::Host] {
@@ -40,7 +40,7 @@ fn rfc6069_3_an_unreachable_reverts_one_backoff() {
     }
 }
 
-/// ... or, if none remains, the segment is sent at once.
+/// ... or, if none remains, the segment is retransmitted at once.
 #[test]
 fn rfc6069_3_nothing_remains_of_the_shorter_timeout() {
     let mut t = backed_off();
@@ -50,7 +50,7 @@ fn rfc6069_3_nothing_remains_of_the_shorter_timeout() {
     t.expect_timer(Timer::Retransmit, 12_000 + 8000);
 }
 
-/// Only for the segment at SND.UNA, only after a timeout, only in a synchronized state, and not for a hop count.
+/// Only for the segment at SND.UNA, only after a timeout, only in a synchronized state, and not for an exceeded hop limit.
 #[test]
 fn rfc6069_3_what_reverts_nothing() {
     let mut t = backed_off();
@@ -59,7 +59,7 @@ fn rfc6069_3_what_reverts_nothing() {
     assert_eq!(icmp(&mut t, Unreachable::Port, 0), IcmpEffect::SoftError);
     t.expect_timer(Timer::Retransmit, 15_000);
     t.expect_event(Event::SoftError);
-    // RFC 5927: what is not outstanding cannot have caused it.
+    // RFC 5927: a sequence number that is not outstanding cannot have caused the error.
     assert_eq!(icmp(&mut t, Unreachable::Host, -1), IcmpEffect::Ignored);
     assert_eq!(icmp(&mut t, Unreachable::Host, 3000), IcmpEffect::Ignored);
     let mut t = Script::established(plain());
@@ -73,7 +73,7 @@ fn rfc6069_3_what_reverts_nothing() {
     t.expect_timer(Timer::Retransmit, 3000);
 }
 
-/// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends an attempt to connect, and nothing else.
+/// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends a connection attempt, and nothing else.
 #[test]
 fn rfc9293_3_9_2_2_hard_errors() {
     for kind in [Unreachable::Protocol, Unreachable::Port, Unreachable::AdministrativelyProhibited] {
@@ -106,8 +106,8 @@ fn rfc9293_3_9_2_2_soft_errors() {
     assert_eq!(icmp(&mut t, Unreachable::Port, -1), IcmpEffect::Ignored);
 }
 
-/// A retransmission whose doubling is taken back was no attempt at a path that was there: where R2 is a number of them, messages do
-/// not make it come sooner.
+/// A retransmission whose doubling is undone was no attempt over a working path: where R2 is a number of retransmissions,
+/// messages do not make it come sooner.
 #[test]
 fn rfc6069_messages_do_not_end_a_connection() {
     let mut config = plain();
@@ -127,7 +127,7 @@ fn rfc6069_messages_do_not_end_a_connection() {
     assert!(t.connection.retransmits() <= 2, "{}", t.connection.retransmits());
 }
 
-/// The segments that were too big are cut up and sent again, which is no sign of congestion.
+/// The segments that were too big are cut and retransmitted, which is no sign of congestion.
 #[test]
 fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     let mut t = Script::established(plain());
@@ -142,7 +142,7 @@ fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
     t.expect(data(1001, 1761).reason(Reason::LossRecovery));
     t.expect(data(1761, 2001).reason(Reason::LossRecovery));
     t.expect_cwnd(10, None);
-    // The last was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
+    // The last segment was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
     (0..5).for_each(|_| t.inject(seg()));
     t.expect_nothing();
     t.expect_cwnd(10, None);
@@ -164,7 +164,7 @@ fn rfc1191_new_segments_are_smaller() {
     t.forget_sent();
 }
 
-/// A larger MTU than known, one that quotes nothing outstanding, and one that no path has.
+/// A larger MTU than the known one, a message that quotes nothing outstanding, and an MTU that no path has.
 #[test]
 fn rfc1191_what_is_not_believed() {
     let mut t = Script::established(plain());
@@ -178,7 +178,7 @@ fn rfc1191_what_is_not_believed() {
     assert_eq!(t.connection.snd_mss(), 500);
     t.expect(data(1, 501));
     t.expect(data(501, 1001));
-    // A router from before RFC 1191 does not say.
+    // A router from before RFC 1191 does not report its MTU.
     let mut t = Script::established(plain());
     t.write(1000);
     t.expect(data(1, 1001));

@@ -18,7 +18,7 @@ fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A connection whose SYN took `rtt` to be answered: the script goes on at that time.
+/// A connection whose SYN was answered after `rtt`: the script continues at that time.
 fn after_handshake(config: Config, rtt: u64) -> Script {
     let timestamps = config.timestamps.is_some();
     let mut t = Script::connect(config);
@@ -87,7 +87,7 @@ fn rfc6298_2_5_never_more_than_the_ceiling() {
     t.expect_timer(Timer::Retransmit, at + 60_000);
 }
 
-/// Karn: an ACK of what was sent twice is no sample. Inside a segment it is none either.
+/// Karn: an ACK of a retransmitted segment is no sample. An ACK inside of such a segment is none either.
 #[test]
 fn rfc6298_3_no_sample_from_a_retransmission() {
     let mut t = after_handshake(config(), 100);
@@ -102,7 +102,7 @@ fn rfc6298_3_no_sample_from_a_retransmission() {
     assert_eq!(t.connection.rto(), ms(2000), "the backoff stays until a sample ends it");
 }
 
-/// With timestamps every ACK says what it answers.
+/// With timestamps every ACK identifies the segment that it answers.
 #[test]
 fn rfc6298_3_timestamps_make_a_sample_of_a_retransmission() {
     let mut config = config();
@@ -118,7 +118,7 @@ fn rfc6298_3_timestamps_make_a_sample_of_a_retransmission() {
     t.expect_no_timer(Timer::Retransmit);
 }
 
-/// At least one sample in a round trip; here one for every ACK of new data that was sent once.
+/// At least one sample in a round trip; here one for every ACK of new data that was not retransmitted.
 #[test]
 fn rfc6298_3_one_sample_a_round_trip_at_least() {
     let mut t = after_handshake(config(), 100);
@@ -161,7 +161,7 @@ fn rfc6298_4_the_clock_has_a_grain() {
         t.expect(data(1 + n * 100, 101 + n * 100));
         t.at(now + 120).inject(seg().ack(101 + n * 100));
     }
-    // RTTVAR has vanished: SRTT + max(G, K * RTTVAR) is SRTT + G.
+    // RTTVAR is zero: SRTT + max(G, K * RTTVAR) is SRTT + G.
     assert!(t.connection.rttvar() < ms(1));
     assert_eq!(t.connection.rto(), ms(1000));
 }
@@ -176,7 +176,7 @@ fn rfc6298_5_1_sending_starts_the_timer_and_does_not_restart_it() {
     t.at(500).write(1000);
     t.expect(data(1001, 2001));
     t.expect_timer(Timer::Retransmit, 1200);
-    // An ACK alone starts nothing.
+    // Sending only an ACK does not start the timer.
     let mut t = after_handshake(config(), 100);
     t.inject(seg().data(1000));
     t.inject(seg().data(1000));
@@ -201,10 +201,10 @@ fn rfc6298_5_3_an_ack_of_new_data_restarts_the_timer() {
     t.expect_segments(1, 3001, Reason::NewData);
     t.at(400).inject(seg().ack(1001));
     t.expect_timer(Timer::Retransmit, 400 + t.connection.rto().as_millis());
-    // Inside a segment too.
+    // An ACK inside a segment restarts the timer too.
     t.at(700).inject(seg().ack(1501));
     t.expect_timer(Timer::Retransmit, 700 + t.connection.rto().as_millis());
-    // An ACK that says nothing new does not.
+    // An ACK of no new data does not.
     let before = t.connection.deadline(Timer::Retransmit);
     t.at(800).inject(seg().ack(1501));
     t.inject(seg().ack(1001));
@@ -213,7 +213,7 @@ fn rfc6298_5_3_an_ack_of_new_data_restarts_the_timer() {
     t.expect_at(1000, ack(11));
 }
 
-/// (5.4) the earliest segment, (5.5) the timeout doubles, (5.6) the timer starts again.
+/// (5.4) the earliest segment is retransmitted, (5.5) the timeout doubles, (5.6) the timer restarts.
 #[test]
 fn rfc6298_5_4_to_5_6_a_timeout() {
     let mut t = after_handshake(config(), 100);
@@ -232,7 +232,8 @@ fn rfc6298_5_4_to_5_6_a_timeout() {
     assert_eq!(t.connection.counters().sent(Reason::Timeout), 4);
 }
 
-/// "The backoff is retained until a sample": data sent after the retransmission is acknowledged still waits for longer.
+/// "The backoff is retained until a sample": after the retransmission is acknowledged, data sent later still has the longer
+/// timeout.
 #[test]
 fn rfc6298_5_5_the_backoff_ends_with_a_sample() {
     let mut t = after_handshake(config(), 100);
@@ -248,7 +249,7 @@ fn rfc6298_5_5_the_backoff_ends_with_a_sample() {
     assert_eq!((t.connection.rto(), t.connection.backoff()), (ms(1000), 0));
 }
 
-/// (5.7): three seconds when the SYN had to be sent again and no sample has come.
+/// (5.7): three seconds if the SYN was retransmitted and there is no sample.
 #[test]
 fn rfc6298_5_7_three_seconds_after_a_lost_syn() {
     let mut t = Script::connect(config());
@@ -273,7 +274,7 @@ fn rfc6298_5_7_three_seconds_after_a_lost_syn_ack() {
     assert_eq!(t.connection.rto(), ms(3000));
 }
 
-/// A stack that begins with more than three seconds does not come down to them.
+/// A stack that begins with more than three seconds does not reduce its timeout to them.
 #[test]
 fn rfc6298_5_7_only_from_below() {
     let mut config = config();
@@ -286,7 +287,7 @@ fn rfc6298_5_7_only_from_below() {
     assert_eq!(t.connection.rto(), ms(6000));
 }
 
-/// With timestamps the SYN that was sent again is a sample, and nothing has to be guessed.
+/// With timestamps the retransmitted SYN gives a sample, and no assumption is needed.
 #[test]
 fn rfc6298_5_7_not_when_there_is_a_sample() {
     let mut config = config();
@@ -299,7 +300,7 @@ fn rfc6298_5_7_not_when_there_is_a_sample() {
     assert_eq!((t.connection.srtt(), t.connection.rto()), (Some(ms(100)), ms(1000)));
 }
 
-/// The timer runs out on a connection in recovery: the timeout begins anew from the first segment.
+/// The timer expires on a connection in recovery: retransmission starts again from the first segment.
 #[test]
 fn rfc6298_5_4_a_timeout_in_recovery() {
     let mut t = after_handshake(config(), 100);

@@ -1,4 +1,4 @@
-//! RFC 6582, NewReno: partial and full acknowledgments, and what bars a second fast retransmit. And RFC 3042, limited transmit.
+//! RFC 6582, NewReno: partial and full acknowledgments, and the bar on a second fast retransmit. And RFC 3042, limited transmit.
 
 use holdover_tcp::{Config, LossDetection, Reason, RecoveryState, Reduction, Timer};
 
@@ -14,7 +14,7 @@ fn newreno() -> Config {
     config
 }
 
-/// Ten segments out at 0 ms with ten more to come, and the third duplicate at 100 ms.
+/// Ten segments outstanding since 0 ms with ten more to send, and the third duplicate at 100 ms.
 fn in_recovery(config: Config) -> Script {
     let mut t = Script::established(config);
     t.write(20_000);
@@ -26,7 +26,7 @@ fn in_recovery(config: Config) -> Script {
     t
 }
 
-/// Section 3.2 step 3: each partial ACK retransmits the next hole at once and leaves recovery going.
+/// Section 3.2 step 3: each partial ACK retransmits the next hole at once, and recovery continues.
 #[test]
 fn rfc6582_3_2_partial_acks_repair_one_hole_each() {
     let mut t = in_recovery(newreno());
@@ -37,13 +37,13 @@ fn rfc6582_3_2_partial_acks_repair_one_hole_each() {
         t.forget_sent();
         assert_eq!(t.connection.recovery_state(), RecoveryState::Recovery);
         t.expect_cwnd(5, Some(5));
-        // Slow but steady: every partial ACK restarts the timer.
+        // Progress is slow but steady: every partial ACK restarts the timer.
         t.expect_timer(Timer::Retransmit, now + 1000);
     }
     assert_eq!(t.connection.counters().recoveries, 1);
 }
 
-/// An ACK inside the segment that was sent again is a partial one too, and only what is missing is sent.
+/// An ACK inside the retransmitted segment is a partial one too, and only the missing part is sent.
 #[test]
 fn rfc6582_3_2_a_partial_ack_inside_a_segment() {
     let mut t = in_recovery(newreno());
@@ -52,8 +52,7 @@ fn rfc6582_3_2_a_partial_ack_inside_a_segment() {
     t.expect_nothing();
 }
 
-/// ... but where the window comes down with what is delivered, the copy that is out already has to do (Linux
-/// `tcp_newreno_mark_lost`).
+/// ... but where the window decreases with delivered data, the copy in flight has to suffice (Linux `tcp_newreno_mark_lost`).
 #[test]
 fn rfc6582_3_2_a_partial_ack_inside_a_segment_sends_no_second_copy() {
     let mut config = newreno();
@@ -68,21 +67,21 @@ fn rfc6582_3_2_a_partial_ack_inside_a_segment_sends_no_second_copy() {
         t.inject(seg().ack(point));
         t.expect_nothing();
     }
-    // The next hole goes out once less is in flight than ssthresh.
+    // The next hole is retransmitted once less than ssthresh is in flight.
     t.inject(seg().ack(1001));
     t.expect_nothing();
     t.inject(seg().ack(1001));
     t.expect(data(1001, 2001).reason(Reason::LossRecovery));
 }
 
-/// Section 3.2 step 3, full acknowledgment: the window is ssthresh and recovery is over.
+/// Section 3.2 step 3, full acknowledgment: the window is ssthresh and recovery ends.
 #[test]
 fn rfc6582_3_2_a_full_ack_ends_recovery() {
     let mut t = in_recovery(newreno());
     t.inject(seg().ack(10_001));
     t.expect_cwnd(5, Some(5));
     t.expect_segments(10_001, 15_001, Reason::NewData);
-    // Duplicates that the retransmissions cause do not begin another recovery for the same window.
+    // Duplicates caused by the retransmissions do not begin another recovery for the same window.
     (0..3).for_each(|_| t.inject(seg()));
     assert_eq!(t.connection.counters().recoveries, 1);
     t.forget_sent();
@@ -102,7 +101,7 @@ fn rfc6582_3_2_duplicates_beyond_recover_begin_a_new_recovery() {
     t.expect_cwnd(2, Some(2));
 }
 
-/// Section 3.2 step 4: after a timeout duplicates of what was outstanding then do not count.
+/// Section 3.2 step 4: after a timeout, duplicates of data that was outstanding then do not count.
 #[test]
 fn rfc6582_3_2_after_a_timeout_old_duplicates_are_barred() {
     let mut t = Script::established(newreno());
@@ -131,7 +130,7 @@ fn without_the_bar_old_duplicates_begin_a_recovery_after_a_timeout() {
     assert_eq!(t.connection.counters().recoveries, 1);
 }
 
-/// The timer runs out in recovery.
+/// The timer expires in recovery.
 #[test]
 fn rfc6582_3_2_a_timeout_ends_recovery() {
     let mut t = in_recovery(newreno());
@@ -159,13 +158,13 @@ fn rfc3042_2_the_first_two_duplicates_send_new_data() {
     t.inject(seg());
     t.expect(data(11_001, 12_001).reason(Reason::LimitedTransmit));
     t.expect_cwnd(10, None);
-    // What the duplicates said had arrived does not open the window once more (Linux `tcp_remove_reno_sacks`).
+    // Data that the duplicates reported as arrived does not open the window again (Linux `tcp_remove_reno_sacks`).
     t.inject(seg().ack(12_001));
     t.expect_cwnd(20, None);
     t.forget_sent();
 }
 
-/// ... as far as the peer's window allows, and if there is any.
+/// ... as far as the peer's window permits, and if there is new data.
 #[test]
 fn rfc3042_2_within_the_window_of_the_peer() {
     let mut config = newreno();
@@ -180,7 +179,7 @@ fn rfc3042_2_within_the_window_of_the_peer() {
     t.expect_nothing();
 }
 
-/// With SACK, only a duplicate that SACKs something new.
+/// With SACK, only a duplicate that SACKs new data counts.
 #[test]
 fn rfc3042_2_with_sack_a_duplicate_has_to_bring_news() {
     let mut config = newreno();

@@ -1,5 +1,5 @@
 //! RFC 6675, loss recovery based on SACK, and section 8 of RFC 2018, reneging: the sender's side. [`LossDetection::Sack`] with
-//! segments in place of bytes.
+//! segments instead of bytes.
 
 use holdover_tcp::{Config, LossDetection, Reason, RecoveryState, Reduction, Timer};
 
@@ -17,7 +17,7 @@ fn rfc6675() -> Config {
     config
 }
 
-/// Ten segments out at 0 ms and ten more to send.
+/// Ten segments outstanding since 0 ms and ten more to send.
 fn ten_out(config: Config) -> Script {
     let mut t = Script::established(config);
     t.write(20_000);
@@ -25,7 +25,7 @@ fn ten_out(config: Config) -> Script {
     t
 }
 
-/// Section 5: DupThresh duplicates that SACK something.
+/// Section 5: DupThresh duplicates that SACK new data.
 #[test]
 fn rfc6675_5_three_segments_sacked_above_begin_recovery() {
     let mut t = ten_out(rfc6675());
@@ -41,7 +41,7 @@ fn rfc6675_5_three_segments_sacked_above_begin_recovery() {
     t.expect_timer(Timer::Retransmit, 1100);
 }
 
-/// Section 4, IsLost: one ACK can show it, by the segments above.
+/// Section 4, IsLost: one ACK can show the loss, by the segments above.
 #[test]
 fn rfc6675_4_is_lost_by_one_ack() {
     let mut t = ten_out(rfc6675());
@@ -67,14 +67,14 @@ fn rfc6675_5_the_pipe_decides() {
     // 1, 3001 and 5001 are missing; 7001 and up have arrived.
     t.inject(seg().sack(&[(7001, 10_001), (3001 + 1000, 5001), (1001, 3001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
-    // In flight: the retransmission; 6001 lies below three SACKed segments, so all holes are lost.
+    // In flight is the retransmission; 6001 is below three SACKed segments, so all holes are lost.
     t.expect(data(3001, 4001).reason(Reason::LossRecovery));
     t.expect(data(5001, 6001).reason(Reason::LossRecovery));
     t.expect(data(6001, 7001).reason(Reason::LossRecovery));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
     t.expect_nothing();
     t.expect_cwnd(5, Some(5));
-    // Each that arrives makes room for one.
+    // Each arrival makes room for one.
     t.inject(seg().sack(&[(10_001, 11_001), (7001, 10_001), (4001, 5001), (1001, 3001)]));
     t.expect(data(11_001, 12_001).reason(Reason::NewData));
     t.inject(seg().ack(3001).sack(&[(7001, 11_001), (4001, 5001)]));
@@ -82,7 +82,7 @@ fn rfc6675_5_the_pipe_decides() {
     t.expect_nothing();
 }
 
-/// Section 5, (B) and the end: partial ACKs leave the window alone, the recovery point ends it.
+/// Section 5, (B) and the end: partial ACKs leave the window unchanged, the recovery point ends recovery.
 #[test]
 fn rfc6675_5_recovery_ends_at_the_recovery_point() {
     let mut t = ten_out(rfc6675());
@@ -101,7 +101,7 @@ fn rfc6675_5_recovery_ends_at_the_recovery_point() {
     t.expect_cwnd(5, Some(5));
 }
 
-/// Section 5.1 and RFC 2018 section 8: a timeout sends again what was not SACKed, and only that.
+/// Section 5.1 and RFC 2018 section 8: a timeout retransmits data that was not SACKed, and only that.
 #[test]
 fn rfc6675_5_1_a_timeout_keeps_what_was_sacked() {
     let mut t = ten_out(rfc6675());
@@ -118,8 +118,8 @@ fn rfc6675_5_1_a_timeout_keeps_what_was_sacked() {
     assert_eq!(t.connection.counters().bytes_retransmitted.0, 1000 + 2000 + 4000);
 }
 
-/// RFC 2018 section 8: the receiver has dropped what it had SACKed. The timeout finds SND.UNA SACKed, and believes nothing any
-/// more.
+/// RFC 2018 section 8: the receiver has dropped data that it had SACKed. The timeout finds SND.UNA SACKed, and discards all SACK
+/// information.
 #[test]
 fn rfc2018_8_a_receiver_that_reneges() {
     let mut t = ten_out(rfc6675());
@@ -134,7 +134,7 @@ fn rfc2018_8_a_receiver_that_reneges() {
     t.expect_segments(2001, 4001, Reason::LossRecovery);
 }
 
-/// Blocks that make no sense count for nothing.
+/// Invalid blocks have no effect.
 #[test]
 fn rfc2018_5_senseless_blocks_are_ignored() {
     let mut t = ten_out(rfc6675());
@@ -147,12 +147,12 @@ fn rfc2018_5_senseless_blocks_are_ignored() {
         assert_eq!(t.connection.sacked(), 0, "{block:?}");
     }
     t.expect_nothing();
-    // Of one that begins or ends inside a segment, the whole segments count.
+    // If a block begins or ends inside a segment, the whole segments count.
     t.inject(seg().ack(2001).sack(&[(2501, 5500)]));
     assert_eq!(t.connection.sacked(), 2);
 }
 
-/// Ten segments out and nothing more to send: the first is lost, and three of them SACKed, so that recovery begins.
+/// Ten segments outstanding and nothing more to send: the first is lost, and three of them SACKed, so that recovery begins.
 fn in_recovery_without_new_data(config: Config, sacked: &[(i64, i64)]) -> Script {
     let mut t = Script::established(config);
     t.write(10_000);
@@ -162,12 +162,12 @@ fn in_recovery_without_new_data(config: Config, sacked: &[(i64, i64)]) -> Script
     t
 }
 
-/// Section 4, NextSeg (3): with nothing lost to repair and nothing new, holes that too little was SACKed above are sent again as
-/// well, as the pipe allows and each of them once.
+/// Section 4, NextSeg (3): without lost segments to repair and without new data, holes with too few SACKed segments above are
+/// retransmitted as well, as the pipe permits and each of them once.
 #[test]
 fn rfc6675_4_next_seg_3_repairs_holes_that_are_not_lost_yet() {
     let mut t = in_recovery_without_new_data(rfc6675(), &[(7001, 8001), (5001, 6001), (2001, 3001)]);
-    // 1001 has three above it; 3001, 4001 and 6001 have not.
+    // 1001 has three SACKed segments above it; 3001, 4001 and 6001 have not.
     assert_eq!((t.connection.lost(), t.connection.in_flight()), (2, 6));
     t.expect_nothing();
     t.inject(seg().sack(&[(7001, 9001), (5001, 6001), (2001, 3001)]));
@@ -182,13 +182,13 @@ fn rfc6675_4_next_seg_3_repairs_holes_that_are_not_lost_yet() {
     t.expect(data(6001, 7001).reason(Reason::LossRecovery));
     t.expect_nothing();
     assert_eq!(t.connection.lost(), 2, "1 and 4001");
-    // The third above 6001: its original is lost, its copy is under way.
+    // This is the third SACKed segment above 6001: its original is lost, its retransmission is in flight.
     t.inject(seg().sack(&[(7001, 10_001), (5001, 6001), (1001, 4001)]));
     assert_eq!((t.connection.lost(), t.connection.in_flight()), (3, 3));
     t.expect_nothing();
 }
 
-/// Section 4, NextSeg (4): the end of what is outstanding is sent again once, so that its SACK may show what is lost before it.
+/// Section 4, NextSeg (4): the end of the outstanding data is retransmitted once, so that its SACK may show losses before it.
 #[test]
 fn rfc6675_4_next_seg_4_rescues_the_end_once() {
     let mut t = in_recovery_without_new_data(rfc6675(), &[(1001, 7001)]);
@@ -205,7 +205,7 @@ fn rfc6675_4_next_seg_4_rescues_the_end_once() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// The only segment that is missing was sent again already: another copy would rescue nothing.
+/// The only missing segment was already retransmitted: another copy would not help.
 #[test]
 fn rfc6675_4_next_seg_4_does_not_repeat_a_repair() {
     let t = in_recovery_without_new_data(rfc6675(), &[(1001, 10_001)]);
@@ -213,7 +213,7 @@ fn rfc6675_4_next_seg_4_does_not_repeat_a_repair() {
     assert_eq!(t.connection.in_flight(), 1);
 }
 
-/// NextSeg (3) and (4) stay within the peer's window, and can be switched off.
+/// NextSeg (3) and (4) stay within the peer's window, and can be disabled.
 #[test]
 fn rfc6675_4_next_seg_3_and_4_have_limits() {
     let mut config = rfc6675();
@@ -228,7 +228,7 @@ fn rfc6675_4_next_seg_3_and_4_have_limits() {
     t.expect_nothing();
 }
 
-/// A bare duplicate ACK is no news.
+/// A duplicate ACK without SACK blocks gives no new information.
 #[test]
 fn rfc6675_2_duplicates_without_sack_do_not_count() {
     let mut t = ten_out(rfc6675());
@@ -239,7 +239,7 @@ fn rfc6675_2_duplicates_without_sack_do_not_count() {
     assert_eq!(t.connection.counters().recoveries, 0);
 }
 
-/// A retransmission that is lost too waits for the timer.
+/// A lost retransmission waits for the timer.
 #[test]
 fn rfc6675_5_a_lost_retransmission_waits_for_the_timer() {
     let mut t = ten_out(rfc6675());
@@ -253,8 +253,8 @@ fn rfc6675_5_a_lost_retransmission_waits_for_the_timer() {
     t.expect_cwnd(1, Some(5));
 }
 
-/// Linux 2.4's forward acknowledgment: what lies more than the threshold below the highest SACK is lost, SACKed segments or not
-/// in between.
+/// Linux 2.4's forward acknowledgment: segments more than the threshold below the highest SACK are lost, with or without SACKed
+/// segments in between.
 #[test]
 fn fack_counts_from_the_highest_sack() {
     let mut config = rfc6675();
@@ -262,6 +262,6 @@ fn fack_counts_from_the_highest_sack() {
     let mut t = ten_out(config);
     t.inject(seg().sack(&[(4001, 5001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
-    // 1, 1001 and 2001 have three or more behind them.
+    // 1, 1001 and 2001 have three or more SACKed segments above them.
     assert_eq!(t.connection.lost(), 2);
 }

@@ -29,7 +29,7 @@ fn rfc7323_2_2_both_sides_have_to_offer_scaling() {
     let mut t = Script::connect(scaled(4, 1_000_000));
     t.expect(our_syn().options(TcpOptions { window_scale: Some(4), ..only_mss() }));
     t.inject(syn_ack());
-    // Without agreement 16 bits are all there is.
+    // Without agreement on window scaling, the field of 16 bits is the limit.
     t.expect(ack(1).win(0xffff));
     t.inject(seg().win(7000));
     assert_eq!(t.connection.snd_wnd(), 7000);
@@ -58,7 +58,7 @@ fn rfc7323_2_2_the_window_of_a_syn_is_not_scaled_all_others_are() {
     assert_eq!(t.connection.snd_wnd(), 80_000);
 }
 
-/// A shift of zero agrees to scaling the other direction.
+/// A shift of zero enables scaling in the other direction.
 #[test]
 fn rfc7323_2_2_a_shift_of_zero_is_an_offer() {
     let mut t = Script::connect(scaled(0, 10_000));
@@ -79,8 +79,8 @@ fn rfc7323_2_3_a_shift_above_14_is_taken_for_14() {
     assert_eq!(t.connection.snd_wnd(), 3 << 14);
 }
 
-/// Section 2.4: rounding down to the scale takes back less than one unit of what was offered, and what is sent there
-/// nevertheless is taken.
+/// Section 2.4: rounding down to the scale shrinks the offered window by less than one unit, and data sent there nevertheless is
+/// accepted.
 #[test]
 fn rfc7323_2_4_rounding_shrinks_the_window_by_less_than_a_unit() {
     let mut t = Script::connect(scaled(7, 100_000));
@@ -121,8 +121,8 @@ fn rfc7323_3_2_timestamps_are_agreed_in_the_handshake() {
     t.expect(our_syn_ack().options(only_mss()));
 }
 
-/// Once agreed, in every segment: data, ACKs, FINs, probes and challenges.
-/// A SYN-ACK that echoes what no SYN of ours has said is of another connection. Linux answers it in the same way.
+/// Once agreed, timestamps are in every segment: data, ACKs, FINs, probes and challenges. A SYN-ACK that echoes a timestamp that
+/// no SYN of ours had belongs to another connection. Linux answers it in the same way.
 #[test]
 fn rfc7323_3_2_a_syn_ack_with_a_foreign_echo_is_reset() {
     for foreign in [OUR_CLOCK - 1, OUR_CLOCK + 1, OUR_CLOCK ^ (1 << 31)] {
@@ -150,7 +150,7 @@ fn rfc7323_3_2_timestamps_are_in_every_segment() {
     t.expect(ack(2).ts(OUR_CLOCK + 40, PEER_CLOCK + 40));
 }
 
-/// Appendix A of RFC 9293 (and RFC 6691): options come out of the segment, not on top of it.
+/// Appendix A of RFC 9293 (and RFC 6691): options reduce the segment's data, and are not added to it.
 #[test]
 fn rfc9293_3_7_1_options_reduce_what_a_segment_holds() {
     let mut t = Script::established(stamped());
@@ -161,8 +161,8 @@ fn rfc9293_3_7_1_options_reduce_what_a_segment_holds() {
     t.forget_sent();
 }
 
-/// "A TCP MUST NOT abort a connection because any segment lacks an expected TSopt". Such a segment should be dropped in
-/// silence; like Linux and the BSDs we take it.
+/// "A TCP MUST NOT abort a connection because any segment lacks an expected TSopt". Such a segment should be dropped in silence;
+/// it is accepted as in Linux and the BSDs.
 #[test]
 fn rfc7323_3_2_a_segment_without_timestamps_is_taken() {
     let mut t = Script::established(stamped());
@@ -171,7 +171,7 @@ fn rfc7323_3_2_a_segment_without_timestamps_is_taken() {
     t.expect_at(200, ack(101).ts(OUR_CLOCK + 200, PEER_CLOCK));
 }
 
-/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of nothing, of the future, or of hours ago.
+/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of zero, of the future, or of hours ago.
 #[test]
 fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     let mut t = Script::established(stamped());
@@ -192,7 +192,7 @@ fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     assert_eq!(t.connection.srtt(), srtt, "an echo that is too old");
 }
 
-/// Section 4.3, case A: segments in order. The ACK echoes the earliest that it covers.
+/// Section 4.3, case A: segments in order. The ACK echoes the earliest segment that it covers.
 #[test]
 fn rfc7323_4_3_a_delayed_acks_echo_the_earliest_segment() {
     let mut t = Script::established(stamped());
@@ -203,26 +203,26 @@ fn rfc7323_4_3_a_delayed_acks_echo_the_earliest_segment() {
     t.expect_at(400, ack(1301).ts(OUR_CLOCK + 400, PEER_CLOCK + 3));
 }
 
-/// Case B: a hole. Each ACK echoes the last segment that moved the window, and the one that fills the hole after that.
+/// Case B: a hole. Each ACK echoes the last segment that advanced the window, and then the one that fills the hole.
 #[test]
 fn rfc7323_4_3_b_out_of_order_segments_are_not_echoed() {
     let mut t = Script::established(stamped());
     t.inject(seg().data(988).ts(PEER_CLOCK + 1, OUR_CLOCK));
     t.at(200);
     t.expect(ack(989).ts(OUR_CLOCK + 200, PEER_CLOCK + 1));
-    // C before B.
+    // C arrives before B.
     t.inject(seg().seq(1977).data(988).ts(PEER_CLOCK + 3, OUR_CLOCK));
     t.expect(ack(989).ts(OUR_CLOCK + 200, PEER_CLOCK + 1));
     t.inject(seg().seq(989).data(988).ts(PEER_CLOCK + 2, OUR_CLOCK));
     t.expect(ack(2965).ts(OUR_CLOCK + 200, PEER_CLOCK + 2));
-    // E before D, D again.
+    // E arrives before D, and D arrives twice.
     t.inject(seg().seq(3953).data(988).ts(PEER_CLOCK + 5, OUR_CLOCK));
     t.expect(ack(2965).ts(OUR_CLOCK + 200, PEER_CLOCK + 2));
     t.inject(seg().seq(2965).data(988).ts(PEER_CLOCK + 4, OUR_CLOCK));
     t.expect(ack(4941).ts(OUR_CLOCK + 200, PEER_CLOCK + 4));
 }
 
-/// Section 5.3, R1: an old timestamp is answered by an ACK and dropped, whatever else is right with the segment.
+/// Section 5.3, R1: a segment with an old timestamp is answered by an ACK and dropped, even if it is acceptable otherwise.
 #[test]
 fn rfc7323_5_3_r1_an_old_timestamp_is_dropped_and_answered() {
     let mut t = Script::established(stamped());
@@ -238,7 +238,7 @@ fn rfc7323_5_3_r1_an_old_timestamp_is_dropped_and_answered() {
     t.inject(seg().ack(501).ts(PEER_CLOCK, OUR_CLOCK));
 }
 
-/// Section 5.2: a reset is not held to it.
+/// Section 5.2: PAWS does not apply to resets.
 #[test]
 fn rfc7323_5_2_paws_does_not_stop_a_reset() {
     let mut t = Script::established(stamped());
@@ -246,7 +246,7 @@ fn rfc7323_5_2_paws_does_not_stop_a_reset() {
     t.expect_state(State::Closed);
 }
 
-/// Section 5.3, R2 and R3: what lies outside the window or beyond the last ACK does not move TS.Recent.
+/// Section 5.3, R2 and R3: a segment outside the window or beyond the last ACK does not move TS.Recent.
 #[test]
 fn rfc7323_5_3_r3_ts_recent_moves_with_segments_at_the_last_ack_only() {
     let mut t = Script::established(stamped());
@@ -254,12 +254,12 @@ fn rfc7323_5_3_r3_ts_recent_moves_with_segments_at_the_last_ack_only() {
     t.expect(ack(1).ts(OUR_CLOCK, PEER_CLOCK));
     t.inject(seg().seq(101).data(1).ts(PEER_CLOCK + 900, OUR_CLOCK));
     t.expect(ack(1).ts(OUR_CLOCK, PEER_CLOCK));
-    // Were it moved, this would be old.
+    // If the echo had moved, this timestamp would be old.
     t.inject(seg().seq(1).data(50).ts(PEER_CLOCK + 10, OUR_CLOCK));
     t.expect(ack(51).ts(OUR_CLOCK, PEER_CLOCK + 10));
 }
 
-/// Section 5.2: timestamps wrap as sequence numbers do.
+/// Section 5.2: timestamps wrap like sequence numbers.
 #[test]
 fn rfc7323_5_2_timestamps_are_compared_around_the_circle() {
     let mut t = Script::connect(stamped());
@@ -272,7 +272,7 @@ fn rfc7323_5_2_timestamps_are_compared_around_the_circle() {
     t.expect(ack(11));
 }
 
-/// Section 5.5: after 24 days TS.Recent proves nothing any more, and the next segment sets it.
+/// Section 5.5: after 24 days TS.Recent is invalid, and the next segment sets it.
 #[test]
 fn rfc7323_5_5_an_outdated_ts_recent_is_replaced() {
     let day = 86_400_000;
@@ -291,15 +291,15 @@ fn stamped_as(paws: Paws) -> Config {
     Config { paws, ..stamped() }
 }
 
-/// Linux takes a duplicate ACK that newer ones have overtaken, up to a retransmission timeout (1 s here) of ticks of 1/1.024 ms, since 6.8
-/// 1/1.2 ms; what would change the window or acknowledge more is dropped and answered.
+/// Linux accepts a duplicate ACK that newer ones have overtaken, up to a retransmission timeout (1 s here) of ticks of 1/1.024
+/// ms, since 6.8 1/1.2 ms; one that would change the window or acknowledge more is dropped and answered.
 #[test]
 fn linux_paws_takes_overtaken_duplicates() {
     for (paws, oldest) in [(Paws::LinuxDuplicates, 1_024), (Paws::LinuxOldAcks, 1_200)] {
         let mut t = Script::established(stamped_as(paws));
         t.write(500);
         t.expect(data(1, 501));
-        // After the SYN-ACK, an ACK may update the window whatever it says.
+        // The first ACK after the SYN-ACK may update the window with any content.
         t.inject(seg().ts(PEER_CLOCK, OUR_CLOCK));
         let taken = Disposition::Accepted;
         for (age, becomes) in [(2, taken), (oldest, taken), (oldest + 1, Disposition::PawsRejected)] {
@@ -312,7 +312,7 @@ fn linux_paws_takes_overtaken_duplicates() {
             t.inject_as(Disposition::PawsRejected, template.ts(PEER_CLOCK - 2, OUR_CLOCK));
             t.expect(ack(1).reason(Reason::ChallengeAck));
         }
-        // One tick is within a clock's reading, whatever the segment carries.
+        // One tick is within the clock's granularity, whatever the segment carries.
         t.inject(seg().ack(501).ts(PEER_CLOCK - 1, OUR_CLOCK));
         assert_eq!(t.connection.unacked(), 0);
     }

@@ -1,4 +1,4 @@
-//! RFC 7413: data in SYNs, and the cookies that allow it. Two endpoints, whose packets the tests carry.
+//! RFC 7413: data in SYNs, and the cookies that permit it. Two endpoints, whose packets the tests carry.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::script::plain;
 use crate::world::stream;
 
 const PORT: u16 = 80;
-/// What data in a SYN leaves room for.
+/// The room in a segment that data in a SYN must leave.
 const HEADROOM: usize = 40;
 
 fn address(last: u8) -> IpAddr {
@@ -47,7 +47,7 @@ impl Pair {
         self.client.connect_fast_open(self.now, Arc::clone(&self.config), None, to, data).unwrap()
     }
 
-    /// What the client sends now.
+    /// Packets that the client sends now.
     fn client_sends(&mut self) -> Vec<Packet> {
         let now = self.now;
         core::iter::from_fn(|| self.client.poll_transmit(now)).map(|outgoing| outgoing.packet).collect()
@@ -68,7 +68,7 @@ impl Pair {
         self.client.assert_invariants();
     }
 
-    /// Packets go to and fro until there are none.
+    /// Packets are exchanged until there are none.
     fn exchange(&mut self) {
         loop {
             let (up, down) = (self.client_sends(), self.server_sends());
@@ -80,7 +80,7 @@ impl Pair {
         }
     }
 
-    /// The client has a cookie afterwards; both ends' applications have forgotten the connection.
+    /// Afterwards the client has a cookie, and both ends' applications have released the connection.
     fn get_cookie(&mut self) {
         let (id, taken) = self.open(stream(0, 10));
         assert_eq!(taken, 0, "there is no cookie yet");
@@ -91,7 +91,7 @@ impl Pair {
         self.server.withdraw(accepted);
     }
 
-    /// The one segment that the client sends now.
+    /// The only segment that the client sends now.
     fn client_segment(&mut self) -> (Packet, Segment) {
         let mut sent = self.client_sends();
         assert_eq!(sent.len(), 1, "{sent:?}");
@@ -108,7 +108,7 @@ impl Pair {
         (packet, segment)
     }
 
-    /// A connection that is the server's application's before its handshake has ended: its SYN, and its name at the server.
+    /// A connection that the server's application has before its handshake is complete: its SYN, and its id at the server.
     fn open_early(&mut self, data: Bytes) -> (Segment, ConnectionId) {
         self.get_cookie();
         self.open(data);
@@ -174,7 +174,7 @@ fn the_answer_comes_with_the_syn_ack() {
     assert_eq!((pair.of_server(accepted).unacked(), pair.of_client(id).unacked()), (0, 0));
 }
 
-/// Section 4.1.2: data in the SYN is bounded by the MSS that the server has told before, options taken off.
+/// Section 4.1.2: data in the SYN is limited by the server's earlier MSS, minus options.
 #[test]
 fn a_syn_takes_one_segment_at_most() {
     let mut pair = Pair::new();
@@ -183,7 +183,7 @@ fn a_syn_takes_one_segment_at_most() {
     assert_eq!(taken, 1000 - HEADROOM);
 }
 
-/// Section 4.2.2: a cookie that is not valid is replaced, and the data waits for the handshake.
+/// Section 4.2.2: an invalid cookie is replaced, and the data waits for the handshake.
 #[test]
 fn a_stale_cookie_is_replaced_and_the_data_sent_again_at_once() {
     let mut pair = Pair::new();
@@ -205,7 +205,7 @@ fn a_stale_cookie_is_replaced_and_the_data_sent_again_at_once() {
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 300)));
-    // The new one is good.
+    // The new cookie is valid.
     pair.open(stream(0, 300));
     let packets = pair.client_sends();
     packets.iter().for_each(|packet| pair.server_hears(packet));
@@ -214,7 +214,7 @@ fn a_stale_cookie_is_replaced_and_the_data_sent_again_at_once() {
     );
 }
 
-/// Section 4.1.3: what a middlebox may have dropped is not sent a second time.
+/// Section 4.1.3: what a middlebox may have dropped is not retransmitted.
 #[test]
 fn a_syn_that_was_lost_goes_again_without_data_and_option() {
     let mut pair = Pair::new();
@@ -233,7 +233,7 @@ fn a_syn_that_was_lost_goes_again_without_data_and_option() {
     assert_eq!(pair.of_client(id).counters().timeouts, 1);
 }
 
-/// Section 5.1: PendingFastOpenRequests. Above it, connections are made as ever.
+/// Section 5.1: PendingFastOpenRequests. Above the limit, connections are opened as usual.
 #[test]
 fn so_many_connections_are_early_and_no_more() {
     let mut pair = Pair::new();
@@ -248,14 +248,14 @@ fn so_many_connections_are_early_and_no_more() {
     pair.exchange();
     let connected = core::iter::from_fn(|| pair.server.poll_event()).filter(|(_, event)| *event == Event::Connected);
     assert_eq!(connected.count(), 1, "the third");
-    // Their handshakes have ended: there is room again.
+    // Their handshakes are complete: there is room again.
     pair.open(stream(0, 10));
     let (packet, _) = pair.client_segment();
     pair.server_hears(&packet);
     assert!(pair.server.poll_event().is_some_and(|(_, event)| event == Event::Connected));
 }
 
-/// An application that has a connection early hears of its end, and can read what came before.
+/// An application with an early connection is notified of its end, and can read the data that arrived before.
 #[test]
 fn an_early_connection_that_is_reset_tells_its_application() {
     let mut pair = Pair::new();
@@ -272,7 +272,7 @@ fn an_early_connection_that_is_reset_tells_its_application() {
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 10)));
 }
 
-/// A client that is not where its SYN says gets nothing but the window's worth, and the connection ends.
+/// A client that is not at the address of its SYN gets at most a window of data, and the connection ends.
 #[test]
 fn without_the_handshakes_end_an_early_connection_times_out() {
     let mut pair = Pair::new();
@@ -307,7 +307,7 @@ fn a_fin_waits_for_the_end_of_the_handshake() {
     assert_eq!(pair.of_server(accepted).state(), State::FinWait2);
 }
 
-/// Without cookies, where both sides do without.
+/// Both sides may be configured without cookies.
 #[test]
 fn both_sides_may_do_without_cookies() {
     let mut pair = Pair::with(|config| {
@@ -323,7 +323,7 @@ fn both_sides_may_do_without_cookies() {
     assert_eq!(option(&pair.server_segment().1), None);
 }
 
-/// A listener without Fast Open knows nothing of it.
+/// A listener without Fast Open ignores it.
 #[test]
 fn a_listener_without_fast_open_ignores_option_and_data() {
     let mut pair = Pair::with(|config| {
@@ -337,7 +337,7 @@ fn a_listener_without_fast_open_ignores_option_and_data() {
     assert_eq!((syn_ack.ack - syn.seq, option(&syn_ack)), (1, None));
 }
 
-/// Without Fast Open, too: a SYN with data that comes twice is answered twice, and does no harm.
+/// Without Fast Open, too: a duplicated SYN with data is answered twice, and does no harm.
 #[test]
 fn a_syn_with_data_that_comes_twice_is_answered_twice() {
     let mut pair = Pair::with(|config| {
@@ -358,7 +358,7 @@ fn a_syn_with_data_that_comes_twice_is_answered_twice() {
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 300)));
 }
 
-/// A SYN that was too long for the path goes again at once, without data.
+/// A SYN that was too long for the path is retransmitted at once, without data.
 #[test]
 fn a_syn_with_data_that_is_too_long_for_the_path_goes_without() {
     let mut pair = Pair::new();

@@ -19,7 +19,7 @@ fn no_probe() -> Config {
     config
 }
 
-/// A connection at 100 ms whose round trip takes 100 ms.
+/// A connection at 100 ms whose round trip is 100 ms.
 fn at_100_ms(config: Config) -> Script {
     let mut t = Script::connect(config);
     t.expect(our_syn());
@@ -28,8 +28,8 @@ fn at_100_ms(config: Config) -> Script {
     t
 }
 
-/// An ACK that a later one has overtaken acknowledges nothing, but its SACK blocks are news (Linux `tcp_ack`): recovery begins with
-/// it, not with the timer.
+/// An overtaken ACK acknowledges no new data, but its SACK blocks count (Linux `tcp_ack`): recovery begins with it, not with the
+/// timer.
 #[test]
 fn rfc8985_6_2_sack_blocks_on_an_ack_below_snd_una_count() {
     let mut t = at_100_ms(no_probe());
@@ -46,14 +46,14 @@ fn rfc8985_6_2_sack_blocks_on_an_ack_below_snd_una_count() {
     assert_eq!((t.connection.unacked(), t.connection.counters().timeouts), (0, 0));
 }
 
-/// Section 6.2 step 5, before any reordering was seen: three segments SACKed above are enough, as in RFC 6675.
+/// Section 6.2 step 5, before any reordering was observed: three segments SACKed above are enough, as in RFC 6675.
 #[test]
 fn rfc8985_6_2_three_sacked_segments_are_enough_without_reordering() {
     let mut t = at_100_ms(no_probe());
     t.write(10_000);
     t.expect_segments(1, 10_001, Reason::NewData);
     t.at(200).inject(seg().sack(&[(1001, 2001)]));
-    // A quarter of the round trip, and two milliseconds for the clock.
+    // A quarter of the round trip, and two milliseconds for the clock's granularity.
     t.expect_timer(Timer::Reorder, 200 + 25 + 2);
     t.expect_no_timer(Timer::Retransmit);
     t.at(201).inject(seg().sack(&[(1001, 3001)]));
@@ -81,7 +81,7 @@ fn rfc8985_6_3_the_reordering_timer_declares_the_loss() {
     t.expect_no_timer(Timer::Retransmit);
 }
 
-/// What was sent later than the segment that arrived is not lost.
+/// Segments sent later than the delivered segment are not lost.
 #[test]
 fn rfc8985_6_2_only_what_was_sent_before_is_lost() {
     let mut t = at_100_ms(no_probe());
@@ -95,7 +95,7 @@ fn rfc8985_6_2_only_what_was_sent_before_is_lost() {
     t.forget_sent();
 }
 
-/// A lost retransmission shows: what was sent after it has arrived.
+/// The delivery of a segment that was sent after a retransmission shows that the retransmission is lost.
 #[test]
 fn rfc8985_6_2_a_lost_retransmission_is_found() {
     let mut t = at_100_ms(no_probe());
@@ -104,17 +104,17 @@ fn rfc8985_6_2_a_lost_retransmission_is_found() {
     t.at(200).inject(seg().sack(&[(1001, 4001)]));
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.expect(data(10_001, 11_001).reason(Reason::NewData));
-    // The last goes out 20 ms later, as what arrives makes room.
+    // The last segment is sent 20 ms later, when delivered data makes room.
     t.at(220).inject(seg().sack(&[(1001, 10_001)]));
     t.expect(data(11_001, 12_001).reason(Reason::NewData));
-    // They arrive, the retransmission of 20 ms before has not: in recovery no reordering is waited for.
+    // They are delivered before the retransmission of 20 ms earlier: in recovery there is no reordering window.
     t.at(320).inject(seg().sack(&[(1001, 12_001)]));
     t.expect(data(1, 1001).reason(Reason::LossRecovery));
     t.inject(seg().ack(12_001));
     assert_eq!(t.connection.counters().timeouts, 0);
 }
 
-/// Section 6.2 step 3: reordering that was seen makes three segments insufficient, and only time decides.
+/// Section 6.2 step 3: after observed reordering three segments are not enough, and only time decides.
 #[test]
 fn rfc8985_6_2_reordering_that_was_seen_makes_time_decide() {
     let mut t = at_100_ms(no_probe());
@@ -135,7 +135,7 @@ fn rfc8985_6_2_reordering_that_was_seen_makes_time_decide() {
     assert_eq!(t.connection.counters().recoveries, 0);
 }
 
-/// A SACK of the retransmission sooner than any round trip is of the original (section 6.2 step 2).
+/// A SACK of a retransmission that arrives sooner than any round trip is of the original (section 6.2 step 2).
 #[test]
 fn rfc8985_6_2_a_retransmission_acknowledged_too_soon_does_not_count() {
     let mut t = at_100_ms(no_probe());
@@ -148,7 +148,7 @@ fn rfc8985_6_2_a_retransmission_acknowledged_too_soon_does_not_count() {
     assert_eq!(t.connection.lost(), 0, "the retransmission of 1 ms ago makes nothing else late");
 }
 
-/// Section 7.2: two round trips after the last segment, if several are out.
+/// Section 7.2: two round trips after the last segment, if several are outstanding.
 #[test]
 fn rfc8985_7_2_the_probe_timeout() {
     let mut t = at_100_ms(rack());
@@ -158,7 +158,7 @@ fn rfc8985_7_2_the_probe_timeout() {
     t.expect_no_timer(Timer::Retransmit);
 }
 
-/// ... and the peer's ACK delay more for a single one. Never later than the RTO.
+/// ... plus the peer's ACK delay for a single one. Never later than the RTO.
 #[test]
 fn rfc8985_7_2_the_probe_timeout_for_one_segment() {
     let mut t = at_100_ms(rack());
@@ -170,11 +170,11 @@ fn rfc8985_7_2_the_probe_timeout_for_one_segment() {
     let mut t = at_100_ms(config);
     t.write(1000);
     t.expect(data(1, 1001));
-    // SRTT + 4 RTTVAR = 300 ms.
+    // The timeout is SRTT + 4 RTTVAR = 300 ms.
     t.expect_timer(Timer::LossProbe, 100 + 300);
 }
 
-/// Section 7.3: the last segment again if there is nothing new; a whole RTO runs from then on, as on Linux 6.18.
+/// Section 7.3: the last segment again if there is no new data; a full RTO follows, as on Linux 6.18.
 #[test]
 fn rfc8985_7_3_the_probe_repeats_the_last_segment() {
     let mut t = at_100_ms(rack());
@@ -198,7 +198,8 @@ fn rfc8985_7_3_the_probe_is_new_data_if_there_is_any() {
     t.expect_cwnd(10, None);
 }
 
-/// Section 7.3: a probe of new data has a whole timeout for its answer, as a repeated segment has; no second probe is due before it.
+/// Section 7.3: a probe of new data has a full timeout for its answer, like a repeated segment; no second probe is due before it
+/// expires.
 #[test]
 fn rfc8985_7_3_a_probe_of_new_data_has_a_whole_timeout() {
     let mut t = at_100_ms(rack());
@@ -211,7 +212,7 @@ fn rfc8985_7_3_a_probe_of_new_data_has_a_whole_timeout() {
     t.expect_timer(Timer::Retransmit, 302 + rto);
 }
 
-/// One probe for a tail.
+/// A tail is probed once.
 #[test]
 fn rfc8985_7_3_one_probe_only() {
     let mut t = at_100_ms(rack());
@@ -222,7 +223,7 @@ fn rfc8985_7_3_one_probe_only() {
     t.at(1302).expect(data(1, 1001).reason(Reason::Timeout));
 }
 
-/// Section 7.3: the SACK of the probe starts the recovery of what was lost before it.
+/// Section 7.3: the SACK of the probe starts the recovery of the data lost before it.
 #[test]
 fn rfc8985_7_the_probe_turns_a_tail_loss_into_fast_recovery() {
     let mut t = at_100_ms(rack());
@@ -238,7 +239,7 @@ fn rfc8985_7_the_probe_turns_a_tail_loss_into_fast_recovery() {
     assert_eq!(t.connection.counters().timeouts, 0);
 }
 
-/// Section 7.4.2: the probe repaired the loss of the last segment, which is answered by one reduction.
+/// Section 7.4.2: the probe repaired the loss of the last segment, which causes one reduction.
 #[test]
 fn rfc8985_7_4_a_probe_that_repaired_a_loss_reduces_the_window_once() {
     let mut t = at_100_ms(rack());
@@ -255,7 +256,7 @@ fn rfc8985_7_4_a_probe_that_repaired_a_loss_reduces_the_window_once() {
     t.forget_sent();
 }
 
-/// ... and one that was not needed is told by a DSACK, or by a duplicate ACK.
+/// ... and a needless probe is recognised by a DSACK, or by a duplicate ACK.
 #[test]
 fn rfc8985_7_4_a_probe_that_was_not_needed_reduces_nothing() {
     for dsack in [true, false] {
@@ -276,7 +277,7 @@ fn rfc8985_7_4_a_probe_that_was_not_needed_reduces_nothing() {
     }
 }
 
-/// RFC 6937: in recovery what is sent stays in proportion to what arrives, and half of it.
+/// RFC 6937: in recovery the transmitted data stays in proportion to the delivered data, at one half of it.
 #[test]
 fn rfc6937_3_proportional_rate_reduction() {
     let mut t = at_100_ms(no_probe());
@@ -289,14 +290,14 @@ fn rfc6937_3_proportional_rate_reduction() {
         t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
         sent += t.forget_sent();
     }
-    // Nine deliveries of a flight of ten, ssthresh 5: five segments, the retransmission included.
+    // Nine deliveries of a flight of ten with ssthresh 5 allow five segments, including the retransmission.
     assert_eq!(sent + 1, 5);
     t.at(300).inject(seg().ack(10_001));
     t.forget_sent();
     t.expect_cwnd(5, Some(5));
 }
 
-/// A window that has shrunk below what is outstanding takes no probe: the timeout comes, counted from the first segment.
+/// If the window has shrunk below the outstanding data, there is no probe: the timeout follows, counted from the first segment.
 #[test]
 fn rfc8985_7_3_no_probe_beyond_a_window_that_has_shrunk() {
     let mut config = Profile::Linux6Reno.config();
@@ -313,8 +314,8 @@ fn rfc8985_7_3_no_probe_beyond_a_window_that_has_shrunk() {
     t.at_micros(393_750).expect(data(1001, 2001).reason(Reason::Timeout));
 }
 
-/// Section 7.2, as Linux has it: while a probe is unanswered, the timer is armed as for another, which only brings the timeout:
-/// counted from the first segment, not from the ACK that came in between.
+/// Section 7.2, as in Linux: while a probe is unanswered, the timer is armed as for another probe, but its expiry is a timeout:
+/// counted from the first segment, not from the ACK in between.
 #[test]
 fn rfc8985_7_2_an_ack_before_the_probes_does_not_put_off_the_timeout() {
     let mut t = at_100_ms(rack());

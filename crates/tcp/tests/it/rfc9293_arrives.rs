@@ -25,7 +25,7 @@ pub(crate) fn open(state: State) -> (Script, i64) {
     (t, if fin_arrived { 2 } else { 1 })
 }
 
-/// A connection in ESTABLISHED with 10,000 bytes that nobody reads: its window is closed, RCV.NXT is 10,001.
+/// A connection in ESTABLISHED with 10,000 unread bytes: its window is closed, RCV.NXT is 10,001.
 fn closed_window() -> Script {
     let mut t = Script::established(plain());
     for n in 0..10 {
@@ -41,7 +41,7 @@ fn closed_window() -> Script {
 fn rfc9293_3_10_7_4_first_what_lies_beyond_the_window_is_answered_by_an_ack() {
     for state in STATES {
         let (mut t, nxt) = open(state);
-        // The edge is where it was announced, FIN or not.
+        // The edge stays where it was advertised, with and without a FIN.
         let edge = 10_001;
         for template in [
             seg().seq(edge).data(1),
@@ -89,14 +89,14 @@ fn rfc9293_3_10_7_4_first_before_the_window_in_syn_received() {
     t.expect(ack(nxt));
     t.inject_as(Disposition::OutsideWindow, seg().seq(-1000));
     t.expect(ack(nxt));
-    // The peer's SYN again means that our SYN-ACK was lost.
+    // A repeated SYN of the peer means that our SYN-ACK was lost.
     t.inject_as(Disposition::DuplicateData, syn());
     t.expect(our_syn_ack().reason(Reason::SynAck));
     t.expect_state(State::SynReceived);
 }
 
 /// The table of section 3.4: a segment without text needs RCV.NXT =< SEG.SEQ < RCV.NXT + RCV.WND, one with text a first or a
-/// last byte in there. What is not acceptable is answered at once.
+/// last byte in there. An unacceptable segment is answered at once.
 #[test]
 fn rfc9293_3_10_7_4_first_the_edges_of_an_open_window() {
     use Disposition::{Accepted, DuplicateData, OutsideWindow};
@@ -104,7 +104,7 @@ fn rfc9293_3_10_7_4_first_the_edges_of_an_open_window() {
         (seg().seq(0), OutsideWindow),
         (seg().seq(1), Accepted),
         (seg().seq(10_000), Accepted),
-        // At the edge: a sender that has filled the window has no other number to use.
+        // The right edge is accepted: a sender that has filled the window has no other number to use.
         (seg().seq(10_001), Accepted),
         (seg().seq(10_002), OutsideWindow),
         (seg().seq(0).data(1), DuplicateData),
@@ -145,7 +145,7 @@ fn rfc9293_3_10_7_4_first_a_closed_window_takes_no_text_and_answers() {
     t.expect(ack(10_002));
 }
 
-/// "Special allowance": an ACK that comes with text into a closed window counts.
+/// "Special allowance": the ACK of a segment with text into a closed window counts.
 #[test]
 fn rfc9293_3_10_7_4_first_a_closed_window_lets_valid_acks_pass() {
     let mut t = closed_window();
@@ -211,13 +211,13 @@ fn rfc9293_3_10_7_4_first_an_unacceptable_reset_is_dropped_in_silence() {
 fn rfc9293_3_10_7_4_first_text_is_trimmed_to_the_window() {
     let mut t = Script::established(plain());
     t.inject(seg().data(1000));
-    // 500 bytes are old, the rest is new.
+    // 500 bytes are old, and the rest is new.
     t.inject(seg().seq(501).data(1000));
     t.expect(ack(1501).reason(Reason::DuplicateData));
     t.inject(seg().seq(501).data(1500));
     t.expect(ack(2001));
     t.read(2000);
-    // 10,001 is where the window ends that was announced last, with ack 2001.
+    // 10,001 is the right edge of the window that was advertised last, with ack 2001.
     t.inject(seg().seq(9501).data(1000));
     t.expect(ack(2001).reason(Reason::DuplicateAck));
     assert_eq!(t.connection.receive_buffer_len(), 500);
@@ -309,7 +309,7 @@ fn rfc9293_3_10_7_4_second_a_reset_ends_what_is_outstanding() {
     t.expect_nothing_until(1_000_000);
 }
 
-/// RFC 5961 section 3.2, which RFC 9293 has taken in: in the window, but not exactly there.
+/// RFC 5961 section 3.2, which RFC 9293 has adopted: in the window, but not at its left edge.
 #[test]
 fn rfc9293_3_10_7_4_second_a_reset_elsewhere_in_the_window_is_challenged() {
     for state in STATES {
@@ -319,13 +319,13 @@ fn rfc9293_3_10_7_4_second_a_reset_elsewhere_in_the_window_is_challenged() {
             t.expect(ack(nxt).reason(Reason::ChallengeAck));
             t.expect_state(state);
         }
-        // The peer that has really reset answers the challenge with a reset at the right place.
+        // A peer that has really reset the connection answers the challenge with a reset at the right number.
         t.inject_as(Disposition::ResetAccepted, rst().seq(nxt));
         t.expect_state(State::Closed);
     }
 }
 
-/// RFC 5961 section 4.2, which RFC 9293 has taken in.
+/// RFC 5961 section 4.2, which RFC 9293 has adopted.
 #[test]
 fn rfc9293_3_10_7_4_fourth_a_syn_in_the_window_is_challenged() {
     for state in STATES.into_iter().filter(|&state| state != State::SynReceived) {
@@ -346,12 +346,12 @@ fn rfc9293_3_10_7_4_fourth_a_syn_in_the_window_is_challenged() {
 
 #[test]
 fn rfc9293_3_10_7_4_fourth_a_syn_in_the_window_of_syn_received() {
-    // From a listener: back to LISTEN.
+    // From a listener, the connection returns to LISTEN.
     let (mut t, _) = open(State::SynReceived);
     t.inject_as(Disposition::HandshakeAbandoned, flags(Flags::SYN).seq(1));
     t.expect_state(State::Closed);
     t.expect_nothing_until(1_000_000);
-    // From a simultaneous open: as in the synchronized states.
+    // From a simultaneous open, it behaves as in the synchronized states.
     let mut t = Script::in_state(State::SynSent, plain());
     t.inject(syn());
     t.expect(our_syn_ack());

@@ -37,7 +37,7 @@ fn rfc9293_3_10_7_4_fifth_syn_received_an_ack_of_our_syn_establishes() {
     t.expect_nothing_until(100_000);
 }
 
-/// Processing goes on: the same segment's text and FIN are taken.
+/// Processing continues: the same segment's text and FIN are accepted.
 #[test]
 fn rfc9293_3_10_7_4_fifth_syn_received_goes_on_with_text_and_fin() {
     let (mut t, _) = open(State::SynReceived);
@@ -60,7 +60,7 @@ fn rfc9293_3_10_7_4_fifth_syn_received_any_other_ack_is_answered_by_a_reset() {
         t.inject_as(Disposition::UnacceptableHandshakeAck, seg().ack(point).data(10));
         t.expect(our_rst(point).reason(Reason::Reset));
         t.expect_state(State::SynReceived);
-        // The connection itself goes on.
+        // The connection itself continues.
         t.expect_at(1000, our_syn_ack());
         t.inject(seg().ack(1));
         t.expect_state(State::Established);
@@ -88,7 +88,7 @@ fn rfc9293_3_10_7_4_fifth_established_an_ack_of_new_data_moves_snd_una() {
     t.inject(seg().ack(1001));
     assert_eq!((t.connection.unacked(), t.connection.send_queue_len()), (2, 2000));
     t.expect_event(Event::Writable);
-    // Inside a segment.
+    // An ACK number inside a segment.
     t.inject(seg().ack(1501));
     assert_eq!((t.connection.unacked(), t.connection.send_queue_len()), (2, 1500));
     t.inject(seg().ack(3001));
@@ -129,24 +129,24 @@ fn rfc9293_3_10_7_4_fifth_an_ack_of_what_was_not_sent_is_answered_and_dropped() 
     }
 }
 
-/// SND.WL1 and SND.WL2: an old segment does not bring back an old window.
+/// SND.WL1 and SND.WL2: an old segment does not restore an old window.
 #[test]
 fn rfc9293_3_10_7_4_fifth_the_window_is_taken_from_new_segments_only() {
     let mut t = Script::established(plain());
     t.write(1000);
     t.expect(data(1, 1001));
-    // A later sequence number.
+    // A later sequence number updates the window.
     t.inject(seg().seq(101).ack(1).win(9000).data(100));
     t.expect(ack(1));
     assert_eq!(t.connection.snd_wnd(), 9000);
-    // An earlier one with the same ACK.
+    // An earlier one with the same ACK number does not.
     t.inject(seg().seq(1).ack(1).win(500).data(50));
     t.expect(ack(51));
     assert_eq!(t.connection.snd_wnd(), 9000);
     t.inject(seg().seq(51).ack(1).win(400).data(50));
     t.expect(ack(201));
     assert_eq!(t.connection.snd_wnd(), 9000);
-    // The same sequence number as the last, and a later ACK; then the same ACK again.
+    // The last sequence number with a later ACK number updates it, and so does the same ACK number again.
     t.inject(seg().seq(201).ack(1001).win(8000));
     assert_eq!(t.connection.snd_wnd(), 8000);
     t.inject(seg().seq(201).ack(1001).win(7000));
@@ -155,7 +155,7 @@ fn rfc9293_3_10_7_4_fifth_the_window_is_taken_from_new_segments_only() {
     assert_eq!(t.connection.snd_wnd(), 7000, "an older ACK");
 }
 
-/// What Linux does instead: see [`WindowUpdate`].
+/// Linux's policies: see [`WindowUpdate`].
 #[test]
 fn window_update_policies_on_a_segment_without_news() {
     for (policy, shrink, grow, close) in [
@@ -187,7 +187,7 @@ fn rfc9293_3_10_7_4_fifth_fin_wait_1_the_ack_of_our_fin_leads_to_fin_wait_2() {
     t.expect_state(State::FinWait2);
     t.expect_event(Event::AllAcknowledged);
     t.expect_no_timer(Timer::Retransmit);
-    // Nobody has closed our receiving side: it stays open as long as the peer wants.
+    // The receiving side is not closed: it stays open as long as the peer wants.
     t.expect_nothing_until(10_000_000);
     t.inject(seg().data(100));
     t.read(100);
@@ -270,11 +270,11 @@ fn rfc9293_3_10_7_4_fifth_time_wait_acknowledges_the_fin_again_and_starts_over()
     t.at(100_000).inject_as(Disposition::DuplicateData, fin().seq(1));
     t.expect(ack(2));
     t.expect_timer(Timer::TimeWait, 340_000);
-    // Text and FIN together, as they may have been sent.
+    // Text and FIN together, as the peer may have sent them.
     t.at(200_000).inject_as(Disposition::DuplicateData, fin().seq(1));
     t.expect(ack(2));
     t.expect_timer(Timer::TimeWait, 440_000);
-    // Other segments change nothing.
+    // Other segments do not restart the timer.
     t.at(210_000).inject_as(Disposition::DuplicateData, seg().seq(0).data(1));
     t.expect(ack(2));
     t.inject_as(Disposition::OutsideWindow, fin().seq(15_000));
@@ -292,7 +292,7 @@ fn rfc9293_3_10_7_4_sixth_urgent_data_is_announced_in_the_states_that_receive() 
         t.inject(seg().data(10).urgent(5));
         t.expect_event(Event::Urgent);
         t.read(10);
-        // What has been announced is not announced again; what goes beyond is.
+        // An urgent pointer is announced once; one beyond it is announced again.
         t.inject(seg().data(10).urgent(50));
         t.expect_event(Event::Urgent);
         assert_eq!(t.connection.urgent_until(), Some(t.connection.rcv_nxt() + 40));
@@ -341,7 +341,7 @@ fn rfc9293_3_10_7_4_seventh_text_behind_the_fin_is_ignored() {
     }
 }
 
-/// RCV.NXT does not move, RCV.WND does not shrink: the edge stays (section 3.10.7.4, seventh).
+/// RCV.NXT does not move, RCV.WND does not shrink: the right edge stays (section 3.10.7.4, seventh).
 #[test]
 fn rfc9293_3_10_7_4_seventh_the_edge_of_the_window_stays_while_nobody_reads() {
     let mut t = Script::established(plain());
@@ -369,7 +369,7 @@ fn rfc9293_3_10_7_4_eighth_the_fin_is_acknowledged_at_once_and_changes_the_state
         t.expect(ack(2).reason(Reason::FinAck));
         t.expect_state(next);
         t.expect_event(Event::PeerClosed);
-        // In FIN-WAIT-2 that was known before.
+        // In FIN-WAIT-2 the ACK of our FIN had arrived before.
         t.expect_no_event(Event::AllAcknowledged);
     }
 }
@@ -417,7 +417,7 @@ fn rfc9293_3_10_7_4_eighth_a_bare_fin_out_of_order() {
     let mut t = Script::established(plain());
     t.inject(fin().seq(1001));
     t.expect(ack(1).reason(Reason::DuplicateAck));
-    // Part of a gap is filled (RFC 5681 section 4.2).
+    // The segment fills a part of a gap (RFC 5681 section 4.2).
     t.inject(seg().seq(1).data(600));
     t.expect(ack(601).reason(Reason::GapFilled));
     t.inject(seg().data(400));
@@ -425,7 +425,7 @@ fn rfc9293_3_10_7_4_eighth_a_bare_fin_out_of_order() {
     t.expect_state(State::CloseWait);
 }
 
-/// What is sent behind a FIN that has not been reached yet is no part of the stream.
+/// Data beyond a FIN that is still out of order is not part of the stream.
 #[test]
 fn rfc9293_3_10_7_4_eighth_text_behind_a_fin_out_of_order_is_cut_off() {
     let mut t = Script::established(plain());
@@ -439,7 +439,7 @@ fn rfc9293_3_10_7_4_eighth_text_behind_a_fin_out_of_order_is_cut_off() {
     t.expect_state(State::CloseWait);
 }
 
-/// A FIN below text that has arrived is a lie; the text stands, and the true FIN is still taken.
+/// A FIN below arrived text is false; the text stays valid, and the true FIN is still accepted.
 #[test]
 fn rfc9293_3_10_7_4_eighth_a_fin_below_text_that_has_arrived_is_ignored() {
     let mut t = Script::established(plain());
@@ -456,7 +456,7 @@ fn rfc9293_3_10_7_4_eighth_a_fin_below_text_that_has_arrived_is_ignored() {
     t.expect_state(State::CloseWait);
 }
 
-/// The text fills the window, the FIN lies beyond it: it is acknowledged only when it fits.
+/// The text fills the window, and the FIN is beyond it: the FIN is acknowledged only when it fits.
 #[test]
 fn rfc9293_3_10_7_4_eighth_a_fin_cut_off_with_the_text_before_it_is_not_taken() {
     let mut t = Script::established(plain());

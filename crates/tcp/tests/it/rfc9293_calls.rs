@@ -1,5 +1,5 @@
-//! RFC 9293 section 3.10.2 to 3.10.5, the user's calls; sections 3.6 and 3.6.1, closing, half-closed and with data that nobody
-//! reads; section 3.8.3, R1 and R2; section 3.8.4, keep-alives; section 3.8.5, urgent data; section 3.10.8, timeouts.
+//! RFC 9293 section 3.10.2 to 3.10.5, the user's calls; sections 3.6 and 3.6.1, closing, half-closed and with unread data;
+//! section 3.8.3, R1 and R2; section 3.8.4, keep-alives; section 3.8.5, urgent data; section 3.10.8, timeouts.
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, ConnectionError, Disposition, Event, KeepAlive, Reason, RetryLimit, State, Timer};
@@ -32,7 +32,7 @@ fn rfc9293_3_10_2_send_in_each_state() {
     }
 }
 
-/// The send buffer is bounded, and says when there is room again.
+/// The send buffer is bounded, and reports when there is room again.
 #[test]
 fn rfc9293_3_10_2_the_send_buffer_is_bounded() {
     let mut config = plain();
@@ -55,7 +55,7 @@ fn rfc9293_3_10_4_close_in_each_state_that_sends() {
         t.expect(our_fin(1).ack(nxt));
         t.expect_state(next);
         assert_eq!(write_now(&mut t), 0);
-        // Closing again changes nothing.
+        // A second close changes nothing.
         t.shutdown();
         t.close();
         t.expect_nothing();
@@ -63,7 +63,7 @@ fn rfc9293_3_10_4_close_in_each_state_that_sends() {
     }
 }
 
-/// What is queued goes first, the FIN with the last of it.
+/// Queued data is sent first, and the FIN with the last of it.
 #[test]
 fn rfc9293_3_10_4_close_sends_what_is_queued_first() {
     let mut t = Script::established(plain());
@@ -82,7 +82,7 @@ fn rfc9293_3_10_4_close_sends_what_is_queued_first() {
     t.expect_state(State::FinWait2);
 }
 
-/// Section 3.6, half-closed: the peer has closed, we go on sending; then the other way round.
+/// Section 3.6, half-closed: the peer has closed, and we continue to send; then in the other direction.
 #[test]
 fn rfc9293_3_6_half_closed() {
     let (mut t, _) = open(State::CloseWait);
@@ -115,7 +115,7 @@ fn rfc9293_3_6_simultaneous_close_with_data() {
     t.expect(data(1, 301));
     t.shutdown();
     t.expect(our_fin(301).ack(1));
-    // Sent before ours arrived.
+    // The peer's FIN was sent before ours arrived.
     t.inject(fin().ack(1).data(200));
     t.expect(ack(202).reason(Reason::FinAck));
     t.expect_state(State::Closing);
@@ -130,7 +130,7 @@ fn rfc9293_3_6_simultaneous_close_with_data() {
     t.expect_state(State::Closed);
 }
 
-/// Both FINs are lost at first.
+/// Both FINs are lost initially.
 #[test]
 fn rfc9293_3_6_simultaneous_close_with_loss() {
     let mut t = Script::established(plain());
@@ -145,7 +145,7 @@ fn rfc9293_3_6_simultaneous_close_with_loss() {
     t.expect_state(State::TimeWait);
 }
 
-/// Section 3.6.1: CLOSE with data that nobody has read is a reset.
+/// Section 3.6.1: CLOSE with unread data sends a reset.
 #[test]
 fn rfc9293_3_6_1_close_with_unread_data_resets() {
     let mut t = Script::established(plain());
@@ -157,7 +157,7 @@ fn rfc9293_3_6_1_close_with_unread_data_resets() {
     t.expect_nothing_until(100_000);
 }
 
-/// Section 3.6.1: so is data that arrives after CLOSE; an ACK or a FIN is not.
+/// Section 3.6.1: data that arrives after CLOSE causes a reset too; an ACK or a FIN does not.
 #[test]
 fn rfc9293_3_6_1_data_after_close_resets() {
     let mut t = Script::established(plain());
@@ -169,7 +169,7 @@ fn rfc9293_3_6_1_data_after_close_resets() {
     t.expect(our_rst(2).reason(Reason::Reset));
     t.expect_state(State::Closed);
 
-    // The reset is that of a connection that is gone (section 3.10.7.1): SEG.ACK, whatever was sent beyond.
+    // The reset has the number of one for a closed connection (section 3.10.7.1): SEG.ACK, whatever was sent beyond it.
     let mut t = Script::established(plain());
     t.write(3000);
     t.expect_segments(1, 3001, Reason::NewData);
@@ -187,7 +187,7 @@ fn rfc9293_3_6_1_data_after_close_resets() {
     t.expect_state(State::TimeWait);
 }
 
-/// Nobody waits for ever for a peer that does not close: FIN-WAIT-2 of a connection without a reader ends.
+/// A connection without a reader does not wait without end for a peer that does not close: its FIN-WAIT-2 ends.
 #[test]
 fn fin_wait_2_ends_when_nobody_reads() {
     let mut t = Script::established(plain());
@@ -228,7 +228,7 @@ fn rfc9293_3_10_5_abort_in_each_state() {
     }
 }
 
-/// What is queued is thrown away, what is unread too late to matter.
+/// Queued data is discarded, and unread data is lost.
 #[test]
 fn rfc9293_3_10_5_abort_with_data_outstanding() {
     let mut t = Script::established(plain());
@@ -239,14 +239,14 @@ fn rfc9293_3_10_5_abort_with_data_outstanding() {
     assert_eq!((t.connection.unacked(), t.connection.unsent_len()), (0, 0));
 }
 
-/// Section 3.8.5: the urgent pointer goes with every segment until it is passed.
+/// Section 3.8.5: every segment has the urgent pointer until it is passed.
 #[test]
 fn rfc9293_3_8_5_urgent_data_is_announced() {
     let mut t = Script::established(plain());
     t.write(1500);
     t.expect(data(1, 1001));
     t.steer(|connection, _| connection.mark_urgent());
-    // Nagle does not hold urgent data back. The pointer is to the byte behind it.
+    // Nagle does not hold urgent data back. The pointer is the number after the urgent byte.
     t.expect(data(1001, 1501).urgent(500));
     t.write(1000);
     t.expect(data(1501, 2501));
@@ -255,7 +255,7 @@ fn rfc9293_3_8_5_urgent_data_is_announced() {
     t.expect(data(1501, 2501).reason(Reason::LossRecovery));
 }
 
-/// Section 3.8.3: R1 tells the application, R2 gives up.
+/// Section 3.8.3: R1 notifies the application, R2 aborts the connection.
 #[test]
 fn rfc9293_3_8_3_r1_and_r2() {
     let mut config = plain();
@@ -298,7 +298,7 @@ fn rfc9293_3_8_3_r2_of_the_default() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
-/// Linux counts time: as long as 15 retransmissions from an RTO of 200 ms on would take, 924.6 s.
+/// Linux counts time: 924.6 s, which 15 retransmissions from an RTO of 200 ms take.
 #[test]
 fn r2_by_time_as_linux_counts_it() {
     let mut config = plain();
@@ -313,13 +313,13 @@ fn r2_by_time_as_linux_counts_it() {
         t.at(millis);
         retransmissions += t.forget_sent();
     }
-    // From the first retransmission, at 1 s: 2, 4, ... 64, then 120 s each; the first run beyond 924.6 s gives up.
+    // From the first retransmission, at 1 s: 2, 4, ... 64, then 120 s each; the first timeout beyond 924.6 s aborts.
     assert_eq!(retransmissions, 13);
     assert_eq!(t.millis(), 1000 + 126_000 + 7 * 120_000);
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
-/// An ACK of anything new starts the count again.
+/// An ACK of new data restarts the count.
 #[test]
 fn rfc9293_3_8_3_progress_starts_the_count_again() {
     let mut config = plain();
@@ -361,7 +361,7 @@ fn rfc9293_3_8_4_keep_alives() {
     t.expect_nothing_until(149_999);
     t.at(150_000).expect(ack(11).seq(0).reason(Reason::KeepAlive));
     t.at(150_050).inject(seg());
-    // Answered: the idle time starts again.
+    // The probe is answered, and the idle time starts again.
     t.expect_nothing_until(250_049);
     t.at(250_050).expect(ack(11).seq(0).reason(Reason::KeepAlive));
     t.at(260_050).expect(ack(11).seq(0));
@@ -371,7 +371,7 @@ fn rfc9293_3_8_4_keep_alives() {
     assert_eq!(t.connection.error(), Some(ConnectionError::ProbesUnanswered));
 }
 
-/// Outstanding data has a timer of its own.
+/// Outstanding data has its own timer.
 #[test]
 fn rfc9293_3_8_4_no_keep_alive_while_data_is_outstanding() {
     let mut t = Script::established(keep_alive());
@@ -396,7 +396,7 @@ fn rfc9293_3_8_4_the_peers_keep_alive_is_answered() {
     t.expect(ack(101));
 }
 
-/// Section 3.10.8: the user timeout ends the connection, everything queued with it.
+/// Section 3.10.8: the user timeout ends the connection, and discards all queued data.
 #[test]
 fn rfc9293_3_10_8_user_timeout() {
     let mut config = plain();
@@ -412,7 +412,7 @@ fn rfc9293_3_10_8_user_timeout() {
     t.expect_state(State::Closed);
     assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout));
     t.expect_event(Event::Closed);
-    // In the handshake too.
+    // The handshake has the limit too.
     let mut t = Script::in_state(State::SynSent, config);
     t.at(1000).expect(our_syn());
     t.at(3000).expect(our_syn());
@@ -420,7 +420,7 @@ fn rfc9293_3_10_8_user_timeout() {
     assert_eq!(t.connection.error(), Some(ConnectionError::UserTimeout));
 }
 
-/// Progress starts it again, and everything acknowledged ends it.
+/// Progress restarts it, and an ACK of all data ends it.
 #[test]
 fn rfc9293_3_10_8_user_timeout_runs_while_nothing_is_acknowledged() {
     let mut config = plain();
@@ -434,7 +434,7 @@ fn rfc9293_3_10_8_user_timeout_runs_while_nothing_is_acknowledged() {
     t.expect_no_timer(Timer::UserTimeout);
 }
 
-/// Section 3.10.8: 2 MSL are over. The numbers are in `rfc9293_endpoint` and `rfc9293_arrives_ack`.
+/// Section 3.10.8: 2 MSL have passed. The numbers are in `rfc9293_endpoint` and `rfc9293_arrives_ack`.
 #[test]
 fn rfc9293_3_10_8_time_wait_holds_no_other_timer() {
     let mut t = Script::established(keep_alive());

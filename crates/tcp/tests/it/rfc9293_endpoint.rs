@@ -1,5 +1,5 @@
-//! RFC 9293 sections 3.10.7.1 (CLOSED) and 3.10.7.2 (LISTEN), which are the endpoint's, and TIME-WAIT that gives way to a new
-//! connection.
+//! RFC 9293 sections 3.10.7.1 (CLOSED) and 3.10.7.2 (LISTEN), which the endpoint implements, and TIME-WAIT that is replaced by a
+//! new connection.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Host {
         Self { endpoint, now: Instant::from_secs(100), sent: Vec::new() }
     }
 
-    /// Injects a segment and returns what was sent in answer.
+    /// Injects a segment and returns the answers.
     fn inject(&mut self, segment: Segment) -> Vec<(Segment, Reason)> {
         let packet = Packet::new(THEM.parse().unwrap(), US.parse().unwrap(), segment);
         self.endpoint.handle_packet(self.now, &packet);
@@ -50,7 +50,7 @@ impl Host {
         sent
     }
 
-    /// Injects a segment that has to be answered by exactly one.
+    /// Injects a segment that must be answered by exactly one segment.
     fn answer(&mut self, segment: Segment) -> Segment {
         let shown = segment.to_string();
         let mut sent = self.inject(segment);
@@ -196,7 +196,7 @@ fn rfc9293_3_10_7_2_listen_third_a_syn_opens_a_connection() {
     let connection = host.endpoint.connections().next().unwrap().1;
     assert_eq!((connection.snd_una(), connection.snd_nxt()), (syn_ack.seq, syn_ack.seq + 1));
     assert_eq!((connection.rcv_nxt(), connection.snd_wnd()), (Seq::new(0), 8000));
-    // Nobody is told before the handshake is complete.
+    // The application is not notified before the handshake is complete.
     assert_eq!(host.endpoint.poll_event(), None);
     let iss = syn_ack.seq.value();
     host.silence(from(4000, Flags::ACK, 0, iss + 1));
@@ -319,12 +319,12 @@ fn rfc9293_3_6_1_a_syn_not_beyond_the_old_connection_is_challenged_in_time_wait(
         assert_eq!(challenge.flags, Flags::ACK);
         assert_eq!((challenge.seq, challenge.ack), (Seq::new(old_iss + 2), Seq::new(5002)));
     }
-    // With an ACK it is not a new connection's.
+    // A SYN with an ACK does not open a new connection.
     assert_eq!(host.answer(from(4000, Flags::SYN | Flags::ACK, 6000, 1)).flags, Flags::ACK);
     assert_eq!(host.endpoint.connection(old).unwrap().state(), State::TimeWait);
 }
 
-/// The old connection sent more than the clock behind the initial sequence number counted: the new one still begins beyond.
+/// The old connection sent more than the clock of the initial sequence number counted: the new one still begins beyond it.
 #[test]
 fn rfc9293_3_6_1_the_new_iss_is_beyond_what_the_old_connection_sent() {
     let mut host = Host::new();
@@ -348,7 +348,7 @@ fn rfc9293_3_6_1_the_new_iss_is_beyond_what_the_old_connection_sent() {
     assert!(syn_ack.seq.gt(Seq::new(end + 1)), "{} is not beyond {}", syn_ack.seq, end + 1);
 }
 
-/// RFC 6191 section 2: a later timestamp proves a SYN new, whatever its sequence number.
+/// RFC 6191 section 2: a later timestamp proves that a SYN is new, whatever its sequence number.
 #[test]
 fn rfc6191_2_a_later_timestamp_ends_time_wait() {
     let mut host = Host::new();
@@ -386,7 +386,7 @@ fn rfc9293_3_6_1_time_wait_ends_after_two_msl() {
     assert_eq!(host.endpoint.release(id).unwrap().error(), None);
 }
 
-/// RFC 9293 section 3.9.2.3: nothing to or from an address that is not one host's.
+/// RFC 9293 section 3.9.2.3: packets to or from an address that is not one host's are ignored.
 #[test]
 fn rfc9293_3_9_2_3_addresses_that_are_no_hosts_are_ignored() {
     let mut host = Host::new();
@@ -421,7 +421,7 @@ fn rfc9293_3_10_1_open_errors() {
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].0.flags, sent[0].0.src_port, sent[0].1), (Flags::SYN, 999, Reason::Syn));
     assert_eq!(host.endpoint.connection(id).unwrap().state(), State::SynSent);
-    // Data may be queued before the handshake is complete (section 3.10.2).
+    // The application may queue data before the handshake is complete (section 3.10.2).
     let connection = host.endpoint.connection_mut(id).unwrap();
     assert_eq!(connection.write(host.now, Bytes::from_static(b"early")), 5);
     assert!(host.flush().is_empty());

@@ -10,7 +10,7 @@ fn syn_sent() -> Script {
     Script::in_state(State::SynSent, plain())
 }
 
-/// Nothing that was injected has changed anything: the SYN is sent again on time, and the handshake still works.
+/// The injected segments have changed nothing: the SYN is retransmitted on time, and the handshake still completes.
 fn still_works(mut t: Script) {
     t.expect_state(State::SynSent);
     t.expect_timer(Timer::Retransmit, 1000);
@@ -84,7 +84,7 @@ fn rfc9293_3_10_7_3_fourth_data_that_waited_goes_with_the_ack() {
     t.write(1500);
     t.inject(syn_ack());
     t.expect(data(1, 1001).ack(1).reason(Reason::NewData));
-    // The rest waits for an ACK (Nagle).
+    // Nagle holds the rest until an ACK.
     t.inject(seg().ack(1001));
     t.expect(data(1001, 1501));
     t.inject(seg().ack(1501));
@@ -157,7 +157,7 @@ fn rfc9293_3_5_simultaneous_open_completes_with_a_plain_ack() {
     t.expect_at(200, ack(21).reason(Reason::DelayedAck));
 }
 
-/// The peer that has missed our SYN-ACK sends its SYN again, the one that has missed the last ACK its SYN-ACK.
+/// A peer that has missed our SYN-ACK repeats its SYN, and one that has missed the last ACK repeats its SYN-ACK.
 #[test]
 fn rfc9293_3_5_simultaneous_open_survives_repetition() {
     let mut t = syn_sent();

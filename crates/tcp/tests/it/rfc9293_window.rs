@@ -32,16 +32,16 @@ fn rfc9293_3_8_6_1_probes_begin_after_an_rto_and_back_off() {
     for wait in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
         t.expect_timer(Timer::Persist, at + wait * 1000);
         at += wait * 1000;
-        // One byte beyond the window, the same each time.
+        // The probe is one byte beyond the window, the same each time.
         t.at(at).expect(data(1001, 1002).reason(Reason::WindowProbe));
-        // The peer keeps it closed; as long as it answers, the connection lives (MUST-37).
+        // The peer keeps the window closed; as long as it answers, the connection stays open (MUST-37).
         t.inject(seg().ack(1001).win(0));
     }
     t.expect_state(State::Established);
     assert_eq!(t.connection.unsent_len(), 3000, "a probe's byte is not sent for good");
 }
 
-/// Unanswered, they go on all the same: there is no limit of their own in RFC 9293.
+/// Unanswered probes continue: RFC 9293 gives them no limit of their own.
 #[test]
 fn rfc9293_3_8_6_1_unanswered_probes_go_on() {
     let mut t = stopped(plain());
@@ -59,7 +59,7 @@ fn rfc9293_3_8_6_1_a_probe_byte_that_the_peer_takes_is_sent() {
     t.at(1000).expect(data(1001, 1002).reason(Reason::WindowProbe));
     t.inject(seg().ack(1002).win(0));
     assert_eq!(t.connection.send_queue_len(), 2999);
-    // The next probe is of the next byte, and comes no sooner.
+    // The next probe is of the next byte, and is not sent earlier.
     t.at(3000).expect(data(1002, 1003).reason(Reason::WindowProbe));
     t.inject(seg().ack(1003).win(20_000));
     t.expect(data(1003, 2003).reason(Reason::NewData));
@@ -77,14 +77,14 @@ fn rfc9293_3_8_6_1_the_window_opens() {
     t.expect_segments(1001, 4001, Reason::NewData);
     t.expect_no_timer(Timer::Persist);
     t.expect_timer(Timer::Retransmit, 1300);
-    // The next time the backoff begins anew.
+    // In the next closed window the backoff starts again.
     t.inject(seg().ack(4001).win(0));
     t.write(10);
     t.expect_timer(Timer::Persist, 1300);
     t.at(1300).expect(data(4001, 4002).reason(Reason::WindowProbe));
 }
 
-/// The window opens before the probe arrives, and too little to be worth a segment; then the probe's byte is acknowledged.
+/// The window opens before the probe arrives, by too little for a segment; then the probe's byte is acknowledged.
 #[test]
 fn rfc9293_3_8_6_1_a_probe_byte_acknowledged_after_the_window_opened() {
     let mut t = stopped(plain());
@@ -106,7 +106,7 @@ fn rfc9293_3_8_6_1_empty_probes_carry_an_old_number() {
     t.expect_segments(1001, 4001, Reason::NewData);
 }
 
-/// Linux gives up after 15 that nobody answers; any answer starts the count anew.
+/// Linux aborts after 15 unanswered probes; any answer restarts the count.
 #[test]
 fn probes_that_nobody_answers_end_the_connection_where_a_limit_is_set() {
     let mut config = empty_probes();
@@ -138,7 +138,7 @@ fn rfc9293_3_8_6_1_a_fin_waits_for_the_window_too() {
     }
 }
 
-/// Data fills the window to its edge: the FIN behind it waits.
+/// Data fills the window to its edge, and the FIN after it waits.
 #[test]
 fn rfc9293_3_8_6_1_a_fin_does_not_go_beyond_the_window() {
     let mut t = Script::established(plain());
@@ -153,8 +153,8 @@ fn rfc9293_3_8_6_1_a_fin_does_not_go_beyond_the_window() {
     t.expect(our_fin(501));
 }
 
-/// What is outstanding when the window closes: Linux goes on with the timer, cuts no deeper than once for the flight, and does
-/// not count it towards giving up.
+/// Outstanding data when the window closes: Linux continues with the timer, reduces ssthresh only once for the flight, and does
+/// not count it towards the retry limit.
 #[test]
 fn zero_window_over_outstanding_data_retransmit() {
     let mut t = Script::established(plain());
@@ -175,7 +175,7 @@ fn zero_window_over_outstanding_data_retransmit() {
     assert_eq!(t.connection.unacked(), 0);
 }
 
-/// The retransmission timer stands still where it was, probes go out, and it goes on when the window opens.
+/// The retransmission timer is frozen, probes are sent, and the timer continues when the window opens.
 #[test]
 fn zero_window_over_outstanding_data_freeze() {
     let mut config = plain();
@@ -197,7 +197,7 @@ fn zero_window_over_outstanding_data_freeze() {
     t.at(5600).expect(data(1, 1001).reason(Reason::Timeout));
 }
 
-/// 4.3BSD takes back what is outstanding and probes; when the window opens, all of it goes out again at once.
+/// 4.3BSD makes outstanding data unsent and probes; when the window opens, all of it is sent again at once.
 #[test]
 fn zero_window_over_outstanding_data_pull_back() {
     let mut config = plain();
@@ -222,8 +222,8 @@ fn zero_window_over_outstanding_data_pull_back() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// A duplicate ACK before that changes nothing: in 4.3BSD Reno, whose fast recovery any new ACK ends, what was taken back is sent when the
-/// window opens, and not a timeout later.
+/// A duplicate ACK before that changes nothing: in 4.3BSD Reno, whose fast recovery any new ACK ends, the unsent data is sent
+/// when the window opens, and not a timeout later.
 #[test]
 fn zero_window_after_a_duplicate_pull_back() {
     let mut config = plain();
@@ -243,7 +243,7 @@ fn zero_window_after_a_duplicate_pull_back() {
     t.expect(data(2001, 3001).reason(Reason::LossRecovery));
 }
 
-/// Data that comes with a window of zero is taken, and the window with it.
+/// Data with a window of zero is accepted, and so is the window.
 #[test]
 fn rfc9293_3_8_6_1_data_with_a_zero_window_is_taken() {
     let mut t = Script::established(plain());
@@ -257,7 +257,7 @@ fn rfc9293_3_8_6_1_data_with_a_zero_window_is_taken() {
     t.expect_nothing();
 }
 
-/// Section 3.8.6: a peer that takes back what it offered. Nothing new is sent beyond, what was sent is sent again.
+/// Section 3.8.6: a peer shrinks its window. No new data is sent beyond it, and sent data is retransmitted.
 #[test]
 fn rfc9293_3_8_6_a_window_that_shrinks() {
     let mut t = Script::established(plain());
@@ -267,14 +267,14 @@ fn rfc9293_3_8_6_a_window_that_shrinks() {
     t.expect_nothing();
     t.write(1000);
     t.expect_nothing();
-    // Data beyond the new edge may have been taken before it shrank.
+    // The peer may have accepted data beyond the new edge before the window shrank.
     t.at(200).inject(seg().ack(5001).win(2000));
     t.expect_nothing();
-    // SHLD-15: the timer sends again what the window covers.
+    // SHLD-15: the timer retransmits what the window covers.
     t.at(1200).expect(data(5001, 6001).reason(Reason::Timeout));
     t.inject(seg().ack(10_001).win(500));
     t.expect_state(State::Established);
-    // Less than what is queued, and not worth a segment before the override.
+    // The window covers less than the queued data, and too little for a segment before the override.
     t.at(1700).expect(data(10_001, 10_501).reason(Reason::SillyWindowOverride));
 }
 
@@ -302,7 +302,7 @@ fn rfc9293_3_8_6_2_1_everything_queued_goes_when_nothing_is_outstanding() {
     t.expect(data(2, 3));
 }
 
-/// (3): half of the largest window that the peer ever had.
+/// (3): half of the peer's largest window so far.
 #[test]
 fn rfc9293_3_8_6_2_1_half_the_largest_window_goes() {
     let mut config = plain();
@@ -328,7 +328,7 @@ fn rfc9293_3_8_6_2_1_the_override_timeout() {
     t.write(1000);
     t.expect_nothing();
     t.expect_timer(Timer::SillyWindow, 500);
-    // It is not restarted by more of the same.
+    // Further small windows do not restart it.
     t.at(200).inject(seg().win(301));
     t.expect_timer(Timer::SillyWindow, 500);
     t.at(500).expect(data(1, 302).reason(Reason::SillyWindowOverride));
@@ -337,7 +337,7 @@ fn rfc9293_3_8_6_2_1_the_override_timeout() {
     t.at(1000).expect(data(302, 602).reason(Reason::SillyWindowOverride));
 }
 
-/// Section 3.8.6.2.2: the receiver's edge moves by a full segment or half the buffer, not by what was read.
+/// Section 3.8.6.2.2: the receiver's edge moves by a full segment or half the buffer, not by each read.
 #[test]
 fn rfc9293_3_8_6_2_2_small_reads_open_no_window() {
     let mut t = Script::established(plain());
@@ -347,11 +347,11 @@ fn rfc9293_3_8_6_2_2_small_reads_open_no_window() {
             t.expect(ack(1 + n * 1000).win(10_000 - n as u16 * 1000));
         }
     }
-    // Chunks of 1000: a chunk is a full segment's worth of room.
+    // The data is read in chunks of 1000: a chunk is a full segment's worth of room.
     let chunk = t.steer(|connection, now| connection.read(now));
     assert_eq!(chunk.map(|chunk| chunk.len()), Some(1000));
     t.expect(ack(10_001).win(1000).reason(Reason::WindowUpdate));
-    // The window is not zero any more: less than twice of it is not worth telling.
+    // The window is not zero any more: an increase of less than twice the window is not advertised.
     t.steer(|connection, now| connection.read(now));
     t.expect(ack(10_001).win(2000).reason(Reason::WindowUpdate));
     t.steer(|connection, now| connection.read(now));
@@ -388,7 +388,7 @@ fn rfc9293_3_8_6_2_2_less_than_a_segment_of_room_is_no_window() {
     t.expect(ack(20_001).win(1980).reason(Reason::WindowUpdate));
 }
 
-/// A small buffer: half of it is enough.
+/// With a small buffer, half of it is enough.
 #[test]
 fn rfc9293_3_8_6_2_2_half_of_a_small_buffer() {
     let mut config = plain();
@@ -495,7 +495,7 @@ fn rfc9293_3_7_1_the_size_of_segments() {
     }
 }
 
-/// 4.3BSD: a delayed ACK goes out at the next tick of 200 ms.
+/// 4.3BSD: a delayed ACK is sent at the next tick of 200 ms.
 #[test]
 fn rfc9293_3_8_6_3_delayed_acks_on_a_tick() {
     let mut config = plain();

@@ -1,4 +1,4 @@
-//! RFC 9438, CUBIC: what a loss leaves of the window, and how the window grows back. (Its arithmetic is tested beside it.)
+//! RFC 9438, CUBIC: the window after a loss, and its growth. (Its arithmetic is tested in its own module.)
 
 use holdover_tcp::{Algorithm, Config, InitialWindow, LossDetection, Reason, RecoveryState, Reduction};
 
@@ -34,7 +34,7 @@ impl Bulk {
         Self { script, round_trip_ms, now_ms: 0, acked: 1 }
     }
 
-    /// Everything outstanding is acknowledged, and the window filled again.
+    /// All outstanding data is acknowledged, and the window filled again.
     fn round(&mut self) {
         self.now_ms += self.round_trip_ms;
         self.script.at(self.now_ms);
@@ -73,7 +73,7 @@ fn w_cubic(w_max: f64, cwnd: f64, seconds: f64) -> f64 {
     0.4 * (seconds - k).powi(3) + w_max
 }
 
-/// Section 4.6: ssthresh is 0.7 of what was in flight.
+/// Section 4.6: ssthresh is 0.7 of the data in flight.
 #[test]
 fn rfc9438_4_6_multiplicative_decrease() {
     let mut bulk = Bulk::new(500);
@@ -81,8 +81,8 @@ fn rfc9438_4_6_multiplicative_decrease() {
     bulk.script.expect_cwnd(28, Some(28));
 }
 
-/// Sections 4.2, 4.4 and 4.5: concave up to W_max, convex beyond, whatever the round trip. Each round brings the window from
-/// where the curve is towards where it will be a round trip later.
+/// Sections 4.2, 4.4 and 4.5: concave up to W_max, convex beyond, whatever the round trip. Each round moves the window from the
+/// curve's present value towards its value a round trip later.
 #[test]
 fn rfc9438_4_2_the_window_follows_the_cubic_function() {
     let mut bulk = Bulk::new(500);
@@ -104,13 +104,13 @@ fn rfc9438_4_3_the_reno_friendly_region() {
     for round in 1..=30 {
         bulk.round();
         let (cwnd, reno) = (f64::from(bulk.cwnd()), 28.0 + f64::from(round) * 9.0 / 17.0);
-        // W_est is a whole number, and the window follows it by a round.
+        // W_est is a whole number, and the window follows it with a delay of one round.
         assert!((-3.0..=1.0).contains(&(cwnd - reno)), "{cwnd} instead of {reno} in round {round}");
     }
     assert!(w_cubic(40.0, 28.0, 0.6) < 36.0, "the curve is far below");
 }
 
-/// Section 4.7: a second loss below W_max lowers it further, to (1 + 0.7) / 2 of the window: there the plateau is.
+/// Section 4.7: a second loss below W_max lowers W_max further, to (1 + 0.7) / 2 of the window: the plateau is there.
 #[test]
 fn rfc9438_4_7_fast_convergence() {
     let mut bulk = Bulk::new(500);

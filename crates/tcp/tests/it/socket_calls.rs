@@ -1,5 +1,5 @@
-//! What sockets ask of a connection beyond RFC 9293's calls: corks, writes of which more follows, reads into a buffer, options that
-//! are set late; and PSH, which marks where a write ended.
+//! Functions of a connection for sockets beyond RFC 9293's calls: corks, writes with more to follow, reads into a buffer,
+//! options that are set late; and PSH, which marks the end of a write.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn a_cork_holds_what_does_not_fill_a_segment() {
     t.steer(|connection, _| connection.set_cork(false));
     let sent = t.take_sent();
     assert_eq!((sent.payload.len(), sent.flags), (20, Flags::ACK | Flags::PSH));
-    // What the stream ends with goes in any case.
+    // The end of the stream is sent in any case.
     t.inject(seg().ack(1021));
     t.steer(|connection, _| connection.set_cork(true));
     t.write(10);
@@ -47,7 +47,7 @@ fn a_cork_holds_what_does_not_fill_a_segment() {
     t.expect(data(1021, 1031).and_fin());
 }
 
-/// With nothing outstanding nobody would ever ask for it: Linux sends it as it would a window probe.
+/// Without outstanding data no ACK would release it: Linux sends it like a window probe.
 #[test]
 fn what_is_held_goes_after_a_retransmission_timeout() {
     let mut t = Script::established(linux_6());
@@ -68,7 +68,7 @@ fn more_to_follow_holds_until_the_last_write_or_the_next_ack() {
     t.write(5);
     let sent = t.take_sent();
     assert_eq!((sent.payload.len(), sent.flags), (305, Flags::ACK | Flags::PSH));
-    // What is held goes with the ACK of what was outstanding, and does not end a write.
+    // The ACK of the outstanding data releases the held data, which does not end a write.
     write_more(&mut t, 10);
     t.expect_nothing();
     t.inject(seg().ack(306));
@@ -118,7 +118,7 @@ fn options_set_late_take_effect_at_once() {
     t.expect_no_timer(Timer::KeepAlive);
 }
 
-/// Linux drops it without an answer, and takes nothing from it.
+/// Linux drops it without an answer, and uses nothing of it.
 #[test]
 fn linux_6_ignores_a_segment_that_acknowledges_what_was_never_sent() {
     let mut config = linux_6();
@@ -130,7 +130,7 @@ fn linux_6_ignores_a_segment_that_acknowledges_what_was_never_sent() {
     assert_eq!(t.take_sent().options.timestamps.map(|ts| ts.ecr), Some(5300));
 }
 
-/// Several segments may arrive as one, merged by the receiving host: none was larger than the MSS.
+/// Several segments may arrive as one, merged by the receiving host: none of them exceeded the MSS.
 #[test]
 fn a_merged_arrival_does_not_count_as_one_large_segment() {
     let mut t = Script::established(linux_6());

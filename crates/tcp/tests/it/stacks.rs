@@ -15,7 +15,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A configuration, as it came about: a failing case prints what it is made of.
+/// A configuration with its origin: a failing case prints the profile and the changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Stack {
     /// `None` is [`Config::rfc`].
@@ -72,13 +72,13 @@ pub(crate) enum Change {
 }
 
 impl Stack {
-    /// The configuration. Nothing gives up on its own: what is to be shown is that everything arrives in the end.
+    /// The configuration. It has no retry limits, because the tests show that everything finally arrives.
     pub(crate) fn config(&self) -> Config {
         let mut config = self.profile.map_or(Config::rfc(), Profile::config);
         for change in &self.changes {
             change.apply(&mut config);
         }
-        // A window that is smaller than its unit could not be told: nobody offers a shift that its buffer does not need.
+        // A window below its unit cannot be advertised, so no stack offers a shift that its buffer does not need.
         let needed = Config::window_scale_for(config.receive.max_buffer_bytes);
         config.window_scale = config.window_scale.map(|shift| shift.min(needed + 3));
         config.limits.r2 = RetryLimit::Never;
@@ -198,7 +198,7 @@ fn exchange_changes() -> impl Strategy<Value = Change> {
             Change::KeepAlive(KeepAlive {
                 idle: ms(idle * 500),
                 interval: ms(interval * 500),
-                // So many that no outage here outlasts them.
+                // More probes than any outage in these tests can exhaust.
                 probes: 100_000,
             })
         }),

@@ -1,4 +1,5 @@
-//! How much is sent again and how long a transfer takes once calm returns, for every stack: bounded by what happened on the path.
+//! Retransmissions and the duration of a transfer after the end of disturbances, for every stack, bounded by the faults of the
+//! path.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{AckPolicy, Config, Connection, Profile, Timer};
@@ -11,7 +12,7 @@ use crate::properties::cases;
 use crate::stacks::{Change, Stack, stacks};
 use crate::world::{Path, World};
 
-/// A long transfer over a path with faults, which is calm in the end.
+/// A long transfer over a path with faults, which ends undisturbed.
 #[derive(Clone, Debug)]
 struct Transfer {
     seed: u64,
@@ -50,7 +51,7 @@ impl Transfer {
         }
     }
 
-    /// Segments are large, and buffers hold 16 of them: what crawls through less is bounded by delayed ACKs, not by losses.
+    /// Segments are large, and buffers hold 16 of them: with smaller buffers, delayed ACKs would be the limit, not losses.
     fn configs(&self) -> (Config, Config) {
         let (mut client, mut server) = (self.sender.config(), self.receiver.config());
         for config in [&mut client, &mut server] {
@@ -78,11 +79,11 @@ impl Transfer {
     }
 }
 
-/// What is left to do when calm returns.
+/// The remaining work when the disturbances end.
 #[derive(Debug)]
 struct Calm {
     at: Instant,
-    /// The timer that runs longest, on either side.
+    /// The longest running timer, on either side.
     wait: Duration,
     outstanding: u64,
     unread: u64,
@@ -132,22 +133,22 @@ fn run(transfer: &Transfer) {
     assert!(finished, "not finished: {calm:?}");
     let ledger = world.ledger.as_ref().expect("one is kept");
     ledger.assert_balanced(mss, 5);
-    // Drops at a full queue are no calm.
+    // With drops at a full queue, the path is not calm.
     if !transfer.queue_is_lifted || feeds_itself(&client) {
         return;
     }
     let (again, most) = (ledger.client.again - calm.again, 3 * calm.outstanding + 8 * u64::from(mss));
     assert!(again <= most, "{again} bytes were sent again in calm, {most} at most: {calm:?}");
     let most = transfer.time_from(&calm);
-    // A window of three segments has once taken 0.6 % longer than the account says.
+    // A window of three segments once took 0.6 % longer than the bound.
     let most = most + most / 50;
     assert!(took <= most, "{took} from calm on, {most} at most: {calm:?}");
 }
 
 impl Transfer {
-    /// The longest that the rest may take once calm returns: the timer that runs out, as it was backed off, and six more; a round
-    /// trip for each segment outstanding, of which each may be a hole that only a partial ACK shows; congestion avoidance
-    /// from two segments on, by one in two round trips; and the rest at the rate of the line or of the peer's window.
+    /// The longest time for the rest after the disturbances: the running timer, as it was backed off, and six more; a round trip
+    /// for each outstanding segment, because each may be a hole that only a partial ACK shows; congestion avoidance from two
+    /// segments on, by one in two round trips; and the rest at the rate of the line or of the peer's window.
     fn time_from(&self, calm: &Calm) -> Duration {
         let (client, server) = self.configs();
         let mss = u64::from(client.mss.min(server.mss) - 40);
@@ -155,7 +156,7 @@ impl Transfer {
         let buffers = u64::from(client.send.buffer_bytes.min(server.receive.buffer_bytes)) / mss;
         let window = buffers.min(u64::from(client.congestion.max_window_segments)).max(1);
         let rounds = 4 * segments.isqrt() + segments / window + calm.outstanding / mss + 20;
-        // Less than two segments wait for the delay of their ACK.
+        // The ACK of less than two segments is delayed.
         let delay = match server.receive.ack {
             AckPolicy::Immediate => Duration::ZERO,
             AckPolicy::Delayed { delay, tick } => delay.max(tick),
@@ -164,7 +165,7 @@ impl Transfer {
         let delays = if window < 2 { segments } else { 20 };
         let per_segment = Duration::from_micros(self.per_segment_us);
         let round_trip = Duration::from_micros(self.delay_us) * 2 + per_segment * 3;
-        // The pacer takes a round trip for as long as it was measured, a whole tick at least in stacks whose clock is coarse, and may send
+        // The pacer assumes the measured round trip, which is at least a tick in stacks with a coarse clock, and may send
         // less than a window in it.
         let round_trip = client.congestion.pacing.as_ref().map_or(round_trip, |pacing| {
             let percent = pacing.slow_start_percent.min(pacing.avoidance_percent).clamp(1, 100);

@@ -1,4 +1,4 @@
-//! `docs/validation/packet-scripts.md` is written from the names and doc comments of the packet scripts, and says what they say now.
+//! `docs/validation/packet-scripts.md` is generated from the names and doc comments of the packet scripts, and is up to date.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/packet-scripts.md");
 
-/// Modules that are described on `docs/validation.md` instead, or are no tests.
+/// Modules that `docs/validation.md` describes instead, or that are no tests.
 const ELSEWHERE: [&str; 8] =
     ["corpus", "endpoints", "main", "properties", "storms", "transfer", "validation", "regressions"];
 
@@ -23,7 +23,7 @@ without options (`script::plain`), and switch on what they are about. Where a st
 A test is named `module::test` in `crates/tcp/tests/it/`.
 ";
 
-/// Words that are written otherwise than in names.
+/// Words whose spelling differs from that in names.
 const WORDS: [(&str, &str); 28] = [
     ("ack", "ACK"),
     ("acks", "ACKs"),
@@ -118,7 +118,7 @@ fn page() -> String {
         if rows.is_empty() || ELSEWHERE.contains(&module) {
             continue;
         }
-        // Links between items mean nothing on a page.
+        // Links between items have no target on a page.
         let about = about.replace("[`", "`").replace("`]", "`");
         write!(page, "\n## `{module}`\n\n{about}\n\n").unwrap();
         let has_sections = rows.iter().any(|row| !row.section.is_empty());

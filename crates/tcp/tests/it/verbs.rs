@@ -1,4 +1,4 @@
-//! The owner's verbs for what is sent: what each does, and what it leaves alone.
+//! The owner's verbs for sent data: the effect of each, and what it leaves unchanged.
 
 use holdover_base::Duration;
 use holdover_tcp::{AfterRetransmit, Config, LossDetection, Reason, RecoveryState, State, Timer};
@@ -6,7 +6,7 @@ use holdover_wire::SeqRange;
 
 use crate::script::*;
 
-/// Ten segments out at 0 ms.
+/// Ten segments outstanding since 0 ms.
 pub(crate) fn ten_out(config: Config) -> Script {
     let mut t = Script::established(config);
     t.write(20_000);
@@ -14,7 +14,7 @@ pub(crate) fn ten_out(config: Config) -> Script {
     t
 }
 
-/// As a timeout, but for the backoff, and without counting towards giving up.
+/// Like a timeout, except for the backoff, and without counting towards the retry limit.
 #[test]
 fn retransmit_now() {
     for (after, rto) in
@@ -36,7 +36,7 @@ fn retransmit_now() {
     }
 }
 
-/// From an open state ssthresh is cut and the window falls to one segment, as a timeout would do.
+/// From an open state ssthresh is reduced and the window falls to one segment, as after a timeout.
 #[test]
 fn retransmit_now_in_the_open_state() {
     let mut t = ten_out(plain());
@@ -65,20 +65,20 @@ fn retransmit_now_in_the_handshake() {
     t.expect_timer(Timer::Retransmit, 1400);
     t.inject(syn_ack());
     t.expect(ack(1));
-    // Not a sign of congestion: the window is what it would have been.
+    // The retransmission is no sign of congestion: the window stays as it would have been.
     t.expect_cwnd(10, None);
     let mut t = Script::in_state(State::FinWait1, plain());
     assert!(t.steer(|connection, now| connection.retransmit_now(now, AfterRetransmit::Keep)));
     t.expect(our_fin(1).reason(Reason::Requested));
 }
 
-/// From the first outstanding byte on, like the segments' numbers.
+/// A range from the first outstanding byte on, like the segments' numbers.
 fn sent(t: &Script, start: u32, end: u32) -> SeqRange {
     let first = t.connection.snd_nxt() - 10_000 - 1;
     SeqRange::new(first + start, first + end)
 }
 
-/// What the window allows is retransmitted, and no more; neither window nor threshold moves.
+/// Retransmissions fill the window, and no more; neither window nor threshold moves.
 #[test]
 fn presume_lost() {
     let mut t = ten_out(plain());
@@ -93,16 +93,16 @@ fn presume_lost() {
     t.expect_cwnd(3, Some(5));
     assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
     t.expect_timer(Timer::Retransmit, 2500);
-    // Only what lies in the range: the others stay in flight.
+    // Only segments inside the range are lost; the others stay in flight.
     let mut t = ten_out(plain());
     let some = sent(&t, 2500, 4001);
     t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
     t.expect_segments(2001, 4001, Reason::LossRecovery);
     t.expect_cwnd(10, None);
-    // A copy that is under way is lost as well.
+    // A retransmission in flight is lost as well.
     t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
     t.expect_segments(2001, 4001, Reason::LossRecovery);
-    // Nothing is outstanding there, or the peer's window is closed.
+    // No data is outstanding in the range, or the peer's window is closed.
     let beyond = sent(&t, 10_001, 20_001);
     t.steer(|connection, now| assert!(!connection.presume_lost(now, beyond, AfterRetransmit::Reset)));
     t.inject(seg().win(0));
@@ -110,7 +110,7 @@ fn presume_lost() {
     t.forget_sent();
 }
 
-/// No duplicate and no timestamp brings back what was before.
+/// No duplicate and no timestamp restores the former state.
 #[test]
 fn presume_lost_bars_an_undo() {
     let mut t = ten_out(plain());
@@ -126,7 +126,7 @@ fn presume_lost_bars_an_undo() {
     t.forget_sent();
 }
 
-/// As though it had been SACKed, whether SACK was agreed or not.
+/// Treated as SACKed, whether SACK was agreed or not.
 #[test]
 fn note_held_by_peer() {
     for sack in [false, true] {
@@ -140,11 +140,11 @@ fn note_held_by_peer() {
         });
         t.expect_segments(1, 2001, Reason::LossRecovery);
         t.expect_segments(5001, 6001, Reason::LossRecovery);
-        // What the second range covers in part is cut.
+        // Segments that the second range covers in part are cut.
         t.expect(data(6001, 6500));
         t.expect(data(8500, 9001));
         t.expect(data(9001, 10_001));
-        // What the peer holds makes room.
+        // Data that the peer holds makes room for new data.
         t.expect_segments(10_001, 14_001, Reason::NewData);
         assert_eq!(t.connection.sacked(), 6);
         t.inject(seg().ack(2001));
@@ -155,7 +155,7 @@ fn note_held_by_peer() {
     }
 }
 
-/// Old and new data leave the room; what a retransmission leaves over begins the next one.
+/// Retransmissions and new data leave the room; the cut part of a retransmission begins the next one.
 #[test]
 fn reserve_option_room() {
     let mut t = ten_out(plain());
@@ -172,7 +172,7 @@ fn reserve_option_room() {
     t.inject(seg().ack(2965));
     t.expect(data(2965, 3965));
     t.forget_sent();
-    // New data.
+    // A new segment follows.
     let mut t = Script::established(plain());
     t.steer(|connection, _| connection.reserve_option_room(12));
     t.write(1976);
@@ -199,7 +199,7 @@ fn set_cwnd_and_ssthresh() {
     t.expect_cwnd(1, Some(2));
 }
 
-/// The window falls to the initial one, never rises; ssthresh stays.
+/// The window falls to the initial one, and never rises; ssthresh stays.
 #[test]
 fn force_slow_start() {
     for (before, after) in [(40, 10), (4, 4)] {
@@ -213,7 +213,7 @@ fn force_slow_start() {
     }
 }
 
-/// ... and what was reduced before is not restored afterwards.
+/// ... and an earlier reduction is not undone afterwards.
 #[test]
 fn force_slow_start_bars_an_undo() {
     let mut t = ten_out(plain());
@@ -226,7 +226,7 @@ fn force_slow_start_bars_an_undo() {
     assert!(t.connection.cwnd() < 10, "{}", t.connection.cwnd());
 }
 
-/// No fast retransmit below the bar, whatever arrives; the timer is not barred, and above it all is as ever.
+/// No fast retransmit below the bar, whatever arrives; the timer is not barred, and above the bar nothing changes.
 #[test]
 fn bar_fast_retransmit_below() {
     for (sack, detection) in [
@@ -274,7 +274,7 @@ fn a_lifted_bar_bars_nothing() {
     t.inject(seg());
     t.expect(data(1, 1001).reason(Reason::FastRetransmit));
     t.forget_sent();
-    // A bar that is passed bars nothing either.
+    // A bar below SND.UNA has no effect.
     let mut config = plain();
     config.recovery.limited_transmit = false;
     let mut t = ten_out(config);

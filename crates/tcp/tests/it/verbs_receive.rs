@@ -1,4 +1,4 @@
-//! The owner's verbs for what is received: what each does, and what it leaves alone.
+//! The owner's verbs for received data: the effect of each, and what it leaves unchanged.
 
 use holdover_base::Duration;
 use holdover_tcp::{Disposition, Reason, State, Timer};
@@ -11,7 +11,7 @@ fn point(t: &Script, relative: u32) -> Option<Seq> {
     Some(t.connection.rcv_nxt() + relative)
 }
 
-/// Nothing is sent by the clamp alone; every segment from then on says it.
+/// The clamp alone sends nothing; every later segment has the clamped window.
 #[test]
 fn clamp_window_to_zero() {
     let mut t = Script::established(plain());
@@ -23,14 +23,14 @@ fn clamp_window_to_zero() {
     t.write(100);
     t.expect(data(1, 101).win(0));
     t.inject(seg().ack(101));
-    // Opening says nothing of itself either.
+    // Opening the window sends no ACK either.
     t.steer(|connection, _| connection.clamp_window(None));
     t.expect_nothing();
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(501).win(9500));
 }
 
-/// What was sent into the wider window is taken, and acknowledged with a window of zero.
+/// Data sent into the wider window is accepted, and acknowledged with a window of zero.
 #[test]
 fn clamp_window_to_zero_takes_what_is_in_flight() {
     let mut t = Script::established(plain());
@@ -52,7 +52,7 @@ fn clamp_window_to_zero_takes_what_is_in_flight() {
     t.expect_state(State::CloseWait);
 }
 
-/// A probe of the window that the owner has closed is answered, and its byte taken: it lies in the window that is still there.
+/// A probe of a window that the owner has closed is answered, and its byte accepted: it is inside the window that still exists.
 #[test]
 fn clamp_window_to_zero_answers_probes() {
     let mut t = Script::established(plain());
@@ -85,7 +85,7 @@ fn clamp_window_to_less() {
     t.expect(ack(2001).win(8000));
 }
 
-/// It rounds down where the window is scaled, and goes for the SYN-ACK too.
+/// The clamp is rounded down where the window is scaled, and applies to the SYN-ACK too.
 #[test]
 fn clamp_window_with_scaling_and_in_the_handshake() {
     let mut config = plain();
@@ -103,7 +103,7 @@ fn clamp_window_with_scaling_and_in_the_handshake() {
     t.at(1000).expect(our_syn_ack().win(300));
 }
 
-/// The ACK field stays, data is taken and delivered, and the edge of the window stays where it would be.
+/// The ACK field stays, data is accepted and delivered, and the right edge of the window is unchanged.
 #[test]
 fn hold_ack_point() {
     let mut t = Script::established(plain());
@@ -115,7 +115,7 @@ fn hold_ack_point() {
     t.read(2000);
     assert_eq!(t.rcv_nxt(), 2001);
     assert_eq!(Some(t.connection.current_ack_point()), held);
-    // Sent again, as nothing was acknowledged.
+    // Retransmitted, because no data was acknowledged.
     t.inject_as(Disposition::DuplicateData, seg().seq(1).data(1000));
     t.expect(ack(1).reason(Reason::DuplicateData));
     t.write(100);
@@ -126,8 +126,8 @@ fn hold_ack_point() {
     t.expect(ack(2001));
 }
 
-/// Our FIN goes out without the ACK of the peer's: as if they had crossed. The peer may miss the ACK that is given later, and
-/// finds somebody who gives it again.
+/// Our FIN is sent without the ACK of the peer's FIN, as if they had crossed. If the later ACK is lost, the connection still
+/// exists to repeat it.
 #[test]
 fn hold_ack_point_over_a_fin() {
     let mut t = Script::established(plain());
@@ -151,7 +151,7 @@ fn hold_ack_point_over_a_fin() {
     t.expect(ack(2));
 }
 
-/// One byte before what has arrived: the most recent byte is held back.
+/// One byte before the arrived data: the most recent byte is held back.
 #[test]
 fn hold_ack_point_below_what_arrives_later() {
     let mut t = Script::established(plain());
@@ -164,14 +164,14 @@ fn hold_ack_point_below_what_arrives_later() {
     t.inject(seg().data(1000));
     t.inject(seg().data(1000));
     t.expect(ack(2000));
-    // A point that was passed already counts as what was acknowledged.
+    // A point below the acknowledged number has no effect.
     let lower = point(&t, 0).map(|nxt| nxt - 4000);
     t.steer(|connection, _| connection.hold_ack_point(lower));
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(2000));
 }
 
-/// What was not received is never acknowledged.
+/// Data that was not received is never acknowledged.
 #[test]
 fn hold_ack_point_ahead_of_what_has_arrived() {
     let mut t = Script::established(plain());
@@ -198,13 +198,13 @@ fn send_acks() {
     assert_eq!(t.connection.counters().sent(Reason::RequestedAck), 3);
     t.steer(|connection, _| connection.send_acks(0));
     t.expect_nothing();
-    // There is nothing to acknowledge before the handshake is complete.
+    // Before the handshake is complete there is no number to acknowledge.
     for state in [State::SynSent, State::SynReceived, State::Closed] {
         let mut t = Script::in_state(state, plain());
         t.steer(|connection, _| connection.send_acks(3));
         t.expect_nothing();
     }
-    // While data is outstanding, they do not carry any.
+    // While data is outstanding, ACKs carry no data.
     let mut t = ten_out(plain());
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(1).seq(10_001));
@@ -223,7 +223,7 @@ fn shift_timestamp_echo() {
     t.at(10).inject(seg().data(100));
     t.at(20).write(50);
     t.expect(data(1, 51).ts(OUR_CLOCK + 20, PEER_CLOCK + 10 + 250));
-    // What is judged by timestamps is judged by the true ones.
+    // Checks of timestamps use the unshifted ones.
     t.at(30).inject(seg().ack(51).data(10));
     t.steer(|connection, _| connection.shift_timestamp_echo(u32::MAX));
     t.steer(|connection, _| connection.send_acks(1));
@@ -231,7 +231,7 @@ fn shift_timestamp_echo() {
     t.steer(|connection, _| connection.shift_timestamp_echo(0));
     t.steer(|connection, _| connection.send_acks(1));
     t.expect(ack(111).ts(OUR_CLOCK + 30, PEER_CLOCK + 30));
-    // Nothing was agreed: nothing to shift.
+    // Without agreed timestamps there is none to shift.
     let mut t = Script::established(plain());
     t.steer(|connection, _| {
         connection.shift_timestamp_echo(9);

@@ -1,4 +1,4 @@
-//! The owner's verbs for timers: what each does, and what it leaves alone.
+//! The owner's verbs for timers: the effect of each, and what it leaves unchanged.
 
 use holdover_base::Duration;
 use holdover_tcp::{Event, Reason, Timer};
@@ -6,7 +6,7 @@ use holdover_tcp::{Event, Reason, Timer};
 use crate::script::*;
 use crate::verbs::ten_out;
 
-/// A held timer stands still; what remains of it runs on after the release.
+/// A held timer is suspended; its remaining time runs after the release.
 #[test]
 fn hold_and_release_the_retransmission_timer() {
     let mut t = ten_out(plain());
@@ -20,7 +20,7 @@ fn hold_and_release_the_retransmission_timer() {
     assert_eq!(t.connection.retransmits(), 1);
 }
 
-/// An ACK in the meantime starts it anew, from the release on.
+/// An ACK in the meantime restarts it, from the release on.
 #[test]
 fn a_held_timer_that_is_armed_again_runs_from_its_release() {
     let mut t = ten_out(plain());
@@ -68,7 +68,7 @@ fn hold_and_release_other_timers() {
     t.expect_event(Event::Closed);
 }
 
-/// The timeout in force starts anew; backoff and windows stay as they are.
+/// The present timeout restarts; backoff and windows stay unchanged.
 #[test]
 fn restart_retransmit_timer() {
     let mut t = ten_out(plain());
@@ -85,7 +85,7 @@ fn restart_retransmit_timer() {
     t.expect_timer(Timer::Retransmit, 2500 + rto.as_millis());
     assert_eq!((t.connection.backoff(), t.connection.rto()), (backoff, rto));
     assert!(t.connection.cwnd() <= cwnd);
-    // Nothing is outstanding: nothing is armed.
+    // Without outstanding data the timer is not armed.
     let mut t = Script::established(plain());
     t.steer(|connection, now| assert!(!connection.restart_retransmit_timer(now)));
     assert_eq!(t.connection.deadline(Timer::Retransmit), None);

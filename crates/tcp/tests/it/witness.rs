@@ -1,5 +1,5 @@
-//! A witness of everything that is sent and arrives: it knows what each side can know, and speaks up when one acknowledges,
-//! sends or claims what it must not.
+//! A witness of all segments sent and received: it has each side's information, and panics when a side acknowledges, sends or
+//! reports what it must not.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use holdover_wire::{Flags, Segment, Seq};
 
 use crate::world::{Side, stream_byte};
 
-/// What one side has sent and received so far.
+/// Data that one side has sent and received so far.
 #[derive(Debug)]
 struct Account {
     config: Arc<Config>,
-    /// Of its SYN.
+    /// The number of its SYN.
     iss: Option<Seq>,
     window_scale: Option<u8>,
-    /// What has arrived, as ranges of offsets from the peer's ISS.
+    /// Received data, as ranges of offsets from the peer's ISS.
     received: Vec<(u32, u32)>,
     /// The furthest right edge of a window that has arrived here, as an offset from its ISS.
     edge: u32,
@@ -39,7 +39,7 @@ impl Account {
         self.received.splice(at..upto, [merged]);
     }
 
-    /// How much has arrived without a gap.
+    /// The length of received data without a gap.
     fn contiguous(&self) -> u32 {
         self.received.first().map_or(0, |&(start, end)| if start == 0 { end } else { 0 })
     }
@@ -136,18 +136,18 @@ impl Account {
     }
 }
 
-/// What holds of every connection at any time.
+/// Invariants of every connection at any time.
 pub(crate) fn check_connection(connection: &Connection) {
     connection.assert_invariants();
     let config = connection.config();
     let held = connection.receive_buffer_len();
     assert!(held <= config.receive.max_buffer_bytes as usize, "{held} bytes are held");
-    // SYN, FIN and the byte of a probe.
+    // Sequence numbers of SYN, FIN and the byte of a probe.
     let queued = connection.send_queue_len();
     assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");
     assert!(connection.unacked() as usize <= queued + 1, "{} records for {queued} bytes", connection.unacked());
     let (rto, limits) = (connection.rto(), &config.rto);
-    // Before the first sample it is the initial one; RFC 6298 section 5.7 falls back to 3 s after a lost SYN.
+    // Before the first sample the RTO is the initial one; RFC 6298 section 5.7 falls back to 3 s after a lost SYN.
     if connection.srtt().is_some() {
         assert!(rto >= limits.min.min(limits.max), "RTO of {rto}");
     }

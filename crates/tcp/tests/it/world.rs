@@ -1,4 +1,4 @@
-//! Two connections joined by a pipe in virtual time, with everything a path can do to packets.
+//! Two connections joined by a pipe in virtual time, with all kinds of faults of a path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use crate::ledger::Ledger;
 use crate::plan::{Action, Verb};
 use crate::witness::Witness;
 
-/// What the path does to one direction.
+/// The faults of the path in one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) delay: Duration,
     /// Time to transmit one full segment; zero for an infinitely fast line.
     pub(crate) per_segment: Duration,
     pub(crate) queue_limit: usize,
-    /// From here on the queue holds whatever comes.
+    /// From this time on the queue is unlimited.
     pub(crate) queue_unlimited_from: Instant,
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
     pub(crate) reorder: f64,
     /// How much later a reordered segment is.
     pub(crate) reorder_by: Duration,
-    /// Up to so much is added to each segment's delay.
+    /// At most this time is added to each segment's delay.
     pub(crate) jitter: Duration,
-    /// One bit of the packet is flipped on its way.
+    /// One bit of the packet is flipped in transit.
     pub(crate) corrupt: f64,
-    /// A field of the header arrives as another value, which no checksum shows.
+    /// A field of the header arrives with another value, which no checksum detects.
     pub(crate) mangle: f64,
-    /// Routers mark instead of dropping: by chance, and above so many segments in the queue.
+    /// Routers mark instead of dropping: at random, and above this number of segments in the queue.
     pub(crate) mark: f64,
     pub(crate) mark_above: usize,
-    /// Segments sent in these windows vanish.
+    /// Segments sent in these periods are lost.
     pub(crate) outages: Vec<(Instant, Instant)>,
-    /// An outage takes along what is in the queue and on its way.
+    /// An outage also loses the segments in the queue and in flight.
     pub(crate) outages_empty: bool,
-    /// From here on nothing is lost, duplicated, reordered or damaged.
+    /// From this time on nothing is lost, duplicated, reordered or damaged.
     pub(crate) sound_from: Instant,
     pub(crate) busy_until: Instant,
 }
@@ -68,7 +68,7 @@ impl Path {
     }
 }
 
-/// Which of the two.
+/// One of the two sides.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Side {
     Client,
@@ -84,7 +84,7 @@ impl Side {
     }
 }
 
-/// One end: its connection, what it has to write, and what it has read.
+/// One end: its connection, the data to write, and the data read.
 pub(crate) struct Host {
     pub(crate) connection: Option<Connection>,
     config: Arc<Config>,
@@ -101,9 +101,9 @@ pub(crate) struct Host {
     pub(crate) leaves: bool,
     pub(crate) peer_closed: bool,
     pub(crate) events: Vec<Event>,
-    /// What its application and its owner do, and when.
+    /// The actions of its application and its owner, with their times.
     pub(crate) script: VecDeque<(Instant, Action)>,
-    /// Its owner has used a verb since this was looked at last.
+    /// Its owner has used a verb since the last check.
     pub(crate) steered: bool,
     /// Its owner holds the ACK point.
     pub(crate) holds_ack_point: bool,
@@ -157,11 +157,11 @@ pub(crate) struct World {
     pub(crate) steps: u64,
     pub(crate) step_cap: u64,
     pub(crate) log: Option<Vec<Logged>>,
-    /// Watches everything that is sent and arrives, if there is one.
+    /// Checks all segments sent and received, if there is one.
     pub(crate) witness: Option<Witness>,
-    /// Keeps account of what may be sent again, if there is one.
+    /// Accounts for permitted retransmissions, if there is one.
     pub(crate) ledger: Option<Ledger>,
-    /// Rounds at one and the same time, without anything arriving.
+    /// Rounds at the same time, without an arrival.
     rounds_at_now: u32,
 }
 
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// The application's turn, then everything there is to send.
+    /// The application's turn, then all transmissions.
     pub(crate) fn work(&mut self, side: Side) {
         let now = self.now;
         let host = self.host(side);
@@ -433,7 +433,7 @@ impl World {
     }
 }
 
-/// One field of the header becomes another value, near what it was or not.
+/// One field of the header gets another value, near its former value or not.
 fn mangle(rng: &mut Rng, segment: &mut Segment) {
     let near = |rng: &mut Rng| match rng.below(3) {
         0 => rng.next_u32(),
@@ -460,7 +460,7 @@ fn mangle(rng: &mut Rng, segment: &mut Segment) {
     }
 }
 
-/// One bit of the packet flips, and the receiver notices: that is how damage becomes loss.
+/// One bit of the packet flips, and the receiver detects it: damage thereby becomes loss.
 fn assert_damage_shows(rng: &mut Rng, segment: Segment) {
     let packet = Packet::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), segment);
     let mut bytes = packet.emit().unwrap().to_vec();
@@ -503,14 +503,14 @@ impl Host {
         }
     }
 
-    /// Does what the script has for now.
+    /// Executes the script's actions up to now.
     fn play(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
         while self.script.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, action)) = self.script.pop_front() else { break };
             match action {
                 Action::Write(len) if !self.closes => self.to_write += len,
-                // No writes after the end of the stream.
+                // The application must not write after the end of the stream.
                 Action::Write(_) => {}
                 Action::Read(chunks) => {
                     for chunk in core::iter::from_fn(|| connection.read(now)).take(chunks) {

@@ -101,7 +101,7 @@ impl Tolerance {
         let close = |kernel: f64, ours: f64| match self {
             Self::Exact => (kernel - ours).abs() < 1e-9,
             Self::Share { percent, least } => (kernel - ours).abs() <= (kernel.max(ours) * percent / 100.0).max(least),
-            // What happens at once does not wait for a timer, whatever ran before.
+            // An immediate event waits for no timer, whatever timers ran before.
             Self::Timer if ours < AT_ONCE => (kernel - ours).abs() <= 30.0,
             Self::Timer => ours - 8.0 <= kernel && kernel <= ours + (ours + ran) / 8.0 + 30.0,
             Self::Shown => true,
@@ -110,7 +110,7 @@ impl Tolerance {
             (Value::Millis(kernel), Value::Millis(ours)) => close(*kernel, *ours),
             (Value::Count(kernel), Value::Count(ours)) => close(*kernel as f64, *ours as f64),
             (Value::Schedule(kernel), Value::Schedule(ours)) => {
-                // What comes last may fall beyond the end of the run on either side.
+                // The last events may be beyond the end of the run on either side.
                 kernel.len().abs_diff(ours.len()) <= 1
                     && kernel.is_empty() == ours.is_empty()
                     && kernel.iter().zip(ours).all(|(kernel, ours)| close(*kernel, *ours))

@@ -119,7 +119,7 @@ impl Plan {
 
     /// Runs it.
     pub(super) fn observe(&self, subject: Subject<'_>) -> Result<Observation, TrialError> {
-        // Enough for the time before the cut, and for a second at the end.
+        // Enough data for the time before the cut, and for a second at the end.
         let setup = Setup { writes: vec![(MS * 10, 4_000 * FULL as usize)], ..Setup::default() };
         let span = self.outage * 4 + Duration::from_secs(8);
         let prepare = |wire: &mut Wire| {
@@ -177,7 +177,7 @@ impl Script for Cut {
     fn hear(&mut self, wire: &mut Wire, happening: Happening<'_>) {
         match happening {
             Happening::Segment(segment) if segment.payload.is_empty() => {
-                // RFC 9293 section 3.10.7.4, first: what lies before the window is answered.
+                // RFC 9293 section 3.10.7.4, first: a segment before the window is answered.
                 if self.is_up && segment.seq.lt(wire.rcv_nxt) {
                     wire.acknowledge();
                 }
@@ -240,7 +240,7 @@ impl Cut {
             Hold::OneByte => 1,
             Hold::Segments(held) => held * FULL,
         };
-        // What the receiver acknowledged last, and what of that the sender has heard.
+        // The receiver's last ACK, and the last ACK that the sender received.
         let emitted = full - held;
         let heard = emitted - self.plan.lost_acks * FULL;
         let echo = |wire: &Wire, echo| match echo {

@@ -67,7 +67,7 @@ fn all(
     for label in labels {
         let mut shown = Vec::new();
         for &sender in senders {
-            // A kernel without this congestion control says nothing about it.
+            // A kernel without this congestion control gives no evidence.
             let Some(value) = evidence.value(experiment, label, sender, measure) else { continue };
             judgement.confirmed &= holds(value);
             shown.push(format!("{} {value}", sender.name()));

@@ -191,7 +191,7 @@ fn sack_hole() -> Experiment {
         ("ACK with SACK", Stimulus::Sack),
         ("ICMP host unreachable x12", Stimulus::Unreachables(MANY, Unreachable::Host)),
     ] {
-        // All ACKs after the hole are lost: the sender does not know of it.
+        // All ACKs after the hole are lost, so that the sender does not learn of it.
         let plan = Plan { hole: Some(6), lost_acks: 6, ..Plan::new(outage, Hold::Nothing, stimulus) };
         cases.extend(Congestion::ALL.map(|sender| case(outage, sender, plan.clone(), &format!("a hole, {label}"))));
     }

@@ -262,7 +262,7 @@ impl KernelSide<'_> {
         let span = self.end.saturating_since(self.clock.now());
         let stream = match KernelStream::connect(self.namespace, SocketAddr::new(PEER, PORT), &self.options, span) {
             Ok(stream) => stream,
-            // The peer may not have answered, on purpose.
+            // The peer may deliberately not have answered.
             Err(SocketError::TimedOut { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -317,7 +317,7 @@ impl KernelSide<'_> {
 
     /// An error of the connection, other than the silence with which a call on the socket ends, ends the run.
     fn note_end(&self, error: &io::Error) {
-        // The end of a wait has no number: `KernelStream` has replaced the kernel's.
+        // The timeout of a call has no error number: `KernelStream` has replaced the kernel's.
         if error.raw_os_error().is_none() && error.kind() == io::ErrorKind::TimedOut {
             return;
         }
@@ -410,7 +410,7 @@ fn write_due(
         if connected_at + *after > now {
             return Some(connected_at + *after);
         }
-        // Room comes with an ACK, and then this is asked again.
+        // An ACK makes room in the buffer, and then this function is called again.
         *len -= connection.write(now, Bytes::from(vec![b'x'; (*len).min(connection.write_room())]));
         if *len > 0 {
             return None;

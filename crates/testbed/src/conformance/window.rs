@@ -108,7 +108,7 @@ impl Freezing {
                 wire.window = 0;
                 wire.acknowledge();
                 if self.received == BEFORE {
-                    // The sender stops a round trip from now; what it has sent by then is acknowledged one later.
+                    // The sender stops a round trip from now; the data sent by then is acknowledged one round trip later.
                     wire.alarm_after(RTT * 2 + MS * 10, CLOSE);
                 }
             }
@@ -133,7 +133,7 @@ impl Freezing {
         wire.is_cut = false;
         wire.window = WINDOW * FULL;
         wire.marks.insert(UP, wire.now);
-        // As Freeze-TCP does it: the window's update, three times.
+        // As in Freeze-TCP, the window update is sent three times.
         (0..3).for_each(|_| wire.ack_after(Duration::ZERO, wire.rcv_nxt, &[]));
         wire.sample_after(MS * 5);
     }

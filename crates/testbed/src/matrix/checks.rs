@@ -114,7 +114,7 @@ fn check_info(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
         | option(combination.window_scaling_agreed(), WINDOW_SCALE);
     require(info.tcpi_options & (SACK | TIMESTAMPS | WINDOW_SCALE) == expected, "other options than were agreed");
     require(info.tcpi_options & ECN == 0, "ECN was agreed");
-    // IPv6 has no checksum of its header: a flipped bit in the traffic class looks like ECN.
+    // IPv6 has no header checksum: a flipped bit in the traffic class looks like ECN.
     let may_look_so = combination.path == Path::Corruption && combination.family == Family::V6;
     require(may_look_so || info.tcpi_options & ECN_SEEN == 0, "ECN was seen");
     require(kernel.congestion == combination.congestion.name(), "another congestion control");
@@ -151,7 +151,7 @@ fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
         }
     };
     NEVER.iter().for_each(|name| at_most(name, 0));
-    // A SYN-ACK that comes a second time, as it does when the ACK of the first was lost, is challenged and counted as an
+    // A SYN-ACK that arrives twice, because the ACK of the first was lost, is challenged and counted as an
     // error.
     let challenged_syns = count("TcpExtTCPSYNChallenge");
     if combination.path != Path::Corruption {
@@ -160,7 +160,7 @@ fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     at_most("TcpExtTCPSYNChallenge", if combination.path == Path::Clean { 0 } else { MOST_CHALLENGES.into() });
     at_most("TcpExtTCPChallengeACK", MOST_CHALLENGES.into());
     at_most("TcpOutRsts", i64::try_from(came_late(evidence)).unwrap_or(i64::MAX));
-    // What the path duplicates is reported by DSACK. The kernel discards the report if it has not sent so much twice.
+    // Duplicates from the path are reported by DSACK. The kernel discards the report if it has not retransmitted as much.
     at_most("TcpExtTCPSACKDiscard", count("TcpExtTCPDSACKIgnoredDubious"));
     if combination.path == Path::Clean {
         at_most("TcpExtTCPChallengeACK", 0);
@@ -207,7 +207,7 @@ fn check_our_side(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
         let may_happen = match disposition {
             // A SYN-ACK that was delayed or sent twice is challenged.
             Disposition::SynChallenged => path != Path::Clean,
-            // In TIME-WAIT, as the answer to an ACK that came late.
+            // In TIME-WAIT, a reset may be the answer to a late ACK.
             Disposition::ResetAccepted | Disposition::ResetChallenged => came_late(evidence) > 0,
             _ => false,
         };

@@ -300,7 +300,7 @@ mod tests {
             let values = values(combination);
             for (a, (first, first_is_idle)) in values.iter().enumerate() {
                 for (second, second_is_idle) in &values[a + 1..] {
-                    // An option that is not in force meets the profile, which is the first value, and nothing else.
+                    // An option that is not in effect is paired only with the profile, which is the first value.
                     if a == 0 || !(*first_is_idle || *second_is_idle) {
                         pairs.insert((first.clone(), second.clone()));
                     }
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(product.len(), Profile::ALL.len() * 3456);
         let selection = every_pair();
         assert_eq!(pairs_in(&selection), pairs_in(&product));
-        // Six paths with seven profiles cannot be had with fewer than 42.
+        // Six paths with seven profiles need at least 42 combinations.
         assert!((42..=64).contains(&selection.len()), "{} combinations", selection.len());
         assert_eq!(selection, every_pair(), "the same at each call");
     }

@@ -129,7 +129,7 @@ fn grow<const N: usize>(
     if !meets(&row, first.0, second.0) {
         return None;
     }
-    // Every pair was counted from both its sides.
+    // Every pair was counted from both sides.
     let gain = (0..N).map(|setting| missing.gain(&row, setting, meets)).sum::<usize>() / 2;
     Some((gain, row.map(|value| value.unwrap_or(0))))
 }

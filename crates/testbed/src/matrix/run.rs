@@ -162,7 +162,7 @@ fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOpt
         }
         Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&gate.endpoint, &application) }),
     };
-    // The kernel is through; the acknowledgment of our FIN may still be on its way.
+    // The kernel has finished; the acknowledgment of our FIN may still be in flight.
     let ours_is_done = shell.run(&mut gate, LIMIT, |now, gate| {
         application.turn(now, &mut gate.endpoint);
         match application.done_at() {
@@ -223,7 +223,7 @@ fn impaired_shell<'a>(tun: &'a Tun, combination: &Combination, options: &RunOpti
 fn impairment(path: Path) -> ImpairmentConfig {
     let clean = ImpairmentConfig { delay: DELAY, ..ImpairmentConfig::default() };
     match path {
-        // The gate makes the outage.
+        // The gate implements the outage.
         Path::Clean | Path::Outage => clean,
         Path::Loss => ImpairmentConfig { loss: 0.01, ..clean },
         Path::Reordering => ImpairmentConfig { reorder: 0.02, reorder_delay: Duration::from_millis(2), ..clean },
@@ -351,7 +351,7 @@ fn wait_until_closed(stream: &KernelStream, clock: WallClock) -> Result<TcpInfo,
     let deadline = clock.now() + IO_TIMEOUT;
     loop {
         let info = stream.tcp_info().map_err(socket_failure)?;
-        // The kernel shows a connection in TIME-WAIT as closed.
+        // The kernel reports a connection in TIME-WAIT as closed.
         if info.tcpi_state == TcpState::Closed {
             return Ok(info);
         }

@@ -95,7 +95,7 @@ impl LinkEvents {
             Err(TryRecvError::Disconnected) => return Heard::End,
             Err(TryRecvError::Empty) => {}
         }
-        // What comes after this wakes again; what came before it is asked for once more.
+        // Later events wake the thread again; earlier ones are read by the second `try_recv`.
         self.waker.rest();
         match self.events.try_recv() {
             Ok(event) => Heard::Event(event),
@@ -124,7 +124,7 @@ impl SegmentFilter for Note {
     }
 
     fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
-        // The other end goes with the world, as this one does.
+        // The receiver ends with the world, as this end does.
         let _ = self.0.send(event);
     }
 }
@@ -139,7 +139,7 @@ impl AgentPort {
     /// Tells the agent what was noted.
     pub(super) fn tell(&self) {
         for event in self.noted.try_iter() {
-            // An agent that has ended hears nothing more.
+            // An agent that has ended receives no more events.
             let _ = self.events.as_ref().map(|events| events.send(event));
             self.waker.wake();
         }

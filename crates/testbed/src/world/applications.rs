@@ -240,7 +240,7 @@ impl Applications {
         for (_, socket) in &self.listeners {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        // What is over would be reported again and again, whatever is asked.
+        // A closed connection would be reported again and again, whatever the requested events.
         let asked: Vec<usize> =
             (0..self.connections.len()).filter(|&index| !self.connections[index].interest().is_empty()).collect();
         for &index in &asked {
@@ -379,7 +379,7 @@ impl Connection {
             }
         }
         if self.to_write == 0 && std::mem::take(&mut self.shuts_down) {
-            // It fails only if the connection has, and that shows in the next read.
+            // The call fails only if the connection has failed, which the next read reports.
             let _ = self.socket.shutdown(std::net::Shutdown::Write);
         }
     }

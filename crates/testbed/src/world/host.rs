@@ -122,7 +122,7 @@ impl HostPlan {
             plan.add_flow(world, FlowId(id), options)?;
         }
         if plan.sysctls.is_empty() {
-            // Whatever is run on this host: not with the machine's own settings.
+            // Programs on this host must not run with the machine's own settings.
             plan.sysctls = stack::linux();
         }
         Ok(plan)

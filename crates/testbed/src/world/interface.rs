@@ -86,7 +86,7 @@ impl Interface {
     /// The next thing that its kernel has sent; `None` if there is nothing now.
     pub(super) fn receive(&self, buffer: &mut BytesMut) -> Result<Option<Received>, TunError> {
         let received = match self.tun.recv_offloaded(buffer) {
-            // The world sets a port without carrier down, and so may a user in a shell on the host.
+            // The world sets a port without carrier down, and a user may do so in a shell on the host.
             Err(TunError::Down { .. }) => return Ok(None),
             received => received?,
         };
@@ -176,7 +176,7 @@ fn frame(offload: Offload, mut bytes: Bytes) -> Received {
     let is_multicast = header.destination.0[0] & 1 == 1;
     if matches!(header.ether_type, EthernetHeader::IPV4 | EthernetHeader::IPV6) && !is_multicast {
         let packets = segments(offload, payload.clone());
-        // What the world cannot write as it was, such as neighbour discovery, stays as it is.
+        // Frames that the world cannot encode unchanged, such as neighbour discovery, are passed as bytes.
         let is_known = |packet: &Packet| !matches!(packet.payload, Payload::Other { .. });
         if let Ok(packets) = packets
             && packets.whole().is_some_and(is_known)

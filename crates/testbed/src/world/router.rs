@@ -79,7 +79,7 @@ impl Router {
             for parameter in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
                 sysctl::set(&namespace, parameter, "1")?;
             }
-            // The way back to a host may be another one, and no router here knows a better one than itself.
+            // The return path to a host may differ, and a router here knows no better one than itself.
             for parameter in ["all.rp_filter", "default.rp_filter", "all.send_redirects", "default.send_redirects"] {
                 sysctl::set(&namespace, &format!("net.ipv4.conf.{parameter}"), "0")?;
             }

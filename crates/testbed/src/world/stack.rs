@@ -111,10 +111,10 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
         ("net.ipv4.tcp_early_retrans", if config.recovery.loss_probe { "3" } else { "0" }.to_owned()),
         ("net.ipv4.tcp_syn_retries", config.limits.syn_retries.to_string()),
         ("net.ipv4.tcp_retries2", retries2.to_string()),
-        // What one connection learns is not handed to the next one.
+        // Metrics of one connection must not influence the next one.
         ("net.ipv4.tcp_no_metrics_save", switch(true)),
     ]);
-    // Newer parameters, only where a scenario changes them: older kernels lack them.
+    // Newer parameters are set only where a scenario changes them, because older kernels lack them.
     let linux = Profile::Linux6Cubic.config();
     if config.rto.min != linux.rto.min {
         sysctls.insert("net.ipv4.tcp_rto_min_us", (config.rto.min.as_nanos() / 1000).to_string());
@@ -150,7 +150,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
         rest.limits.r2 = linux.limits.r2;
     }
     rest.user_timeout.timeout = linux.user_timeout.timeout;
-    // The user timeout option is not Linux's; adopting none of a peer's changes nothing.
+    // Linux has no user timeout option; refusing a peer's timeout therefore changes nothing.
     rest.user_timeout.changeable = linux.user_timeout.changeable;
     let whole_millis = |time: Duration| time.as_nanos().is_multiple_of(1_000_000);
     [

@@ -17,7 +17,7 @@ const CASES_AT_A_TIME: usize = 12;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(CASES_AT_A_TIME);
-    // Before the first thread: this may have to enter a user namespace.
+    // This comes before the first thread, because it may have to enter a user namespace.
     let missing = Privilege::acquire().err().map(|error| error.to_string());
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
     let trial = |experiment: &Experiment, case: Case| {
@@ -44,7 +44,7 @@ fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
     for round in 1..=ROUNDS {
         let lateness = Lateness::watch();
         let result = match try_case(experiment, case) {
-            // The run did not show what was to be measured.
+            // The run did not show the measured event.
             Err(_) if round < ROUNDS && lateness.is_excuse() => continue,
             result => result?,
         };

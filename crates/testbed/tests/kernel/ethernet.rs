@@ -72,7 +72,7 @@ fn carrier_goes_and_comes(_: &Namespace) {
         let without = State { up: true, carrier: false, known: false };
         for (seen, loses) in [(&phone, outage.is_seen_by_host()), (&router, outage.is_seen_by_router())] {
             assert!(seen.contains(&fine), "{outage:?} {seen:?}");
-            // Entries are flushed with the carrier, and it comes back without them.
+            // Entries are flushed with the carrier, which returns without them.
             let is_set_down = match outage {
                 OutageKind::AdminDown => std::ptr::eq(seen, &router),
                 OutageKind::HostDown => std::ptr::eq(seen, &phone),
@@ -143,7 +143,7 @@ fn one_family_goes_with_its_addresses(_: &Namespace) {
     let phone = world.namespace(PHONE).expect("it is a kernel").clone();
     let (stop, is_over) = channel::<()>();
     let inside = phone.clone();
-    // Whether there are an IPv4 address and an IPv4 default route, and an IPv6 address.
+    // Checks for an IPv4 address and an IPv4 default route, and an IPv6 address.
     let watch = phone.spawn_inside(move || {
         let mut netlink = Netlink::open(&inside).expect("it is inside");
         let mut seen: Vec<(bool, bool, bool)> = Vec::new();

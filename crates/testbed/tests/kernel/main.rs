@@ -28,7 +28,7 @@ type Test = (&'static str, fn(&Namespace));
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    // Before the first thread: this may have to enter a user namespace.
+    // This comes before the first thread, because it may have to enter a user namespace.
     let privilege = Privilege::acquire();
     let before = remains::Surroundings::look();
     let reason = privilege.err().map(|error| error.to_string());
@@ -60,7 +60,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
                 Some(reason) if is_required => Err(reason.into()),
                 Some(reason) => Ok(Completion::ignored_with(reason)),
                 None => {
-                    // A panic inside comes out here and fails the test.
+                    // A panic in the namespace surfaces here and fails the test.
                     Namespace::run("test", test)?;
                     Ok(Completion::Completed)
                 }

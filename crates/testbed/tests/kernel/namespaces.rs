@@ -26,7 +26,7 @@ fn is_isolated(namespace: &Namespace) {
     assert_eq!(names, [("lo", false)]);
     let other = spawn("other", |other| other.id());
     assert_ne!(namespace.id(), other.join().unwrap());
-    // The trial's own thread, which started this one, stayed where it was.
+    // The test's own thread, which started this one, stayed in its namespace.
     let process = std::fs::read_link("/proc/self/ns/net").unwrap();
     assert_ne!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), process);
 }
@@ -72,7 +72,7 @@ fn netlink_errors_name_the_request(namespace: &Namespace) {
         matches!(&error, Err(NetlinkError::Refused { request, .. }) if request.contains("127.0.0.1/99")),
         "{error:?}"
     );
-    // The socket is in step after a refusal.
+    // The socket is still synchronised after a refusal.
     assert_eq!(netlink.link("lo").unwrap().mtu, 1);
 }
 

@@ -33,7 +33,7 @@ fn a_namespace_goes_after_a_panic(witness: &Namespace) {
     let thread = spawn("panicking", move |namespace| {
         let _tun = Tun::open(namespace, &TunConfig::new("tun0", 1500)).unwrap();
         connect(namespace, &outer);
-        // As a panic does, without the report on the terminal.
+        // Behaves like a panic, without the report on the terminal.
         resume_unwind(Box::new("on purpose"));
     });
     assert_eq!(thread.join().unwrap_err().downcast_ref(), Some(&"on purpose"));

@@ -113,7 +113,7 @@ fn waiting_ends(namespace: &Namespace) {
     let short = Duration::from_millis(50);
     let mut options = SocketOptions::new(Congestion::Cubic);
     let config = TunConfig::new("tun0", 1500).address(Ipv4Addr::new(10, 0, 0, 1), 24);
-    // Nobody answers behind this device.
+    // No peer answers behind this device.
     let _tun = Tun::open(namespace, &config).unwrap();
     Netlink::open(namespace).unwrap().set_up("lo").unwrap();
     let silent: SocketAddr = "10.0.0.2:80".parse().unwrap();

@@ -102,7 +102,7 @@ fn icmp_echo(namespace: &Namespace, kernel: IpAddr) {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.connect(&SocketAddr::from((endpoint, 0)).into()).unwrap();
         for seq in 0..3 {
-            // Type, code, checksum and identifier (both the kernel's to fill in), sequence number, data.
+            // Type, code, checksum and identifier (the kernel fills in both), sequence number, data.
             socket.send(&[request, 0, 0, 0, 0, 0, 0, seq, b'p', b'i', b'n', b'g']).unwrap();
             let mut answer = [0; 100];
             let len = std::io::Read::read(&mut &socket, &mut answer).unwrap();
@@ -288,7 +288,7 @@ fn a_waker_ends_the_sleep(namespace: &Namespace) {
     let (waker, turns) = (shell.waker(), AtomicU32::new(0));
     let stopped = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The loop has had a turn and sleeps, or is about to.
+            // The loop has had a turn and sleeps, or is about to sleep.
             while turns.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
@@ -333,7 +333,7 @@ fn a_capture_has_every_packet(namespace: &Namespace) {
         socket.recv(&mut [0; 99]).unwrap();
     };
     shell.run_beside(&mut echo, LIMIT, |_, _| {}, exchange).unwrap();
-    // What is lost after the device has crossed it.
+    // Losses occur after the packet has crossed the device.
     let mut shell = shell.with_impairment(TunDirection::FromKernel, loss);
     let send = || assert_eq!(udp_socket(KERNEL_V4, endpoint).send(b"there").unwrap(), 5);
     shell.run_beside(&mut echo, LIMIT, |_, _| {}, send).unwrap();

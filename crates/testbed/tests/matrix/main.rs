@@ -18,7 +18,7 @@ const RUNS_AT_A_TIME: usize = 12;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(RUNS_AT_A_TIME);
-    // Before the first thread: this may have to enter a user namespace.
+    // This comes before the first thread, because it may have to enter a user namespace.
     let missing = Privilege::acquire().err().map(|error| error.to_string());
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
     let trial = |combination: Combination| {

@@ -32,7 +32,7 @@ const TRIES: u32 = 5;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(TESTS_AT_A_TIME);
-    // Before the first thread: this may have to enter a user namespace.
+    // This comes before the first thread, because it may have to enter a user namespace.
     let missing = Privilege::acquire().err().map(|error| error.to_string());
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
     let with_namespace = |name: String, tries: u32, test: Box<dyn Fn(&Namespace) + Send + Sync>| {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
                             drop(outcome);
                         }
                         Ok(Err(error)) => return Err(error.into()),
-                        // Fails the test.
+                        // This fails the test.
                         Err(panic) => resume_unwind(panic),
                     }
                 }

@@ -45,7 +45,7 @@ fn fast_retransmit(subject: Subject<'_>, sack: bool) {
     let numbers: Vec<_> = sent.iter().map(|(_, number)| *number).collect();
     assert_eq!(numbers[..3], [10, 11, 0], "{sent:?}");
     assert!(numbers[3..].iter().copied().eq(12..12 + numbers.len() as u32 - 3), "{sent:?}");
-    // Nine duplicates, of which three are spoken for. CUBIC's window falls to seven tenths, Reno's to a half.
+    // Nine duplicates, three of which begin recovery. CUBIC's window falls to seven tenths, Reno's to a half.
     let reduced = if matches!(subject, Subject::Ours(Profile::Linux6Reno)) { 1..=3 } else { 3..=4 };
     assert!(reduced.contains(&(numbers.len() - 3)), "{sent:?}");
 }

@@ -27,7 +27,7 @@ fn initial_window_after_lost_syns(subject: Subject<'_>) {
         let span = MS * (1_000 * u64::from(lost) + 400);
         let wire = run(subject, &setup, span, |wire| wire.ignored_syns = lost, |_, _| {});
         let data = wire.data();
-        // What comes later is a probe or a retransmission.
+        // Later segments are probes or retransmissions.
         let burst = data.iter().take_while(|seen| seen.at.saturating_since(data[0].at) < RTT).count();
         show("initial_window_after_lost_syns", subject, &format!("{lost} lost: {burst} segments"));
         assert_eq!(burst, segments, "after {lost} lost SYNs");

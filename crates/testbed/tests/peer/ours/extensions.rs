@@ -70,7 +70,7 @@ fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
     let waker = shell.waker();
     let kernel_side = || {
         let mut stream = listener.accept(LIMIT).unwrap();
-        // The address goes with its interface. (It would stay with one that is merely down.)
+        // The address is removed with its interface. (It would stay on an interface that is merely down.)
         behind_tun = None;
         is_down.store(true, Ordering::SeqCst);
         waker.wake();
@@ -84,8 +84,8 @@ fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
     let timeouts: Vec<_> = ours.sent_for(Reason::Timeout).map(|(at, ..)| *at).collect();
     // Doubling from 0.2 s leaves room for three timeouts in 1.5 s.
     assert!(timeouts.len() >= 4, "{timeouts:?}");
-    // A router sends five such errors at once, and then one in a second. On a machine that is late one may come in the same turn as
-    // the timeout, and is not seen here then; that there were four timeouts says that it came.
+    // A router sends five such errors at once, and then one a second. On a slow machine one may arrive in the same turn as
+    // the timeout, and is not visible here; that there were four timeouts shows that it arrived.
     assert!(backoffs.windows(2).any(|pair| pair[1] < pair[0]), "{backoffs:?}");
     assert_eq!(ours.get().unwrap().deadline(Timer::Retransmit), None);
 }
@@ -137,7 +137,7 @@ fn the_kernel_takes_data_in_our_syn(namespace: &Namespace) {
 fn we_take_data_in_the_kernels_syn(namespace: &Namespace) {
     let tun = open(namespace);
     sysctl::set(namespace, "net.ipv4.tcp_fastopen", "1").unwrap();
-    // The handshake's end is a while in coming.
+    // The end of the handshake takes a while.
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(20));
     let mut config = config();
     config.fast_open.max_pending = 5;

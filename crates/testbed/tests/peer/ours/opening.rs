@@ -51,7 +51,7 @@ fn opened_by_both_at_once(namespace: &Namespace) {
     let (mut source, mut sink) = (Source::new(3, 100_000), Sink::new(3));
     let has_begun = AtomicBool::new(false);
     let turn = |now, ours: &mut Ours| {
-        // When the kernel's SYN is on its way.
+        // At this time the kernel's SYN is in flight.
         if ours.id.is_none() && has_begun.load(Ordering::SeqCst) {
             let id = ours.endpoint.connect(now, Arc::new(config()), Some(our_address), kernel_address).unwrap();
             ours.id = Some(id);

@@ -39,7 +39,7 @@ fn the_kernels_reader_pauses(namespace: &Namespace) {
     let (mut source, mut sink) = (Source::new(4, 400_000), Sink::new(4));
     let kernel_side = || {
         let mut stream = listener.accept(LIMIT).unwrap();
-        // Long enough for three probes: after about 0.2, 0.6 and 1.4 s.
+        // Long enough for three probes, after about 0.2, 0.6 and 1.4 s.
         std::thread::sleep(std::time::Duration::from_millis(1_700));
         sink.read_from(&mut stream).unwrap();
     };
@@ -99,7 +99,7 @@ fn our_window_shrinks_over_data_in_flight(namespace: &Namespace) {
         if acked_at.is_none() && sink.digest().len > 100_000 {
             acked_at = Some(now);
         }
-        // While the ACKs of that data are on their way. They will make the kernel send before it sees the window close.
+        // The ACKs of that data are in flight. They will make the kernel send before it sees the window close.
         if let Some(at) = acked_at.filter(|_| shrunk_at.is_none())
             && now.saturating_since(at) > Duration::from_millis(10)
         {
