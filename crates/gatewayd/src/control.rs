@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use holdover_host::control_client::{self, Answer};
 use holdover_host::control_line::RequestError;
-use holdover_host::control_socket::{AnswerError, Client};
 use holdover_host::time_text::Time;
 use serde::{Deserialize, Serialize};
 
@@ -66,51 +66,38 @@ pub enum Response {
     },
 }
 
-/// The gateway could not be asked, or would not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Nobody is there.
-    #[error(
-        "no gateway answers at {path}: {reason}\nstart it: sudo holdover gateway run --interface IF; or name its socket: --socket"
-    )]
-    NotRunning {
-        /// The socket.
-        path: String,
-        /// Why.
-        reason: std::io::Error,
-    },
-    /// The socket is not for this user.
-    #[error("{path} is for root only: sudo")]
-    NotPermitted {
-        /// The socket.
-        path: String,
-    },
-    /// The answer cannot be had.
-    #[error(transparent)]
-    Answer(#[from] AnswerError),
-    /// It hung up.
-    #[error("the gateway hung up without an answer")]
-    HungUp,
-    /// The gateway said no.
-    #[error("{0}")]
-    Refused(String),
+/// A request to the gateway failed.
+pub type ClientError = control_client::ClientError<String>;
+
+impl Answer for Response {
+    type Refusal = String;
+    const DAEMON: &'static str = "gateway";
+    const START: &'static str = "sudo holdover gateway run --interface IF";
+
+    fn accepted(self) -> Result<Self, String> {
+        match self {
+            Self::Refused { message } => Err(message),
+            answer => Ok(answer),
+        }
+    }
 }
 
-/// Asks the gateway whose socket this is.
+/// Sends the gateway with this control socket a request, and waits for its answer.
 ///
 /// # Errors
-/// Nobody is there, the socket is for others, or the answer is no.
+/// See [`ClientError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
-    let mut client = Client::ask(path, request).map_err(|reason| {
-        let path = path.display().to_string();
-        match reason.kind() {
-            std::io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path },
-            _ => ClientError::NotRunning { path, reason },
-        }
-    })?;
-    match client.next_answer(false)?.ok_or(ClientError::HungUp)? {
-        Response::Refused { message } => Err(ClientError::Refused(message)),
-        answer => Ok(answer),
+    control_client::Client::ask(path, request)?.answer()
+}
+
+/// The state of the gateway with this control socket.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn status(path: &Path) -> Result<Status, ClientError> {
+    match ask(path, &Request::Status)? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(ClientError::unexpected::<Response>()),
     }
 }
 

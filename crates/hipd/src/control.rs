@@ -1,10 +1,9 @@
 //! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use holdover_host::control_client::{self, Answer};
 use holdover_host::control_line::RequestError;
-use holdover_host::control_socket::{AnswerError, Client};
 use serde::{Deserialize, Serialize};
 
 use crate::status::Status;
@@ -39,29 +38,20 @@ pub enum Response {
     },
 }
 
-/// The daemon could not be asked, or would not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Nobody is there.
-    #[error("no daemon answers at {} ({reason})\nstart it: sudo systemctl start holdover-hip, or sudo holdover hip up; or name its socket: --socket", path.display())]
-    NotRunning {
-        /// The socket.
-        path: PathBuf,
-        /// Why. It is in the text, before what to do, and so is no further cause.
-        reason: io::Error,
-    },
-    /// The socket is not for this user.
-    #[error("{} is for root only: sudo", path.display())]
-    NotPermitted {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// The daemon hung up, took too long, or was not understood.
-    #[error("the daemon: {0}")]
-    Answer(#[from] AnswerError),
-    /// The daemon said no.
-    #[error("{0}")]
-    Refused(String),
+/// A request to the daemon failed.
+pub type ClientError = control_client::ClientError<String>;
+
+impl Answer for Response {
+    type Refusal = String;
+    const DAEMON: &'static str = "HIP daemon";
+    const START: &'static str = "sudo systemctl start holdover-hip, or sudo holdover hip up";
+
+    fn accepted(self) -> Result<Self, String> {
+        match self {
+            Self::Refused { message } => Err(message),
+            answer => Ok(answer),
+        }
+    }
 }
 
 impl From<RequestError> for Response {
@@ -70,19 +60,22 @@ impl From<RequestError> for Response {
     }
 }
 
-/// Asks the daemon at `path`.
+/// Sends the daemon with this control socket a request, and waits for its answer.
 ///
 /// # Errors
-/// [`ClientError`]: no daemon runs, access is denied, or the answer is invalid.
+/// See [`ClientError`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
-    let mut client = Client::ask(path, request).map_err(|reason| match reason.kind() {
-        io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },
-        _ => ClientError::NotRunning { path: path.to_owned(), reason },
-    })?;
-    match client.next_answer(false)? {
-        Some(Response::Refused { message }) => Err(ClientError::Refused(message)),
-        Some(answer) => Ok(answer),
-        None => Err(AnswerError::from(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up")).into()),
+    control_client::Client::ask(path, request)?.answer()
+}
+
+/// The state of the daemon with this control socket.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn status(path: &Path) -> Result<Status, ClientError> {
+    match ask(path, &Request::Status)? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(ClientError::unexpected::<Response>()),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,11 +16,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, fchmod, fstat};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::control_line::{self, LONGEST_REQUEST};
+use crate::control_line::LONGEST_REQUEST;
 use crate::lock_file::{LockError, LockFile};
 use crate::session::{Bounds, Sessions};
 
@@ -39,12 +37,6 @@ pub type Requesters = Sessions<UnixListener>;
 
 /// The mode of directories created for it, less the umask.
 const DIRECTORY_MODE: u32 = 0o777;
-
-/// The longest answer.
-const LONGEST_ANSWER: u64 = 64 << 20;
-
-/// How long to wait for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The control socket is not available.
 #[derive(Debug, thiserror::Error)]
@@ -76,49 +68,6 @@ pub enum ControlSocketError {
 /// ` (pid 4711)`, if known.
 fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
-}
-
-/// A connection to a daemon, for one request.
-#[derive(Debug)]
-pub struct Client {
-    reader: BufReader<UnixStream>,
-}
-
-/// A daemon did not answer properly.
-#[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
-    /// No answer arrived.
-    #[error("no answer: {0}")]
-    Broken(#[from] io::Error),
-    /// The answer is not valid.
-    #[error("cannot parse the answer ({0}): another version?")]
-    NotUnderstood(#[from] serde_json::Error),
-}
-
-impl Client {
-    /// Sends a request as a line of JSON.
-    ///
-    /// # Errors
-    /// No daemon listens, or access is denied.
-    pub fn ask(path: &Path, request: &impl Serialize) -> io::Result<Self> {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        (&stream).write_all(&control_line::write(request))?;
-        Ok(Self { reader: BufReader::new(stream) })
-    }
-
-    /// Waits for the next answer, for 10 s, or without limit if `patient`; `None` when the daemon closes the
-    /// connection.
-    ///
-    /// # Errors
-    /// No answer in time, or an invalid one.
-    pub fn next_answer<A: DeserializeOwned>(&mut self, patient: bool) -> Result<Option<A>, AnswerError> {
-        self.reader.get_ref().set_read_timeout((!patient).then_some(ANSWER_TIMEOUT))?;
-        let mut line = Vec::new();
-        self.reader.by_ref().take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
-        if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
-    }
 }
 
 /// Ownership of the control socket. On drop, removes the socket and the lock file, and the directories created for them

@@ -38,6 +38,7 @@ pub mod clock;
 pub mod clsact;
 pub mod config_error;
 mod confine;
+pub mod control_client;
 pub mod control_line;
 pub mod control_socket;
 pub mod feature;

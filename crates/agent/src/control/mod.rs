@@ -12,7 +12,7 @@ use holdover_host::control_line::RequestError;
 use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
-pub use self::client::{Client, ClientError};
+pub use self::client::{Client, ClientError, status};
 use crate::config::Time;
 use crate::status::{ActionLine, Status};
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequest};
+use holdover_agent::control::{self, Client, ClientError, Request, Response, SignalRequest};
 
 use super::{ActionsArgs, SignalArgs, StatusArgs, WRONG, text};
 use crate::command_support::{print, print_error, print_json, with_causes};
@@ -18,7 +18,7 @@ pub(super) fn signal(args: &SignalArgs) -> ExitCode {
 }
 
 pub(super) fn status(args: &StatusArgs) -> ExitCode {
-    match Client::status(&args.socket.socket) {
+    match control::status(&args.socket.socket) {
         Ok(status) if args.json => print_json(&status),
         Ok(status) => print(&text::status(&status)),
         Err(error) => failed(&error),
@@ -56,6 +56,5 @@ fn failed(error: &ClientError) -> ExitCode {
 }
 
 fn unexpected() -> ExitCode {
-    print_error(&"the agent answered something else: is it of another version?");
-    ExitCode::FAILURE
+    failed(&ClientError::unexpected::<Response>())
 }

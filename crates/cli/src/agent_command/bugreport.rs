@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_agent::config::{Config, DEFAULT_PATH};
-use holdover_agent::control::{Client, Request, Response};
+use holdover_agent::control::{self, Client, Request, Response};
 use holdover_testbed::kernel_release;
 use serde::Serialize;
 
@@ -86,7 +86,7 @@ fn collect(args: &BugreportArgs, directory: &Path) -> io::Result<Written> {
     let mut report = Report { directory: directory.to_owned(), masker, files: Vec::new() };
     report.add("about.txt", &about())?;
     report.add("configuration.toml", &configuration(args.config.as_deref()))?;
-    report.add_json("status.json", Client::status(&args.socket.socket).map_err(|error| with_causes(&error)))?;
+    report.add_json("status.json", control::status(&args.socket.socket).map_err(|error| with_causes(&error)))?;
     report.add("actions.jsonl", &actions(&args.socket.socket))?;
     report.add("log.txt", &log())?;
     report.add("links.txt", &links())?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use holdover_agent::control::{Client, ClientError};
+use holdover_agent::control::{self, ClientError};
 use holdover_agent::engine::Engine;
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
@@ -120,7 +120,7 @@ struct Tried {
 /// Runs the test. The exit status is 0 if the agent works, 1 if it does not, and 77 if this user or kernel does not allow the test.
 pub(super) fn run(args: &TestArgs) -> ExitCode {
     // Before this process may become root of a user namespace, which the agent's socket is not for.
-    let asked = Client::status(&args.socket.socket);
+    let asked = control::status(&args.socket.socket);
     // Before the first thread.
     if let Err(error) = Privilege::acquire() {
         print_error(&format_args!("the test needs network namespaces: {error}"));

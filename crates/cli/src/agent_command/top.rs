@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use holdover_agent::control::Client;
+use holdover_agent::control;
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::status::{ConnectionStatus, Status};
 use ratatui::Frame;
@@ -28,7 +28,7 @@ pub(crate) enum SortBy {
 
 pub(super) fn run(socket: &Path) -> ExitCode {
     top::run("holdover agent status prints the same once", || {
-        Client::status(socket).map_err(|error| with_causes(&error))
+        control::status(socket).map_err(|error| with_causes(&error))
     })
 }
 

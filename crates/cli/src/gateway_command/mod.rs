@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
-use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, MobileState, Request, Response, ask};
+use holdover_gatewayd::control::{self, ClientError, DEFAULT_SOCKET, MobileState, Request, Response, ask};
 use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, mount_pins, stop_signal};
 use holdover_gatewayd::features;
 use holdover_host::config_error::ConfigError;
@@ -247,10 +247,9 @@ fn check(args: &CheckArgs) -> ExitCode {
 }
 
 fn status(args: &AskArgs) -> ExitCode {
-    match ask(&args.socket.socket, &Request::Status) {
-        Ok(Response::Status(status)) if args.json => print_json(&status),
-        Ok(Response::Status(status)) => print(&text::status(&status)),
-        Ok(_) => unexpected(),
+    match control::status(&args.socket.socket) {
+        Ok(status) if args.json => print_json(&status),
+        Ok(status) => print(&text::status(&status)),
         Err(error) => failed(&error),
     }
 }
@@ -275,8 +274,7 @@ fn failed(error: &ClientError) -> ExitCode {
 }
 
 fn unexpected() -> ExitCode {
-    print_error(&"the gateway answered something else: is it of another version?");
-    ExitCode::FAILURE
+    failed(&ClientError::unexpected::<Response>())
 }
 
 impl From<Presence> for MobileState {

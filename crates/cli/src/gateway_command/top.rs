@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use holdover_gatewayd::control::{ClientError, Request, Response, ask};
+use holdover_gatewayd::control::{ClientError, Request, Response, ask, status};
 use holdover_gatewayd::status::{MobileLine, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -37,10 +37,11 @@ pub(super) fn run(socket: &Path) -> ExitCode {
 }
 
 fn look(socket: &Path) -> Result<Gateway, ClientError> {
-    let other = || ClientError::Refused("the gateway answered something else: is it of another version?".to_owned());
-    let Response::Status(status) = ask(socket, &Request::Status)? else { return Err(other()) };
-    let Response::Mobiles { mobiles } = ask(socket, &Request::Mobiles)? else { return Err(other()) };
-    Ok(Gateway { status: *status, mobiles })
+    let status = status(socket)?;
+    let Response::Mobiles { mobiles } = ask(socket, &Request::Mobiles)? else {
+        return Err(ClientError::unexpected::<Response>());
+    };
+    Ok(Gateway { status, mobiles })
 }
 
 impl Top for Gateway {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use holdover_base::Duration;
 use holdover_hip::host::RekeyLimits;
-use holdover_hipd::control::{self, Request, Response};
+use holdover_hipd::control::{self, Request};
 use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
 use holdover_hipd::files::Serves;
@@ -106,9 +106,6 @@ pub(super) fn down(args: &SocketArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
-    let status = match control::ask(&args.socket.socket, &Request::Status)? {
-        Response::Status(status) => status,
-        _ => return Err(Failure { text: "the daemon answered something else".to_owned(), status: 1 }),
-    };
+    let status = control::status(&args.socket.socket)?;
     Ok(if args.json { print_json(&status) } else { print(&text::status(&status)) })
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_hip::identity::Hit;
-use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request, Response};
+use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
 use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::files::{
     DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
@@ -323,7 +323,7 @@ fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
 
 /// The current LSIs; none without a daemon.
 fn lsis_of_daemon(socket: &Path) -> BTreeMap<Hit, Ipv4Addr> {
-    let Ok(Response::Status(status)) = control::ask(socket, &Request::Status) else { return BTreeMap::new() };
+    let Ok(status) = control::status(socket) else { return BTreeMap::new() };
     status.peers.iter().filter_map(|peer| Some((Hit(peer.hit.parse().ok()?), peer.lsi?))).collect()
 }
 
@@ -364,10 +364,7 @@ impl Own<'_> {
     /// With the servers that are in the file of peers.
     fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
         let hit = read_identity(directory)?.hit();
-        let status = match control::ask(socket, &Request::Status) {
-            Ok(Response::Status(status)) => Some(status),
-            _ => None,
-        };
+        let status = control::status(socket).ok();
         let addresses = match (self.addresses, &status) {
             ([], Some(status)) => status.addresses.clone(),
             (named, _) => named.to_vec(),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use holdover_hipd::control::{ClientError, Request, Response, ask};
+use holdover_hipd::control::status;
 use holdover_hipd::status::{PeerStatus, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -38,18 +38,11 @@ struct Peer {
 pub(super) fn run(socket: &Path) -> ExitCode {
     let mut before = None;
     top::run("holdover hip status prints the same once", || {
-        let now = look(socket).map_err(|error| with_causes(&error))?;
+        let now = status(socket).map_err(|error| with_causes(&error))?;
         let host = Host::since(before.as_ref(), now);
         before = Some(host.status.clone());
         Ok(host)
     })
-}
-
-fn look(socket: &Path) -> Result<Status, ClientError> {
-    match ask(socket, &Request::Status)? {
-        Response::Status(status) => Ok(*status),
-        _ => Err(ClientError::Refused("the daemon answered something else: is it of another version?".to_owned())),
-    }
 }
 
 impl Host {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use holdover_agent::config::{Config, Time};
-use holdover_agent::control::{Client, ClientError, Request, SignalRequest, Word};
+use holdover_agent::control::{self, Client, ClientError, Request, SignalRequest, Word};
 use holdover_agent::daemon::{Daemon, DaemonError, Orders, Setup};
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_agent::path_engine::Attach;
@@ -86,7 +86,7 @@ impl Agent {
 
     /// How it is, and what it has done. Its world is there still.
     pub(crate) fn status(&self) -> Result<Status, DaemonFailed> {
-        Ok(Client::status(&self.directory.0.join("agent.sock"))?)
+        Ok(control::status(&self.directory.0.join("agent.sock"))?)
     }
 
     /// Waits for its end; its world is gone. An error if it has failed.
@@ -129,7 +129,7 @@ fn setup(socket: PathBuf) -> Setup {
 /// Asks the daemon whether its engine is attached to `interface`.
 fn looks_after(socket: &Path, interface: &'static str) -> Result<(), DaemonFailed> {
     let idle = |why: &str| DaemonFailed::Idle { interface, why: why.to_owned() };
-    let status = Client::status(socket)?;
+    let status = control::status(socket)?;
     let link = status.links.iter().find(|link| link.interface == interface);
     match link.ok_or_else(|| idle("it is none of its links"))?.problem.as_deref() {
         Some(problem) => Err(idle(problem)),
