@@ -23,6 +23,11 @@
 #define LONG_SILENCE (10000 * MS)
 #define LONG_SILENCE_TICKS 10000
 
+// Data that come in so much later than they were sent, after a silence as long, were held by a link.
+#define HELD_FOR (1000 * MS)
+// Beyond that a clock of 1 MHz is ambiguous (RFC 7323 section 5.2).
+#define LONGEST_HELD (1000000 * MS)
+
 // The peer's clock may be slow by 1/DRIFT_PART.
 #define DRIFT_PART 5000
 
@@ -57,7 +62,9 @@ INLINE u64 since_up(const struct link *link, u64 now)
 // Whether echoes of timestamps from before the outage are replaced.
 INLINE int refreshes(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
+	int is_after_up = link->has_up && since_up(link, now) < rules->refresh_for;
+
+	return half->flags & HALF_REFRESH && (link->awaits_packets || is_after_up || now < half->refresh_at + rules->refresh_for);
 }
 
 // What becomes of the ACKs of a flow now, as an `enum holding`.
@@ -88,9 +95,9 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 // minimum round trip has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to
 // 10 s later (docs/notes/linux-6.18.md). An ACK of one byte of the retransmitted segment proves nothing.
 INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct link *link,
-			     const struct packet *packet)
+			     const struct packet *packet, u32 from)
 {
-	if (!rules->hold_segments || link->is_down || link->expires_at <= packet->now)
+	if (link->is_down || link->expires_at <= packet->now)
 		return 0;
 	// With other orders no controller would flush the rest.
 	if (FLOW_ORDERS && link->holds != HOLDS_SEGMENTS)
@@ -101,7 +108,7 @@ INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct ha
 	// flush has no blocks.
 	if (packet->sack_len > 1 || (packet->sack_len && before(packet->ack, packet->sack[0].end)))
 		return 0;
-	return packet->ack - half->shown > 1 && keeps_the_edge(half, packet, half->shown + 1);
+	return rules->hold_segments && packet->ack - from > 1 && keeps_the_edge(half, packet, from + 1);
 }
 
 // Whether an ACK that comes in is the first to advance after LONG_SILENCE and echoes a timestamp from before it.
@@ -119,23 +126,63 @@ INLINE int ends_host_silence(const volatile struct rules *rules, const struct ha
 // Whether an ACK that goes out is the first after a retransmission that ended LONG_SILENCE, and acknowledges more than that segment.
 INLINE int ends_peer_silence(const struct half *half, const struct packet *packet, int kind)
 {
-	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) && packet->ack - half->shown > half->longest_segment;
+	u32 acknowledged = packet->ack - half->resumed_from;
+
+	return half->flags & HALF_RESUMED && (kind == ADVANCING || kind == REPEATED) && acknowledged > half->longest_segment;
 }
 
-// Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): what comes first after LONG_SILENCE says which
-// of the host's ACKs the peer has not got. From there on they count as not shown.
+// Data come in. A timeout makes the peer retransmit from its SND.UNA (RFC 6298 section 5.4): a retransmission that comes first after
+// LONG_SILENCE says which of the host's ACKs the peer has not received.
 INLINE void note_resumption(struct half *half, const struct packet *packet)
 {
 	if (!packet->len || packet->flags & (SYN | RST) || !(half->flags & HALF_ACKED) || !half->last_data_at ||
 	    packet->now < half->last_data_at + LONG_SILENCE)
 		return;
-	// An old duplicate says nothing.
-	if (!packet->has_stamps || !before(half->newest_stamp, packet->val))
+	// New data after an idle time are none, nor is an old duplicate.
+	if (!half->runs_len || !before(packet->seq, runs_end(half)) || !packet->has_stamps || !half->first_stamp_at ||
+	    !before(half->newest_stamp, packet->val))
 		return;
-	if (before(half->shown, packet->seq) || half->shown - packet->seq > largest_window(half))
+	if (half->window_shift == UNKNOWN_SHIFT || before(half->shown, packet->seq) || half->shown - packet->seq > largest_window(half))
 		return;
-	half->shown = packet->seq;
+	half->resumed_from = packet->seq;
 	half->flags |= HALF_RESUMED;
+}
+
+// How long a tick of the peer's timestamp clock takes, if that is one of Linux's (1 kHz; 1 MHz with tcp_usec_ts), in ns; otherwise 0. What
+// was seen of it spans a second at least, and queues may have delayed either end.
+INLINE u64 tick_of(const struct half *half)
+{
+	u64 span = since(half->newest_stamp_at, half->first_stamp_at), queued = span / 20 + 200 * MS;
+	u32 ticks = half->newest_stamp - half->first_stamp;
+
+	if (!half->first_stamp_at || span < 1000 * MS)
+		return 0;
+	if (since(ticks * MS, span) <= queued && since(span, ticks * MS) <= queued)
+		return MS;
+	return since(ticks * 1000ULL, span) <= queued && since(span, ticks * 1000ULL) <= queued ? 1000 : 0;
+}
+
+// Data come in after a silence that were sent HELD_FOR ago and more: a link has held them. Their echoes would tell the peer of round trips as
+// long as the outage. A few of these are enough that its loss probe waits for twice as long: 40 s after a cut of 20 s (docs/notes/linux-6.18.md).
+// For some time the peer's clock of the present is echoed, as after a link-up, though none that it has not passed.
+INLINE void note_late_data(struct half *half, const volatile struct rules *rules, const struct link *link, const struct packet *packet)
+{
+	u64 now = packet->now, tick = tick_of(half);
+
+	if (!packet->len || packet->flags & (SYN | RST) || !packet->has_stamps || !tick || refreshes(rules, half, link, now))
+		return;
+	u64 elapsed = since(now, half->newest_stamp_at);
+
+	if (!half->last_data_at || now < half->last_data_at + HELD_FOR || elapsed > LONGEST_HELD)
+		return;
+	u32 clock = half->newest_stamp + (u32)((elapsed - elapsed / DRIFT_PART) / tick);
+
+	if (!before(packet->val + (u32)(HELD_FOR / tick), clock))
+		return;
+	half->flags |= HALF_REFRESH;
+	half->refresh_stale = half->refresh_value = clock;
+	half->refresh_ticks_per_sec = tick == MS ? 1000 : 1000000;
+	half->refresh_at = now;
 }
 
 // Whether the link has orders about each ACK that comes in.
@@ -389,13 +436,15 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 					     : ends_peer_silence(half, packet, kind);
 
 	FORGET(is_first, packet->seq);
-	int is_cut_in_two = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet);
+	u32 from = direction == INCOMING ? half->shown : half->resumed_from;
+	int is_cut_in_two = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, from);
 
 	FORGET(is_cut_in_two, packet->seq);
 	half->flags &= ~HALF_RESUMED;
 	if (is_cut_in_two) {
+		half->shown = from;
 		has_limit = 1;
-		limit = half->shown + 1;
+		limit = from + 1;
 	}
 	FORGET(has_limit, packet->seq);
 	FORGET(limit, packet->seq);
@@ -424,9 +473,12 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		shrink_window(half, packet, verdict);
 		verdict->shrink = verdict->window_changed;
 	}
-	if ((holding != HOLD_LAST && !is_cut_in_two) || !is_held(half)) {
+	if (holding == HOLD_ALL || !is_held(half)) {
 		half->flush_at = 0;
-	} else if (kind == ADVANCING || is_cut_in_two) {
+	} else if (is_cut_in_two) {
+		verdict->notice = NOTICE_CUT;
+		half->flush_at = now + CUT_FLUSH;
+	} else if (kind == ADVANCING && holding == HOLD_LAST) {
 		// A flush that is overdue has been missed.
 		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
@@ -469,6 +521,9 @@ INLINE void take_segment(struct flow *flow, const struct link *link, const volat
 		time_incoming(flow, packet);
 		BARRIER();
 		note_resumption(&flow->outgoing, packet);
+		BARRIER();
+		note_late_data(&flow->outgoing, rules, link, packet);
+		BARRIER();
 		note_data(&flow->outgoing, packet);
 		BARRIER();
 		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);

@@ -42,7 +42,7 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 	half->last_val = side->last_val;
 	half->last_ecr = side->last_ecr;
 	half->flags = side->flags & SIDE_FLAGS;
-	half->flight_bytes = half->flushed_from = 0;
+	half->flight_bytes = half->flushed_from = half->resumed_from = 0;
 	half->last_window = side->last_window;
 	half->last_ttl = side->last_ttl;
 	half->last_class = side->last_class;

@@ -70,6 +70,8 @@ struct half {
 	u32 first_stamp;
 	u32 refresh_stale, refresh_value;
 	u32 most_window; // the sender is shown no larger one, in bytes
+	u32 resumed_from; // with HALF_RESUMED: the sender's SND.UNA
+	u32 unused;
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -87,7 +89,7 @@ struct half {
 #define HALF_FAST 0x400       // data has come faster than FASTEST, and since then faster than STILL_FAST
 #define HALF_LIMITED 0x800    // `most_window` is valid,
 #define HALF_UNTIL_HEARD 0x1000 // until the next ACK of the receiver
-#define HALF_RESUMED 0x2000   // the sender has retransmitted from `shown` after a long silence, and the receiver has not answered yet
+#define HALF_RESUMED 0x2000   // the sender has retransmitted after a long silence, and the receiver has not answered yet
 
 // What is remembered of a connection.
 struct flow {
@@ -247,6 +249,9 @@ struct notice {
 	u16 unused[3];
 };
 
+// How long after one byte of an ACK the rest of it is shown, in ns: two packets, so that the sender handles one after the other.
+#define CUT_FLUSH 5000000
+
 #define NOTICE_HELD 1     // an ACK is held where none was: to be flushed
 #define NOTICE_STALLED 2  // an ACK was withheld because a cut is near
 #define NOTICE_QUEUED 3   // an ACK waits behind those that are being clocked out
@@ -254,6 +259,7 @@ struct notice {
 #define NOTICE_INCOMING 5 // a packet has come in over a link that is down, or after a silence
 #define NOTICE_ARRIVED 6  // a packet has come in while `awaits_packets`
 #define NOTICE_PROBED 7   // a sender asks for a window that is shut (RFC 9293 section 3.8.6.1)
+#define NOTICE_CUT 9      // an ACK is shown in part: the rest is to be flushed after CUT_FLUSH
 #define NOTICE_HEARD 8    // an ACK has come that ends HALF_UNTIL_HEARD: the sender was shown the receiver's window
 
 // A change of a flow, asked for by the controller. The meaning of `a`, `b` and `c` is that of the kind.

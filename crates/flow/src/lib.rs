@@ -43,7 +43,7 @@ pub use layout::{
     STATUS_LISTENS, STATUS_NUMBER,
 };
 pub use link::{Holds, LinkState, Stall};
-pub use notice::{Notice, NoticeRecord, Report};
+pub use notice::{CUT_FLUSH, Notice, NoticeRecord, Report};
 pub use order::{Order, OrderRecord, WindowLimit};
 pub use prediction::{PREDICTIONS, Place};
 pub use rules::HoldBack;

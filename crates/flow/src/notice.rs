@@ -1,12 +1,12 @@
 //! Notices to the controller.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
 use crate::layout::{
-    self, NOTICE_ARRIVED, NOTICE_HEARD, NOTICE_HELD, NOTICE_INCOMING, NOTICE_OPENED, NOTICE_PROBED, NOTICE_QUEUED,
-    NOTICE_STALLED,
+    self, NOTICE_ARRIVED, NOTICE_CUT, NOTICE_HEARD, NOTICE_HELD, NOTICE_INCOMING, NOTICE_OPENED, NOTICE_PROBED,
+    NOTICE_QUEUED, NOTICE_STALLED,
 };
 use crate::{ffi, key};
 
@@ -15,6 +15,8 @@ use crate::{ffi, key};
 pub enum Notice {
     /// An ACK is held, the first one: it is to be flushed if no newer one arrives.
     Held,
+    /// One byte of an ACK was shown, the first after a long silence: the rest is to be flushed after [`CUT_FLUSH`].
+    Cut,
     /// An ACK up to this number was withheld because a cut is predicted.
     Stalled(Seq),
     /// An ACK up to this number waits behind those that are being clocked out.
@@ -28,6 +30,9 @@ pub enum Notice {
     /// [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard).
     Heard(Seq),
 }
+
+/// The time between one byte of an ACK and the rest of it ([`Notice::Cut`]).
+pub const CUT_FLUSH: Duration = Duration::from_nanos(layout::CUT_FLUSH as u64);
 
 /// What the kernel programs report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +56,7 @@ impl Notice {
         let ack = Seq::new(ack);
         match u32::from(kind) {
             NOTICE_HELD => Some(Self::Held),
+            NOTICE_CUT => Some(Self::Cut),
             NOTICE_STALLED => Some(Self::Stalled(ack)),
             NOTICE_QUEUED => Some(Self::Queued(ack)),
             NOTICE_OPENED => Some(Self::Opened),

@@ -85,7 +85,7 @@ impl Path {
     }
 
     /// Passes an ACK with timestamps and a SACK block. Returns its ACK number and its echo, and the notice.
-    fn ack_in_part(
+    fn stamped_ack(
         &mut self,
         direction: Direction,
         numbers: (u32, u32),
@@ -104,12 +104,24 @@ impl Path {
         let key = Key::new(connection());
         let (_, notice) = self.flow.pass_between(&key, environment, direction, &mut ack, form);
         let segment = ack.tcp().unwrap();
+        (segment.ack.value(), segment.options.timestamps.unwrap().ecr, notice)
+    }
+
+    /// The same for an ACK that is shown in part or in full.
+    fn ack_in_part(
+        &mut self,
+        direction: Direction,
+        numbers: (u32, u32),
+        stamps: (u32, u32),
+        block: Option<(u32, u32)>,
+    ) -> (u32, u32, Option<Notice>) {
+        let (ack, echo, notice) = self.stamped_ack(direction, numbers, stamps, block);
         // What is flushed later is an ACK of all, with an echo that proves as little.
         let flushed = self.flow.half(direction).ack_up_to(Seq::new(numbers.1), connection()).unwrap();
         let flushed = flushed.tcp().unwrap();
         assert_eq!(flushed.ack, Seq::new(numbers.1));
-        assert_eq!(flushed.options.timestamps.unwrap().ecr, segment.options.timestamps.unwrap().ecr);
-        (segment.ack.value(), segment.options.timestamps.unwrap().ecr, notice)
+        assert_eq!(flushed.options.timestamps.unwrap().ecr, echo);
+        (ack, echo, notice)
     }
 
     fn order(&mut self, direction: Direction, order: Order) {
@@ -175,7 +187,7 @@ fn the_first_ack_after_a_long_silence_is_cut_in_two() {
     let after = |silence, echo, block| after_silence(Holds::Segments, silence, echo, block);
     for block in [None, Some((1100, 1200))] {
         let (ack, echo, notice) = after(long, |oldest, _| oldest, block);
-        assert_eq!((ack, notice), (1101, Some(Notice::Held)), "{block:?}");
+        assert_eq!((ack, notice), (1101, Some(Notice::Cut)), "{block:?}");
         assert!((61_990..62_000).contains(&echo), "a round trip before the newest: {echo}");
     }
     // A SACK block beyond the ACK shows the losses by itself. An ACK of new data after an idle time has a fresh echo. A short silence leaves
@@ -220,17 +232,71 @@ fn the_answer_to_a_retransmission_after_a_long_silence_is_cut_in_two() {
     // All ACKs from 101 on were lost; the answer may have a DSACK. It echoes the retransmission.
     for block in [None, Some((101, 201))] {
         let cut = after_peer_silence(long, (101, 82_000), false, block);
-        assert_eq!(cut, (102, 82_000, Some(Notice::Held)), "{block:?}");
+        assert_eq!(cut, (102, 82_000, Some(Notice::Cut)), "{block:?}");
     }
     // A retransmission that fills a gap is acknowledged with what lies behind it.
-    assert_eq!(after_peer_silence(long, (401, 82_000), true, None), (402, 82_000, Some(Notice::Held)));
+    assert_eq!(after_peer_silence(long, (401, 82_000), true, None), (402, 82_000, Some(Notice::Cut)));
     // An ACK of the retransmitted segment alone acknowledges nothing that was sent once.
     assert_eq!(after_peer_silence(long, (301, 82_000), false, None), (401, 70_000, None));
+    // New data after an idle time, two segments before an ACK.
+    let mut path = Path::new(holding(Holds::Segments), 8);
+    path.pass(stamped(packet(false, Flags::ACK, (1, 1000), 500, 100), 70_000, 1));
+    path.pass(stamped(packet(true, Flags::ACK, (1000, 101), 400, 0), 1, 70_000));
+    path.now += long;
+    for seq in [101, 201] {
+        path.pass(stamped(packet(false, Flags::ACK, (seq, 1000), 500, 100), 82_000, 1));
+    }
+    assert_eq!(path.ack_in_part(Direction::Outgoing, (1000, 301), (2, 82_000), None).0, 301);
     // BBR's minimum round trip is valid; the segment was duplicated on the way; blocks show the losses.
     assert_eq!(after_peer_silence(Duration::from_secs(9), (101, 79_000), false, None).0, 401);
     assert_eq!(after_peer_silence(long, (101, 70_000), false, None).0, 401);
     assert_eq!(after_peer_silence(long, (101, 69_999), false, None).0, 401);
     assert_eq!(after_peer_silence(long, (101, 82_000), false, Some((501, 601))).0, 401);
+}
+
+/// Data come in for two seconds, from a clock with so many ticks a second; then a segment that was sent right after them arrives `held` later.
+/// Returns how many milliseconds of the peer's clock before the present the answer echoes.
+fn after_a_link_has_held_data(rate: u32, held: Duration, refresh_for: Duration) -> u32 {
+    let mut path = Path::new(holding(Holds::Segments), 8);
+    path.rules = Rules::new(None, true, refresh_for);
+    let val = |since: Duration| 70_000 + (since.as_micros() * u64::from(rate) / 1_000_000) as u32;
+    let began_at = path.now;
+    let mut seq = 1;
+    for _ in 0..21 {
+        path.pass(stamped(
+            packet(false, Flags::ACK, (seq, 1000), 500, 100),
+            val(path.now.saturating_since(began_at)),
+            1,
+        ));
+        seq += 100;
+        path.now += Duration::from_millis(99);
+    }
+    path.pass(stamped(packet(true, Flags::ACK, (1000, seq), 400, 0), 1, val(path.now.saturating_since(began_at))));
+    let sent_at = path.now;
+    path.now += held;
+    let late = val(sent_at.saturating_since(began_at));
+    path.pass(stamped(packet(false, Flags::ACK, (seq, 1000), 500, 100), late, 1));
+    let (ack, echo, _) = path.stamped_ack(Direction::Outgoing, (1000, seq + 100), (2, late), None);
+    assert_eq!(ack, seq + 100);
+    // What is sent now is echoed as it is.
+    let fresh = val(path.now.saturating_since(began_at));
+    path.pass(stamped(packet(false, Flags::ACK, (seq + 100, 1000), 500, 100), fresh + rate, 1));
+    assert_eq!(path.stamped_ack(Direction::Outgoing, (1000, seq + 200), (2, fresh + rate), None).1, fresh + rate);
+    fresh.wrapping_sub(echo) * 1000 / rate
+}
+
+#[test]
+fn the_echo_of_data_that_a_link_has_held_is_of_the_present() {
+    let (held, second) = (Duration::from_secs(20), Duration::from_secs(1));
+    for rate in [1_000, 1_000_000] {
+        let behind = after_a_link_has_held_data(rate, held, second);
+        // The clock was seen last 100 ms before; a clock that drifts is not overtaken.
+        assert!((0..=10).contains(&behind), "{rate}: {behind} ms");
+    }
+    // Not held for a second; a clock of another rate; refreshing is off.
+    assert!(after_a_link_has_held_data(1_000, Duration::from_millis(700), second) >= 700);
+    assert!(after_a_link_has_held_data(250, held, second) >= 20_000);
+    assert!(after_a_link_has_held_data(1_000, held, Duration::ZERO) >= 20_000);
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl BufferFreeze {
         state.last_sent.note(packet, segment);
         state.acked = Some(state.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
         state.sent = Some(state.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
-        state.cache.acknowledge(segment.ack);
+        state.cache.handle_ack(segment);
         state.timer.note_acked(now, segment.ack);
         let was_frozen = core::mem::take(&mut state.mode) == Mode::PersistReply;
         if was_frozen {

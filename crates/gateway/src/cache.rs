@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use holdover_base::Instant;
-use holdover_wire::{Packet, Seq};
+use holdover_filter::tcp_mut;
+use holdover_wire::{Packet, Segment, Seq};
 
 /// Segments of one connection in the order of their sequence numbers, none within another. The caller bounds its size
 /// by [`Self::bytes`].
@@ -34,8 +35,8 @@ pub(crate) struct Cached {
 impl Cache {
     /// Inserts a copy, unless the cached ones have all of it.
     ///
-    /// The copies that are there stay: they are resent in the order of their numbers, and a mobile host that has taken a retransmission drops
-    /// what follows with older timestamps (PAWS, RFC 7323 section 5).
+    /// The copies that are there stay: they are resent in the order of their numbers, and a mobile host that has received a retransmission
+    /// drops what follows with older timestamps (PAWS, RFC 7323 section 5).
     pub(crate) fn insert(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
@@ -45,7 +46,7 @@ impl Cache {
             for cached in self.segments.range_mut(from..until) {
                 cached.repeated = true;
                 if seq.le(cached.seq) && cached.end.le(end) {
-                    cached.sent_at = now;
+                    (cached.sent_at, cached.is_due) = (now, false);
                 }
             }
             return;
@@ -83,6 +84,21 @@ impl Cache {
             last = self.segments.pop_front();
         }
         last
+    }
+
+    /// An ACK of the mobile host: removes what it acknowledges. What it echoes is the mobile host's TS.Recent (RFC 7323 section 4.3), before
+    /// which it accepts nothing: copies with an older timestamp get that one.
+    pub(crate) fn handle_ack(&mut self, segment: &Segment) {
+        self.acknowledge(segment.ack);
+        let Some(recent) = segment.options.timestamps.map(|timestamps| timestamps.ecr) else { return };
+        for cached in &mut self.segments {
+            if let Some(segment) = tcp_mut(&mut cached.packet)
+                && let Some(timestamps) = &mut segment.options.timestamps
+                && Seq::new(timestamps.val).lt(Seq::new(recent))
+            {
+                timestamps.val = recent;
+            }
+        }
     }
 
     /// The segment that contains `seq`.
@@ -143,7 +159,7 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::{Segment, Timestamps};
+    use holdover_wire::{TcpOptions, Timestamps};
     use proptest::prelude::*;
 
     use super::*;
@@ -179,7 +195,7 @@ mod tests {
     fn a_copy_is_kept_when_its_data_are_sent_again() {
         let stamped = |seq, len, val| {
             let mut packet = packet(seq, len);
-            holdover_filter::tcp_mut(&mut packet).unwrap().options.timestamps = Some(Timestamps { val, ecr: 0 });
+            tcp_mut(&mut packet).unwrap().options.timestamps = Some(Timestamps { val, ecr: 0 });
             packet
         };
         let mut cache = Cache::default();
@@ -194,6 +210,15 @@ mod tests {
             assert_eq!(first.packet.tcp().unwrap().options.timestamps.unwrap().val, 1);
         }
         assert_eq!(ranges(&cache), [(100, 150), (150, 200)]);
+        // The mobile host has received a retransmission from elsewhere: what is older would be dropped.
+        let timestamps = Some(Timestamps { val: 0, ecr: 5 });
+        let options = TcpOptions { timestamps, ..TcpOptions::default() };
+        cache.handle_ack(&Segment { ack: Seq::new(100), options, ..Segment::default() });
+        cache.insert(Instant::ZERO, &stamped(200, 50, 7));
+        let stamps: Vec<u32> =
+            cache.iter_mut().map(|cached| cached.packet.tcp().unwrap().options.timestamps.unwrap().val).collect();
+        assert_eq!(stamps, [5, 5, 7]);
+        cache.segments.pop_back();
         // With more than is cached it takes their place.
         cache.insert(Instant::ZERO, &stamped(150, 51, 9));
         assert_eq!(ranges(&cache), [(100, 150), (150, 201)]);

@@ -114,7 +114,7 @@ impl CopyAndForward {
             return state.forget(agenda, connection);
         }
         state.acked = Some(state.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
-        state.cache.acknowledge(segment.ack);
+        state.cache.handle_ack(segment);
         state.reschedule(agenda, connection, config.longest);
         let warned = match shown {
             Some(shown) => shown == Shown::Warning,

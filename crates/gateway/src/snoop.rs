@@ -237,6 +237,7 @@ impl Snoop {
             Some(acked) if segment.ack == acked => {
                 let (is_duplicate, dsack) = (state.is_duplicate(segment), state.only_dsack(segment));
                 state.last_ack.note(packet, segment);
+                state.cache.handle_ack(segment);
                 state.window = segment.window;
                 match dsack {
                     Some(end) if state.resent_to.is_some_and(|resent_to| end.le(resent_to)) => Verdict::Drop,
@@ -292,7 +293,7 @@ impl State {
         {
             self.surplus = first.resent;
         }
-        self.cache.acknowledge(ack);
+        self.cache.handle_ack(segment);
         self.uncached = self.uncached.filter(|(end, _)| end.gt(ack));
         self.acked = Some(ack);
         self.sent = Some(self.sent.map_or(ack, |sent| sent.max(ack)));

@@ -292,7 +292,7 @@ impl State {
         self.acked_bytes += self.acked.map_or(0, |acked| u64::from(segment.ack.saturating_since(acked)));
         self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
         self.sent = Some(self.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
-        self.cache.acknowledge(segment.ack);
+        self.cache.handle_ack(segment);
         self.timer.note_acked(now, segment.ack);
     }
 

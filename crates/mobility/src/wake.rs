@@ -67,7 +67,8 @@ impl WakeConfig {
 
     /// What the flow path has to know of it.
     pub fn rules(&self) -> Rules {
-        Rules::new(self.hold_back.map(Into::into), self.holds(), self.release.refresh_for)
+        let refresh_for = if self.release.refresh_timestamps { self.release.refresh_for } else { Duration::ZERO };
+        Rules::new(self.hold_back.map(Into::into), self.holds(), refresh_for)
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -150,6 +151,10 @@ impl WakeControl {
             Notice::Held => {
                 let flush = self.config.hold_back.map(|config| now + config.flush);
                 half.flush_at = half.flush_at.or(flush);
+            }
+            Notice::Cut => {
+                let flush = now + holdover_flow::CUT_FLUSH;
+                half.flush_at = Some(half.flush_at.map_or(flush, |at| at.min(flush)));
             }
             Notice::Stalled(ack) => half.train.record(now, ack),
             Notice::Queued(ack) if half.train.is_under_way() => half.train.append(ack),

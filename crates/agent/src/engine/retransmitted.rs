@@ -1,7 +1,6 @@
 //! What the host's TCP sends again during a silence. A peer is probed with a copy of it: the first probe that gets
 //! through brings the data, instead of asking for it a round trip earlier.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use bytes::Bytes;
@@ -10,28 +9,28 @@ use holdover_filter::tcp_mut;
 use holdover_flow::Flow;
 use holdover_host::packet_tap::PacketTap;
 use holdover_mobility::{Connection, Direction, EchoClock};
-use holdover_wire::{Checksums, Packet};
+use holdover_wire::{Checksums, Packet, Seq};
 
 use super::Interface;
 
-/// The short segments of the host's TCP on one interface, as they leave.
+/// The first unacknowledged segment of the probed connection, as the host's TCP sends it.
 #[derive(Debug)]
 pub(super) struct Retransmitted {
     tap: PacketTap,
-    /// The last one of each connection.
-    last: BTreeMap<Connection, Packet>,
+    segment: Option<(Connection, Packet)>,
+    copies: u32,
     asked_at: Instant,
 }
 
-/// Bytes of a packet that a probe may take: a keystroke, a command, a small message. Probes are sent up to 40 times a
-/// second.
+/// Bytes of a packet that a probe may take: a keystroke, a command, a small message.
 const LONGEST: u32 = 256;
 
-/// The most connections of which a segment is kept.
-const MOST_CONNECTIONS: usize = 64;
+/// The most copies in a silence: 20 s at the usual rate, 128 kB. A link that holds packets delivers all of them, and the
+/// peer answers each (RFC 2883).
+const MOST_COPIES: u32 = 500;
 
-/// A tap that has not been asked for this long is closed: probes are sent once a second at least.
-const CLOSE_AFTER: Duration = Duration::from_secs(3);
+/// A tap that has not been asked for this long is closed. Probes are sent every 3 s at the least.
+const CLOSE_AFTER: Duration = Duration::from_secs(10);
 
 impl Retransmitted {
     /// Opens the tap in the calling thread's network namespace.
@@ -39,7 +38,8 @@ impl Retransmitted {
     /// # Errors
     /// See [`PacketTap::open`].
     pub(super) fn open(now: Instant, interface: &Interface) -> io::Result<Self> {
-        Ok(Self { tap: PacketTap::open(interface.index as i32, LONGEST)?, last: BTreeMap::new(), asked_at: now })
+        let tap = PacketTap::open(interface.index as i32, LONGEST)?;
+        Ok(Self { tap, segment: None, copies: 0, asked_at: now })
     }
 
     /// Whether no probe was asked for lately.
@@ -47,37 +47,39 @@ impl Retransmitted {
         now.saturating_since(self.asked_at) >= CLOSE_AFTER
     }
 
-    /// The host's first unacknowledged segment, with the present time of its timestamp clock, so that its answer is a
-    /// valid measurement of the round trip. `None` if it is long or has not been sent since the tap was opened.
+    /// A copy of the host's first unacknowledged segment, with the present time of its timestamp clock, so that the
+    /// answer is a valid measurement of the round trip. `None` if the segment is long, has not been sent since the tap
+    /// was opened, or has options that a copy would lack (MPTCP).
     pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
         self.asked_at = now;
-        self.receive();
         let half = flow.half(Direction::Incoming);
-        let mut packet = self.last.get(&connection)?.clone();
+        let first = half.acked()?;
+        self.receive(connection, first);
+        let (of, mut packet) = self.segment.clone()?;
         let segment = tcp_mut(&mut packet)?;
-        if half.acked() != Some(segment.seq) {
+        if of != connection || segment.seq != first || segment.options.unknown > 0 || self.copies >= MOST_COPIES {
             return None;
         }
         if let Some(timestamps) = &mut segment.options.timestamps {
             let [first, newest] = half.stamps()?;
             timestamps.val = EchoClock::between(first, newest).at(now)?;
         }
+        self.copies += 1;
         Some(packet)
     }
 
-    /// Reads what has left since the last time. An interface that is down or gone has sent nothing.
-    fn receive(&mut self) {
+    /// Reads what has left since the last time, and keeps the connection's segment that begins at `first`. An interface
+    /// that is down or gone has sent nothing.
+    fn receive(&mut self, connection: Connection, first: Seq) {
         let mut buffer = [0; LONGEST as usize];
         while let Ok(Some(bytes)) = self.tap.receive(&mut buffer) {
             // Devices that compute checksums get packets without.
             let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
-            let Some(segment) = packet.tcp().filter(|segment| !segment.payload.is_empty()) else { continue };
-            let connection = Connection {
-                local: (packet.src, segment.src_port).into(),
-                remote: (packet.dst, segment.dst_port).into(),
-            };
-            if self.last.len() < MOST_CONNECTIONS || self.last.contains_key(&connection) {
-                self.last.insert(connection, packet);
+            let Some(segment) = packet.tcp() else { continue };
+            let is_its = (packet.src, segment.src_port) == (connection.local.ip(), connection.local.port())
+                && (packet.dst, segment.dst_port) == (connection.remote.ip(), connection.remote.port());
+            if is_its && segment.seq == first && !segment.payload.is_empty() {
+                self.segment = Some((connection, packet));
             }
         }
     }

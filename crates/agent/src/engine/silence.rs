@@ -58,8 +58,10 @@ impl Engine {
             self.retransmitted =
                 opened.inspect_err(|error| tracing::debug!(%error, "cannot see outgoing packets")).ok();
         }
-        let Some(flow) = self.path.flow(connection) else { return };
+        let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
         let copy = self.retransmitted.as_mut().and_then(|retransmitted| retransmitted.copy(now, connection, &flow));
+        // The host may have given up without a packet (a user timeout): what its application takes for lost must not arrive.
+        let copy = copy.filter(|_| self.sockets.find(connection).is_ok_and(|socket| socket.is_some()));
         if let Some(packet) = copy.or_else(|| flow.keep_alive(connection)) {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }

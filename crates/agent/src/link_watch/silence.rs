@@ -168,7 +168,7 @@ const SEEK_EVERY: Duration = Duration::from_millis(25);
 
 /// The share of the silence between two probes: a 500th. The end of an outage of 20 s is noticed at most 40 ms late, so that transfers
 /// still resume within one and a half round trips and a full queue. That is 40 probes a second for 12 s, some 1,300 in the first minute
-/// of an outage and 350 in the second: 85 kB and 23 kB with IPv4.
+/// of an outage and 350 in the second: 85 kB and 23 kB with IPv4, and more where they are copies of a segment.
 const SEEK_SHARE: u64 = 500;
 
 /// How long a peer is probed at this rate while the link is not reported down.

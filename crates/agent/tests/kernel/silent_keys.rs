@@ -39,9 +39,9 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     // TCP itself sends it some five times by then.
     assert!(sent.len() >= 15, "{sent:?}");
     assert!(sent.iter().all(|(_, payload)| payload[..] == [100]), "{sent:?}");
-    // Each with its own time (Linux's clock ticks once a millisecond).
+    // Each with its own time: TCP's own are up to 1.7 s apart by then, and may fall into the millisecond of a probe.
     let spans: Vec<u32> = sent.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
-    assert!(spans.iter().all(|span| (1..1_500).contains(span)), "{spans:?}");
+    assert!(spans.iter().all(|span| (0..2_000).contains(span)), "{spans:?}");
 
     lan.forward(true);
     let began = Instant::now();

@@ -194,7 +194,7 @@ fn observe_changes_no_packet() {
     }
 }
 
-/// What was lost in the cut is the sender's affair, whose timer decides (`docs/limits.md`).
+/// What was lost in the cut is the sender's affair, whose timer decides (`docs/limits.md`): linux-6-cubic resumes after 938 ms.
 #[test]
 fn freeze_shuts_the_window_answers_probes_and_keeps_nothing() {
     for profile in LINUX {

@@ -225,7 +225,7 @@ impl<I: Iterator<Item: Serialize>> Serialize for Lazily<I> {
 impl PointSummary {
     /// The summary as JSON, indented as an element of [`Summary::points`].
     pub(super) fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
-        // JSON texts contain no line ends, so leading blanks are indentation.
+        // JSON strings contain no line ends, so leading blanks are indentation.
         RawValue::from_string(serde_json::to_string_pretty(self)?.replace('\n', "\n    "))
     }
 

@@ -80,7 +80,7 @@ impl Vocabulary for Mode {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Supervisor {
-    /// How much less than received the fixed host sees acknowledged while data flow. The default is 1 byte.
+    /// By how many bytes ACKs to the fixed host are lowered while data flow. The default is 1 byte.
     pub(crate) held: Option<Bytes>,
     /// Nothing is held until this much has been acknowledged. The default is 150 kB.
     pub(crate) held_after: Option<Bytes>,
@@ -125,7 +125,7 @@ pub(crate) struct Split {
     pub(crate) mobile_stack: Option<Short<Stack>>,
     /// Whether a SYN is answered only after the far end has answered it. The default is true.
     pub(crate) lock_step: Option<bool>,
-    /// The limit of split connections; further ones are forwarded unsplit. The default is 10000.
+    /// The limit of simultaneously split connections; further ones are forwarded unsplit. The default is 10000.
     pub(crate) most: Option<u32>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) struct MTcp {
     pub(crate) mobile_stack: Option<Short<Stack>>,
     /// Whether a SYN is answered only after the far end has answered it. The default is true; in the paper it is false.
     pub(crate) lock_step: Option<bool>,
-    /// The limit of split connections; further ones are forwarded unsplit. The default is 10000.
+    /// The limit of simultaneously split connections; further ones are forwarded unsplit. The default is 10000.
     pub(crate) most: Option<u32>,
     /// Whether fixed hosts treat what they have sent as unsent when they leave persist mode (the paper's state RECOVERING).
     /// The default is false.
@@ -210,7 +210,7 @@ pub(crate) struct Srp {
     pub(crate) least_timeout: Option<Time>,
     /// The longest timeout, to which it doubles. The default is 1 s.
     pub(crate) most_timeout: Option<Time>,
-    /// The limit of split connections; further ones are forwarded unsplit. The default is 10000.
+    /// The limit of simultaneously split connections; further ones are forwarded unsplit. The default is 10000.
     pub(crate) most: Option<u32>,
 }
 

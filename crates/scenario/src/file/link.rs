@@ -276,7 +276,7 @@ impl<'de> Deserialize<'de> for Loss {
 pub(crate) struct Reorder {
     /// The probability that a candidate is sent at once.
     pub(crate) probability: Percent,
-    /// Every how many packets there is a candidate. The default is 1: all are.
+    /// One packet in this many is a candidate. The default is 1: all are.
     pub(crate) gap: Option<u32>,
 }
 

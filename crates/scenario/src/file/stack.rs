@@ -70,7 +70,7 @@ vocabulary!(SsthreshBasis as "SsthreshBasis" {
 vocabulary!(Estimator as "Estimator" { Self::Rfc6298 => "rfc6298", Self::Linux => "linux", Self::Ns2 => "ns2" });
 vocabulary!(ProbePayload as "ProbePayload" { Self::Empty => "empty", Self::OneByte => "one-byte" });
 
-/// A TCP stack: a profile and changes to it. Without a profile, the changes apply to the stack of the level before.
+/// A TCP stack: a profile and changes to it. Without a profile, the changes apply to the stack of the next level up (flow, host or scenario).
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stack {

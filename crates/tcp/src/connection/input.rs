@@ -222,8 +222,8 @@ impl Connection {
             }
             // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
             // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
-            if self.config.paws != Paws::Rfc7323 && data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una)
-            {
+            let reaches = data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una);
+            if self.config.paws != Paws::Rfc7323 && reaches && !segment.flags.contains(Flags::SYN) {
                 self.note_timestamp(now, segment);
             }
         }
