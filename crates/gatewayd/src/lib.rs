@@ -20,6 +20,7 @@
 // This crate is I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod cluster;
 pub mod config;
 pub mod control;
 pub mod daemon;

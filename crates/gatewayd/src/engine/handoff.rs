@@ -26,7 +26,7 @@ impl Engine {
     /// Handles datagrams of other gateways.
     pub(crate) fn handle_handoff(&mut self, now: Instant) {
         if let Some(handoff) = &mut self.handoff {
-            handoff.handle_ready(now);
+            handoff.handle_ready(now, &mut |_, _, _| crate::cluster::Admission::Admitted);
         }
     }
 
@@ -39,7 +39,7 @@ impl Engine {
         self.met.insert(mobile);
         self.moved_at.remove(&mobile);
         tracing::info!(%mobile, "claimed from the other gateways");
-        handoff.claim(now, mobile);
+        handoff.claim_from_all(now, mobile);
         Ok(())
     }
 
@@ -57,6 +57,7 @@ impl Engine {
                     self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
+                Event::Offered { .. } | Event::Refused { .. } => {}
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
                 Event::Lost { mobile, peer } => tracing::warn!(%mobile, %peer, "a gateway does not answer"),
             }
