@@ -382,7 +382,7 @@ impl World {
 
     /// Mobile hosts send a packet every 50 ms.
     fn hear(&mut self, number: usize) {
-        if self.now.as_millis() % 50 != 0 {
+        if !self.now.as_millis().is_multiple_of(50) {
             return;
         }
         let gateway = &mut self.gateways[number];
@@ -484,7 +484,7 @@ impl World {
             {
                 mobile.route = place;
             }
-            if self.now.as_millis() % 100 != 0 {
+            if !self.now.as_millis().is_multiple_of(100) {
                 continue;
             }
             let (address, route, is_there) = (mobile.address, mobile.route, mobile.place == Some(mobile.route));
@@ -498,10 +498,10 @@ impl World {
                     *self.delivered.entry(packet).or_default() += 1;
                     gateway.delivered += 1;
                 }
-                Some((ownership, _)) if ownership.owned_elsewhere(address).is_none() => {
-                    if gateway.met.contains(&address) {
-                        waiting.push_back(packet);
-                    }
+                Some((ownership, _))
+                    if ownership.owned_elsewhere(address).is_none() && gateway.met.contains(&address) =>
+                {
+                    waiting.push_back(packet);
                 }
                 _ => {}
             }
