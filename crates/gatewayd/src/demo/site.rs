@@ -56,6 +56,11 @@ impl Site {
             if number > 0 {
                 site.add_router(number, round_trip)?;
             }
+            for mobile in (0..site.mobiles).map(|mobile| site.world.mobile(mobile)) {
+                // Announced by ARP when the interface comes up, as DHCP clients do.
+                let key = format!("net.ipv4.conf.eth{number}.arp_notify");
+                mobile.enter(|| sysctl::set(mobile, &key, "1"))??;
+            }
             let port = format!("router{number}");
             inside(site.router(number), |netlink| {
                 netlink.add_veth("peer0", &port, &site.backbone)?;
@@ -167,8 +172,8 @@ impl Site {
         char::from(b'a' + number as u8)
     }
 
-    /// A mobile host leaves the other routers' radios, and comes to this one's; its own routes and, with `routes`, the
-    /// network's follow.
+    /// A mobile host leaves the other routers' radios, comes to this one's and announces its address there; its own
+    /// routes and, with `routes`, the network's follow.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -176,8 +181,8 @@ impl Site {
         self.leave(mobile)?;
         let (address, eth) = (self.world.mobile_address(mobile), format!("eth{number}"));
         inside(self.world.mobile(mobile), |netlink| {
-            netlink.set_up(&eth)?;
             netlink.ensure_address(&eth, address, 24)?;
+            netlink.set_up(&eth)?;
             let destination = ([0; 4].into(), 0);
             let gateway = Some(Self::radio_address(number));
             netlink.replace_route(&Route { destination, gateway, link: eth.clone(), source: None })
