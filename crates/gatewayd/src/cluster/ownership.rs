@@ -114,6 +114,8 @@ struct Known {
     record: Option<Record>,
     /// Whether it was heard here, and has not left since.
     is_here: bool,
+    /// Whether this gateway has claimed it, and does not know the outcome.
+    is_claimed: bool,
     /// How many more writes of others may be overruled by the present claim.
     overrules: u32,
     idle_since: Instant,
@@ -328,7 +330,9 @@ impl Ownership {
             return;
         };
         if owner == self.name {
-            if self.wanted.remove(&mobile) {
+            let is_claimed = std::mem::take(&mut known.is_claimed);
+            // Not if it was an earlier process of this gateway that claimed it.
+            if self.wanted.remove(&mobile) && is_claimed {
                 let former = former.map(|record| record.owner).filter(|former| *former != self.name);
                 self.counters.won += 1;
                 self.counters.taken_over += u64::from(former.as_ref().is_some_and(|former| !self.is_alive(former)));
@@ -453,6 +457,7 @@ impl Known {
             learned_at: now,
             record: None,
             is_here: false,
+            is_claimed: false,
             overrules: 0,
             idle_since: now,
             is_orphaned: false,

@@ -1,7 +1,7 @@
 //! Several routers between a fixed host and mobile hosts that move between their radios, and a backbone between the
 //! routers, with room for a store.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 
 use holdover_base::Duration;
@@ -32,6 +32,9 @@ struct Other {
 /// The port for handoffs.
 const PORT: u16 = 4787;
 
+/// The port of datagrams that nobody reads.
+const DISCARD: u16 = 9;
+
 impl Site {
     /// This many routers and mobile hosts, with a round trip between the fixed host and each router. `key` is the file
     /// for the routers' shared key, which must not exist.
@@ -55,11 +58,6 @@ impl Site {
         for number in 0..routers.into() {
             if number > 0 {
                 site.add_router(number, round_trip)?;
-            }
-            for mobile in (0..site.mobiles).map(|mobile| site.world.mobile(mobile)) {
-                // Announced by ARP when the interface comes up, as DHCP clients do.
-                let key = format!("net.ipv4.conf.eth{number}.arp_notify");
-                mobile.enter(|| sysctl::set(mobile, &key, "1"))??;
             }
             let port = format!("router{number}");
             inside(site.router(number), |netlink| {
@@ -172,8 +170,8 @@ impl Site {
         char::from(b'a' + number as u8)
     }
 
-    /// A mobile host leaves the other routers' radios, comes to this one's and announces its address there; its own
-    /// routes and, with `routes`, the network's follow.
+    /// A mobile host leaves the other routers' radios, and comes to this one's; its own routes and, with `routes`, the
+    /// network's follow. Then it sends a datagram, as hosts do when they attach (DHCP, DNS).
     ///
     /// # Errors
     /// The kernel refuses.
@@ -189,7 +187,13 @@ impl Site {
         })?;
         know_carrier(self.radio(number), &format!("mobile{mobile}"))?;
         know_carrier(self.world.mobile(mobile), &eth)?;
-        if routes { self.route(mobile, number) } else { Ok(()) }
+        if routes {
+            self.route(mobile, number)?;
+        }
+        let to = (self.world.fixed_address(), DISCARD);
+        let send = || UdpSocket::bind((address, 0)).and_then(|socket| socket.send_to(b"here", to));
+        self.world.mobile(mobile).enter(send)??;
+        Ok(())
     }
 
     /// A mobile host leaves all radios.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use holdover_gatewayd::ClusterStatus;
 use holdover_gatewayd::demo::{Cut, Site, Store, Transfer};
-use holdover_testbed::Namespace;
+use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
 use crate::handoff::wait_for;
@@ -17,6 +17,7 @@ use crate::process::Gateway;
 pub(crate) const TESTS: &[Test] = &[
     ("a_handoff_is_one_write_and_what_waits_follows", a_handoff_is_one_write),
     ("traffic_goes_on_without_the_store_and_the_owner_changes_once_it_is_back", without_the_store),
+    ("a_gateway_that_is_cut_off_from_the_store_hands_over_what_another_one_owns", cut_off_from_the_store),
     ("another_gateway_goes_on_for_one_that_was_killed", another_goes_on),
     ("what_a_stale_owner_kept_goes_to_the_present_one_once", a_stale_owner_is_fenced),
     ("a_mobile_host_that_moves_to_and_fro_is_written_once_for_each_move", to_and_fro),
@@ -145,9 +146,12 @@ fn a_handoff_is_one_write(_: &Namespace) {
     wait_for("packets that wait", || (first.status().waiting >= 200).then_some(()));
     site.move_to(0, 1, true).unwrap();
     let began = Instant::now();
-    datagrams.call();
-    datagrams.all_arrive_once();
+    wait_for("what has waited", || {
+        datagrams.receive();
+        (datagrams.received.len() >= 200).then_some(())
+    });
     eprintln!("what waited at the first gateway came by the second one after {:?}", began.elapsed());
+    datagrams.all_arrive_once();
     assert_eq!(datagrams.received, (0..200).collect::<Vec<_>>(), "in order");
     transfer.goes_on(500_000).unwrap();
     transfer.ends_exact().unwrap();
@@ -187,7 +191,6 @@ fn without_the_store(_: &Namespace) {
     datagrams.send(50);
     wait_for("packets that wait", || (first.status().waiting >= 50).then_some(()));
     cluster.site.move_to(0, 1, true).unwrap();
-    datagrams.call();
     transfer.goes_on(500_000).unwrap();
     sleep(LEASE);
     datagrams.receive();
@@ -202,6 +205,37 @@ fn without_the_store(_: &Namespace) {
     wait_for("both to be connected", || {
         [&first, &other].iter().all(|gateway| self::cluster(gateway).connected).then_some(())
     });
+}
+
+fn cut_off_from_the_store(_: &Namespace) {
+    let cluster = Cluster::new("cut", 2);
+    let Cluster { site, .. } = &cluster;
+    let (first, other) = (cluster.start(0), cluster.start(1));
+    let transfer = Transfer::start(site.world(), 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    let router = site.router(0);
+    let cut = || Netlink::open(router).unwrap().add_unreachable(Site::store_address(), 32).unwrap();
+    router.enter(cut).unwrap();
+    wait_for("the end of its lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
+    let alone = self::cluster(&first);
+    assert!(!alone.connected && !alone.registered && alone.away_s.is_some() && alone.owned == 1, "{alone:?}");
+    // It goes on for its mobile host, and keeps its packets while that is away.
+    transfer.goes_on(500_000).unwrap();
+    site.world().set_cut(Cut::Silent, true).unwrap();
+    first.says(cluster.mobile(), "away");
+    let mut datagrams = Numbered::new(site);
+    datagrams.send(50);
+    wait_for("packets that wait", || (first.status().waiting >= 50).then_some(()));
+    site.move_to(0, 1, true).unwrap();
+    cluster.owned_by(&other);
+    datagrams.all_arrive_once();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    // It heard that from the other one alone.
+    let alone = self::cluster(&first);
+    assert_eq!((alone.connected, alone.owned, alone.counters.lost), (false, 0, 1), "{alone:?}");
+    assert_eq!(cluster.writes(), 2);
 }
 
 fn another_goes_on(_: &Namespace) {
@@ -232,7 +266,6 @@ fn another_goes_on(_: &Namespace) {
     let kept = other.status().waiting;
     assert!(kept >= 50, "{kept}");
     site.move_to(0, 1, true).unwrap();
-    datagrams.call();
     transfer.goes_on(500_000).unwrap();
     wait_for("what was kept", || {
         datagrams.receive();
@@ -267,7 +300,6 @@ fn a_stale_owner_is_fenced(_: &Namespace) {
     first.kill();
     wait_for("the end of the lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
     site.move_to(0, 1, true).unwrap();
-    datagrams.call();
     cluster.owned_by(&other);
     // The next process has the packets, and the mobile host is not its own: they are offered to the owner.
     first.restart();

@@ -297,11 +297,12 @@ impl Ownership {
             Kind::Watch => Request::Watch { after: session.watched },
             Kind::Claims => {
                 let claim = |&mobile: &IpAddr| {
-                    let known = self.mobiles.get(&mobile).filter(|known| known.record.is_some());
-                    let mac = session.macs.get(&mobile).copied();
-                    Claim { mobile, over: known.map_or(0, |known| known.epoch), mac }
+                    let known = self.mobiles.get_mut(&mobile)?;
+                    known.is_claimed = true;
+                    let over = if known.record.is_some() { known.epoch } else { 0 };
+                    Some(Claim { mobile, over, mac: session.macs.get(&mobile).copied() })
                 };
-                Request::Claims(self.wanted.iter().take(BATCH).map(claim).collect())
+                Request::Claims(self.wanted.iter().take(BATCH).filter_map(claim).collect())
             }
             Kind::Removal => Request::Remove(std::iter::from_fn(|| self.removable.pop_first()).take(BATCH).collect()),
         }

@@ -96,6 +96,18 @@ fn a_lost_answer_does_not_lead_to_a_second_write() {
 }
 
 #[test]
+fn what_an_earlier_process_has_claimed_is_not_claimed_again() {
+    let mut one = One(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
+    one.0.handle_heard(at(0), mobile(), None);
+    assert_eq!(one.requests(), [Request::Join]);
+    one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
+    assert_eq!(one.requests(), [Request::List]);
+    one.reply(at(2), Kind::List, Answer::Listed { at: 50, changes: vec![record(40, "a")] });
+    assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
+    assert_eq!((one.0.owns(mobile()), one.0.counters().won), (Some(40), 0));
+}
+
+#[test]
 fn of_two_claims_at_once_the_refused_one_is_repeated_once() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9)))]);
     one.0.handle_heard(at(10), mobile(), None);
