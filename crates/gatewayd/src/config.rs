@@ -2,6 +2,7 @@
 //!
 //! A file with any error is refused as a whole; the error has the position and what is expected there.
 
+mod cluster;
 mod pace;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use holdover_host::time_text::{Time, between};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::cluster::ClusterTable;
 pub use self::pace::Pace;
 use crate::network::Network;
 use crate::path::is_bpf_fs;
@@ -50,6 +52,8 @@ pub struct Config {
     pub hold_back: HoldBack,
     /// Other gateways, to which mobile hosts move and from which they come.
     pub handoff: HandoffTable,
+    /// The store in which gateways agree on the owner of each mobile host.
+    pub cluster: ClusterTable,
     /// The programs in the path of packets.
     pub programs: Programs,
     /// The endpoint for Prometheus.
@@ -197,7 +201,7 @@ pub struct HandoffTable {
     /// The file with the key shared by all gateways: a line of 64 to 128 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// The other gateways.
+    /// The other gateways. With a cluster, those that are not in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
 }
@@ -260,6 +264,24 @@ impl Default for PresenceSources {
             probes: 3,
             away_probe_every: Time(Duration::from_millis(10)),
         }
+    }
+}
+
+impl HandoffTable {
+    /// The key of an invalid value, and what is expected. The members of a cluster know each other.
+    fn problem(&self, is_cluster: bool) -> Option<(&'static str, String)> {
+        let Self { listen, key_file, peers } = self;
+        let has_peers = !peers.is_empty() || is_cluster && listen.is_some();
+        let keys = [("listen", listen.is_some()), ("key_file", key_file.is_some()), ("peers", has_peers)];
+        let (given, missing): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(_, is_given)| *is_given);
+        if let [(key, _), ..] = given[..]
+            && !missing.is_empty()
+        {
+            let missing: Vec<&str> = missing.iter().map(|(key, _)| *key).collect();
+            return Some((key, format!("needs {} too; give all three or none", missing.join(" and "))));
+        }
+        let is_unspecified = listen.is_some_and(|listen| listen.ip().is_unspecified());
+        is_unspecified.then(|| ("listen", "expected the address by which the others know this gateway".to_owned()))
     }
 }
 
@@ -347,17 +369,12 @@ impl Config {
         if self.registration.listen.is_some() && self.registration.hosts.is_empty() {
             return at("[registration]", "listen", "no mobile hosts to accept reports from: [[registration.hosts]]");
         }
-        let HandoffTable { listen, key_file, peers } = &self.handoff;
-        let keys = [("listen", listen.is_some()), ("key_file", key_file.is_some()), ("peers", !peers.is_empty())];
-        let (given, missing): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(_, is_given)| *is_given);
-        if let [(key, _), ..] = given[..]
-            && !missing.is_empty()
-        {
-            let missing: Vec<&str> = missing.iter().map(|(key, _)| *key).collect();
-            return at("[handoff]", key, &format!("needs {} too; give all three or none", missing.join(" and ")));
+        if let Some((key, problem)) = self.handoff.problem(self.cluster.is_enabled()) {
+            return at("[handoff]", key, &problem);
         }
-        if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
-            return at("[handoff]", "listen", "expected the address by which the others know this gateway");
+        let has_handoff = self.handoff.listen.is_some() && self.handoff.key_file.is_some();
+        if let Some((key, problem)) = self.cluster.problem(has_handoff) {
+            return Some((("[cluster]", key), problem));
         }
         if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
             let problem =

@@ -130,6 +130,8 @@ pub enum Token {
     Sources,
     /// Another gateway has sent a datagram.
     Handoff,
+    /// The store of the cluster has replied.
+    Cluster,
     /// The control socket and its sessions.
     Control,
     /// The endpoint for Prometheus and its sessions.
@@ -177,7 +179,7 @@ impl Daemon {
 
     fn status(&self, now: Instant) -> Status {
         let running_s = now.saturating_since(self.began).as_secs_f64();
-        Status::of(&self.engine, self.sources.counters(), self.mode, running_s, self.drained_by.is_some())
+        Status::of(now, &self.engine, self.sources.counters(), self.mode, running_s, self.drained_by.is_some())
     }
 
     fn serve_control(&mut self, now: Instant) {
@@ -195,7 +197,9 @@ impl Daemon {
             Request::Status => Response::Status(Box::new(self.status(now))),
             Request::Mobiles => {
                 let mobiles = self.engine.mobiles().into_iter();
-                let line = |(address, (seen, status))| MobileLine::of(now, address, seen, Option::as_ref(&status));
+                let line = |(address, (seen, status))| {
+                    MobileLine::of(now, &self.engine, address, seen, Option::as_ref(&status))
+                };
                 Response::Mobiles { mobiles: mobiles.map(line).collect() }
             }
             Request::Mobile { address, presence } => match self.command(now, address, presence.to_presence()) {
@@ -278,6 +282,7 @@ impl PollLoop for Daemon {
             interests.add(Token::Sources, descriptor, flags);
         }
         interests.add_readable(Token::Handoff, self.engine.handoff_descriptor());
+        interests.add_readable(Token::Cluster, self.engine.cluster_descriptor());
         interests.add_sessions(Token::Control, &self.control);
         if let Some(metrics) = &self.metrics {
             interests.add_sessions(Token::Metrics, metrics.sessions());
@@ -296,6 +301,7 @@ impl PollLoop for Daemon {
                 Token::Watch => self.engine.handle_watch(now)?,
                 Token::Sources => self.hear_sources(now),
                 Token::Handoff => self.engine.handle_handoff(now),
+                Token::Cluster => self.engine.handle_cluster(now),
                 Token::Control => self.serve_control(now),
                 Token::Metrics => self.serve_metrics(now),
             }

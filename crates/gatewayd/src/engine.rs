@@ -6,9 +6,11 @@
 //! any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for its next call.
 
 mod by_mac;
+mod cluster;
 mod handoff;
 mod presence;
 mod release;
+mod setup;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -18,12 +20,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
-use holdover_flow::{Holds, LinkState, Rules};
-use holdover_gateway::daemon::{self, Controller};
+use holdover_flow::Rules;
+use holdover_gateway::daemon;
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
 use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
+use crate::cluster::{Cluster, ClusterError};
 use crate::config::Config;
 use crate::handoff::Handoff;
 use crate::interface::{Interface, InterfaceError};
@@ -36,6 +39,7 @@ use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
 pub(crate) use by_mac::ByMac;
+use cluster::Adoptions;
 
 /// The engine cannot be created, or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +59,9 @@ pub enum EngineError {
     /// The shared key of gateways, or their socket, cannot be used.
     #[error(transparent)]
     Handoff(#[from] SecretError),
+    /// The cluster cannot be joined.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// Packets cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -100,10 +107,18 @@ pub(crate) struct Engine {
     waker: Option<Waker>,
     /// `None` without other gateways.
     handoff: Option<Handoff>,
+    /// `None` without a store.
+    cluster: Option<Cluster>,
+    /// Mobile hosts of gateways that have lost their leases.
+    adoptions: Adoptions,
+    opened_at: Instant,
     /// Mobile hosts that were heard here, and have not moved to another gateway.
     met: BTreeSet<IpAddr>,
     /// When mobile hosts have moved to another gateway.
     moved_at: BTreeMap<IpAddr, Instant>,
+    /// Those of them that still have state here.
+    departing: BTreeSet<IpAddr>,
+    offer_at: Instant,
     /// A packet of the waker that the interface did not accept.
     refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
@@ -156,6 +171,8 @@ const DOWN: Duration = Duration::from_millis(100);
 const NO_CARRIER: Duration = Duration::from_millis(10);
 /// The pause for a host whose Ethernet address is being resolved.
 const UNRESOLVED: Duration = Duration::from_millis(50);
+/// The pause for a host that another gateway owns: packets wait for that gateway's claim.
+const ELSEWHERE: Duration = Duration::from_millis(10);
 
 /// How long packets that a mobile host sent before it moved to another gateway may still arrive.
 const MOVING: Duration = Duration::from_secs(1);
@@ -172,7 +189,7 @@ impl Engine {
         let socket = |what| move |source| EngineError::Socket { what, source };
         let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
         let interface = Interface::find(&mut requests, name)?;
-        let networks = networks(&interface, &mut requests, config)?;
+        let networks = setup::networks(&interface, &mut requests, config)?;
         let (store, restored) = Store::open(&config.buffer.directory.join(name))?;
         let namespace = Namespace::current()?;
         let tun_config = TunConfig {
@@ -192,7 +209,7 @@ impl Engine {
             most_connections: if follows { config.hold_back.most_connections } else { 1 },
             most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
             rules: if follows { daemon::rules() } else { Rules::default() },
-            link: first_link(config),
+            link: setup::first_link(config),
             modes: &modes,
             pins: pins.as_deref(),
         };
@@ -210,12 +227,17 @@ impl Engine {
             store,
             sender: Sender::open().map_err(socket("a packet socket"))?,
             too_big: TooBig::open(),
-            diverter: diverter(config),
+            diverter: setup::diverter(config),
             prober: Prober::new(config.silence()),
             waker: follows.then(|| Waker::new(now, config)),
             handoff: Handoff::open(&config.handoff)?,
+            cluster: Cluster::open(now, &config.cluster, config.handoff.listen)?,
+            adoptions: Adoptions::new(now),
+            opened_at: now,
             met: BTreeSet::new(),
             moved_at: BTreeMap::new(),
+            departing: BTreeSet::new(),
+            offer_at: now,
             refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),
@@ -246,7 +268,10 @@ impl Engine {
     /// ACKs that it may not have shown for the others are released.
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
-        self.met.extend(all.iter().map(|(mobile, _)| *mobile));
+        // In a cluster another gateway may have become the owner meanwhile: they have to be heard again.
+        if self.cluster.is_none() {
+            self.met.extend(all.iter().map(|(mobile, _)| *mobile));
+        }
         let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.was_away());
         tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
         for (mobile, _) in away {
@@ -385,7 +410,8 @@ impl Engine {
         let Some(heard_at) = seen.heard_at.filter(|_| self.handoff.is_some()) else { return };
         // Packets that it sent before it moved may arrive late.
         let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
-        if !is_straggler && self.met.insert(mobile) {
+        let is_old = self.cluster.is_some() && heard_at < self.opened_at;
+        if !is_straggler && !is_old && self.met.insert(mobile) {
             // Failures to claim are logged by `claim`.
             let _ = self.claim(now, mobile);
         }
@@ -406,7 +432,8 @@ impl Engine {
         if now >= self.look_at {
             self.look(now);
         }
-        self.serve_handoffs(now)?;
+        self.serve_cluster(now);
+        self.serve_handoffs(now);
         self.diverter.handle_timeout(now);
         if let Some(waker) = &mut self.waker {
             waker.handle_notices(now, &mut self.path);
@@ -436,12 +463,14 @@ impl Engine {
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
         let handoff = self.handoff.as_ref().and_then(Handoff::poll_timeout);
+        let cluster = self.cluster_timeout();
         deadlines
             .chain(self.diverter.poll_timeout())
             .chain(waker)
             .chain(again)
             .chain(carrier)
             .chain(handoff)
+            .chain(cluster)
             .min()
             .unwrap_or(self.renew_at)
     }
@@ -542,43 +571,8 @@ impl Engine {
     }
 }
 
-/// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
-fn first_link(config: &Config) -> LinkState {
-    if config.has_one_mode() {
-        Controller::new(config.treatment(config.mobiles.mode)).link_state()
-    } else {
-        LinkState { holds: Holds::Nothing, ..LinkState::default() }
-    }
-}
-
-fn diverter(config: &Config) -> Diverter<Stored> {
-    let mut diverter = Diverter::new(config.diverter());
-    for (network, mode) in config.modes_of_networks() {
-        diverter.set_network(network.address(), network.bits(), mode.diverts());
-    }
-    diverter.set_others(config.mobiles.mode.diverts());
-    diverter
-}
-
 /// The longest packet of a TUN device.
 const LONGEST_PACKET: u32 = 65_535;
-
-/// The networks of mobile hosts (true) and their exceptions (false). The router itself is an exception.
-fn networks(
-    interface: &Interface,
-    requests: &mut Requests,
-    config: &Config,
-) -> Result<Vec<(Network, bool)>, EngineError> {
-    let mut networks = config.mobiles.networks.clone();
-    if networks.is_empty() {
-        networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
-    }
-    if networks.is_empty() {
-        return Err(EngineError::NoNetworks { interface: interface.name.clone() });
-    }
-    let exceptions = config.mobiles.exclude.iter().map(|&network| (network, false));
-    Ok(networks.into_iter().map(|network| (network, true)).chain(exceptions).collect())
-}
 
 /// The destination of an IP packet.
 fn destination(packet: &[u8]) -> Option<IpAddr> {

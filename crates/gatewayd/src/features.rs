@@ -8,6 +8,7 @@ use holdover_host::log::with_causes;
 use holdover_host::packet_socket::PacketSocket;
 use rustix::fs::statfs;
 
+use crate::cluster;
 use crate::config::Config;
 use crate::interface::{Interface, InterfaceError};
 use crate::path::{KernelPath, is_bpf_fs};
@@ -15,12 +16,12 @@ use crate::path::{KernelPath, is_bpf_fs};
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Probes everything, without side effects.
+/// Probes everything, without side effects. With a cluster it waits for the store, for some seconds at most.
 pub fn examine(config: &Config) -> Vec<Feature> {
     let programs = KernelPath::probe().map(|()| "the kernel accepts the programs".to_owned());
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
-    vec![
+    let mut features = vec![
         Feature::tried(
             "gateway's eBPF",
             true,
@@ -63,7 +64,18 @@ pub fn examine(config: &Config) -> Vec<Feature> {
             "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             forwards(),
         ),
-    ]
+    ];
+    if config.cluster.is_enabled() {
+        let found = cluster::probe(&config.cluster).map(|keys| format!("etcd answers, with {keys} keys"));
+        features.push(Feature::tried(
+            "gateway's cluster",
+            false,
+            "mobile hosts change their gateways once etcd is back",
+            "start etcd, or name its members: [cluster] endpoints",
+            found,
+        ));
+    }
+    features
 }
 
 /// Whether the mobile-facing interface exists now. It may be created after the configuration is checked: so [`examine`]

@@ -10,6 +10,7 @@
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
 //! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
+//! | `cluster` | gateways agree in etcd which of them owns a mobile host |
 //! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
 //! | [`demo`] | hosts in namespaces, for a trial without hardware |
@@ -20,6 +21,7 @@
 // This crate is I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod cluster;
 pub mod config;
 pub mod control;
 pub mod daemon;
@@ -39,6 +41,7 @@ mod too_big;
 mod waker;
 mod watch;
 
+pub use cluster::{ClusterStatus, GatewayLine, OwnershipCounters};
 pub use engine::{EngineError, Unsendable};
 pub use handoff::HandoffCounters;
 pub use presence::{ReportCounters, SecretError};

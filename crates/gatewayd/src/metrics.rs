@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::cluster::ClusterStatus;
 use crate::status::Status;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -89,10 +90,35 @@ pub fn encode_status(status: &Status) -> String {
             counts(&handoffs),
         );
     }
+    if let Some(cluster) = &status.cluster {
+        register_cluster(&mut registry, cluster);
+    }
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
+    let mut one = |name, help, value| registry.register(name, help, gauge(value));
+    one("cluster_connected", "Whether the store answers, and all of it is known", cluster.connected.into());
+    one("cluster_registered", "Whether the lease of this gateway is valid", cluster.registered.into());
+    let alive = cluster.gateways.iter().filter(|gateway| gateway.alive).count() as u64;
+    one("cluster_gateways", "Other gateways whose leases are valid", alive);
+    one("cluster_owned", "Mobile hosts that this gateway owns", cluster.owned);
+    one("cluster_claimed", "Mobile hosts that this gateway claims", cluster.claimed);
+    one("cluster_elsewhere", "Mobile hosts that other gateways own", cluster.elsewhere);
+    one("cluster_epoch", "The revision of the store of the last change of an owner", cluster.epoch);
+    let counters = &cluster.counters;
+    let changes = [
+        ("won", counters.won),
+        ("taken_over", counters.taken_over),
+        ("lost", counters.lost),
+        ("fenced", counters.fenced),
+    ];
+    registry.register("cluster_owners", "Changes of owners, and claims that came too late (fenced)", counts(&changes));
+    let requests = [("sent", counters.requests), ("failed", counters.failed)];
+    registry.register("cluster_requests", "Requests to the store, and those of them that failed", counts(&requests));
 }
 
 #[cfg(test)]
@@ -119,6 +145,7 @@ mod tests {
             buffer: crate::status::Tally::default(),
             reports: crate::presence::ReportCounters::default(),
             handoff: None,
+            cluster: None,
             unsendable: crate::engine::Unsendable::default(),
             woken: crate::waker::Woken::default(),
         }
@@ -131,6 +158,36 @@ mod tests {
         let text = encode_status(&status);
         for (fate, count) in [("shut", 3), ("reopened", 2), ("probe_answered", 1)] {
             let line = format!("holdover_gateway_windows_total{{fate=\"{fate}\"}} {count}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_metrics_of_its_own() {
+        let mut status = status();
+        assert!(!encode_status(&status).contains("cluster"));
+        status.cluster = Some(ClusterStatus {
+            name: "a".to_owned(),
+            connected: false,
+            away_s: Some(2.0),
+            failure: Some("timed out".to_owned()),
+            registered: true,
+            superseded: false,
+            gateways: vec![],
+            owned: 3,
+            claimed: 1,
+            elsewhere: 5,
+            epoch: 77,
+            counters: crate::cluster::OwnershipCounters { fenced: 4, ..Default::default() },
+        });
+        let text = encode_status(&status);
+        for line in [
+            "cluster_connected 0",
+            "cluster_registered 1",
+            "cluster_owned 3",
+            "cluster_owners_total{fate=\"fenced\"} 4",
+        ] {
+            let line = format!("holdover_gateway_{line}");
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }

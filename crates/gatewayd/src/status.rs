@@ -7,6 +7,7 @@ pub use holdover_gateway::divert::Tally;
 use holdover_gateway::divert::{Course, MobileStatus, Standing};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::ClusterStatus;
 use crate::config::Mode;
 use crate::engine::{Engine, Unsendable};
 use crate::handoff::HandoffCounters;
@@ -49,6 +50,8 @@ pub struct Status {
     pub reports: ReportCounters,
     /// Handoff counters; `None` without other gateways.
     pub handoff: Option<HandoffCounters>,
+    /// The cluster; `None` without one.
+    pub cluster: Option<ClusterStatus>,
     /// Packets that could not be sent.
     pub unsendable: Unsendable,
     /// Actions on TCP connections of mobile hosts that returned.
@@ -78,10 +81,21 @@ pub struct MobileLine {
     pub waiting_bytes: u64,
     /// Counters of its packets.
     pub buffer: Tally,
+    /// The gateway that owns it, in a cluster.
+    pub owner: Option<String>,
+    /// Since which revision of the store.
+    pub epoch: Option<u64>,
 }
 
 impl Status {
-    pub(crate) fn of(engine: &Engine, reports: ReportCounters, mode: Mode, running_s: f64, draining: bool) -> Self {
+    pub(crate) fn of(
+        now: Instant,
+        engine: &Engine,
+        reports: ReportCounters,
+        mode: Mode,
+        running_s: f64,
+        draining: bool,
+    ) -> Self {
         let diverter = engine.diverter();
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -100,6 +114,7 @@ impl Status {
             buffer: diverter.tally(),
             reports,
             handoff: engine.handoffs(),
+            cluster: engine.cluster_status(now),
             unsendable: engine.unsendable(),
             woken: engine.woken(),
         }
@@ -107,7 +122,14 @@ impl Status {
 }
 
 impl MobileLine {
-    pub(crate) fn of(now: Instant, address: IpAddr, seen: Option<Seen>, status: Option<&MobileStatus>) -> Self {
+    pub(crate) fn of(
+        now: Instant,
+        engine: &Engine,
+        address: IpAddr,
+        seen: Option<Seen>,
+        status: Option<&MobileStatus>,
+    ) -> Self {
+        let (owner, epoch) = engine.owner(address).unzip();
         let since = |at: Instant| now.saturating_since(at).as_secs_f64();
         Self {
             address,
@@ -120,6 +142,8 @@ impl MobileLine {
             waiting: status.map_or(0, |status| status.waiting as u64),
             waiting_bytes: status.map_or(0, |status| status.waiting_bytes),
             buffer: status.map(|status| status.tally).unwrap_or_default(),
+            owner,
+            epoch,
         }
     }
 }

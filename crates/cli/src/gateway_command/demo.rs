@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use holdover_gatewayd::config::Config;
-use holdover_gatewayd::demo::{CASES, Case, DemoError, MOBILE_FACING, Outcome};
+use holdover_gatewayd::demo::{CASES, CLUSTER_CASES, Case, DemoError, MOBILE_FACING, Outcome, find_etcd};
 use holdover_gatewayd::{demo, features};
 use holdover_testbed::Privilege;
 use serde::Serialize;
@@ -22,6 +22,10 @@ pub(super) struct DemoArgs {
     /// Print JSON instead of a table, and no progress.
     #[arg(long)]
     json: bool,
+    /// Show a cluster of this many gateways that agree in etcd, in place of one gateway: a handoff, an outage of etcd,
+    /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or named by HOLDOVER_ETCD.
+    #[arg(long, value_name = "GATEWAYS", value_parser = clap::value_parser!(u8).range(2..=8))]
+    cluster: Option<u8>,
 }
 
 /// What `--json` prints.
@@ -43,6 +47,10 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         print_error(&format_args!("the demo needs what the gateway needs; {}: {}", missing.name, missing.found));
         return ExitCode::from(CANNOT_WORK);
     }
+    if let (Some(_), Err(missing)) = (args.cluster, find_etcd()) {
+        print_error(&missing);
+        return ExitCode::from(CANNOT_WORK);
+    }
     let stop = match stop_on_signals() {
         Ok(stop) => stop,
         Err(error) => {
@@ -50,9 +58,9 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match show(args.json, &stop) {
+    match show(args, &stop) {
         Ok(outcomes) if args.json => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
-        Ok(outcomes) => print(&table(&outcomes)),
+        Ok(outcomes) => print(&table(args.cluster, &outcomes)),
         Err(error) => {
             print_error(&with_causes(&error));
             match error {
@@ -63,15 +71,20 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
     }
 }
 
-fn show(is_quiet: bool, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
-    let is_quiet = is_quiet || !std::io::stderr().is_terminal();
+fn cases(cluster: Option<u8>) -> &'static [Case] {
+    if cluster.is_some() { &CLUSTER_CASES } else { &CASES }
+}
+
+fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
+    let is_quiet = args.json || !std::io::stderr().is_terminal();
+    let cases = cases(args.cluster);
     let directory = std::env::temp_dir().join(format!("holdover-gateway-demo-{}", std::process::id()));
     let mut outcomes = Vec::new();
-    let result = CASES.into_iter().enumerate().try_for_each(|(number, case)| {
+    let result = cases.iter().enumerate().try_for_each(|(number, &case)| {
         if !is_quiet {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{} of {}: {} ...", number + 1, CASES.len(), case.name);
+            let _ = write!(std::io::stderr(), "\r\x1b[K{} of {}: {} ...", number + 1, cases.len(), case.name);
         }
-        outcomes.extend(demo::run(case, &directory, daemon, stop)?);
+        outcomes.extend(demo::run(case, args.cluster, &directory, daemon, stop)?);
         Ok(())
     });
     if !is_quiet {
@@ -93,9 +106,10 @@ fn daemon(directory: &Path) -> Command {
     command
 }
 
-fn table(outcomes: &[Outcome]) -> String {
+fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
+    let gateways = cluster.map_or_else(String::new, |count| format!(" {count} gateways that agree in etcd."));
     let mut text = format!(
-        "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.\n\n\
+        "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.{gateways}\n\n\
          {:<42} {:^21}   {:^19}\n{:<42} {:>10} {:>10}   {:>9} {:>9}\n",
         demo::ROUND_TRIP.as_millis(),
         "",
@@ -107,7 +121,7 @@ fn table(outcomes: &[Outcome]) -> String {
         "plain",
         "gateway",
     );
-    for (case, is_upload) in CASES.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+    for (case, is_upload) in cases(cluster).iter().flat_map(|&case| [(case, false), (case, true)]) {
         let find = |has_gateway| {
             outcomes.iter().find(|outcome| {
                 outcome.case == case && outcome.way.is_upload == is_upload && outcome.way.has_gateway == has_gateway
@@ -117,7 +131,10 @@ fn table(outcomes: &[Outcome]) -> String {
             line(&mut text, case, is_upload, plain, gateway);
         }
     }
-    text.push_str("\nFirst data: from the return of the link to the first new data at the receiver.\n");
+    text.push_str(
+        "\nFirst data: from the return of the link to the first new data at the receiver. A mobile host that comes to\n\
+         another gateway sends a datagram there at once, as hosts do when they attach (DHCP, DNS).\n",
+    );
     text
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct GatewayArgs {
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Demonstrate the gateway without hardware: the same downloads and uploads over the same outages with and without
-    /// it, in network namespaces, including a `kill -9` of the gateway. Needs root; takes half a minute, and leaves
-    /// nothing behind.
+    /// it, in network namespaces, including a `kill -9` of the gateway and a handoff to another one. Needs root; takes
+    /// less than a minute, and leaves nothing behind.
     Demo(demo::DemoArgs),
     /// Buffer packets for absent mobile hosts behind an interface, until stopped.
     Run(RunArgs),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use holdover_gatewayd::ClusterStatus;
 use holdover_gatewayd::status::{MobileLine, Status};
 
 pub(super) fn status(status: &Status) -> String {
@@ -45,18 +46,46 @@ pub(super) fn status(status: &Status) -> String {
             handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost
         );
     }
+    if let Some(cluster) = &status.cluster {
+        text.push_str(&self::cluster(cluster));
+    }
     if path.expired > 0 {
         let _ = writeln!(text, "passed        {} although away: the gateway did not run for a while", path.expired);
     }
     text
 }
 
+fn cluster(cluster: &ClusterStatus) -> String {
+    let ClusterStatus { name, owned, claimed, elsewhere, epoch, counters, .. } = cluster;
+    let state = match (cluster.superseded, cluster.connected, cluster.registered) {
+        (true, ..) => "another gateway has this name; claims nothing".to_owned(),
+        (_, true, true) => "connected".to_owned(),
+        (_, true, false) => "connected, not registered".to_owned(),
+        (_, false, _) => match (cluster.away_s, &cluster.failure) {
+            (Some(away_s), Some(failure)) => format!("store away for {away_s:.0} s ({failure})"),
+            _ => "connecting".to_owned(),
+        },
+    };
+    let gateways = cluster.gateways.iter().map(|gateway| {
+        let lease = if gateway.alive { "" } else { " (no lease)" };
+        format!("{} {}{lease}", gateway.name, gateway.address)
+    });
+    let gateways: Vec<String> = gateways.collect();
+    let others = if gateways.is_empty() { "none".to_owned() } else { gateways.join(", ") };
+    format!(
+        "cluster       {name}: {state}; other gateways: {others}\n\
+         owners        {owned} mobile hosts are this gateway's, {claimed} claimed, {elsewhere} elsewhere; epoch {epoch}; \
+         {} won ({} of dead gateways), {} lost, {} claims fenced\n",
+        counters.won, counters.taken_over, counters.lost, counters.fenced
+    )
+}
+
 /// The columns of mobile hosts. The second one is where a host is: present, fading or away.
-pub(super) const MOBILE_COLUMNS: [&str; 8] =
-    ["address", "", "away", "silent", "waiting", "released", "dropped", "away by"];
+pub(super) const MOBILE_COLUMNS: [&str; 9] =
+    ["address", "", "away", "silent", "waiting", "released", "dropped", "owner", "away by"];
 
 /// The cells of a mobile host.
-pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 8] {
+pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 9] {
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
     let buffer = &mobile.buffer;
     let dropped =
@@ -69,6 +98,7 @@ pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 8] {
         mobile.waiting.to_string(),
         buffer.released.to_string(),
         dropped.to_string(),
+        mobile.owner.clone().unwrap_or_else(|| "-".to_owned()),
         mobile.away_by.join(", "),
     ]
 }
@@ -77,11 +107,11 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     if mobiles.is_empty() {
         return "no mobile host was heard yet\n".to_owned();
     }
-    let rows: Vec<[String; 8]> = mobiles.iter().map(mobile_cells).collect();
+    let rows: Vec<[String; 9]> = mobiles.iter().map(mobile_cells).collect();
     let width = rows.iter().map(|row| row[0].len()).max().unwrap_or(0).max(7);
-    let line = |[address, standing, away, silent, waiting, released, dropped, away_by]: [&str; 8]| {
+    let line = |[address, standing, away, silent, waiting, released, dropped, owner, away_by]: [&str; 9]| {
         let line = format!(
-            "{address:<width$}  {standing:<8} {away:>8} {silent:>8} {waiting:>8} {released:>9} {dropped:>7}  {away_by}"
+            "{address:<width$}  {standing:<8} {away:>8} {silent:>8} {waiting:>8} {released:>9} {dropped:>7}  {owner:<8}  {away_by}"
         );
         line.trim_end().to_owned() + "\n"
     };

@@ -67,7 +67,7 @@ impl Top for Gateway {
         });
         // Addresses are never cut short.
         let address = self.mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
-        let widths = [u16::try_from(address).unwrap_or(u16::MAX), 8, 8, 8, 8, 9, 7, 20];
+        let widths = [u16::try_from(address).unwrap_or(u16::MAX), 8, 8, 8, 8, 9, 7, 8, 20];
         let columns = Columns { names: &text::MOBILE_COLUMNS, widths: &widths, given_up: &GIVE_WAY };
         columns.draw(frame, below, title, rows);
         frame.render_widget(Paragraph::new(KEYS), foot);
@@ -122,6 +122,8 @@ mod tests {
             waiting: waiting_bytes / 1000,
             waiting_bytes,
             buffer: Default::default(),
+            owner: None,
+            epoch: None,
         }
     }
 

@@ -57,6 +57,24 @@ fn invalid_settings_are_refused_with_their_place() {
             "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
             "gateway.toml:2:1: listen: expected the address by which",
         ),
+        ("[cluster]\nname = \"a\"\n", "gateway.toml:2:1: name: needs endpoints too"),
+        ("[cluster]\nendpoints = [\"http://10.0.0.9:2379\"]\n", "gateway.toml:2:1: endpoints: needs name too"),
+        ("[cluster]\nname = \"a/b\"\n", "gateway.toml:2:1: name: expected 1 to 64 letters"),
+        (
+            "[cluster]\nname = \"a\"\nendpoints = [\"http://10.0.0.9:2379\"]\n",
+            "gateway.toml:2:1: name: needs [handoff] listen and key_file too",
+        ),
+        ("[cluster]\nname = \"a\"\nendpoints = [\"https://etcd:2379\"]\n", "gateway.toml:3:1: endpoints: TLS is left"),
+        ("[cluster]\nname = \"a\"\nendpoints = [\"10.0.0.9:2379\"]\n", "endpoints: expected addresses such as"),
+        ("[cluster]\nlease = \"1 s\"\n", "a time from 2s to 600s"),
+        (
+            "[cluster]\nname = \"a\"\nendpoints = [\"http://e\"]\nuser = \"u\"\n",
+            "gateway.toml:4:1: user: expected both user and password_file",
+        ),
+        (
+            "[cluster]\nname = \"a\"\nendpoints = [\"http://e\"]\nprefix = \"holdover\"\n",
+            "gateway.toml:4:1: prefix: expected visible ASCII characters",
+        ),
         // The key's name also occurs earlier: in a comment, as another key's, and in another section.
         (
             "# probes, most_detailed\n[presence]\nsilence = true\nprobes = 0\n",
@@ -79,6 +97,10 @@ fn invalid_settings_are_refused_with_their_place() {
         assert!(error.contains(wanted), "{text}\n{error}");
     }
     assert!(parse("[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\nallow_remote = true\n").is_ok());
+    // The members of a cluster need not be listed.
+    let cluster = "[handoff]\nlisten = \"10.0.1.1:4787\"\nkey_file = \"k\"\n\
+                   [cluster]\nname = \"a\"\nendpoints = [\"http://10.0.0.9:2379/\"]\n";
+    assert!(parse(cluster).unwrap().cluster.is_enabled());
 }
 
 #[test]
@@ -99,7 +121,8 @@ fn the_longest_network_decides_the_mode() {
     assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
 }
 
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 12] = [
+    "cluster",
     "handoff",
     "mobiles",
     "buffer",

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::between::between_gateways;
 use super::{Cut, MakeCommand, Process, Transfer, TransferError, World, WorldError};
 
 /// An outage.
@@ -18,16 +19,41 @@ pub struct Case {
     pub cut: Cut,
     /// The length of the outage, in ms.
     pub cut_ms: u64,
-    /// Whether the daemon is killed during the outage, and started again.
-    pub is_killed: bool,
+    /// What else happens.
+    pub incident: Incident,
+}
+
+/// What happens during an outage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Incident {
+    /// Nothing else.
+    None,
+    /// The daemon is killed, and started again.
+    Killed,
+    /// The mobile host comes back at another gateway.
+    Handoff,
+    /// The cluster's store is stopped before, and started again after it.
+    StoreAway,
+    /// The daemon is killed for good, the network's routes change to another gateway's, and the mobile host comes back
+    /// there.
+    TakenOver,
 }
 
 /// The cases of the demo.
-pub const CASES: [Case; 4] = [
-    Case { name: "silent cut of 0.3 s", cut: Cut::Silent, cut_ms: 300, is_killed: false },
-    Case { name: "silent cut of 3 s", cut: Cut::Silent, cut_ms: 3000, is_killed: false },
-    Case { name: "carrier lost for 3 s", cut: Cut::Carrier, cut_ms: 3000, is_killed: false },
-    Case { name: "kill -9 in a silent cut of 4 s", cut: Cut::Silent, cut_ms: 4000, is_killed: true },
+pub const CASES: [Case; 5] = [
+    Case { name: "silent cut of 0.3 s", cut: Cut::Silent, cut_ms: 300, incident: Incident::None },
+    Case { name: "silent cut of 3 s", cut: Cut::Silent, cut_ms: 3000, incident: Incident::None },
+    Case { name: "carrier lost for 3 s", cut: Cut::Carrier, cut_ms: 3000, incident: Incident::None },
+    Case { name: "kill -9 in a silent cut of 4 s", cut: Cut::Silent, cut_ms: 4000, incident: Incident::Killed },
+    Case { name: "handoff after a cut of 3 s", cut: Cut::Silent, cut_ms: 3000, incident: Incident::Handoff },
+];
+
+/// The cases of the demo of a cluster.
+pub const CLUSTER_CASES: [Case; 3] = [
+    Case { name: "handoff after a cut of 3 s", cut: Cut::Silent, cut_ms: 3000, incident: Incident::Handoff },
+    Case { name: "silent cut of 3 s, etcd down", cut: Cut::Silent, cut_ms: 3000, incident: Incident::StoreAway },
+    Case { name: "gateway dead, other after 9 s", cut: Cut::Silent, cut_ms: 9000, incident: Incident::TakenOver },
 ];
 
 /// A direction, with or without the gateway.
@@ -71,26 +97,36 @@ pub enum DemoError {
 }
 
 /// Before the outage, and in total. Some 4 MB flow in a second.
-const BEFORE_BYTES: u64 = 2_000_000;
-const ALL_BYTES: u64 = 8_000_000;
+pub(super) const BEFORE_BYTES: u64 = 2_000_000;
+pub(super) const ALL_BYTES: u64 = 8_000_000;
 
 /// Between the fixed host and the router.
 pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
 const NAP: Duration = Duration::from_millis(50);
 
-/// Runs one outage in all four variants at once. `directory` is for the daemons' files and must not exist. Ends early
-/// once `stop` is true, and cleans up in any case.
+/// Runs one outage in all four variants at once. `directory` is for the daemons' files and must not exist; `cluster` is
+/// the number of gateways that agree in a store, if there is one. Ends early once `stop` is true, and cleans up in any
+/// case.
 ///
 /// # Errors
 /// The kernel refuses, a transfer does not end properly, or the demo was stopped.
-pub fn run(case: Case, directory: &Path, command: MakeCommand, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
+pub fn run(
+    case: Case,
+    cluster: Option<u8>,
+    directory: &Path,
+    command: MakeCommand,
+    stop: &AtomicBool,
+) -> Result<Vec<Outcome>, DemoError> {
     let ways = [(false, false), (false, true), (true, false), (true, true)];
     let ways = ways.map(|(is_upload, has_gateway)| Way { is_upload, has_gateway });
     let outcomes = std::thread::scope(|scope| {
         let threads = ways.map(|way| {
             let place = directory.join(format!("{}-{}", way.is_upload, way.has_gateway));
-            scope.spawn(move || transfer(case, way, place, command, stop))
+            scope.spawn(move || match case.incident {
+                Incident::None | Incident::Killed => transfer(case, way, place, command, stop),
+                _ => between_gateways(case, way, cluster, &place, command, stop),
+            })
         });
         threads.map(|thread| thread.join().unwrap_or(Err(DemoError::Panicked)))
     });
@@ -99,11 +135,11 @@ pub fn run(case: Case, directory: &Path, command: MakeCommand, stop: &AtomicBool
     outcomes.into_iter().collect()
 }
 
-fn go_on_unless(stop: &AtomicBool) -> Result<(), DemoError> {
+pub(super) fn go_on_unless(stop: &AtomicBool) -> Result<(), DemoError> {
     if stop.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
 }
 
-fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoError> {
+pub(super) fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoError> {
     loop {
         go_on_unless(stop)?;
         match at.saturating_duration_since(Instant::now()) {
@@ -114,7 +150,7 @@ fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoError> {
 }
 
 /// Waits for so many more bytes.
-fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(), DemoError> {
+pub(super) fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(), DemoError> {
     let all = transfer.received() + bytes;
     while transfer.received() < all {
         go_on_unless(stop)?;
@@ -142,7 +178,7 @@ fn transfer(
     world.set_cut(case.cut, true)?;
     // The link is restored in time, whether or not the next daemon runs.
     let first_data = std::thread::scope(|scope| {
-        let killed = gateway.as_mut().filter(|_| case.is_killed).map(|gateway| {
+        let killed = gateway.as_mut().filter(|_| case.incident == Incident::Killed).map(|gateway| {
             scope.spawn(move || {
                 sleep_until(Instant::now() + returns_at.saturating_duration_since(Instant::now()) / 2, stop)?;
                 gateway.kill();

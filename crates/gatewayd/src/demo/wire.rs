@@ -30,18 +30,18 @@ struct Way {
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 impl Wire {
-    /// Between `eth0` of a host and `fix0` of the router, each with its address.
+    /// Between two interfaces, each with its namespace, name and address.
     pub(super) fn between(
-        host: (&Namespace, IpAddr),
-        router: (&Namespace, IpAddr),
+        ends: [(&Namespace, &str, IpAddr); 2],
         bits: u8,
         delay: Duration,
     ) -> Result<Self, WorldError> {
-        let open = |(namespace, address): (&Namespace, IpAddr), name: &str| {
+        let open = |(namespace, name, address): (&Namespace, &str, IpAddr)| {
             let config = TunConfig { offload: true, ..TunConfig::new(name, 1500).address(address, bits) };
             namespace.enter(|| Tun::open(namespace, &config))
         };
-        let ends = [open(host, "eth0")??, open(router, "fix0")??];
+        let [host, router] = ends;
+        let ends = [open(host)??, open(router)??];
         let is_over = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("wire".to_owned()).spawn({
             let is_over = Arc::clone(&is_over);

@@ -39,6 +39,9 @@ pub enum WorldError {
     /// A socket or a thread was refused.
     #[error("a socket or a thread of the hosts: {0}")]
     Io(#[from] io::Error),
+    /// The store failed.
+    #[error("etcd: {0}")]
+    Store(String),
     /// The daemon failed.
     #[error("the daemon: {0}")]
     Daemon(String),
@@ -103,12 +106,8 @@ impl World {
         let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
         let fixed_end = world.fixed.clone();
         if round_trip > Duration::ZERO {
-            world._wire = Some(Wire::between(
-                (&world.fixed, world.address(1, 2)),
-                (&world.router, router_fixed),
-                bits,
-                round_trip / 2,
-            )?);
+            let ends = [(&world.fixed, "eth0", world.address(1, 2)), (&world.router, "fix0", router_fixed)];
+            world._wire = Some(Wire::between(ends, bits, round_trip / 2)?);
         } else {
             inside(&world.router, |netlink| {
                 netlink.add_veth("fix0", "eth0", &fixed_end)?;
@@ -180,6 +179,11 @@ impl World {
         &self.router
     }
 
+    /// The namespace of the bridge whose ports are the links.
+    pub(super) fn bridge(&self) -> &Namespace {
+        &self.bridge
+    }
+
     /// The mobile host of this number.
     pub fn mobile(&self, number: usize) -> &Namespace {
         &self.mobiles[number]
@@ -220,7 +224,7 @@ impl World {
 }
 
 /// Makes the kernel process an interface's carrier, which by itself it may do a second late.
-fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError> {
+pub(super) fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError> {
     let ask = || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         carrier::has_carrier(&socket, interface).map_err(io::Error::from)
@@ -228,7 +232,7 @@ fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError
     Ok(namespace.enter(ask)?.map(drop)?)
 }
 
-fn inside<T: Send>(
+pub(super) fn inside<T: Send>(
     namespace: &Namespace,
     body: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send,
 ) -> Result<T, WorldError> {

@@ -4,14 +4,18 @@
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_gateway::divert::{Course, Source};
 use holdover_host::Offload;
 
-use super::{Engine, EngineError, FORGET_AFTER, destination};
+use super::{Engine, FORGET_AFTER, destination};
+use crate::cluster::Admission;
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::store::Stored;
+
+/// How often packets that wait for mobile hosts of other gateways are offered to those.
+const OFFER_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Readable when another gateway has sent a datagram.
@@ -25,9 +29,12 @@ impl Engine {
 
     /// Handles datagrams of other gateways.
     pub(crate) fn handle_handoff(&mut self, now: Instant) {
-        if let Some(handoff) = &mut self.handoff {
-            handoff.handle_ready(now);
-        }
+        let Self { handoff, cluster, .. } = self;
+        let Some(handoff) = handoff else { return };
+        handoff.handle_ready(now, &mut |mobile, epoch, peer| match cluster {
+            Some(cluster) => cluster.ownership.handle_peer_claim(now, mobile, epoch, peer),
+            None => Admission::Admitted,
+        });
     }
 
     /// A mobile host is here now: requests its packets from the other gateways.
@@ -35,16 +42,27 @@ impl Engine {
         if !self.serves(mobile) {
             return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
         }
+        let is_clustered = self.claim_in_cluster(now, mobile);
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
         self.met.insert(mobile);
         self.moved_at.remove(&mobile);
-        tracing::info!(%mobile, "claimed from the other gateways");
-        handoff.claim(now, mobile);
+        if !is_clustered {
+            tracing::info!(%mobile, "claimed from the other gateways");
+            handoff.claim_from_all(now, mobile);
+        }
         Ok(())
     }
 
+    /// A mobile host has moved to another gateway.
+    pub(super) fn note_moved(&mut self, now: Instant, mobile: IpAddr) {
+        self.met.remove(&mobile);
+        self.moved_at.insert(mobile, now);
+        self.departing.insert(mobile);
+        self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
+    }
+
     /// Handles requests of other gateways.
-    pub(super) fn serve_handoffs(&mut self, now: Instant) -> Result<(), EngineError> {
+    pub(super) fn serve_handoffs(&mut self, now: Instant) {
         if let Some(handoff) = &mut self.handoff {
             handoff.handle_timeout(now);
         }
@@ -52,33 +70,59 @@ impl Engine {
             match event {
                 Event::Claimed { mobile } => {
                     tracing::info!(%mobile, "moved to another gateway");
-                    self.met.remove(&mobile);
-                    self.moved_at.insert(mobile, now);
-                    self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
+                    self.note_moved(now, mobile);
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
-                Event::Lost { mobile, peer } => tracing::warn!(%mobile, %peer, "a gateway does not answer"),
+                Event::Lost { mobile, peer } => tracing::info!(%mobile, %peer, "a gateway does not answer"),
+                Event::Offered { mobile, epoch, peer } => {
+                    let own =
+                        self.cluster.as_ref().and_then(|cluster| cluster.ownership.answer_to_offer(mobile, epoch));
+                    if let (Some(own), Some(handoff)) = (own, &mut self.handoff) {
+                        handoff.claim(now, mobile, own, peer);
+                    }
+                }
+                Event::Refused { mobile } => {
+                    tracing::info!(%mobile, "another gateway knows a later owner");
+                    if let Some(cluster) = &mut self.cluster {
+                        cluster.ownership.handle_refusal();
+                    }
+                }
             }
         }
-        // The packets of hosts that have moved are sent: drop their state here.
-        let leaving: Vec<IpAddr> = self.moved_at.keys().copied().filter(|&mobile| self.is_leaving(mobile)).collect();
-        for mobile in leaving {
+        self.see_off(now);
+        self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
+    }
+
+    /// Drops the state of mobile hosts that have moved once their packets are sent, and offers those until then.
+    fn see_off(&mut self, now: Instant) {
+        let is_offer_due = now >= self.offer_at;
+        for mobile in self.departing.clone() {
+            let (is_leaving, is_elsewhere) = (self.is_leaving(mobile), self.is_elsewhere(mobile));
+            if !is_leaving && !is_elsewhere {
+                // It has come back.
+                self.departing.remove(&mobile);
+                continue;
+            }
             let status = self.diverter.status(mobile);
             if status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
                 if let Some(handoff) = &mut self.handoff {
                     handoff.end(now, mobile);
                 }
+                self.departing.remove(&mobile);
                 if self.diverter.forget(mobile) {
                     self.path.forget(mobile);
                     if let Some(waker) = &mut self.waker {
                         waker.forget(mobile);
                     }
                 }
+            } else if !is_leaving && is_offer_due {
+                self.offer(mobile);
             }
         }
-        self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
-        Ok(())
+        if is_offer_due {
+            self.offer_at = now + OFFER_EVERY;
+        }
     }
 
     pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {

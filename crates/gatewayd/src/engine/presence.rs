@@ -86,6 +86,7 @@ impl Engine {
             if is_old && (status.is_none() || self.diverter.forget(mobile)) {
                 self.path.forget(mobile);
                 self.met.remove(&mobile);
+                self.leave_in_cluster(now, mobile);
                 if let Some(waker) = &mut self.waker {
                     waker.forget(mobile);
                 }

@@ -6,7 +6,7 @@ use holdover_base::Instant;
 use holdover_gateway::divert::Loss;
 use holdover_host::neighbours::NextHop;
 
-use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNRESOLVED};
+use super::{BATCH, BUSY, DOWN, ELSEWHERE, Engine, MOST_TRIES, NO_CARRIER, UNRESOLVED};
 use crate::sender::Sent;
 use crate::store::Stored;
 use crate::waker::is_redundant;
@@ -23,6 +23,10 @@ impl Engine {
                 } else {
                     self.diverter.handle_busy(now + BUSY, mobile);
                 }
+                continue;
+            }
+            if !self.may_release(mobile) {
+                self.diverter.handle_busy(now + ELSEWHERE, mobile);
                 continue;
             }
             // The kernel silently drops packets without a carrier.

@@ -2,7 +2,7 @@
 //! gateway that hears a new mobile host *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key
 //! shared by the gateways ([`sealed`]).
 
-mod relay;
+pub(crate) mod relay;
 mod sealed;
 
 use std::collections::BTreeMap;
@@ -15,10 +15,12 @@ use holdover_base::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Admission;
 use crate::config::HandoffTable;
 use crate::presence::SecretError;
+pub(crate) use relay::Epoch;
 pub(crate) use relay::Event;
-use relay::{Message, Relay};
+use relay::{Body, Message, Relay};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
 
 /// Handoff counters since the start of the process.
@@ -47,6 +49,9 @@ pub(crate) struct Handoff {
     socket: UdpSocket,
     seal: Seal,
     relay: Relay,
+    /// Those of the configuration.
+    configured: Vec<SocketAddr>,
+    /// All.
     peers: Vec<SocketAddr>,
     /// The known sessions of peers.
     sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
@@ -86,12 +91,29 @@ impl Handoff {
         let peers = config.peers.clone();
         let relay = Relay::new(peers.clone());
         let counters = HandoffCounters::default();
-        let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
-        // Their answers contain their sessions, before one is needed.
+        let configured = peers.clone();
+        let mut handoff = Self { socket, seal, relay, configured, peers, sessions: BTreeMap::new(), counters };
         for peer in handoff.peers.clone() {
-            handoff.send(peer, b"");
+            handoff.greet(peer);
         }
         Ok(Some(handoff))
+    }
+
+    /// Adds these gateways to those of the configuration.
+    pub(crate) fn set_peers(&mut self, others: impl Iterator<Item = SocketAddr>) {
+        let mut peers = self.configured.clone();
+        peers.extend(others);
+        peers.sort_unstable();
+        peers.dedup();
+        let former = std::mem::replace(&mut self.peers, peers.clone());
+        self.sessions.retain(|peer, _| peers.contains(peer));
+        self.relay.set_peers(peers.clone());
+        peers.into_iter().filter(|peer| !former.contains(peer)).for_each(|peer| self.greet(peer));
+    }
+
+    /// The answer contains the peer's session, before it is needed.
+    fn greet(&mut self, peer: SocketAddr) {
+        self.send(peer, b"");
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -102,10 +124,27 @@ impl Handoff {
         self.counters
     }
 
-    /// A mobile host has appeared here.
-    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) {
-        self.relay.claim(now, mobile);
+    /// A mobile host has appeared here, and may have been at any other gateway.
+    pub(crate) fn claim_from_all(&mut self, now: Instant, mobile: IpAddr) {
+        self.relay.claim(now, mobile, Epoch::default(), &self.peers.clone());
         self.flush();
+    }
+
+    /// This gateway owns a mobile host; packets wait at a peer.
+    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
+        self.relay.claim(now, mobile, epoch, &[peer]);
+        self.flush();
+    }
+
+    /// Packets wait here for a mobile host that a peer owns.
+    pub(crate) fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
+        self.relay.offer(mobile, epoch, peer);
+        self.flush();
+    }
+
+    /// Another gateway owns a mobile host.
+    pub(crate) fn cancel(&mut self, mobile: IpAddr) {
+        self.relay.cancel(mobile);
     }
 
     /// Whether the packets of a mobile host go to another gateway.
@@ -127,12 +166,12 @@ impl Handoff {
         self.flush();
     }
 
-    /// Reads pending datagrams.
-    pub(crate) fn handle_ready(&mut self, now: Instant) {
+    /// Reads pending datagrams. `admit` decides about claims.
+    pub(crate) fn handle_ready(&mut self, now: Instant, admit: &mut dyn FnMut(IpAddr, Epoch, SocketAddr) -> Admission) {
         let mut buffer = vec![0; LONGEST];
         for _ in 0..BATCH {
             match self.socket.recv_from(&mut buffer) {
-                Ok((len, from)) => self.handle_datagram(now, from, &buffer[..len]),
+                Ok((len, from)) => self.handle_datagram(now, from, &buffer[..len], admit),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // ICMP errors about an absent peer are reported here, too.
                 Err(_) => {}
@@ -141,7 +180,13 @@ impl Handoff {
         self.flush();
     }
 
-    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        datagram: &[u8],
+        admit: &mut dyn FnMut(IpAddr, Epoch, SocketAddr) -> Admission,
+    ) {
         if !self.peers.contains(&from) {
             self.counters.forged += 1;
             return;
@@ -157,7 +202,17 @@ impl Handoff {
                     }
                 }
                 match Message::from_bytes(&message) {
-                    Some(message) => self.relay.handle_message(now, from, message),
+                    Some(message) => {
+                        let admission = match message.body {
+                            Body::Claim { epoch } => admit(message.mobile, epoch, from),
+                            _ => Admission::Admitted,
+                        };
+                        match admission {
+                            Admission::Admitted => self.relay.handle_message(now, from, message),
+                            Admission::Stale { known } => self.relay.refuse(from, message.id, message.mobile, known),
+                            Admission::Unknown => {}
+                        }
+                    }
                     None if message.is_empty() => {}
                     None => self.counters.forged += 1,
                 }
@@ -189,6 +244,7 @@ impl Handoff {
             Event::Packet { .. } => self.counters.packets_came += 1,
             Event::Done { .. } => self.counters.came += 1,
             Event::Lost { .. } => self.counters.lost += 1,
+            Event::Offered { .. } | Event::Refused { .. } => {}
         }
         Some(event)
     }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   new                                  old
-//!    | ------ claim (id, mobile) ------> |   has it no more
+//!    | <----- offer (epoch) ------------ |   optional: packets wait for a mobile host that the new one owns
+//!    | -- claim (id, mobile, epoch) ---> |   has it no more; or refuses a claim whose epoch is not the latest
 //!    | <----- packet (id, 0) ----------- |   at most [`WINDOW`] without an answer
 //!    | <----- packet (id, 1) ----------- |
 //!    | ------ got (id, 2) -------------> |   all before 2 have come
@@ -12,7 +13,8 @@
 //! ```
 //!
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
-//! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing.
+//! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing. Epochs are
+//! those of [`crate::cluster`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -34,37 +36,58 @@ const WINDOW_BYTES: usize = 128_000;
 /// The most mobile hosts that move at the same time.
 const MOST: usize = 4096;
 
+/// When a gateway became the owner of a mobile host. By default, of no store: there is no cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Epoch {
+    /// The cluster id of the store.
+    pub(crate) store: u64,
+    /// The store's revision.
+    pub(crate) revision: u64,
+}
+
 /// A message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Message {
-    pub(super) id: u64,
-    pub(super) mobile: IpAddr,
-    pub(super) body: Body,
+pub(crate) struct Message {
+    pub(crate) id: u64,
+    pub(crate) mobile: IpAddr,
+    pub(crate) body: Body,
 }
 
 /// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Body {
-    Claim,
+pub(crate) enum Body {
+    /// The sender owns the mobile host in this epoch.
+    Claim { epoch: Epoch },
+    /// Packets wait for a mobile host that the receiver owns, by the sender's knowledge in this epoch.
+    Offer { epoch: Epoch },
+    /// The claim was refused: the sender knows this later epoch.
+    Refused { epoch: Epoch },
     /// A packet, with its number. Its offload header is opaque here.
-    Packet {
-        place: u32,
-        bytes: Vec<u8>,
-    },
+    Packet { place: u32, bytes: Vec<u8> },
     /// All packets before this number were sent.
-    End {
-        place: u32,
-    },
+    End { place: u32 },
     /// All before this number have arrived; the end counts as one.
-    Got {
-        place: u32,
-    },
+    Got { place: u32 },
+}
+
+impl Epoch {
+    fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.store) << 64 | u128::from(self.revision)).to_be_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (store, revision) = bytes.split_first_chunk()?;
+        let revision = u64::from_be_bytes(revision.try_into().ok()?);
+        Some(Self { store: u64::from_be_bytes(*store), revision })
+    }
 }
 
 impl Message {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let (kind, place, rest): (u8, u32, &[u8]) = match &self.body {
-            Body::Claim => (1, 0, &[]),
+            Body::Claim { epoch } => (1, 0, &epoch.to_bytes()),
+            Body::Offer { epoch } => (5, 0, &epoch.to_bytes()),
+            Body::Refused { epoch } => (6, 0, &epoch.to_bytes()),
             Body::Packet { place, bytes } => (2, *place, bytes),
             Body::End { place } => (3, *place, &[]),
             Body::Got { place } => (4, *place, &[]),
@@ -73,7 +96,7 @@ impl Message {
         [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&kind, rest) = bytes.split_first()?;
         let (id, rest) = rest.split_first_chunk::<8>()?;
         let (address, rest) = rest.split_first_chunk::<16>()?;
@@ -81,8 +104,11 @@ impl Message {
         let place = u32::from_be_bytes(*place);
         let address = Ipv6Addr::from(*address);
         let mobile = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
+        let epoch = || Epoch::from_bytes(rest);
         let body = match kind {
-            1 if rest.is_empty() => Body::Claim,
+            1 => Body::Claim { epoch: epoch()? },
+            5 => Body::Offer { epoch: epoch()? },
+            6 => Body::Refused { epoch: epoch()? },
             2 => Body::Packet { place, bytes: rest.to_vec() },
             3 if rest.is_empty() => Body::End { place },
             4 if rest.is_empty() => Body::Got { place },
@@ -103,12 +129,16 @@ pub(crate) enum Event {
     Done { mobile: IpAddr, packets: u32 },
     /// A peer has not answered, or has stopped answering.
     Lost { mobile: IpAddr, peer: SocketAddr },
+    /// Packets wait at a peer, which knows this gateway as the owner in this epoch.
+    Offered { mobile: IpAddr, epoch: Epoch, peer: SocketAddr },
+    /// A peer knows a later epoch than this gateway's claim has.
+    Refused { mobile: IpAddr },
 }
 
 /// The protocol. Call [`Self::handle_message`], [`Self::claim`], [`Self::hand_on`], [`Self::end`] and [`Self::handle_timeout`]; then
 /// [`Self::poll_event`] and [`Self::poll_transmit`] until `None`; then [`Self::poll_timeout`].
 #[derive(Debug)]
-pub(super) struct Relay {
+pub(crate) struct Relay {
     peers: Vec<SocketAddr>,
     last_id: u64,
     /// This gateway's claims, by mobile host and peer.
@@ -124,6 +154,7 @@ pub(super) struct Relay {
 #[derive(Clone, Debug)]
 struct Coming {
     id: u64,
+    epoch: Epoch,
     /// All before this number have arrived.
     next: u32,
     /// Packets after it, or the end.
@@ -168,7 +199,7 @@ impl Repeat {
 
 impl Relay {
     /// Without any handoff.
-    pub(super) fn new(peers: Vec<SocketAddr>) -> Self {
+    pub(crate) fn new(peers: Vec<SocketAddr>) -> Self {
         Self {
             peers,
             last_id: 0,
@@ -180,30 +211,51 @@ impl Relay {
         }
     }
 
-    /// A mobile host has appeared here: requests its packets from the peers.
-    pub(super) fn claim(&mut self, now: Instant, mobile: IpAddr) {
+    /// From now on, these are the peers.
+    pub(crate) fn set_peers(&mut self, peers: Vec<SocketAddr>) {
+        self.peers = peers;
+    }
+
+    /// A mobile host has appeared here: requests its packets from these peers.
+    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, from: &[SocketAddr]) {
         // Packets on their way to another gateway stay here.
         self.leaving.remove(&mobile);
-        if self.coming.len() + self.peers.len() > MOST {
+        if self.coming.len() + from.len() > MOST {
             return;
         }
         self.last_id += 1;
         let id = self.last_id;
-        for &peer in &self.peers {
-            let coming = Coming { id, next: 0, early: BTreeMap::new(), is_answered: false, repeat: Repeat::begin(now) };
+        for &peer in from {
+            let (early, repeat) = (BTreeMap::new(), Repeat::begin(now));
+            let coming = Coming { id, epoch, next: 0, early, is_answered: false, repeat };
             self.coming.insert((mobile, peer), coming);
-            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim }));
+            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch } }));
         }
     }
 
+    /// Packets of a mobile host wait here that a peer owns. Not repeated.
+    pub(crate) fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
+        self.messages.push_back((peer, Message { id: 0, mobile, body: Body::Offer { epoch } }));
+    }
+
+    /// Refuses a claim: a later epoch than its is known.
+    pub(crate) fn refuse(&mut self, peer: SocketAddr, id: u64, mobile: IpAddr, epoch: Epoch) {
+        self.messages.push_back((peer, Message { id, mobile, body: Body::Refused { epoch } }));
+    }
+
+    /// Another gateway owns a mobile host: its packets are not wanted here any more.
+    pub(crate) fn cancel(&mut self, mobile: IpAddr) {
+        self.coming.retain(|(other, _), _| *other != mobile);
+    }
+
     /// Whether the packets of a mobile host go to another gateway.
-    pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {
+    pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
         self.leaving.get(&mobile).is_some_and(|leaving| !leaving.is_ended)
     }
 
     /// A packet for a mobile host that another gateway has claimed. Returns whether there was room: if not, try again
     /// later.
-    pub(super) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
+    pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
         let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return false };
         let bytes_under_way: usize = leaving.unconfirmed.iter().map(Vec::len).sum();
         if leaving.unconfirmed.len() >= WINDOW || bytes_under_way >= WINDOW_BYTES {
@@ -220,7 +272,7 @@ impl Relay {
     }
 
     /// All packets of a claimed mobile host were passed on.
-    pub(super) fn end(&mut self, now: Instant, mobile: IpAddr) {
+    pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
         let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return };
         leaving.is_ended = true;
         if leaving.unconfirmed.is_empty() {
@@ -231,7 +283,7 @@ impl Relay {
     }
 
     /// A peer was restarted: it has lost the state of handoffs, and its ids begin anew.
-    pub(super) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
+    pub(crate) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
         self.claims.retain(|(_, other), _| *other != peer);
         self.leaving.retain(|_, leaving| leaving.to != peer);
         // Its first answer may have been lost with the former session.
@@ -243,13 +295,24 @@ impl Relay {
     }
 
     /// Handles a message of a peer.
-    pub(super) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
+    pub(crate) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
         if !self.peers.contains(&peer) {
             return;
         }
         let Message { id, mobile, body } = message;
         match body {
-            Body::Claim => self.handle_claim(now, peer, id, mobile),
+            Body::Claim { .. } => self.handle_claim(now, peer, id, mobile),
+            Body::Offer { epoch } => {
+                // Otherwise its packets are on the way.
+                if !self.coming.contains_key(&(mobile, peer)) {
+                    self.events.push_back(Event::Offered { mobile, epoch, peer });
+                }
+            }
+            Body::Refused { .. } => {
+                if self.coming.extract_if(.., |key, coming| *key == (mobile, peer) && coming.id == id).count() > 0 {
+                    self.events.push_back(Event::Refused { mobile });
+                }
+            }
             Body::Got { place } => self.handle_got(now, peer, id, mobile, place),
             Body::Packet { place, bytes } => self.handle_part(now, peer, id, mobile, place, Some(bytes)),
             Body::End { place } => self.handle_part(now, peer, id, mobile, place, None),
@@ -266,8 +329,8 @@ impl Relay {
             self.claims.pop_first();
         }
         self.claims.insert((mobile, peer), id);
-        // It has moved on from here: drop the claims for it.
-        self.coming.retain(|(other, _), _| *other != mobile);
+        // It has moved on from here.
+        self.cancel(mobile);
         let repeat = Repeat::begin(now);
         let leaving = Leaving { to: peer, id, unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
         self.leaving.insert(mobile, leaving);
@@ -332,13 +395,14 @@ impl Relay {
     }
 
     /// Retransmits unanswered messages.
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let mut given_up = Vec::new();
         for (&(mobile, peer), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
             if !coming.repeat.again(now) {
                 given_up.push((mobile, peer));
             } else if !coming.is_answered {
-                self.messages.push_back((peer, Message { id: coming.id, mobile, body: Body::Claim }));
+                self.messages
+                    .push_back((peer, Message { id: coming.id, mobile, body: Body::Claim { epoch: coming.epoch } }));
             }
         }
         for (mobile, peer) in given_up {
@@ -374,17 +438,17 @@ impl Relay {
     }
 
     /// The next event for the owner.
-    pub(super) fn poll_event(&mut self) -> Option<Event> {
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
     /// The next message, and its destination.
-    pub(super) fn poll_transmit(&mut self) -> Option<(SocketAddr, Message)> {
+    pub(crate) fn poll_transmit(&mut self) -> Option<(SocketAddr, Message)> {
         self.messages.pop_front()
     }
 
     /// The next deadline.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let coming = self.coming.values().map(|coming| coming.repeat.at);
         coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()
     }

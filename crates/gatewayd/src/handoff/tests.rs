@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::Instant;
 use proptest::prelude::*;
 
-use super::relay::{Body, Event, Message, Relay};
+use super::relay::{Body, Epoch, Event, Message, Relay};
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number as u8], 4787))
@@ -16,10 +16,16 @@ fn mobile() -> IpAddr {
     [10, 0, 1, 7].into()
 }
 
+fn epoch(revision: u64) -> Epoch {
+    Epoch { store: 0x0807_0605_0403_0201, revision }
+}
+
 #[test]
 fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
     for (body, mobile) in [
-        (Body::Claim, mobile()),
+        (Body::Claim { epoch: epoch(7) }, mobile()),
+        (Body::Offer { epoch: epoch(u64::MAX) }, mobile()),
+        (Body::Refused { epoch: epoch(1 << 40) }, mobile()),
         (Body::Packet { place: 7, bytes: vec![1, 2, 3] }, "fd00::7".parse().unwrap()),
         (Body::End { place: u32::MAX }, mobile()),
         (Body::Got { place: 1 }, mobile()),
@@ -30,6 +36,7 @@ fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
         for cut in 0..bytes.len().min(29) {
             assert_eq!(Message::from_bytes(&bytes[..cut]), None);
         }
+        assert!(bytes.len() < 48, "at most some 100 bytes with the seal");
     }
     assert_eq!(Message::from_bytes(&[0; 29]), None);
     assert_eq!(Message::from_bytes(&[[1].as_slice(), &[0; 29]].concat()), None);
@@ -54,7 +61,7 @@ impl Gateway {
             match event {
                 Event::Packet { bytes, .. } => self.came.push(u32::from_be_bytes(bytes.try_into().unwrap())),
                 Event::Done { .. } => self.is_done = true,
-                Event::Claimed { .. } | Event::Lost { .. } => {}
+                _ => {}
             }
         }
         while let Some(&first) = self.waiting.front()
@@ -75,7 +82,7 @@ proptest! {
         let mut random = holdover_base::Rng::new(seed);
         let mut gateways = [Gateway::new(1), Gateway::new(0)];
         gateways[0].waiting = (0..count).collect();
-        gateways[1].relay.claim(Instant::ZERO, mobile());
+        gateways[1].relay.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(0)]);
         let mut network: Vec<(u64, usize, Message)> = Vec::new();
         for tick in 0..200_000u64 {
             let now = Instant::from_millis(tick);
@@ -110,7 +117,7 @@ proptest! {
 #[test]
 fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
     let mut old = Relay::new(vec![address(1)]);
-    let claim = |id| Message { id, mobile: mobile(), body: Body::Claim };
+    let claim = |id| Message { id, mobile: mobile(), body: Body::Claim { epoch: Epoch::default() } };
     old.handle_message(Instant::ZERO, address(9), claim(1));
     assert_eq!(old.poll_event(), None);
     old.handle_message(Instant::ZERO, address(1), claim(5));
@@ -121,7 +128,7 @@ fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
     }
     assert!(old.is_leaving(mobile()));
     // The mobile host returns before any message was sent: its packets stay here.
-    old.claim(Instant::ZERO, mobile());
+    old.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(1)]);
     assert!(!old.is_leaving(mobile()) && !old.hand_on(Instant::ZERO, mobile(), vec![1]));
     // Another process of the peer counts from the beginning.
     old.handle_new_session(Instant::ZERO, address(1));
@@ -132,7 +139,7 @@ fn a_repeated_claim_changes_nothing_and_strangers_are_ignored() {
 #[test]
 fn an_absent_peer_is_given_up() {
     let mut new = Relay::new(vec![address(1)]);
-    new.claim(Instant::ZERO, mobile());
+    new.claim(Instant::ZERO, mobile(), Epoch::default(), &[address(1)]);
     let mut claims = 0;
     while let Some(at) = new.poll_timeout() {
         claims += std::iter::from_fn(|| new.poll_transmit()).count();
@@ -141,4 +148,23 @@ fn an_absent_peer_is_given_up() {
     }
     assert_eq!(claims, 7);
     assert_eq!(new.poll_event(), Some(Event::Lost { mobile: mobile(), peer: address(1) }));
+}
+
+#[test]
+fn an_offer_counts_unless_its_packets_are_on_the_way_and_a_refused_claim_ends() {
+    let mut new = Relay::new(vec![address(1)]);
+    let message = |id, body| Message { id, mobile: mobile(), body };
+    new.handle_message(Instant::ZERO, address(1), message(0, Body::Offer { epoch: epoch(9) }));
+    assert_eq!(new.poll_event(), Some(Event::Offered { mobile: mobile(), epoch: epoch(9), peer: address(1) }));
+    new.claim(Instant::ZERO, mobile(), epoch(9), &[address(1)]);
+    let (_, claim) = new.poll_transmit().unwrap();
+    assert_eq!(claim.body, Body::Claim { epoch: epoch(9) });
+    new.handle_message(Instant::ZERO, address(1), message(0, Body::Offer { epoch: epoch(9) }));
+    assert_eq!(new.poll_event(), None, "claimed already");
+    // A refusal of an earlier claim does not concern this one.
+    new.handle_message(Instant::ZERO, address(1), message(claim.id - 1, Body::Refused { epoch: epoch(10) }));
+    assert_eq!(new.poll_event(), None);
+    new.handle_message(Instant::ZERO, address(1), message(claim.id, Body::Refused { epoch: epoch(10) }));
+    assert_eq!(new.poll_event(), Some(Event::Refused { mobile: mobile() }));
+    assert_eq!(new.poll_timeout(), None);
 }

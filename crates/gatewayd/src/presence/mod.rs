@@ -25,6 +25,7 @@ use bridge::Bridge;
 use leases::LeaseWatch;
 use registration::Registration;
 pub use registration::SecretError;
+pub(crate) use registration::read_secret;
 pub(crate) use webhook::HookAnswer;
 use webhook::Webhook;
 

@@ -152,6 +152,6 @@ fn read_key(file: &Path) -> Result<Key, SecretError> {
 }
 
 /// Reads a file with a secret.
-pub(super) fn read_secret(file: &Path) -> Result<String, SecretError> {
+pub(crate) fn read_secret(file: &Path) -> Result<String, SecretError> {
     std::fs::read_to_string(file).map_err(|source| SecretError::Unreadable { file: file.to_owned(), source })
 }

@@ -1,13 +1,12 @@
 //! Two gateways, and a mobile host that moves from one to the other.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_gatewayd::demo::{Cut, Site, Transfer};
 use holdover_gatewayd::status::Status;
-use holdover_testbed::{Namespace, Netlink, Route, sysctl};
+use holdover_testbed::Namespace;
 
 use crate::Test;
 use crate::process::Gateway;
@@ -18,89 +17,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_gateway_without_its_peer_goes_on", without_its_peer),
 ];
 
-/// A second router between the fixed host and another radio of the first mobile host's, and a wire between the routers.
-struct Pair {
-    world: World,
-    second: Namespace,
-    key: PathBuf,
+/// Two routers, and a mobile host at the first one.
+fn pair(name: &str) -> Site {
+    let key = std::env::temp_dir().join(format!("holdover-handoff-{name}-{}", std::process::id()));
+    Site::new(2, 1, holdover_base::Duration::ZERO, key).unwrap()
 }
 
-/// The routers on the wire between them.
-const ROUTERS: [&str; 2] = ["10.4.0.1", "10.4.0.2"];
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
-
-fn inside(namespace: &Namespace, body: impl FnOnce(&mut Netlink) + Send) {
-    namespace.enter(|| body(&mut Netlink::open(namespace).unwrap())).unwrap();
-}
-
-impl Pair {
-    fn new(name: &str) -> Self {
-        let world = World::new(1).unwrap();
-        let second = Namespace::new("second").unwrap();
-        inside(&second, |netlink| {
-            netlink.add_veth("fix0", "eth1", world.fixed()).unwrap();
-            netlink.add_veth(MOBILE_FACING, "eth1", world.mobile(0)).unwrap();
-            netlink.add_veth("peer0", "peer0", world.router()).unwrap();
-            for (interface, address) in [("fix0", "10.3.0.1"), (MOBILE_FACING, "10.2.0.2"), ("peer0", ROUTERS[1])] {
-                netlink.set_up(interface).unwrap();
-                netlink.add_address(interface, ip(address), 24).unwrap();
-            }
-        });
-        second.enter(|| sysctl::set(&second, "net.ipv4.ip_forward", "1")).unwrap().unwrap();
-        inside(world.router(), |netlink| {
-            netlink.set_up("peer0").unwrap();
-            netlink.add_address("peer0", ip(ROUTERS[0]), 24).unwrap();
-        });
-        inside(world.fixed(), |netlink| {
-            netlink.set_up("eth1").unwrap();
-            netlink.add_address("eth1", ip("10.3.0.2"), 24).unwrap();
-        });
-        let key = std::env::temp_dir().join(format!("holdover-handoff-{name}-{}", std::process::id()));
-        std::fs::write(&key, "07".repeat(32)).unwrap();
-        Self { world, second, key }
-    }
-
-    /// The configuration of a router's gateway.
-    fn sections(&self, number: usize) -> String {
-        let (own, other) = (ROUTERS[number], ROUTERS[1 - number]);
-        format!("[handoff]\nlisten = \"{own}:4787\"\nkey_file = {:?}\npeers = [\"{other}:4787\"]\n", self.key)
-    }
-
-    /// The mobile host leaves the first router's radio, and comes to the second's. The network's routes follow.
-    fn move_to_second(&self) {
-        let mobile = self.world.mobile_address(0);
-        inside(self.world.mobile(0), |netlink| {
-            netlink.set_down("eth0").unwrap();
-            netlink.set_up("eth1").unwrap();
-            netlink.add_address("eth1", mobile, 24).unwrap();
-            let destination = (ip("10.1.0.0"), 24);
-            let gateway = Some(ip("10.2.0.2"));
-            netlink.add_route(&Route { destination, gateway, link: "eth1".to_owned(), source: None }).unwrap();
-        });
-        inside(self.world.fixed(), |netlink| {
-            let destination = (ip("10.2.0.0"), 24);
-            let gateway = Some(ip("10.3.0.1"));
-            netlink.add_route(&Route { destination, gateway, link: "eth1".to_owned(), source: None }).unwrap();
-        });
-        // The second router's route to the fixed host's other address.
-        inside(&self.second, |netlink| {
-            let destination = (ip("10.1.0.0"), 24);
-            let gateway = Some(ip("10.3.0.2"));
-            netlink.add_route(&Route { destination, gateway, link: "fix0".to_owned(), source: None }).unwrap();
-        });
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.key);
-    }
-}
-
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -116,9 +39,9 @@ fn handoffs(status: &Status) -> holdover_gatewayd::HandoffCounters {
 }
 
 fn what_waits_follows(_: &Namespace) {
-    let pair = Pair::new("follows");
-    let Pair { world, second, .. } = &pair;
-    let first = Gateway::start(world.router(), &pair.sections(0));
+    let site = pair("follows");
+    let (world, second) = (site.world(), site.router(1));
+    let first = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let mobile = world.mobile_address(0);
     let transfer = Transfer::start(world, 0, false).unwrap();
     transfer.goes_on(500_000).unwrap();
@@ -126,14 +49,14 @@ fn what_waits_follows(_: &Namespace) {
     let into = world.mobile(0).enter(bind(mobile)).unwrap();
     let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
     into.set_nonblocking(true).unwrap();
-    let other = Gateway::start(second, &pair.sections(1));
+    let other = Gateway::start(second, &site.handoff(1, &[0]));
     world.set_cut(Cut::Silent, true).unwrap();
     first.says(mobile, "away");
     for number in 0..200u32 {
         from.send_to(&number.to_be_bytes(), into.local_addr().unwrap()).unwrap();
     }
     wait_for("packets that wait", || (first.status().waiting >= 200).then_some(()));
-    pair.move_to_second();
+    site.move_to(0, 1, true).unwrap();
     let began = Instant::now();
     // The mobile host sends a packet at its new place.
     into.send_to(b"here", from.local_addr().unwrap()).unwrap();
@@ -161,17 +84,17 @@ fn what_waits_follows(_: &Namespace) {
 }
 
 fn strangers_move_nobody(_: &Namespace) {
-    let pair = Pair::new("strangers");
-    let Pair { world, second, .. } = &pair;
-    let gateway = Gateway::start(world.router(), &pair.sections(0));
+    let site = pair("strangers");
+    let (world, second) = (site.world(), site.router(1));
+    let gateway = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let mobile = world.mobile_address(0);
     // At the peer's address, without its key.
-    let peer = second.enter(|| UdpSocket::bind(SocketAddr::new(ip(ROUTERS[1]), 4787)).unwrap()).unwrap();
+    let peer = second.enter(|| UdpSocket::bind(SocketAddr::new(Site::router_address(1), 4787)).unwrap()).unwrap();
     peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let transfer = Transfer::start(world, 0, false).unwrap();
     transfer.goes_on(200_000).unwrap();
     // What the gateway itself sends, to be sent back.
-    let to = SocketAddr::new(ip(ROUTERS[0]), 4787);
+    let to = SocketAddr::new(Site::router_address(0), 4787);
     let mut recorded = Vec::new();
     let mut buffer = [0; 2000];
     while let Ok((len, _)) = peer.recv_from(&mut buffer) {
@@ -205,9 +128,9 @@ fn strangers_move_nobody(_: &Namespace) {
 }
 
 fn without_its_peer(_: &Namespace) {
-    let pair = Pair::new("alone");
-    let world = &pair.world;
-    let gateway = Gateway::start(world.router(), &pair.sections(0));
+    let site = pair("alone");
+    let world = site.world();
+    let gateway = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let transfer = Transfer::start(world, 0, false).unwrap();
     transfer.goes_on(200_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();

@@ -1,12 +1,13 @@
 //! Tests of the gateway between real kernels, in network namespaces of their own: a fixed host, the gateway with its daemon as a process of
 //! its own, a link that can be cut, and a mobile host. Nothing runs on the hosts but their kernels.
 //!
-//! They need the right to make network namespaces and to load eBPF programs, which is root's. Without it each test says why it did not run;
-//! with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd. Without that each
+//! test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod absences;
+mod cluster;
 mod crashes;
 mod handoff;
 mod limits;
@@ -18,6 +19,7 @@ mod watch;
 use std::process::ExitCode;
 
 use holdover_gatewayd::config::Config;
+use holdover_gatewayd::demo::find_etcd;
 use holdover_gatewayd::features;
 use holdover_testbed::{Namespace, Privilege};
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -42,7 +44,9 @@ fn can_work() -> Result<(), String> {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 6] = [
+    let no_etcd = find_etcd().err();
+    let groups: [(&str, &[Test]); 7] = [
+        ("cluster", cluster::TESTS),
         ("handoff", handoff::TESTS),
         ("absences", absences::TESTS),
         ("crashes", crashes::TESTS),
@@ -53,7 +57,8 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
     let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
     tests
         .map(|(group, (name, test))| {
-            let missing = missing.map(str::to_owned);
+            let no_etcd = no_etcd.as_deref().filter(|_| group == "cluster");
+            let missing = missing.or(no_etcd).map(str::to_owned);
             Trial::ignorable_test(format!("{group}::{name}"), move || match missing {
                 Some(reason) if is_required => Err(reason.into()),
                 Some(reason) => Ok(Completion::ignored_with(reason)),

@@ -110,6 +110,17 @@ impl Gateway {
         }
     }
 
+    /// The same, doing something again and again until then.
+    #[track_caller]
+    pub(crate) fn says_after(&self, address: IpAddr, standing: &str, mut again: impl FnMut()) {
+        let began = Instant::now();
+        while self.mobile(address).is_none_or(|line| line.standing != standing) {
+            again();
+            assert!(began.elapsed() < Duration::from_secs(20), "not {standing}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn drain(&self, within: Duration) -> u64 {
         let within = Time(holdover_base::Duration::from_millis(within.as_millis() as u64));
         match ask(&self.0.socket(), &Request::Drain { within }) {

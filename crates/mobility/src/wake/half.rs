@@ -341,7 +341,8 @@ impl Half {
                 (connection.newest_stamp(at.direction), echo, clock.ticks_per_sec())
         {
             // What a link has held comes in with timestamps between the newest seen and the present.
-            let stale = if at.direction == Direction::Outgoing { Seq::new(stale).max(Seq::new(value)).value() } else { stale };
+            let stale =
+                if at.direction == Direction::Outgoing { Seq::new(stale).max(Seq::new(value)).value() } else { stale };
             path.order(now, at.connection, at.direction, Order::Refresh { stale, value, ticks_per_sec });
         }
         if let Some(acked) = flow.acked() {

@@ -1,0 +1,310 @@
+//! The session with the store: which requests are due, and what becomes of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use crate::handoff::Epoch;
+
+use super::super::store::{Answer, Claim, Kind, Registration, Reply, Request};
+use super::{BATCH, Event, Ownership};
+
+/// The pause after a failed request.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+const KINDS: [Kind; 5] = [Kind::Session, Kind::List, Kind::Watch, Kind::Claims, Kind::Removal];
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Session {
+    registration: Registration,
+    lease_time: Duration,
+    /// When the lease was asked for, or its renewal.
+    asked_at: Instant,
+    /// The cluster id of the store.
+    store: Option<u64>,
+    lease: Option<Lease>,
+    /// Whether the registration under this gateway's name is another process's.
+    is_superseded: bool,
+    /// Whether all keys were learned once.
+    pub(super) is_synced: bool,
+    is_list_due: bool,
+    /// The revision up to which all changes are known.
+    watched: u64,
+    /// Unanswered requests, with their deadlines.
+    unanswered: BTreeMap<Kind, Instant>,
+    failures: BTreeMap<Kind, Failure>,
+    macs: BTreeMap<IpAddr, [u8; 6]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: u64,
+    /// When it was asked for, or renewed.
+    since: Instant,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    since: Instant,
+    retry_at: Instant,
+    reason: String,
+}
+
+impl Session {
+    pub(super) fn new(now: Instant, registration: Registration, lease_time: Duration) -> Self {
+        Self {
+            registration,
+            lease_time,
+            asked_at: now,
+            store: None,
+            lease: None,
+            is_superseded: false,
+            is_synced: false,
+            is_list_due: true,
+            watched: 0,
+            unanswered: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            macs: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn note_mac(&mut self, mobile: IpAddr, mac: Option<[u8; 6]>) {
+        if let Some(mac) = mac {
+            self.macs.insert(mobile, mac);
+        }
+    }
+
+    pub(super) fn forget_mac(&mut self, mobile: IpAddr) {
+        self.macs.remove(&mobile);
+    }
+
+    fn renew_every(&self) -> Duration {
+        Duration::from_nanos(self.lease_time.as_nanos() / 3)
+    }
+
+    fn lose_lease(&mut self) {
+        self.lease = None;
+    }
+}
+
+impl Ownership {
+    /// Whether the store answers, and all of it is known.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.session.is_synced && self.session.failures.is_empty()
+    }
+
+    /// An epoch for another gateway.
+    pub(crate) fn epoch(&self, revision: u64) -> Epoch {
+        Epoch { store: self.session.store.unwrap_or(0), revision }
+    }
+
+    /// Whether an epoch of another gateway can be compared with this one's.
+    pub(crate) fn is_of_store(&self, epoch: Epoch) -> bool {
+        self.session.store == Some(epoch.store)
+    }
+
+    /// Since when requests fail, and why.
+    pub(crate) fn failure(&self) -> Option<(Instant, &str)> {
+        let first = self.session.failures.values().min_by_key(|failure| failure.since)?;
+        Some((first.since, &first.reason))
+    }
+
+    /// Whether this gateway's lease is valid, by its own clock.
+    pub(crate) fn is_registered(&self, now: Instant) -> bool {
+        let is_valid = |lease: Lease| now.saturating_since(lease.since) < self.session.lease_time;
+        !self.session.is_superseded && self.session.lease.is_some_and(is_valid)
+    }
+
+    /// Whether another process has registered under this gateway's name.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.session.is_superseded
+    }
+
+    /// Handles a reply of the store, or the failure of a request.
+    pub(crate) fn handle_reply(&mut self, now: Instant, reply: Reply) {
+        let Reply { kind, result } = reply;
+        let is_open = matches!(result, Ok((_, Answer::Changed { .. })));
+        if !is_open {
+            self.session.unanswered.remove(&kind);
+        }
+        match result {
+            Ok((store, answer)) => {
+                self.note_success(kind);
+                let former = self.session.store.replace(store);
+                if former.is_some_and(|former| former != store) {
+                    let session = &mut self.session;
+                    session.lose_lease();
+                    (session.is_synced, session.is_list_due, session.watched) = (false, true, 0);
+                    self.forget_store(now);
+                } else {
+                    self.handle_answer(now, answer);
+                }
+            }
+            Err(reason) => self.note_failure(now, kind, reason),
+        }
+        self.schedule(now);
+    }
+
+    fn handle_answer(&mut self, now: Instant, answer: Answer) {
+        let session = &mut self.session;
+        match answer {
+            Answer::Joined { lease, epoch } => {
+                session.lease = Some(Lease { id: lease, since: session.asked_at });
+                let registration = session.registration.clone();
+                self.learn_gateway(now, self.name.clone(), epoch, Some(registration));
+            }
+            Answer::KeptAlive => {
+                if let Some(lease) = &mut session.lease {
+                    lease.since = session.asked_at;
+                }
+            }
+            Answer::LeaseGone => session.lose_lease(),
+            Answer::Listed { at, changes } => {
+                session.watched = session.watched.max(at);
+                (session.is_synced, session.is_list_due) = (true, false);
+                self.learn_all(now, at, changes);
+            }
+            Answer::Changed { after, at, changes } => {
+                changes.into_iter().for_each(|change| self.learn(now, change));
+                let session = &mut self.session;
+                if after <= session.watched {
+                    session.watched = session.watched.max(at);
+                } else {
+                    // The watch was opened with a revision of another store.
+                    session.is_list_due = true;
+                }
+            }
+            Answer::WatchEnded { is_compacted } => session.is_list_due |= is_compacted,
+            Answer::Claimed(changes) => {
+                for change in changes {
+                    self.learn_claimed(now, change);
+                }
+            }
+            Answer::Removed => {}
+        }
+    }
+
+    /// The state of a key after this gateway's claim of it.
+    fn learn_claimed(&mut self, now: Instant, change: super::Change) {
+        let super::Subject::Mobile { address, record } = &change.subject else { return };
+        let is_refused = record.as_ref().is_none_or(|record| record.owner != self.name);
+        self.counters.fenced += u64::from(is_refused && self.wanted.contains(address));
+        self.learn(now, change);
+    }
+
+    pub(super) fn learn_own_registration(&mut self, found: Option<&Registration>) {
+        let session = &mut self.session;
+        match found {
+            None => {
+                // Expired, or removed by hand: it is written anew.
+                session.lose_lease();
+                session.is_superseded = false;
+            }
+            Some(found) => {
+                let was = std::mem::replace(&mut session.is_superseded, found.process != session.registration.process);
+                if session.is_superseded && !was && session.lease.is_some() {
+                    self.events.push_back(Event::Superseded { address: found.handoff });
+                }
+            }
+        }
+    }
+
+    /// Requests whose deadlines have passed have failed.
+    pub(super) fn handle_unanswered(&mut self, now: Instant) {
+        let late: Vec<Kind> =
+            self.session.unanswered.extract_if(.., |_, at| *at <= now).map(|(kind, _)| kind).collect();
+        for kind in late {
+            self.note_failure(now, kind, "no answer".to_owned());
+        }
+    }
+
+    fn note_success(&mut self, kind: Kind) {
+        if self.session.failures.remove(&kind).is_none() {
+            return;
+        }
+        // Faster than a watch, which may hang for a while after the network has recovered.
+        self.session.is_list_due |= kind == Kind::Session;
+        if self.session.failures.is_empty() {
+            self.events.push_back(Event::StoreBack);
+        }
+    }
+
+    fn note_failure(&mut self, now: Instant, kind: Kind, reason: String) {
+        self.counters.failed += 1;
+        if self.session.failures.is_empty() {
+            self.events.push_back(Event::StoreAway { reason: reason.clone() });
+        }
+        let since = self.session.failures.get(&kind).map_or(now, |failure| failure.since);
+        self.session.failures.insert(kind, Failure { since, retry_at: now + RETRY_AFTER, reason });
+    }
+
+    /// When a request of a kind is due.
+    fn due(&self, kind: Kind) -> Option<Instant> {
+        let session = &self.session;
+        let at_once = |is_due: bool| is_due.then_some(Instant::ZERO);
+        let is_joined = session.lease.is_some() && !session.is_superseded;
+        let at = match kind {
+            _ if session.unanswered.contains_key(&kind) => None,
+            Kind::Session if session.is_superseded => None,
+            Kind::Session => {
+                let is_due = session.lease.is_none() || session.failures.contains_key(&kind);
+                Some(if is_due { Instant::ZERO } else { session.asked_at + session.renew_every() })
+            }
+            // This gateway is registered first: those that it hears of can answer.
+            Kind::List => at_once(session.is_list_due && session.lease.is_some()),
+            Kind::Watch => at_once(session.is_synced && !session.is_list_due),
+            Kind::Claims => at_once(session.is_synced && is_joined && !self.wanted.is_empty()),
+            Kind::Removal => at_once(session.is_synced && is_joined && !self.removable.is_empty()),
+        }?;
+        Some(session.failures.get(&kind).map_or(at, |failure| at.max(failure.retry_at)))
+    }
+
+    pub(super) fn session_timeout(&self) -> Option<Instant> {
+        let due = KINDS.into_iter().filter_map(|kind| self.due(kind));
+        due.chain(self.session.unanswered.values().copied()).min()
+    }
+
+    /// Makes the requests that are due.
+    pub(super) fn schedule(&mut self, now: Instant) {
+        for kind in KINDS {
+            // A failed request that is not needed any more, as its effect is known otherwise.
+            if self.due(kind).is_none() && !self.session.unanswered.contains_key(&kind) {
+                self.note_success(kind);
+            }
+            if self.due(kind).is_some_and(|at| at <= now) {
+                let request = self.request(now, kind);
+                // A watch ends by itself after the time of a lease.
+                let patience = if kind == Kind::Watch { 3 } else { 1 };
+                let lease_time = self.session.lease_time.as_nanos();
+                let within = Duration::from_nanos(lease_time.saturating_mul(patience));
+                self.session.unanswered.insert(kind, now + within);
+                self.counters.requests += 1;
+                self.requests.push_back(request);
+            }
+        }
+    }
+
+    fn request(&mut self, now: Instant, kind: Kind) -> Request {
+        let session = &mut self.session;
+        match kind {
+            Kind::Session => {
+                session.asked_at = now;
+                session.lease.map_or(Request::Join, |lease| Request::KeepAlive { lease: lease.id })
+            }
+            Kind::List => Request::List,
+            Kind::Watch => Request::Watch { after: session.watched },
+            Kind::Claims => {
+                let claim = |&mobile: &IpAddr| {
+                    let known = self.mobiles.get_mut(&mobile)?;
+                    known.is_claimed = true;
+                    let over = if known.record.is_some() { known.epoch } else { 0 };
+                    Some(Claim { mobile, over, mac: session.macs.get(&mobile).copied() })
+                };
+                Request::Claims(self.wanted.iter().take(BATCH).filter_map(claim).collect())
+            }
+            Kind::Removal => Request::Remove(std::iter::from_fn(|| self.removable.pop_first()).take(BATCH).collect()),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What gateways write into the store, and requests to it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+/// The value of a gateway's key, which is under its lease.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Registration {
+    /// Where other gateways reach it.
+    pub(crate) handoff: SocketAddr,
+    /// Random for each process.
+    pub(crate) process: u64,
+}
+
+/// The value of a mobile host's key.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// The name of the gateway that owns it.
+    pub(crate) owner: String,
+    /// Its Ethernet address, for a gateway that takes it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mac: Option<[u8; 6]>,
+}
+
+/// A key with its state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    Gateway { name: String, registration: Option<Registration> },
+    Mobile { address: IpAddr, record: Option<Record> },
+}
+
+/// The state of a key since a revision; `None` in it: there is no such key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) epoch: u64,
+    pub(crate) subject: Subject,
+}
+
+/// A write of this gateway as the owner, if the key has the revision `over`, which is 0 if there must be no key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Claim {
+    pub(crate) mobile: IpAddr,
+    pub(crate) over: u64,
+    pub(crate) mac: Option<[u8; 6]>,
+}
+
+/// A request to the store. At most one of each kind is unanswered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// A lease, and this gateway's registration under it.
+    Join,
+    KeepAlive {
+        lease: u64,
+    },
+    /// All keys.
+    List,
+    /// All changes after this revision, until [`Answer::WatchEnded`].
+    Watch {
+        after: u64,
+    },
+    Claims(Vec<Claim>),
+    /// Removes keys that have these revisions.
+    Remove(Vec<(IpAddr, u64)>),
+}
+
+/// The kind of a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Session,
+    List,
+    Watch,
+    Claims,
+    Removal,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    Joined {
+        lease: u64,
+        epoch: u64,
+    },
+    KeptAlive,
+    /// The lease has expired, and with it the registration.
+    LeaseGone,
+    /// All keys, as of this revision.
+    Listed {
+        at: u64,
+        changes: Vec<Change>,
+    },
+    /// The changes after one revision and up to another one.
+    Changed {
+        after: u64,
+        at: u64,
+        changes: Vec<Change>,
+    },
+    /// The watch has ended. `is_compacted`: the store has dropped changes that were asked for.
+    WatchEnded {
+        is_compacted: bool,
+    },
+    /// The states of the keys after the claims.
+    Claimed(Vec<Change>),
+    Removed,
+}
+
+/// A reply of the store with this cluster id, or why there is none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Reply {
+    pub(crate) kind: Kind,
+    pub(crate) result: Result<(u64, Answer), String>,
+}
+
+impl Request {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Join | Self::KeepAlive { .. } => Kind::Session,
+            Self::List => Kind::List,
+            Self::Watch { .. } => Kind::Watch,
+            Self::Claims(_) => Kind::Claims,
+            Self::Remove(_) => Kind::Removal,
+        }
+    }
+}

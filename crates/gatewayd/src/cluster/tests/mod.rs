@@ -1,0 +1,291 @@
+//! Gateways, their relays and a store, over networks that delay, lose and part them.
+
+mod etcd;
+mod world;
+
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+use proptest::prelude::*;
+
+use super::ownership::{Admission, Event, Ownership};
+use super::store::{Answer, Change, Claim, Kind, Record, Registration, Reply, Request, Subject};
+use crate::handoff::Epoch;
+use world::{Fault, World};
+
+fn mobile() -> IpAddr {
+    [10, 0, 1, 7].into()
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn registration(number: u8, process: u64) -> Registration {
+    Registration { handoff: ([192, 0, 2, number], 4787).into(), process }
+}
+
+fn record(epoch: u64, owner: &str) -> Change {
+    let record = Some(Record { owner: owner.to_owned(), mac: Some([2; 6]) });
+    Change { epoch, subject: Subject::Mobile { address: mobile(), record } }
+}
+
+fn gateway(epoch: u64, name: &str, registration: Option<Registration>) -> Change {
+    Change { epoch, subject: Subject::Gateway { name: name.to_owned(), registration } }
+}
+
+/// A gateway "a" and what it asks of its store.
+struct One(Ownership);
+
+impl One {
+    fn requests(&mut self) -> Vec<Request> {
+        std::iter::from_fn(|| self.0.poll_request()).collect()
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.0.poll_event()).collect()
+    }
+
+    fn reply(&mut self, now: Instant, kind: Kind, answer: Answer) {
+        self.0.handle_reply(now, Reply { kind, result: Ok((1, answer)) });
+    }
+
+    /// Joined with these keys in the store, and a watch open.
+    fn joined(changes: Vec<Change>) -> Self {
+        let mut one = Self(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
+        assert_eq!(one.requests(), [Request::Join]);
+        one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
+        assert_eq!(one.requests(), [Request::List]);
+        one.reply(at(2), Kind::List, Answer::Listed { at: 50, changes });
+        assert_eq!(one.requests(), [Request::Watch { after: 50 }]);
+        one.events();
+        one
+    }
+}
+
+#[test]
+fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.0.handle_heard(at(10), mobile(), Some([4; 6]));
+    let claim = Claim { mobile: mobile(), over: 40, mac: Some([4; 6]) };
+    assert_eq!(one.requests(), [Request::Claims(vec![claim])]);
+    assert_eq!(one.0.owns(mobile()), None);
+    one.reply(at(12), Kind::Claims, Answer::Claimed(vec![record(51, "a")]));
+    let former = Some(registration(2, 9).handoff);
+    assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 51, former }]);
+    assert_eq!(one.0.owns(mobile()), Some(51));
+    // Heard again, and known from the watch, too: nothing more is written.
+    one.0.handle_heard(at(20), mobile(), None);
+    one.reply(at(21), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "a")] });
+    assert_eq!((one.requests(), one.events()), (vec![], vec![]));
+}
+
+#[test]
+fn a_lost_answer_does_not_lead_to_a_second_write() {
+    let mut one = One::joined(vec![]);
+    one.0.handle_heard(at(10), mobile(), None);
+    let claim = Claim { mobile: mobile(), over: 0, mac: None };
+    assert_eq!(one.requests(), [Request::Claims(vec![claim.clone()])]);
+    one.0.handle_reply(at(2000), Reply { kind: Kind::Claims, result: Err("timed out".to_owned()) });
+    assert_eq!(one.events(), [Event::StoreAway { reason: "timed out".to_owned() }]);
+    assert_eq!(one.0.poll_timeout(), at(2500));
+    one.0.handle_timeout(at(2500));
+    assert_eq!(one.requests(), [Request::Claims(vec![claim])], "the same: the store refuses it if it was done");
+    one.reply(at(2600), Kind::Claims, Answer::Claimed(vec![record(51, "a")]));
+    assert_eq!(one.events(), [Event::StoreBack, Event::Won { mobile: mobile(), epoch: 51, former: None }]);
+}
+
+#[test]
+fn what_an_earlier_process_has_claimed_is_not_claimed_again() {
+    let mut one = One(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
+    one.0.handle_heard(at(0), mobile(), None);
+    assert_eq!(one.requests(), [Request::Join]);
+    one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
+    assert_eq!(one.requests(), [Request::List]);
+    one.reply(at(2), Kind::List, Answer::Listed { at: 50, changes: vec![record(40, "a")] });
+    assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
+    assert_eq!((one.0.owns(mobile()), one.0.counters().won), (Some(40), 0));
+}
+
+#[test]
+fn of_two_claims_at_once_the_refused_one_is_repeated_once() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9)))]);
+    one.0.handle_heard(at(10), mobile(), None);
+    one.requests();
+    one.reply(at(12), Kind::Claims, Answer::Claimed(vec![record(51, "b")]));
+    let over = |over| Request::Claims(vec![Claim { mobile: mobile(), over, mac: None }]);
+    assert_eq!(one.requests(), [over(51)]);
+    assert_eq!(one.0.owned_elsewhere(mobile()), None, "it was heard here");
+    one.reply(at(14), Kind::Claims, Answer::Claimed(vec![record(52, "b")]));
+    assert_eq!(one.requests(), []);
+    assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 52, owner: "b".to_owned() }]);
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 52)));
+    assert_eq!((one.0.counters().fenced, one.0.counters().lost), (2, 1));
+    // Heard again later: the next claim.
+    one.0.handle_heard(at(2000), mobile(), None);
+    assert_eq!(one.requests(), [over(52)]);
+}
+
+#[test]
+fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
+    one.0.handle_heard(at(10), mobile(), None);
+    let (b, stranger) = (registration(2, 9).handoff, registration(3, 9).handoff);
+    let epoch = |revision| Epoch { store: 1, revision };
+    for old in [0, 39, 40].map(epoch) {
+        assert_eq!(one.0.handle_peer_claim(at(11), mobile(), old, b), Admission::Stale { known: epoch(40) });
+    }
+    let of_another_store = Epoch { store: 2, revision: 60 };
+    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), of_another_store, b), Admission::Unknown);
+    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), epoch(60), stranger), Admission::Unknown);
+    assert_eq!((one.0.owns(mobile()), one.events()), (Some(40), vec![]));
+    // Before the store has said so.
+    assert_eq!(one.0.handle_peer_claim(at(12), mobile(), epoch(60), b), Admission::Admitted);
+    assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 60, owner: "b".to_owned() }]);
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
+    // A late answer about the time before changes nothing; the claim once more is the same.
+    one.reply(at(13), Kind::Watch, Answer::Changed { after: 50, at: 55, changes: vec![record(55, "a")] });
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
+    assert_eq!(one.0.handle_peer_claim(at(14), mobile(), epoch(60), b), Admission::Admitted);
+    assert_eq!(one.events(), []);
+}
+
+#[test]
+fn mobile_hosts_of_a_gateway_without_a_lease_are_orphans_until_one_claims_them() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    assert!(!one.0.is_orphan(mobile()));
+    one.reply(at(9000), Kind::Watch, Answer::Changed { after: 50, at: 60, changes: vec![gateway(60, "b", None)] });
+    assert_eq!(one.events(), [Event::Gateways, Event::Orphaned { mobile: mobile(), mac: Some([2; 6]) }]);
+    assert!(one.0.is_orphan(mobile()));
+    one.requests();
+    one.0.handle_heard(at(9500), mobile(), None);
+    one.reply(at(9501), Kind::Claims, Answer::Claimed(vec![record(61, "a")]));
+    // It may be cut off from the store only: it is asked.
+    let former = Some(registration(2, 9).handoff);
+    assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 61, former }]);
+    assert_eq!(one.0.counters().taken_over, 1);
+}
+
+#[test]
+fn an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_this_one() {
+    let mut one = One::joined(vec![]);
+    assert!(one.0.is_registered(at(9999)) && !one.0.is_registered(at(10_000)));
+    one.0.handle_timeout(at(3334));
+    assert_eq!(one.requests(), [Request::KeepAlive { lease: 7 }]);
+    one.reply(at(3400), Kind::Session, Answer::LeaseGone);
+    assert_eq!(one.requests(), [Request::Join]);
+    one.reply(at(3500), Kind::Session, Answer::Joined { lease: 8, epoch: 70 });
+    // The end of the former registration is no news then.
+    let changes = vec![gateway(69, "a", None)];
+    one.reply(at(3501), Kind::Watch, Answer::Changed { after: 50, at: 69, changes });
+    assert_eq!(one.requests(), []);
+    one.0.handle_heard(at(3600), mobile(), None);
+    assert_eq!(one.requests().len(), 1);
+    let changes = vec![gateway(71, "a", Some(registration(4, 2)))];
+    one.reply(at(3601), Kind::Watch, Answer::Changed { after: 50, at: 71, changes });
+    assert!(one.events().contains(&Event::Superseded { address: registration(4, 2).handoff }));
+    assert!(one.0.is_superseded() && !one.0.is_registered(at(3602)));
+    one.0.handle_timeout(at(9000));
+    assert_eq!(one.requests(), [], "neither a lease nor a claim");
+    one.reply(at(9001), Kind::Watch, Answer::Changed { after: 50, at: 80, changes: vec![gateway(80, "a", None)] });
+    assert_eq!(one.requests(), [Request::Join], "the other process is gone");
+}
+
+#[test]
+fn compacted_changes_are_made_up_for_and_another_store_is_learned_anew() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
+    one.0.handle_heard(at(10), mobile(), None);
+    one.reply(at(20), Kind::Watch, Answer::WatchEnded { is_compacted: true });
+    assert_eq!(one.requests(), [Request::List]);
+    one.reply(
+        at(21),
+        Kind::List,
+        Answer::Listed { at: 90, changes: vec![gateway(50, "a", Some(registration(1, 1))), record(88, "b")] },
+    );
+    let events = one.events();
+    assert!(events.contains(&Event::Lost { mobile: mobile(), epoch: 88, owner: "b".to_owned() }), "{events:?}");
+    assert_eq!(one.requests(), [Request::Watch { after: 90 }]);
+    one.0.handle_heard(at(2000), mobile(), None);
+    one.requests();
+    let other = Reply { kind: Kind::Claims, result: Ok((2, Answer::Claimed(vec![record(4, "a")]))) };
+    one.0.handle_reply(at(2001), other);
+    // The first answer of another store counts for nothing but that.
+    assert_eq!((one.0.owns(mobile()), one.0.counters().replaced), (None, 1));
+    assert_eq!(one.requests(), [Request::Join]);
+}
+
+#[test]
+fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
+    let mut one = One::joined(vec![record(40, "a")]);
+    one.0.handle_heard(at(10), mobile(), None);
+    one.0.handle_gone(at(20), mobile());
+    let mut removed = Vec::new();
+    for minute in 1..=11 {
+        one.0.handle_timeout(at(minute * 60_000));
+        removed.extend(one.requests().into_iter().filter(|request| request.kind() == Kind::Removal));
+    }
+    assert_eq!(removed, [Request::Remove(vec![(mobile(), 40)])]);
+}
+
+#[test]
+fn a_move_is_one_write_and_a_ping_pong_one_for_each_move() {
+    let mut world = World::new(1, 2, 0);
+    world.run_for(5_000);
+    world.place(0, Some(0));
+    world.run_for(5_000);
+    let writes = world.store.writes_of_mobiles;
+    assert_eq!(writes, 1);
+    for turn in 1..=6u64 {
+        world.place(0, Some((turn % 2) as usize));
+        world.run_for(4_000);
+        assert_eq!(world.store.writes_of_mobiles, 1 + turn);
+    }
+    assert_eq!(world.undelivered(), 0);
+    world.check();
+}
+
+#[test]
+fn without_its_store_every_gateway_goes_on_and_what_waits_elsewhere_comes_later() {
+    let mut world = World::new(1, 2, 0);
+    world.run_for(3_000);
+    world.place(0, Some(0));
+    world.run_for(3_000);
+    world.apply(Fault::Store { ms: 20_000 });
+    world.run_for(1_000);
+    world.place(0, None);
+    world.run_for(1_000);
+    let waiting = world.waiting(0);
+    assert!(waiting > 0);
+    world.place(0, Some(1));
+    world.run_for(10_000);
+    assert_eq!(world.waiting(0), waiting, "the former owner keeps what it has");
+    assert!(world.delivered_at(1) > 50, "the new one goes on");
+    world.run_for(20_000);
+    assert_eq!((world.undelivered(), world.store.writes_of_mobiles), (0, 2));
+    world.check();
+}
+
+proptest! {
+    /// Whatever fails and whoever moves: no packet is delivered twice, no gateway releases packets of a mobile host
+    /// that it knows to be another's, and in the end all agree on where it is.
+    #[test]
+    fn nothing_is_delivered_twice_and_all_agree_in_the_end(
+        seed in any::<u64>(),
+        loss in 0u64..15,
+        faults in proptest::collection::vec((0u64..8_000, world::faults(3, 2)), 0..25),
+    ) {
+        let mut world = World::new(seed, 3, loss);
+        world.run_for(1_000);
+        for (pause, fault) in faults {
+            world.run_for(pause);
+            world.apply(fault);
+        }
+        world.run_for(world::LONGEST_FAULT_MS);
+        world.place(0, Some(0));
+        world.place(1, Some(2));
+        world.set_loss(0);
+        world.run_for(45_000);
+        world.check();
+        world.check_agreement();
+    }
+}

@@ -1,0 +1,208 @@
+//! The cluster: which gateway owns a mobile host, as the store has it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Presence;
+use holdover_gateway::divert::Source;
+use holdover_host::neighbours::NextHop;
+
+use super::{Engine, KEEP_NEIGHBOURS_EVERY};
+use crate::cluster::{Cluster, ClusterStatus, Event};
+
+/// Mobile hosts of gateways that have lost their leases, with their Ethernet addresses. Packets for them that arrive
+/// here are diverted; the first one makes this gateway claim the mobile host.
+#[derive(Debug)]
+pub(super) struct Adoptions {
+    mobiles: BTreeMap<IpAddr, Option<[u8; 6]>>,
+    tend_at: Instant,
+    keep_neighbours_at: Instant,
+}
+
+/// How often mobile hosts of other gateways are checked.
+const TEND_EVERY: Duration = Duration::from_millis(250);
+
+impl Adoptions {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { mobiles: BTreeMap::new(), tend_at: now, keep_neighbours_at: now }
+    }
+}
+
+impl Engine {
+    /// Readable when the store has replied.
+    pub(crate) fn cluster_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.cluster.as_ref().map(Cluster::descriptor)
+    }
+
+    /// Handles replies of the store.
+    pub(crate) fn handle_cluster(&mut self, now: Instant) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.handle_ready(now);
+        }
+    }
+
+    /// `None` without a store.
+    pub(crate) fn cluster_status(&self, now: Instant) -> Option<ClusterStatus> {
+        self.cluster.as_ref().map(|cluster| cluster.status(now))
+    }
+
+    /// The gateway that owns a mobile host, and the epoch.
+    pub(crate) fn owner(&self, mobile: IpAddr) -> Option<(String, u64)> {
+        let record = self.cluster.as_ref()?.ownership.record(mobile);
+        record.map(|(owner, epoch)| (owner.to_owned(), epoch))
+    }
+
+    pub(super) fn cluster_timeout(&self) -> Option<Instant> {
+        let cluster = self.cluster.as_ref()?;
+        Some(cluster.ownership.poll_timeout().min(self.adoptions.tend_at))
+    }
+
+    /// A mobile host was heard here for the first time. Returns whether there is a cluster.
+    pub(super) fn claim_in_cluster(&mut self, now: Instant, mobile: IpAddr) -> bool {
+        let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+        let Some(cluster) = &mut self.cluster else { return false };
+        cluster.ownership.handle_heard(now, mobile, mac);
+        true
+    }
+
+    /// A mobile host is forgotten here.
+    pub(super) fn leave_in_cluster(&mut self, now: Instant, mobile: IpAddr) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.ownership.handle_gone(now, mobile);
+        }
+    }
+
+    /// Whether buffered packets of a mobile host may be sent to it: not if another gateway owns it.
+    pub(super) fn may_release(&self, mobile: IpAddr) -> bool {
+        self.cluster.as_ref().is_none_or(|cluster| {
+            let heard_at = self.path.seen(mobile).and_then(|seen| seen.heard_at);
+            cluster.ownership.may_release(mobile, heard_at)
+        })
+    }
+
+    /// Whether another gateway owns a mobile host, which was not heard here since.
+    pub(super) fn is_elsewhere(&self, mobile: IpAddr) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.ownership.owned_elsewhere(mobile).is_some())
+    }
+
+    /// Offers what waits for a mobile host to the gateway that owns it.
+    pub(super) fn offer(&mut self, mobile: IpAddr) {
+        let (Some(cluster), Some(handoff)) = (&self.cluster, &mut self.handoff) else { return };
+        let Some((owner, epoch)) = cluster.ownership.owned_elsewhere(mobile) else { return };
+        if let Some(peer) = cluster.ownership.address_of(owner) {
+            handoff.offer(mobile, cluster.ownership.epoch(epoch), peer);
+        }
+    }
+
+    /// Handles deadlines and events, and sends requests to the store.
+    pub(super) fn serve_cluster(&mut self, now: Instant) {
+        let Some(cluster) = &mut self.cluster else { return };
+        if now >= cluster.ownership.poll_timeout() {
+            cluster.ownership.handle_timeout(now);
+        }
+        while let Some(event) = self.cluster.as_mut().and_then(|cluster| cluster.ownership.poll_event()) {
+            self.handle_cluster_event(now, event);
+        }
+        if now >= self.adoptions.tend_at {
+            self.adoptions.tend_at = now + TEND_EVERY;
+            self.tend_adoptions(now);
+            self.find_elsewhere(now);
+        }
+        if let Some(cluster) = &mut self.cluster {
+            cluster.flush();
+        }
+    }
+
+    fn handle_cluster_event(&mut self, now: Instant, event: Event) {
+        let (Some(cluster), Some(handoff)) = (&mut self.cluster, &mut self.handoff) else { return };
+        match event {
+            Event::Won { mobile, epoch, former } => {
+                tracing::info!(%mobile, epoch, former = ?former, "this gateway owns the mobile host");
+                self.adoptions.mobiles.remove(&mobile);
+                if let Some(former) = former {
+                    handoff.claim(now, mobile, cluster.ownership.epoch(epoch), former);
+                }
+            }
+            Event::Lost { mobile, epoch, owner } => {
+                tracing::info!(%mobile, epoch, owner, "another gateway owns the mobile host");
+                handoff.cancel(mobile);
+                self.note_moved(now, mobile);
+            }
+            Event::Orphaned { mobile, mac } => self.adopt(now, mobile, mac),
+            Event::Gateways => {
+                let gateways: Vec<_> = cluster.ownership.gateways().collect();
+                let alive = gateways.iter().filter(|(_, gateway)| gateway.gone_at.is_none()).map(|(name, _)| *name);
+                tracing::info!(alive = alive.collect::<Vec<_>>().join(", "), "other gateways");
+                handoff.set_peers(gateways.into_iter().map(|(_, gateway)| gateway.address));
+            }
+            Event::StoreAway { reason } => {
+                tracing::warn!(reason, "the store is away: nothing changes its owner meanwhile");
+            }
+            Event::StoreBack => tracing::info!("the store is back"),
+            Event::Superseded { address } => {
+                tracing::error!(%address, "another gateway has this one's name: this one claims no mobile hosts");
+            }
+        }
+    }
+
+    /// The owner of a mobile host has lost its lease.
+    fn adopt(&mut self, now: Instant, mobile: IpAddr, mac: Option<[u8; 6]>) {
+        if !self.serves(mobile) || self.met.contains(&mobile) {
+            return;
+        }
+        if let Err(error) = self.path.know(mobile) {
+            tracing::debug!(%error, %mobile, "no room for a mobile host of another gateway");
+            return;
+        }
+        tracing::debug!(%mobile, "its gateway has lost its lease");
+        self.diverter.handle_report(now, mobile, Source::Command, Presence::Away);
+        self.adoptions.mobiles.insert(mobile, mac);
+        self.adoptions.keep_neighbours_at = now;
+    }
+
+    fn tend_adoptions(&mut self, now: Instant) {
+        let Some(cluster) = &self.cluster else { return };
+        let is_over = |mobile: IpAddr| !cluster.ownership.is_orphan(mobile);
+        let over: Vec<IpAddr> = self.adoptions.mobiles.keys().copied().filter(|&mobile| is_over(mobile)).collect();
+        for mobile in over {
+            self.adoptions.mobiles.remove(&mobile);
+            if !self.met.contains(&mobile) {
+                self.diverter.handle_report(now, mobile, Source::Command, Presence::Present);
+                self.departing.insert(mobile);
+            }
+        }
+        let has_packets = |mobile: &IpAddr| self.diverter.status(*mobile).is_some_and(|status| status.waiting > 0);
+        let wanted = self.adoptions.mobiles.keys().copied().filter(has_packets);
+        for mobile in wanted.collect::<Vec<_>>() {
+            // The network has chosen this gateway for its packets.
+            if self.met.insert(mobile) {
+                tracing::info!(%mobile, "takes over from a gateway without a lease");
+                self.claim_in_cluster(now, mobile);
+            }
+        }
+        if now >= self.adoptions.keep_neighbours_at {
+            self.adoptions.keep_neighbours_at = now + KEEP_NEIGHBOURS_EVERY;
+            for (mobile, mac) in self.adoptions.mobiles.clone() {
+                let (Some(mac), Some(NextHop { hop, .. })) = (mac, self.way(mobile)) else { continue };
+                if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
+                    tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
+                }
+            }
+        }
+    }
+
+    /// Packets that an earlier process, or an absence of the store, has left for mobile hosts of other gateways.
+    fn find_elsewhere(&mut self, now: Instant) {
+        let waiting = self.diverter.statuses().filter(|(_, status)| status.waiting > 0).map(|(mobile, _)| mobile);
+        let elsewhere: Vec<IpAddr> = waiting
+            .filter(|mobile| !self.departing.contains(mobile) && !self.adoptions.mobiles.contains_key(mobile))
+            .filter(|&mobile| self.is_elsewhere(mobile))
+            .collect();
+        for mobile in elsewhere {
+            tracing::info!(%mobile, "packets wait here for a mobile host of another gateway");
+            self.note_moved(now, mobile);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What the engine is made from, by its configuration.
+
+use holdover_flow::{Holds, LinkState};
+use holdover_gateway::daemon::Controller;
+use holdover_gateway::divert::Diverter;
+use holdover_host::Requests;
+
+use super::EngineError;
+use crate::config::Config;
+use crate::interface::{Interface, InterfaceError};
+use crate::network::Network;
+use crate::store::Stored;
+
+/// The link to a new mobile host. If modes differ, nothing is held before its mode is known.
+pub(super) fn first_link(config: &Config) -> LinkState {
+    if config.has_one_mode() {
+        Controller::new(config.treatment(config.mobiles.mode)).link_state()
+    } else {
+        LinkState { holds: Holds::Nothing, ..LinkState::default() }
+    }
+}
+
+pub(super) fn diverter(config: &Config) -> Diverter<Stored> {
+    let mut diverter = Diverter::new(config.diverter());
+    for (network, mode) in config.modes_of_networks() {
+        diverter.set_network(network.address(), network.bits(), mode.diverts());
+    }
+    diverter.set_others(config.mobiles.mode.diverts());
+    diverter
+}
+
+/// The networks of mobile hosts (true) and their exceptions (false). The router itself is an exception.
+pub(super) fn networks(
+    interface: &Interface,
+    requests: &mut Requests,
+    config: &Config,
+) -> Result<Vec<(Network, bool)>, EngineError> {
+    let mut networks = config.mobiles.networks.clone();
+    if networks.is_empty() {
+        networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
+    }
+    if networks.is_empty() {
+        return Err(EngineError::NoNetworks { interface: interface.name.clone() });
+    }
+    let exceptions = config.mobiles.exclude.iter().map(|&network| (network, false));
+    Ok(networks.into_iter().map(|network| (network, true)).chain(exceptions).collect())
+}

@@ -1,0 +1,368 @@
+//! Gateways that agree in a real etcd which of them owns a mobile host.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use holdover_gatewayd::ClusterStatus;
+use holdover_gatewayd::demo::{Cut, Site, Store, Transfer};
+use holdover_testbed::{Namespace, Netlink};
+
+use crate::Test;
+use crate::handoff::wait_for;
+use crate::process::Gateway;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_handoff_is_one_write_and_what_waits_follows", a_handoff_is_one_write),
+    ("traffic_goes_on_without_the_store_and_the_owner_changes_once_it_is_back", without_the_store),
+    ("a_gateway_that_is_cut_off_from_the_store_hands_over_what_another_one_owns", cut_off_from_the_store),
+    ("another_gateway_goes_on_for_one_that_was_killed", another_goes_on),
+    ("what_a_stale_owner_kept_goes_to_the_present_one_once", a_stale_owner_is_fenced),
+    ("a_mobile_host_that_moves_to_and_fro_is_written_once_for_each_move", to_and_fro),
+    ("users_of_the_store_have_to_know_their_password", with_a_password),
+];
+
+/// Routers, a mobile host at the first one, and etcd on the backbone.
+struct Cluster {
+    site: Site,
+    store: Store,
+}
+
+/// The lease in these tests.
+const LEASE: Duration = Duration::from_secs(3);
+
+fn path(kind: &str, name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("holdover-{kind}-{name}-{}", std::process::id()))
+}
+
+impl Cluster {
+    fn new(name: &str, routers: u8) -> Self {
+        let site = Site::new(routers, 1, holdover_base::Duration::ZERO, path("key", name)).unwrap();
+        let store = Store::start(site.backbone(), Site::store_address(), path("etcd", name)).unwrap();
+        Self { site, store }
+    }
+
+    fn start(&self, number: usize) -> Gateway {
+        let sections = self.site.cluster(number, &format!("lease = \"{} s\"\n", LEASE.as_secs()));
+        let gateway = Gateway::start(self.site.router(number), &sections);
+        wait_for("a connection to the store", || {
+            let cluster = cluster(&gateway);
+            (cluster.connected && cluster.registered).then_some(())
+        });
+        gateway
+    }
+
+    fn mobile(&self) -> IpAddr {
+        self.site.world().mobile_address(0)
+    }
+
+    /// How often the mobile host's key was written.
+    fn writes(&self) -> u64 {
+        let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/{}", self.mobile()));
+        let found = self.store.ask("v3/kv/range", Some(&serde_json::json!({ "key": key }))).unwrap();
+        found["kvs"][0]["version"].as_str().map_or(0, |version| version.parse().unwrap())
+    }
+
+    /// Waits until a gateway owns the mobile host, by its own status.
+    fn owned_by(&self, gateway: &Gateway) {
+        wait_for("the owner", || (cluster(gateway).owned == 1).then_some(()));
+    }
+}
+
+fn cluster(gateway: &Gateway) -> ClusterStatus {
+    gateway.status().cluster.unwrap()
+}
+
+/// Datagrams from the fixed host that are numbered, and those that the mobile host has received.
+struct Numbered {
+    from: UdpSocket,
+    into: UdpSocket,
+    sent: u32,
+    received: Vec<u32>,
+}
+
+impl Numbered {
+    fn new(site: &Site) -> Self {
+        let world = site.world();
+        let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+        let into = world.mobile(0).enter(bind(world.mobile_address(0))).unwrap();
+        let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
+        into.set_nonblocking(true).unwrap();
+        Self { from, into, sent: 0, received: Vec::new() }
+    }
+
+    fn send(&mut self, count: u32) {
+        for _ in 0..count {
+            self.from.send_to(&self.sent.to_be_bytes(), self.into.local_addr().unwrap()).unwrap();
+            self.sent += 1;
+        }
+    }
+
+    /// The mobile host sends a packet, where it is now.
+    fn call(&self) {
+        self.into.send_to(b"here", self.from.local_addr().unwrap()).unwrap();
+    }
+
+    fn receive(&mut self) {
+        let mut buffer = [0; 16];
+        while let Ok(4) = self.into.recv(&mut buffer) {
+            self.received.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+        }
+    }
+
+    /// Waits until all have arrived, each once.
+    #[track_caller]
+    fn all_arrive_once(&mut self) {
+        wait_for("all datagrams", || {
+            self.receive();
+            (self.received.len() >= self.sent as usize).then_some(())
+        });
+        sleep(Duration::from_millis(300));
+        self.receive();
+        let mut sorted = self.received.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..self.sent).collect::<Vec<_>>());
+    }
+}
+
+fn a_handoff_is_one_write(_: &Namespace) {
+    let cluster = Cluster::new("one", 2);
+    let Cluster { site, .. } = &cluster;
+    let world = site.world();
+    let first = cluster.start(0);
+    let other = cluster.start(1);
+    let mobile = cluster.mobile();
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    assert_eq!(cluster.writes(), 1);
+    assert_eq!(first.mobile(mobile).unwrap().owner.as_deref(), Some("a"));
+    let mut datagrams = Numbered::new(site);
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    datagrams.send(200);
+    wait_for("packets that wait", || (first.status().waiting >= 200).then_some(()));
+    site.move_to(0, 1, true).unwrap();
+    let began = Instant::now();
+    wait_for("what has waited", || {
+        datagrams.receive();
+        (datagrams.received.len() >= 200).then_some(())
+    });
+    eprintln!("what waited at the first gateway came by the second one after {:?}", began.elapsed());
+    datagrams.all_arrive_once();
+    assert_eq!(datagrams.received, (0..200).collect::<Vec<_>>(), "in order");
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    cluster.owned_by(&other);
+    wait_for("the end of the handoff", || first.mobile(mobile).is_none().then_some(()));
+    assert_eq!(cluster.writes(), 2, "one write for the handoff");
+    let (first, other) = (self::cluster(&first), self::cluster(&other));
+    assert_eq!((first.counters.lost, first.owned, first.elsewhere), (1, 0, 1), "{first:?}");
+    assert_eq!((other.counters.won, other.counters.fenced, other.owned), (1, 0, 1), "{other:?}");
+    assert!(first.epoch == other.epoch && first.gateways[0].alive, "{first:?}");
+}
+
+fn without_the_store(_: &Namespace) {
+    let mut cluster = Cluster::new("away", 2);
+    let (first, other) = (cluster.start(0), cluster.start(1));
+    let mobile = cluster.mobile();
+    let transfer = Transfer::start(cluster.site.world(), 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    cluster.store.kill();
+    wait_for("the store's absence to be told", || {
+        let clusters = [&first, &other].map(self::cluster);
+        clusters.iter().all(|cluster| !cluster.connected && cluster.away_s.is_some()).then_some(())
+    });
+    // What it owns goes on: an absence, and the return from it.
+    cluster.site.world().set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    sleep(Duration::from_millis(500));
+    let world = cluster.site.world();
+    let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    transfer.goes_on(500_000).unwrap();
+    // Packets wait at the first gateway while the mobile host moves, and the connection goes on at once.
+    let mut datagrams = Numbered::new(&cluster.site);
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    datagrams.send(50);
+    wait_for("packets that wait", || (first.status().waiting >= 50).then_some(()));
+    cluster.site.move_to(0, 1, true).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    sleep(LEASE);
+    datagrams.receive();
+    assert!(datagrams.received.is_empty(), "they wait for the owner to be agreed on: {:?}", datagrams.received);
+    assert_eq!((self::cluster(&other).claimed, self::cluster(&other).owned), (1, 0));
+    cluster.store.restart().unwrap();
+    datagrams.all_arrive_once();
+    cluster.owned_by(&other);
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    assert_eq!(cluster.writes(), 2);
+    wait_for("both to be connected", || {
+        [&first, &other].iter().all(|gateway| self::cluster(gateway).connected).then_some(())
+    });
+}
+
+fn cut_off_from_the_store(_: &Namespace) {
+    let cluster = Cluster::new("cut", 2);
+    let Cluster { site, .. } = &cluster;
+    let (first, other) = (cluster.start(0), cluster.start(1));
+    let transfer = Transfer::start(site.world(), 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    let router = site.router(0);
+    let cut = || Netlink::open(router).unwrap().add_unreachable(Site::store_address(), 32).unwrap();
+    router.enter(cut).unwrap();
+    wait_for("the end of its lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
+    let alone = self::cluster(&first);
+    assert!(!alone.connected && !alone.registered && alone.away_s.is_some() && alone.owned == 1, "{alone:?}");
+    // It goes on for its mobile host, and keeps its packets while that is away.
+    transfer.goes_on(500_000).unwrap();
+    site.world().set_cut(Cut::Silent, true).unwrap();
+    first.says(cluster.mobile(), "away");
+    let mut datagrams = Numbered::new(site);
+    datagrams.send(50);
+    wait_for("packets that wait", || (first.status().waiting >= 50).then_some(()));
+    site.move_to(0, 1, true).unwrap();
+    cluster.owned_by(&other);
+    datagrams.all_arrive_once();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    // It heard that from the other one alone.
+    let alone = self::cluster(&first);
+    assert_eq!((alone.connected, alone.owned, alone.counters.lost), (false, 0, 1), "{alone:?}");
+    assert_eq!(cluster.writes(), 2);
+}
+
+fn another_goes_on(_: &Namespace) {
+    let cluster = Cluster::new("killed", 2);
+    let Cluster { site, .. } = &cluster;
+    let world = site.world();
+    let mut first = cluster.start(0);
+    let other = cluster.start(1);
+    let mobile = cluster.mobile();
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    first.kill();
+    wait_for("the end of the lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
+    // The network's routes follow, as with VRRP; the mobile host is still absent.
+    site.route(0, 1).unwrap();
+    let mut datagrams = Numbered::new(site);
+    wait_for("its packets to be kept", || {
+        datagrams.send(1);
+        sleep(Duration::from_millis(50));
+        (other.status().waiting > 0).then_some(())
+    });
+    datagrams.send(50);
+    cluster.owned_by(&other);
+    assert_eq!(self::cluster(&other).counters.taken_over, 1);
+    let kept = other.status().waiting;
+    assert!(kept >= 50, "{kept}");
+    site.move_to(0, 1, true).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    wait_for("what was kept", || {
+        datagrams.receive();
+        (datagrams.received.len() >= 50).then_some(())
+    });
+    transfer.ends_exact().unwrap();
+    assert_eq!(cluster.writes(), 2);
+    // The next process of the first one knows that it is another's.
+    first.restart();
+    wait_for("the next process", || {
+        let cluster = self::cluster(&first);
+        (cluster.connected && cluster.elsewhere == 1 && cluster.owned == 0).then_some(())
+    });
+    wait_for("its lease", || self::cluster(&other).gateways[0].alive.then_some(()));
+}
+
+fn a_stale_owner_is_fenced(_: &Namespace) {
+    let cluster = Cluster::new("stale", 2);
+    let Cluster { site, .. } = &cluster;
+    let world = site.world();
+    let mut first = cluster.start(0);
+    let other = cluster.start(1);
+    let mobile = cluster.mobile();
+    let mut datagrams = Numbered::new(site);
+    datagrams.call();
+    cluster.owned_by(&first);
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says_after(mobile, "away", || datagrams.send(1));
+    datagrams.send(100);
+    wait_for("packets that wait", || (first.status().waiting >= 100).then_some(()));
+    // It is killed, loses its lease, and the mobile host is at the other one meanwhile.
+    first.kill();
+    wait_for("the end of the lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
+    site.move_to(0, 1, true).unwrap();
+    cluster.owned_by(&other);
+    // The next process has the packets, and the mobile host is not its own: they are offered to the owner.
+    first.restart();
+    wait_for("what the first one kept", || {
+        datagrams.receive();
+        (datagrams.received.len() >= 100).then_some(())
+    });
+    sleep(Duration::from_millis(300));
+    datagrams.receive();
+    let mut sorted = datagrams.received.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), datagrams.received.len(), "each once");
+    wait_for("its files to be gone", || (first.files() == 0).then_some(()));
+    assert_eq!(cluster.writes(), 2, "the first one did not write");
+    // Fenced by a write in the store that it does not know.
+    let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/{mobile}"));
+    let value = BASE64_STANDARD.encode("{\"owner\":\"c\"}");
+    cluster.store.ask("v3/kv/put", Some(&serde_json::json!({ "key": key, "value": value }))).unwrap();
+    wait_for("the loss", || (self::cluster(&other).counters.lost == 1).then_some(()));
+    assert_eq!(self::cluster(&other).owned, 0);
+}
+
+fn to_and_fro(_: &Namespace) {
+    let cluster = Cluster::new("fro", 2);
+    let Cluster { site, .. } = &cluster;
+    let gateways = [cluster.start(0), cluster.start(1)];
+    let transfer = Transfer::start(site.world(), 0, false).unwrap();
+    transfer.goes_on(200_000).unwrap();
+    cluster.owned_by(&gateways[0]);
+    for turn in 1..=6_usize {
+        let (at, from) = (turn % 2, 1 - turn % 2);
+        site.move_to(0, at, true).unwrap();
+        transfer.goes_on(200_000).unwrap();
+        // Packets of a mobile host that has just left do not count for a second.
+        cluster.owned_by(&gateways[at]);
+        assert_eq!(cluster.writes(), 1 + turn as u64);
+        wait_for("the former owner to know", || (self::cluster(&gateways[from]).owned == 0).then_some(()));
+    }
+    transfer.ends_exact().unwrap();
+    let fenced: u64 = gateways.iter().map(|gateway| self::cluster(gateway).counters.fenced).sum();
+    assert_eq!(fenced, 0);
+}
+
+fn with_a_password(_: &Namespace) {
+    let cluster = Cluster::new("users", 1);
+    let Cluster { site, store } = &cluster;
+    let ask = |method: &str, body: serde_json::Value| store.ask(&format!("v3/auth/{method}"), Some(&body)).unwrap();
+    ask("user/add", serde_json::json!({ "name": "root", "password": "s3cret" }));
+    ask("role/add", serde_json::json!({ "name": "root" }));
+    ask("user/grant", serde_json::json!({ "user": "root", "role": "root" }));
+    ask("enable", serde_json::json!({}));
+    let password = path("password", "users");
+    for (text, connects) in [("s3cret\n", true), ("guess\n", false)] {
+        std::fs::write(&password, text).unwrap();
+        let settings = format!("user = \"root\"\npassword_file = {password:?}\n");
+        let gateway = Gateway::start(site.router(0), &site.cluster(0, &settings));
+        let found = wait_for("an answer", || {
+            let cluster = self::cluster(&gateway);
+            (cluster.connected || cluster.failure.is_some()).then_some(cluster)
+        });
+        assert_eq!(found.connected, connects, "{found:?}");
+        assert!(connects || found.failure.unwrap().contains("authentication failed"));
+    }
+    std::fs::remove_file(password).unwrap();
+}
