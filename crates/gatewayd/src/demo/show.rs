@@ -53,7 +53,7 @@ pub const CASES: [Case; 5] = [
 pub const CLUSTER_CASES: [Case; 3] = [
     Case { name: "handoff after a cut of 3 s", cut: Cut::Silent, cut_ms: 3000, incident: Incident::Handoff },
     Case { name: "silent cut of 3 s, etcd down", cut: Cut::Silent, cut_ms: 3000, incident: Incident::StoreAway },
-    Case { name: "gateway dead, other after 9 s", cut: Cut::Silent, cut_ms: 9000, incident: Incident::TakenOver },
+    Case { name: "gateway dead, other after 6 s", cut: Cut::Silent, cut_ms: 6000, incident: Incident::TakenOver },
 ];
 
 /// A direction, with or without the gateway.
