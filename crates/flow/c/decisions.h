@@ -23,11 +23,6 @@
 #define LONG_SILENCE (10000 * MS)
 #define LONG_SILENCE_TICKS 10000
 
-// Data that come in so much later than they were sent, after a silence as long, were held by a link.
-#define HELD_FOR (1000 * MS)
-// Beyond that a clock of 1 MHz is ambiguous (RFC 7323 section 5.2).
-#define LONGEST_HELD (1000000 * MS)
-
 // The peer's clock may be slow by 1/DRIFT_PART.
 #define DRIFT_PART 5000
 
@@ -62,9 +57,7 @@ INLINE u64 since_up(const struct link *link, u64 now)
 // Whether echoes of timestamps from before the outage are replaced.
 INLINE int refreshes(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	int is_after_up = link->has_up && since_up(link, now) < rules->refresh_for;
-
-	return half->flags & HALF_REFRESH && (link->awaits_packets || is_after_up || now < half->refresh_at + rules->refresh_for);
+	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
 }
 
 // What becomes of the ACKs of a flow now, as an `enum holding`.
@@ -146,43 +139,6 @@ INLINE void note_resumption(struct half *half, const struct packet *packet)
 		return;
 	half->resumed_from = packet->seq;
 	half->flags |= HALF_RESUMED;
-}
-
-// How long a tick of the peer's timestamp clock takes, if that is one of Linux's (1 kHz; 1 MHz with tcp_usec_ts), in ns; otherwise 0. What
-// was seen of it spans a second at least, and queues may have delayed either end.
-INLINE u64 tick_of(const struct half *half)
-{
-	u64 span = since(half->newest_stamp_at, half->first_stamp_at), queued = span / 20 + 200 * MS;
-	u32 ticks = half->newest_stamp - half->first_stamp;
-
-	if (!half->first_stamp_at || span < 1000 * MS)
-		return 0;
-	if (since(ticks * MS, span) <= queued && since(span, ticks * MS) <= queued)
-		return MS;
-	return since(ticks * 1000ULL, span) <= queued && since(span, ticks * 1000ULL) <= queued ? 1000 : 0;
-}
-
-// Data come in after a silence that were sent HELD_FOR ago and more: a link has held them. Their echoes would tell the peer of round trips as
-// long as the outage. A few of these are enough that its loss probe waits for twice as long: 40 s after a cut of 20 s (docs/notes/linux-6.18.md).
-// For some time the peer's clock of the present is echoed, as after a link-up, though none that it has not passed.
-INLINE void note_late_data(struct half *half, const volatile struct rules *rules, const struct link *link, const struct packet *packet)
-{
-	u64 now = packet->now, tick = tick_of(half);
-
-	if (!packet->len || packet->flags & (SYN | RST) || !packet->has_stamps || !tick || refreshes(rules, half, link, now))
-		return;
-	u64 elapsed = since(now, half->newest_stamp_at);
-
-	if (!half->last_data_at || now < half->last_data_at + HELD_FOR || elapsed > LONGEST_HELD)
-		return;
-	u32 clock = half->newest_stamp + (u32)((elapsed - elapsed / DRIFT_PART) / tick);
-
-	if (!before(packet->val + (u32)(HELD_FOR / tick), clock))
-		return;
-	half->flags |= HALF_REFRESH;
-	half->refresh_stale = half->refresh_value = clock;
-	half->refresh_ticks_per_sec = tick == MS ? 1000 : 1000000;
-	half->refresh_at = now;
 }
 
 // Whether the link has orders about each ACK that comes in.
@@ -521,9 +477,6 @@ INLINE void take_segment(struct flow *flow, const struct link *link, const volat
 		time_incoming(flow, packet);
 		BARRIER();
 		note_resumption(&flow->outgoing, packet);
-		BARRIER();
-		note_late_data(&flow->outgoing, rules, link, packet);
-		BARRIER();
 		note_data(&flow->outgoing, packet);
 		BARRIER();
 		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);

@@ -254,51 +254,6 @@ fn the_answer_to_a_retransmission_after_a_long_silence_is_cut_in_two() {
     assert_eq!(after_peer_silence(long, (101, 82_000), false, Some((501, 601))).0, 401);
 }
 
-/// Data come in for two seconds, from a clock with so many ticks a second; then a segment that was sent right after them arrives `held` later.
-/// Returns how many milliseconds of the peer's clock before the present the answer echoes.
-fn after_a_link_has_held_data(rate: u32, held: Duration, refresh_for: Duration) -> u32 {
-    let mut path = Path::new(holding(Holds::Segments), 8);
-    path.rules = Rules::new(None, true, refresh_for);
-    let val = |since: Duration| 70_000 + (since.as_micros() * u64::from(rate) / 1_000_000) as u32;
-    let began_at = path.now;
-    let mut seq = 1;
-    for _ in 0..21 {
-        path.pass(stamped(
-            packet(false, Flags::ACK, (seq, 1000), 500, 100),
-            val(path.now.saturating_since(began_at)),
-            1,
-        ));
-        seq += 100;
-        path.now += Duration::from_millis(99);
-    }
-    path.pass(stamped(packet(true, Flags::ACK, (1000, seq), 400, 0), 1, val(path.now.saturating_since(began_at))));
-    let sent_at = path.now;
-    path.now += held;
-    let late = val(sent_at.saturating_since(began_at));
-    path.pass(stamped(packet(false, Flags::ACK, (seq, 1000), 500, 100), late, 1));
-    let (ack, echo, _) = path.stamped_ack(Direction::Outgoing, (1000, seq + 100), (2, late), None);
-    assert_eq!(ack, seq + 100);
-    // What is sent now is echoed as it is.
-    let fresh = val(path.now.saturating_since(began_at));
-    path.pass(stamped(packet(false, Flags::ACK, (seq + 100, 1000), 500, 100), fresh + rate, 1));
-    assert_eq!(path.stamped_ack(Direction::Outgoing, (1000, seq + 200), (2, fresh + rate), None).1, fresh + rate);
-    fresh.wrapping_sub(echo) * 1000 / rate
-}
-
-#[test]
-fn the_echo_of_data_that_a_link_has_held_is_of_the_present() {
-    let (held, second) = (Duration::from_secs(20), Duration::from_secs(1));
-    for rate in [1_000, 1_000_000] {
-        let behind = after_a_link_has_held_data(rate, held, second);
-        // The clock was seen last 100 ms before; a clock that drifts is not overtaken.
-        assert!((0..=10).contains(&behind), "{rate}: {behind} ms");
-    }
-    // Not held for a second; a clock of another rate; refreshing is off.
-    assert!(after_a_link_has_held_data(1_000, Duration::from_millis(700), second) >= 700);
-    assert!(after_a_link_has_held_data(250, held, second) >= 20_000);
-    assert!(after_a_link_has_held_data(1_000, held, Duration::ZERO) >= 20_000);
-}
-
 #[test]
 fn an_ack_that_would_show_nothing_new_is_withheld() {
     let mut path = Path::new(holding(Holds::Bytes(150)), 0);

@@ -67,8 +67,7 @@ impl WakeConfig {
 
     /// What the flow path has to know of it.
     pub fn rules(&self) -> Rules {
-        let refresh_for = if self.release.refresh_timestamps { self.release.refresh_for } else { Duration::ZERO };
-        Rules::new(self.hold_back.map(Into::into), self.holds(), refresh_for)
+        Rules::new(self.hold_back.map(Into::into), self.holds(), self.release.refresh_for)
     }
 
     pub(crate) fn holds(&self) -> bool {

@@ -340,9 +340,6 @@ impl Half {
             && let (Some(stale), Some(value), Some(ticks_per_sec)) =
                 (connection.newest_stamp(at.direction), echo, clock.ticks_per_sec())
         {
-            // What a link has held comes in with timestamps between the newest seen and the present.
-            let stale =
-                if at.direction == Direction::Outgoing { Seq::new(stale).max(Seq::new(value)).value() } else { stale };
             path.order(now, at.connection, at.direction, Order::Refresh { stale, value, ticks_per_sec });
         }
         if let Some(acked) = flow.acked() {
