@@ -201,7 +201,7 @@ pub struct HandoffTable {
     /// The file with the key shared by all gateways: a line of 64 to 128 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// The other gateways. With a cluster, those that are not in it.
+    /// The other gateways. In a cluster they know each other, and none is listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<SocketAddr>,
 }
@@ -271,6 +271,9 @@ impl HandoffTable {
     /// The key of an invalid value, and what is expected. The members of a cluster know each other.
     fn problem(&self, is_cluster: bool) -> Option<(&'static str, String)> {
         let Self { listen, key_file, peers } = self;
+        if is_cluster && !peers.is_empty() {
+            return Some(("peers", "the gateways of a cluster know each other; remove this key".to_owned()));
+        }
         let has_peers = !peers.is_empty() || is_cluster && listen.is_some();
         let keys = [("listen", listen.is_some()), ("key_file", key_file.is_some()), ("peers", has_peers)];
         let (given, missing): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(_, is_given)| *is_given);

@@ -197,6 +197,9 @@ fn start(args: &RunArgs) -> ExitCode {
     };
     if args.dry_run {
         config.mobiles.mode = Mode::Observe;
+        config.mobiles.modes.clear();
+        // It takes nothing from other gateways, and owns nothing.
+        (config.handoff, config.cluster) = Default::default();
     }
     if args.foreground {
         config.log.format = LogFormat::Text;

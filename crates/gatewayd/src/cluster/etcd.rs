@@ -1,6 +1,6 @@
 //! etcd's JSON gateway (`/v3/...`, etcd 3.4 and later) over HTTP. Every call blocks.
 
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,14 @@ pub(crate) enum StoreError {
         /// gRPC's code.
         code: u32,
     },
+    /// The answer has no cluster id.
+    #[error("{endpoint}: no answer of etcd: no cluster id; is this the address of etcd's JSON gateway (/v3)?")]
+    Foreign {
+        /// The endpoint.
+        endpoint: String,
+    },
     /// The answer is not etcd's.
-    #[error("{endpoint}: no answer of etcd: {source}")]
+    #[error("{endpoint}: no answer of etcd: {source}; it needs its JSON gateway (--enable-grpc-gateway), without TLS")]
     Unintelligible {
         /// The endpoint.
         endpoint: String,
@@ -52,7 +58,7 @@ pub(crate) enum StoreError {
 }
 
 /// The store of a cluster, and this gateway's part in it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) endpoints: Vec<String>,
     pub(crate) prefix: String,
@@ -100,8 +106,12 @@ impl Client {
             Request::List => self.list(),
             Request::Claims(claims) => self.claim(claims),
             Request::Remove(keys) => self.remove(keys),
-            Request::Watch { .. } => Ok((0, Answer::WatchEnded { is_compacted: false })),
+            Request::Watch { .. } => return Ok((0, Answer::WatchEnded { is_compacted: false })),
         };
+        let answer = answer.and_then(|(store, answer)| match store {
+            0 => Err(StoreError::Foreign { endpoint: self.endpoint().to_owned() }),
+            store => Ok((store, answer)),
+        });
         self.note(answer)
     }
 
@@ -178,14 +188,14 @@ impl Client {
     fn watch_once(&mut self, after: u64, tell: &mut dyn FnMut(u64, Answer)) -> Result<(u64, Answer), StoreError> {
         let began = Instant::now();
         let (key, range_end) = self.range();
-        let start = (after + 1).to_string();
+        let start = after.saturating_add(1).to_string();
         let body = json!({ "create_request": { "key": key, "range_end": range_end, "start_revision": start } });
         let response = self.post(true, "watch", &body)?;
         let mut lines = BufReader::new(response.into_body().into_reader());
         let (mut line, mut store, mut after) = (String::new(), 0, after);
         loop {
             line.clear();
-            match lines.read_line(&mut line) {
+            match lines.by_ref().take(LONGEST).read_line(&mut line) {
                 // It has lasted as long as it should.
                 Err(_) if began.elapsed() >= self.settings.lease => {
                     return Ok((store, Answer::WatchEnded { is_compacted: false }));

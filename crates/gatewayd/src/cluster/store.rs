@@ -104,7 +104,7 @@ pub(crate) enum Answer {
     Removed,
 }
 
-/// A reply of the store with this cluster id, or why there is none.
+/// A reply of the store with this cluster id (0: it did not say), or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
     pub(crate) kind: Kind,

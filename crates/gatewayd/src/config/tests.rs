@@ -68,6 +68,11 @@ fn invalid_settings_are_refused_with_their_place() {
         ("[cluster]\nname = \"a\"\nendpoints = [\"10.0.0.9:2379\"]\n", "endpoints: expected addresses such as"),
         ("[cluster]\nlease = \"1 s\"\n", "a time from 2s to 600s"),
         (
+            "[handoff]\nlisten = \"10.0.1.1:4787\"\nkey_file = \"k\"\npeers = [\"10.0.1.2:4787\"]\n\
+             [cluster]\nname = \"a\"\nendpoints = [\"http://10.0.0.9:2379\"]\n",
+            "gateway.toml:4:1: peers: the gateways of a cluster know each other",
+        ),
+        (
             "[cluster]\nname = \"a\"\nendpoints = [\"http://e\"]\nuser = \"u\"\n",
             "gateway.toml:4:1: user: expected both user and password_file",
         ),

@@ -32,6 +32,8 @@ pub(super) struct Session {
     is_list_due: bool,
     /// The revision up to which all changes are known.
     watched: u64,
+    /// Claims that the store has refused are sent again from then on.
+    claims_at: Instant,
     /// Unanswered requests, with their deadlines.
     unanswered: BTreeMap<Kind, Instant>,
     failures: BTreeMap<Kind, Failure>,
@@ -64,6 +66,7 @@ impl Session {
             is_synced: false,
             is_list_due: true,
             watched: 0,
+            claims_at: Instant::ZERO,
             unanswered: BTreeMap::new(),
             failures: BTreeMap::new(),
             macs: BTreeMap::new(),
@@ -82,6 +85,12 @@ impl Session {
 
     fn renew_every(&self) -> Duration {
         Duration::from_nanos(self.lease_time.as_nanos() / 3)
+    }
+
+    /// The store is another one, or an empty one in the former one's place: nothing that was known of it holds.
+    fn begin_anew(&mut self) {
+        self.lose_lease();
+        (self.is_synced, self.is_list_due, self.watched, self.is_superseded) = (false, true, 0, false);
     }
 
     fn lose_lease(&mut self) {
@@ -132,11 +141,13 @@ impl Ownership {
         match result {
             Ok((store, answer)) => {
                 self.note_success(kind);
-                let former = self.session.store.replace(store);
+                let former = match store {
+                    // A watch without a line.
+                    0 => None,
+                    store => self.session.store.replace(store),
+                };
                 if former.is_some_and(|former| former != store) {
-                    let session = &mut self.session;
-                    session.lose_lease();
-                    (session.is_synced, session.is_list_due, session.watched) = (false, true, 0);
+                    self.session.begin_anew();
                     self.forget_store(now);
                 } else {
                     self.handle_answer(now, answer);
@@ -151,6 +162,12 @@ impl Ownership {
         let session = &mut self.session;
         match answer {
             Answer::Joined { lease, epoch } => {
+                // Revisions only grow: the data of the store are gone, though not its cluster id, which is made of addresses.
+                if epoch <= session.watched {
+                    session.begin_anew();
+                    self.forget_store(now);
+                }
+                let session = &mut self.session;
                 session.lease = Some(Lease { id: lease, since: session.asked_at });
                 let registration = session.registration.clone();
                 self.learn_gateway(now, self.name.clone(), epoch, Some(registration));
@@ -178,12 +195,20 @@ impl Ownership {
             }
             Answer::WatchEnded { is_compacted } => session.is_list_due |= is_compacted,
             Answer::Claimed(changes) => {
-                for change in changes {
-                    self.learn_claimed(now, change);
+                let is_news = changes.iter().any(|change| self.is_news(change));
+                changes.into_iter().for_each(|change| self.learn_claimed(now, change));
+                if !is_news {
+                    self.session.claims_at = now + RETRY_AFTER;
                 }
             }
             Answer::Removed => {}
         }
+    }
+
+    /// Whether the state of a mobile host's key is newer than what is known.
+    fn is_news(&self, change: &super::Change) -> bool {
+        let super::Subject::Mobile { address, .. } = &change.subject else { return false };
+        self.mobiles.get(address).is_none_or(|known| change.epoch > known.epoch)
     }
 
     /// The state of a key after this gateway's claim of it.
@@ -255,7 +280,7 @@ impl Ownership {
             // This gateway is registered first: those that it hears of can answer.
             Kind::List => at_once(session.is_list_due && session.lease.is_some()),
             Kind::Watch => at_once(session.is_synced && !session.is_list_due),
-            Kind::Claims => at_once(session.is_synced && is_joined && !self.wanted.is_empty()),
+            Kind::Claims => (session.is_synced && is_joined && !self.wanted.is_empty()).then_some(session.claims_at),
             Kind::Removal => at_once(session.is_synced && is_joined && !self.removable.is_empty()),
         }?;
         Some(session.failures.get(&kind).map_or(at, |failure| at.max(failure.retry_at)))

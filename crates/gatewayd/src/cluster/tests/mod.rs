@@ -63,6 +63,31 @@ impl One {
     }
 }
 
+/// Its data directory was removed. Its cluster id, which etcd makes of its members' addresses, is the same.
+#[test]
+fn a_store_that_has_lost_its_data_is_learned_anew() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.reply(at(5000), Kind::Session, Answer::LeaseGone);
+    assert_eq!(one.requests(), [Request::Join]);
+    one.reply(at(5001), Kind::Session, Answer::Joined { lease: 8, epoch: 2 });
+    assert_eq!(one.requests(), [Request::List]);
+    one.reply(at(5002), Kind::List, Answer::Listed { at: 2, changes: vec![] });
+    one.0.handle_heard(at(5003), mobile(), None);
+    let requests = one.requests();
+    assert!(requests.contains(&Request::Claims(vec![Claim { mobile: mobile(), over: 0, mac: None }])), "{requests:?}");
+}
+
+#[test]
+fn a_claim_that_the_store_keeps_refusing_is_not_repeated_at_once() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.0.handle_heard(at(10), mobile(), None);
+    assert_eq!(one.requests().len(), 1);
+    one.reply(at(12), Kind::Claims, Answer::Claimed(vec![record(40, "b")]));
+    assert_eq!(one.requests(), []);
+    one.0.handle_timeout(at(600));
+    assert!(matches!(one.requests()[..], [Request::Claims(_)]));
+}
+
 #[test]
 fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
