@@ -326,9 +326,9 @@ impl Client {
                 Subject::Gateway { name: name.to_owned(), registration }
             }
             "mobiles" => {
-                // A value that is not a gateway's is nobody's, and has a revision all the same.
-                let nobodys = || Record { owner: String::new(), mac: None };
-                let record = (!is_deleted).then(|| serde_json::from_slice(&value).unwrap_or_else(|_| nobodys()));
+                // A value that no gateway has written names no owner. Its revision counts: a claim has to be over it.
+                let without_owner = || Record { owner: String::new(), mac: None };
+                let record = (!is_deleted).then(|| serde_json::from_slice(&value).unwrap_or_else(|_| without_owner()));
                 Subject::Mobile { address: name.parse().ok()?, record }
             }
             _ => return None,

@@ -49,9 +49,6 @@ pub(crate) struct Handoff {
     socket: UdpSocket,
     seal: Seal,
     relay: Relay,
-    /// Those of the configuration.
-    configured: Vec<SocketAddr>,
-    /// All.
     peers: Vec<SocketAddr>,
     /// The known sessions of peers.
     sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
@@ -91,18 +88,16 @@ impl Handoff {
         let peers = config.peers.clone();
         let relay = Relay::new(peers.clone());
         let counters = HandoffCounters::default();
-        let configured = peers.clone();
-        let mut handoff = Self { socket, seal, relay, configured, peers, sessions: BTreeMap::new(), counters };
+        let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
         for peer in handoff.peers.clone() {
             handoff.greet(peer);
         }
         Ok(Some(handoff))
     }
 
-    /// Adds these gateways to those of the configuration.
+    /// From now on the peers are these gateways: those of the cluster.
     pub(crate) fn set_peers(&mut self, others: impl Iterator<Item = SocketAddr>) {
-        let mut peers = self.configured.clone();
-        peers.extend(others);
+        let mut peers: Vec<SocketAddr> = others.collect();
         peers.sort_unstable();
         peers.dedup();
         let former = std::mem::replace(&mut self.peers, peers.clone());

@@ -291,8 +291,8 @@ fn without_its_store_every_gateway_goes_on_and_what_waits_elsewhere_comes_later(
 }
 
 proptest! {
-    /// Whatever fails and whoever moves: no packet is delivered twice, no gateway releases packets of a mobile host
-    /// that it knows to be another's, and in the end all agree on where it is.
+    /// With random faults and moves, no packet is delivered twice, and no gateway releases packets of a mobile host that it
+    /// knows another gateway to own. When the faults have ended, all gateways agree on the owner.
     #[test]
     fn nothing_is_delivered_twice_and_all_agree_in_the_end(
         seed in any::<u64>(),
