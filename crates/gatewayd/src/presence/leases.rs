@@ -45,8 +45,9 @@ const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 const LONGEST: u64 = 64 << 20;
 
 impl LeaseWatch {
+    /// Reads the leases that exist already. Changes are reported from here on.
     pub(super) fn new(now: Instant, file: &Path, format: LeaseFormat) -> Self {
-        Self {
+        let mut watch = Self {
             file: file.to_owned(),
             format,
             look_at: now,
@@ -54,7 +55,11 @@ impl LeaseWatch {
             looked_at: None,
             table: LeaseTable::default(),
             was_missing: false,
-        }
+        };
+        let mut reports = Vec::new();
+        watch.handle_timeout(now, &mut reports);
+        debug_assert!(reports.is_empty(), "the first reading causes no reports");
+        watch
     }
 
     pub(super) fn poll_timeout(&self) -> Instant {
@@ -85,8 +90,12 @@ impl LeaseWatch {
 
     /// The leases, if the file has changed and is not being written.
     fn read(&mut self) -> std::io::Result<Option<Leases>> {
-        let version = Some(version_of(&self.file)?);
-        let is_settled = std::mem::replace(&mut self.looked_at, version) == version;
+        let current = version_of(&self.file)?;
+        let version = Some(current);
+        let was_the_same = std::mem::replace(&mut self.looked_at, version) == version;
+        // At the start only, the file's own time of change tells as well.
+        let is_old = || age(current).is_some_and(|age| age >= SETTLES_WITHIN);
+        let is_settled = was_the_same || (self.version.is_none() && is_old());
         if version == self.version || !is_settled {
             return Ok(None);
         }
@@ -109,6 +118,12 @@ fn version_of(file: &Path) -> std::io::Result<Version> {
         return Err(std::io::Error::other("the file is too long"));
     }
     Ok((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+}
+
+/// The time since the last change; `None` if it lies in the future.
+fn age((_, _, seconds, nanoseconds): Version) -> Option<Duration> {
+    let changed_at = u64::try_from(seconds).ok()? * 1_000_000_000 + u64::try_from(nanoseconds).ok()?;
+    clock::utc().0.as_nanos().checked_sub(changed_at).map(Duration::from_nanos)
 }
 
 type Leases = BTreeMap<IpAddr, Lease>;
