@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use holdover_testbed::harness::{Harness, Test};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 4;
+const TESTS_AT_A_TIME: usize = 6;
 
 fn main() -> ExitCode {
     if let Some(code) = other_process::role() {

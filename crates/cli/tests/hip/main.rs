@@ -22,7 +22,7 @@ use holdover_testbed::harness::{Completion, Harness, Trial};
 type Test = (&'static str, fn());
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
-const TESTS_AT_A_TIME: usize = 4;
+const TESTS_AT_A_TIME: usize = 6;
 
 fn main() -> ExitCode {
     let harness = Harness::start(TESTS_AT_A_TIME);
