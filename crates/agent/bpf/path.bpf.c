@@ -11,6 +11,7 @@
 #include "flow.h"
 
 #include "path/maps.h"
+#include "path/copies.h"
 #include "path/notices.h"
 #include "parse.h"
 #include "path/predicted.h"
@@ -97,6 +98,8 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);
+	if (direction == OUTGOING && packet->len && !link_is_calm(status, family))
+		copy_if_short(skb);
 	return PASS;
 }
 

@@ -56,7 +56,6 @@ pub mod notify;
 pub mod offload;
 pub mod open_files;
 pub mod packet_socket;
-pub mod packet_tap;
 pub mod poll_loop;
 pub mod privileges;
 mod requests;

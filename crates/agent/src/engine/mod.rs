@@ -102,8 +102,8 @@ pub struct Engine {
     tended_full: u64,
     failures: u64,
     evicted: u64,
-    /// Open while peers are probed.
-    retransmitted: Option<Retransmitted>,
+    /// The host's segments since the link was last calm.
+    retransmitted: Retransmitted,
     /// Dropped after the programs, which precede it.
     lock: Option<InterfaceLock>,
 }
@@ -169,7 +169,7 @@ impl Engine {
             tended_full: 0,
             failures: 0,
             evicted: 0,
-            retransmitted: None,
+            retransmitted: Retransmitted::default(),
             lock: None,
         })
     }
@@ -185,7 +185,7 @@ impl Engine {
             return Err(EngineError::OtherFrames { interface: interface.name });
         }
         self.injector = Injector::open(&interface)?;
-        self.retransmitted = None;
+        self.retransmitted.clear();
         self.path.attach(&interface, self.options.attach)?;
         self.interface = interface;
         Ok(())
@@ -247,7 +247,9 @@ impl Engine {
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
-            self.retransmitted.take_if(|retransmitted| retransmitted.is_unused(now));
+            if self.path.is_calm() {
+                self.retransmitted.clear();
+            }
             self.lock.iter().for_each(InterfaceLock::hang_up);
             // Agents that are turned away must not wait for other events.
             if self.path.alone_full() != self.tended_full {
@@ -393,6 +395,9 @@ impl Engine {
                 None => {}
             }
         }
+        while let Some(copy) = self.path.next_copy() {
+            self.retransmitted.note(copy, |connection| self.path.flow(connection));
+        }
         self.take_actions();
     }
 
@@ -426,7 +431,10 @@ impl Engine {
         while !self.stacks[place].outbox.is_waiting()
             && let Some((connection, injected)) = self.stacks[place].control.poll_transmit()
         {
-            self.send_one(now, tries, connection, injected);
+            let (copy, injected) = self.with_own_data(now, connection, injected);
+            for injected in copy.into_iter().chain(injected) {
+                self.send_one(now, tries, connection, injected);
+            }
         }
     }
 

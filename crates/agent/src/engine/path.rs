@@ -8,6 +8,7 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
+use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_flow::{
     Counter, FRAME_LEN, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, PREDICTIONS,
@@ -48,6 +49,7 @@ pub(super) struct KernelPath {
     predictions_before: Vec<Option<Prediction>>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
+    copies: RingBuf<MapData>,
     /// The current link of each IP version.
     of_families: [LinkState; 2],
     /// The index of each IP version's current link: the map has two.
@@ -140,6 +142,7 @@ impl KernelPath {
             predictions_before: vec![None; PREDICTIONS as usize],
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
             notices: RingBuf::try_from(take(&mut ebpf, "flow_notices")?)?,
+            copies: RingBuf::try_from(take(&mut ebpf, "copies")?)?,
             ebpf,
             of_families: [LinkState::default(); 2],
             place: 0,
@@ -257,6 +260,20 @@ impl KernelPath {
                 return Some(notice);
             }
         }
+    }
+
+    /// The next copy of a short segment that the host has sent while the link was not calm: an IP packet, as it left
+    /// but for the checksum.
+    pub(super) fn next_copy(&mut self) -> Option<Bytes> {
+        let item = self.copies.next()?;
+        let (len, bytes) = item.split_first_chunk()?;
+        let len = (u32::from_ne_bytes(*len) as usize).min(bytes.len());
+        Some(Bytes::copy_from_slice(&bytes[..len]))
+    }
+
+    /// Whether nothing happens to the link, for both IP versions.
+    pub(super) fn is_calm(&self) -> bool {
+        self.of_families.iter().all(|link| Link::new(link).is_calm())
     }
 
     /// A flow from the map, predicted packets included.

@@ -1,86 +1,112 @@
-//! What the host's TCP sends again during a silence. A peer is probed with a copy of it: the first probe that gets
-//! through brings the data, instead of asking for it a round trip earlier.
+//! What the host's TCP sends during an outage. A peer is probed with a copy of it, and the copy follows the link's return: the
+//! first packet that gets through brings the data, instead of asking for it. The host's own timer may be a
+//! retransmission timeout away at that moment, whatever it is told (RFC 6069 takes back doublings, not the timeout).
 
-use std::io;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_filter::tcp_mut;
 use holdover_flow::Flow;
-use holdover_host::packet_tap::PacketTap;
-use holdover_mobility::{Connection, Direction, EchoClock};
-use holdover_wire::{Checksums, Packet, Seq};
+use holdover_mobility::{Connection, Direction, EchoClock, Injected};
+use holdover_wire::{Checksums, Packet, Payload, Seq};
 
-use super::Interface;
-
-/// The first unacknowledged segment of the probed connection, as the host's TCP sends it.
-#[derive(Debug)]
+/// The first unacknowledged segments of connections, as the host's TCP has sent them last.
+#[derive(Debug, Default)]
 pub(super) struct Retransmitted {
-    tap: PacketTap,
-    segment: Option<(Connection, Packet)>,
+    segments: BTreeMap<Connection, Segment>,
     copies: u32,
-    asked_at: Instant,
 }
 
-/// Bytes of a packet that a probe may take: a keystroke, a command, a small message.
-const LONGEST: u32 = 256;
+#[derive(Debug)]
+struct Segment {
+    packet: Packet,
+    copied_at: Option<Instant>,
+}
 
-/// The most copies in a silence: 20 s at the usual rate, 128 kB. A link that holds packets delivers all of them, and the
-/// peer answers each (RFC 2883).
+/// The most copies in an outage: of one connection 20 s at the usual rate, 128 kB. A link that holds packets delivers all
+/// of them, and the peer answers each (RFC 2883).
 const MOST_COPIES: u32 = 500;
 
-/// A tap that has not been asked for this long is closed. Probes are sent every 3 s at the least.
-const CLOSE_AFTER: Duration = Duration::from_secs(10);
+/// The most connections of which a segment is kept.
+const MOST_SEGMENTS: usize = 1024;
+
+/// The round trip without a measurement.
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 
 impl Retransmitted {
-    /// Opens the tap in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// See [`PacketTap::open`].
-    pub(super) fn open(now: Instant, interface: &Interface) -> io::Result<Self> {
-        let tap = PacketTap::open(interface.index as i32, LONGEST)?;
-        Ok(Self { tap, segment: None, copies: 0, asked_at: now })
+    /// Notes what the host has sent: an IP packet, without a checksum if the device computes it. `flow` looks up
+    /// connections. Only the first unacknowledged segment of a connection is kept.
+    pub(super) fn note(&mut self, packet: Bytes, flow: impl FnOnce(Connection) -> Option<Flow>) {
+        let Ok(packet) = Packet::parse_with(packet, Checksums::Ignore) else { return };
+        let Some(connection) = Connection::of(Direction::Outgoing, &packet) else { return };
+        let is_known = self.segments.contains_key(&connection);
+        let is_first = packet.tcp().is_some_and(|segment| first_unacknowledged(flow(connection)) == Some(segment.seq));
+        if is_first && (is_known || self.segments.len() < MOST_SEGMENTS) {
+            let copied_at = self.segments.get(&connection).and_then(|segment| segment.copied_at);
+            self.segments.insert(connection, Segment { packet, copied_at });
+        }
     }
 
-    /// Whether no probe was asked for lately.
-    pub(super) fn is_unused(&self, now: Instant) -> bool {
-        now.saturating_since(self.asked_at) >= CLOSE_AFTER
+    /// The outage is over.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
     }
 
     /// A copy of the host's first unacknowledged segment, with the present time of its timestamp clock, so that the
-    /// answer is a valid measurement of the round trip. `None` if the segment is long, has not been sent since the tap
-    /// was opened, or has options that a copy would lack (MPTCP).
+    /// answer is a valid measurement of the round trip. `None` if the host has sent none since the outage began, or one
+    /// that is long, or with options that a copy would lack (MPTCP).
     pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
-        self.asked_at = now;
-        let half = flow.half(Direction::Incoming);
-        let first = half.acked()?;
-        self.receive(connection, first);
-        let (of, mut packet) = self.segment.clone()?;
+        let kept = self.segments.get_mut(&connection)?;
+        let mut packet = kept.packet.clone();
         let segment = tcp_mut(&mut packet)?;
-        if of != connection || segment.seq != first || segment.options.unknown > 0 || self.copies >= MOST_COPIES {
+        let half = flow.half(Direction::Incoming);
+        if half.acked() != Some(segment.seq) || segment.options.unknown > 0 || self.copies >= MOST_COPIES {
             return None;
         }
         if let Some(timestamps) = &mut segment.options.timestamps {
             let [first, newest] = half.stamps()?;
             timestamps.val = EchoClock::between(first, newest).at(now)?;
         }
+        kept.copied_at = Some(now);
         self.copies += 1;
         Some(packet)
     }
 
-    /// Reads what has left since the last time, and keeps the connection's segment that begins at `first`. An interface
-    /// that is down or gone has sent nothing.
-    fn receive(&mut self, connection: Connection, first: Seq) {
-        let mut buffer = [0; LONGEST as usize];
-        while let Ok(Some(bytes)) = self.tap.receive(&mut buffer) {
-            // Devices that compute checksums get packets without.
-            let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
-            let Some(segment) = packet.tcp() else { continue };
-            let is_its = (packet.src, segment.src_port) == (connection.local.ip(), connection.local.port())
-                && (packet.dst, segment.dst_port) == (connection.remote.ip(), connection.remote.port());
-            if is_its && segment.seq == first && !segment.payload.is_empty() {
-                self.segment = Some((connection, packet));
+    /// Whether a copy was made within the last round trip: its answer may be on its way.
+    pub(super) fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let copied_at = self.segments.get(&connection).and_then(|segment| segment.copied_at);
+        copied_at.is_some_and(|at| now.saturating_since(at) < round_trip)
+    }
+}
+
+fn first_unacknowledged(flow: Option<Flow>) -> Option<Seq> {
+    flow?.half(Direction::Incoming).acked()
+}
+
+/// What a packet of the agent is for, as far as a copy of the host's segment can do the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// The peer is to answer ([`Flow::keep_alive`]).
+    Probe,
+    /// The host's TCP is to retransmit ([`unreachable_poke`](holdover_mobility::unreachable_poke)).
+    Poke,
+    /// Something else.
+    Other,
+}
+
+impl Purpose {
+    pub(super) fn of(injected: &Injected, flow: &Flow) -> Self {
+        match (injected.direction, &injected.packet.payload) {
+            (Direction::Incoming, Payload::IcmpError(_)) => Self::Poke,
+            (Direction::Outgoing, Payload::Tcp(segment))
+                if segment.payload.is_empty()
+                    && flow.half(Direction::Incoming).acked().is_some_and(|first| segment.seq == first - 1) =>
+            {
+                Self::Probe
             }
+            _ => Self::Other,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The engine's part in silence of its link, which [`crate::link_watch::silence`] detects.
 
 use holdover_base::Instant;
+use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction, Injected};
+use holdover_wire::Packet;
 
 use super::Engine;
-use super::retransmitted::Retransmitted;
+use super::retransmitted::Purpose;
 use crate::link_watch::silence::{Survey, Unanswered};
 
 impl Engine {
@@ -42,7 +44,6 @@ impl Engine {
     pub fn end_silence(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
-        self.retransmitted = None;
         for stack in &mut self.stacks {
             // The timers read at the last link-up are outdated.
             stack.own_timers.clear();
@@ -53,17 +54,39 @@ impl Engine {
 
     /// Probes a peer, with what the host waits to be acknowledged if that is short.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
-        if self.retransmitted.is_none() {
-            let opened = Retransmitted::open(now, &self.interface);
-            self.retransmitted =
-                opened.inspect_err(|error| tracing::debug!(%error, "cannot see outgoing packets")).ok();
-        }
+        self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
-        let copy = self.retransmitted.as_mut().and_then(|retransmitted| retransmitted.copy(now, connection, &flow));
-        // The host may have given up without a packet (a user timeout): what its application takes for lost must not arrive.
-        let copy = copy.filter(|_| self.sockets.find(connection).is_ok_and(|socket| socket.is_some()));
-        if let Some(packet) = copy.or_else(|| flow.keep_alive(connection)) {
+        let probe = || flow.keep_alive(connection);
+        if let Some(packet) = self.copy_of_own_data(now, connection, &flow).or_else(probe) {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }
+    }
+
+    /// What is sent for a packet of the controller's: a probe may carry the host's data, and a message that makes the
+    /// host's TCP retransmit follows a copy of them.
+    pub(super) fn with_own_data(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        injected: Injected,
+    ) -> (Option<Injected>, Option<Injected>) {
+        let Some(flow) = self.path.flow(connection) else { return (None, Some(injected)) };
+        let purpose = Purpose::of(&injected, &flow);
+        let is_wanted = match purpose {
+            Purpose::Probe => true,
+            Purpose::Poke => !self.retransmitted.is_under_way(now, connection, &flow),
+            Purpose::Other => false,
+        };
+        let copy = if is_wanted { self.copy_of_own_data(now, connection, &flow) } else { None };
+        let copy = copy.map(|packet| Injected { direction: Direction::Outgoing, packet });
+        let is_replaced = purpose == Purpose::Probe && copy.is_some();
+        (copy, Some(injected).filter(|_| !is_replaced))
+    }
+
+    /// A copy of the host's first unacknowledged segment, if it is short.
+    fn copy_of_own_data(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
+        let copy = self.retransmitted.copy(now, connection, flow)?;
+        // The host may have given up without a packet (a user timeout): what its application takes for lost must not arrive.
+        self.sockets.find(connection).is_ok_and(|socket| socket.is_some()).then_some(copy)
     }
 }

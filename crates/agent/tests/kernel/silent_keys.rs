@@ -1,13 +1,12 @@
 //! A key that is typed while the link is silent, and probes that bring it.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use holdover_host::packet_tap::PacketTap;
-use holdover_testbed::Namespace;
+use holdover_testbed::{Namespace, PacketListener};
 use holdover_wire::{Checksums, Packet};
 
 use crate::Test;
@@ -31,11 +30,11 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
         client.read_exact(&mut key).unwrap();
         sleep(Duration::from_millis(50));
     }
-    let tap = PacketTap::open(index_of(INTERFACE), 256).unwrap();
+    let listener = PacketListener::open(INTERFACE).unwrap();
     lan.forward(false);
     client.write_all(&[100]).unwrap();
     sleep(Duration::from_secs(6));
-    let sent = segments_with_a_key(&tap);
+    let sent = segments_with_a_key(&listener);
     // TCP itself sends it some five times by then.
     assert!(sent.len() >= 15, "{sent:?}");
     assert!(sent.iter().all(|(_, payload)| payload[..] == [100]), "{sent:?}");
@@ -56,20 +55,17 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
 }
 
 /// TSval and payload of the segments with data that have left.
-fn segments_with_a_key(tap: &PacketTap) -> Vec<(u32, Bytes)> {
-    let mut buffer = [0; 256];
+fn segments_with_a_key(listener: &PacketListener) -> Vec<(u32, Bytes)> {
+    let mut buffer = [0; 2048];
     let mut segments = vec![];
-    while let Some(bytes) = tap.receive(&mut buffer).unwrap() {
+    while let Some(heard) = listener.receive(&mut buffer, holdover_base::Duration::ZERO).unwrap() {
         // ARP requests are none.
-        let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
+        let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(&buffer[..heard.len]), Checksums::Ignore) else {
+            continue;
+        };
         if let Some(segment) = packet.tcp().filter(|segment| !segment.payload.is_empty()) {
             segments.push((segment.options.timestamps.unwrap().val, segment.payload.clone()));
         }
     }
     segments
-}
-
-fn index_of(interface: &str) -> i32 {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    rustix::net::netdevice::name_to_index(socket, interface).unwrap() as i32
 }

@@ -29,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
         filters::an_engine_with_tcx_removes_what_one_without_has_left,
     ),
     ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
+    ("a_key_does_not_wait_for_the_timer_of_the_host", poked::a_key_does_not_wait_for_the_timer_of_the_host),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),
     (
