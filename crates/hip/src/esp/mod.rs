@@ -12,6 +12,6 @@ mod suite;
 mod wireshark;
 
 pub use replay::ReplayWindow;
-pub use security_association::{Inbound, OpenError, Outbound, SealError};
+pub use security_association::{Decrypted, Inbound, OpenError, Opening, Outbound, SealError, Sealing};
 pub use suite::{EspKeys, EspSuite};
 pub use wireshark::esp_sa;
