@@ -175,6 +175,12 @@ impl Senders {
         Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true) }
     }
 
+    /// Whether to send runs of datagrams.
+    #[cfg(test)]
+    pub(super) fn set_joins(&self, joins: bool) {
+        self.joins.store(joins, Ordering::Relaxed);
+    }
+
     /// Sends a batch, which is empty then, and returns how many packets the system has refused: they are lost, as they may be in the
     /// network.
     pub(super) fn send(&self, batch: &mut Batch) -> u64 {

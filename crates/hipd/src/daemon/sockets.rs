@@ -27,8 +27,10 @@ const BUFFER_BYTES: libc::c_int = 4 << 20;
 const LONGEST: usize = 1 << 16;
 /// Packets, or joined datagrams, that one system call reads.
 const SLOTS: usize = 32;
-/// Bytes from slot to slot: not a power of two, so that packets share no cache sets.
-const STRIDE: usize = LONGEST + 2112;
+/// Bytes of a slot: not a power of two, so that packets share no cache sets.
+const SLOT_LEN: usize = LONGEST + 2112;
+/// Data of more bytes is not copied out of its slot.
+const LONG: usize = 1 << 14;
 /// Room for ancillary data.
 const CONTROL_LEN: usize = 256;
 /// Bytes of the buffer whose slices packets are.
@@ -58,9 +60,9 @@ pub(super) struct Sockets {
     receivers: Vec<Receiver>,
     senders: Arc<Senders>,
     has_udp: bool,
-    /// One for each packet of a system call.
-    slots: Vec<MaybeUninit<u8>>,
-    /// Where packets are copied to.
+    /// One for each packet of a system call: empty, with a capacity of [`SLOT_LEN`].
+    slots: [BytesMut; SLOTS],
+    /// Where short packets are copied to.
     chunk: BytesMut,
 }
 
@@ -95,7 +97,7 @@ impl Sockets {
         receivers.extend(udp.iter().flatten().map(|socket| Receiver { socket: Arc::clone(socket), kind: Kind::Udp }));
         let raw_v4 = raw(Domain::IPV4, libc::IPPROTO_RAW as u8)?;
         let raw_v6 = raw(Domain::IPV6, libc::IPPROTO_RAW as u8).ok();
-        let slots = vec![MaybeUninit::uninit(); SLOTS * STRIDE];
+        let slots = core::array::from_fn(|_| BytesMut::with_capacity(SLOT_LEN));
         let senders = Arc::new(Senders::new(raw_v4, raw_v6, udp));
         Ok(Self { receivers, senders, has_udp, slots, chunk: BytesMut::new() })
     }
@@ -126,12 +128,17 @@ impl Sockets {
         };
         let before = packets.len();
         let mut invalid = 0;
-        for message in batch.messages() {
-            if self.chunk.capacity() < LONGEST {
-                self.chunk = BytesMut::with_capacity(CHUNK);
-            }
-            self.chunk.extend_from_slice(message.data);
-            let data = self.chunk.split().freeze();
+        for (message, slot) in batch.messages().zip(&mut self.slots) {
+            let data = if slot.len() > LONG {
+                core::mem::replace(slot, BytesMut::with_capacity(SLOT_LEN)).freeze()
+            } else {
+                if self.chunk.capacity() < LONG {
+                    self.chunk = BytesMut::with_capacity(CHUNK);
+                }
+                self.chunk.extend_from_slice(slot);
+                slot.clear();
+                self.chunk.split().freeze()
+            };
             let valid = match kind {
                 Kind::RawV4 => Packet::parse(data).map(|packet| packets.push(packet)).is_ok(),
                 Kind::RawV6(protocol) => message.packets(*protocol, None, data, packets).is_some(),
@@ -143,30 +150,28 @@ impl Sockets {
     }
 }
 
-/// What one system call has read.
-struct Batch<'a> {
-    slots: &'a [MaybeUninit<u8>],
+/// What one system call has read, beside the data in the slots.
+struct Batch {
     controls: [[MaybeUninit<u8>; CONTROL_LEN]; SLOTS],
     senders: [Option<SocketAddr>; SLOTS],
-    /// Bytes of data and of ancillary data.
-    lens: [(usize, usize); SLOTS],
+    /// Bytes of ancillary data.
+    control_lens: [usize; SLOTS],
     count: usize,
 }
 
-/// A packet or joined datagrams of a batch.
+/// What the kernel tells beside a packet or joined datagrams.
 struct Message<'a> {
-    data: &'a [u8],
     control: &'a [u8],
     from: Option<SocketAddr>,
 }
 
-/// Reads up to [`SLOTS`] packets (`recvmmsg(2)`).
-fn read_batch<'a>(socket: &Socket, slots: &'a mut [MaybeUninit<u8>]) -> io::Result<Batch<'a>> {
+/// Reads packets into slots, which are empty before (`recvmmsg(2)`).
+fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batch> {
     let mut controls = [[MaybeUninit::uninit(); CONTROL_LEN]; SLOTS];
     let mut names: [SockAddrStorage; SLOTS] = core::array::from_fn(|_| SockAddrStorage::zeroed());
-    let mut slices: [libc::iovec; SLOTS] = core::array::from_fn(|index| libc::iovec {
-        iov_base: slots[index * STRIDE..].as_mut_ptr().cast(),
-        iov_len: LONGEST,
+    let mut slices = slots.each_mut().map(|slot| {
+        let room = slot.spare_capacity_mut();
+        libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }
     });
     let mut messages: [libc::mmsghdr; SLOTS] = core::array::from_fn(|index| {
         // SAFETY: zeros are a valid `mmsghdr`: null pointers with lengths of 0.
@@ -189,19 +194,20 @@ fn read_batch<'a>(socket: &Socket, slots: &'a mut [MaybeUninit<u8>]) -> io::Resu
         // SAFETY: the kernel has written an address of this length, or none.
         *sender = unsafe { SockAddr::new(name, message.msg_hdr.msg_namelen) }.as_socket();
     }
-    let lens = messages.map(|message| (message.msg_len as usize, message.msg_hdr.msg_controllen as usize));
-    Ok(Batch { slots, controls, senders, lens, count })
+    for (slot, message) in slots.iter_mut().zip(&messages[..count]) {
+        // SAFETY: the kernel has written so many bytes into the slot's capacity, and bytes have no invalid values.
+        unsafe { slot.set_len((message.msg_len as usize).min(slot.capacity())) };
+    }
+    let control_lens = messages.map(|message| message.msg_hdr.msg_controllen as usize);
+    Ok(Batch { controls, senders, control_lens, count })
 }
 
-impl Batch<'_> {
+impl Batch {
     fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         (0..self.count).map(|index| {
-            let (len, control_len) = self.lens[index];
-            let data = &self.slots[index * STRIDE..][..len.min(LONGEST)];
-            let control = &self.controls[index][..control_len.min(CONTROL_LEN)];
+            let control = &self.controls[index][..self.control_lens[index].min(CONTROL_LEN)];
             // SAFETY: the kernel has written as many bytes as it says, and bytes have no invalid values.
-            let (data, control) = unsafe { (data.assume_init_ref(), control.assume_init_ref()) };
-            Message { data, control, from: self.senders[index] }
+            Message { control: unsafe { control.assume_init_ref() }, from: self.senders[index] }
         })
     }
 }

@@ -76,6 +76,11 @@ impl Workers {
     /// # Errors
     /// A thread cannot be started.
     pub(super) fn start(senders: &Arc<Senders>) -> io::Result<Self> {
+        // Of the cores that this process may use.
+        Self::start_beside(thread::available_parallelism().map_or(0, |cores| cores.get() - 1), senders)
+    }
+
+    fn start_beside(threads: usize, senders: &Arc<Senders>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             senders: Arc::clone(senders),
             jobs: Mutex::default(),
@@ -87,9 +92,7 @@ impl Workers {
         });
         let mut workers =
             Self { shared, threads: Vec::new(), opening: VecDeque::new(), next_seal: 0, own: Batch::default() };
-        // Of the cores that this process may use.
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        for index in 1..cores {
+        for index in 1..=threads {
             let shared = Arc::clone(&workers.shared);
             let builder = thread::Builder::new().name(format!("hip-{index}"));
             workers.threads.push(builder.spawn(move || shared.work())?);
@@ -263,4 +266,145 @@ impl Opened {
 /// A thread that has panicked leaves nothing half done behind these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use holdover_base::Instant;
+    use holdover_hip::host::State;
+    use holdover_hip::identity::{Algorithm, KeyPair};
+    use holdover_wire::{Packet, Payload, Udp};
+    use socket2::Socket;
+
+    use super::*;
+    use crate::core::{Core, CoreConfig, PORT};
+    use crate::files::{Peer, Peers, Via};
+    use crate::random::SystemRandom;
+
+    const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))];
+
+    /// Two hosts with an association in UDP; the first one knows the second at `port`.
+    fn pair(now: &mut Instant, port: u16) -> [Core; 2] {
+        let config = || CoreConfig { wake: None, ..CoreConfig::default() };
+        let mut hosts = [(); 2].map(|()| {
+            let keys = KeyPair::generate(Algorithm::Ed25519, &mut SystemRandom);
+            Core::new(keys, config(), Box::new(SystemRandom))
+        });
+        let hits = hosts.each_ref().map(Core::hit);
+        for (index, host) in hosts.iter_mut().enumerate() {
+            let mut peers = Peers::default();
+            let peer = Peer::new("peer", hits[1 - index], vec![ADDRESSES[1 - index]], Via::Udp);
+            peers.add(peer.unwrap()).unwrap();
+            host.set_locators(*now, &ADDRESSES[index..=index]);
+            host.set_peers(*now, &peers);
+        }
+        for _ in 0..1000 {
+            for index in 0..2 {
+                while let Some(mut packet) = hosts[index].poll_network() {
+                    if let Payload::Udp(udp) = &mut packet.payload {
+                        udp.dst_port = PORT;
+                        udp.src_port = if index == 1 { port } else { PORT };
+                    }
+                    hosts[1 - index].handle_network(*now, packet);
+                }
+            }
+            if (0..2).all(|index| hosts[index].state(hits[1 - index]) == State::Established) {
+                return hosts;
+            }
+            let due = hosts.iter().filter_map(Core::poll_timeout).min();
+            *now = due.unwrap_or(*now).max(*now) + holdover_base::Duration::from_millis(1);
+            hosts.iter_mut().for_each(|host| host.handle_timeout(*now));
+            // The first data ends R2-SENT.
+            let hello = datagram(&hosts[0], &hosts[1], 0, 10);
+            hosts[0].handle_inner(*now, hello);
+            let hello = datagram(&hosts[1], &hosts[0], 0, 10);
+            hosts[1].handle_inner(*now, hello);
+        }
+        panic!("no association");
+    }
+
+    fn datagram(from: &Core, to: &Core, number: u16, len: usize) -> Packet {
+        let payload = Bytes::from(vec![number as u8; len]);
+        Packet::new(from.hit().0.into(), to.hit().0.into(), Udp { src_port: number, dst_port: 9, payload })
+    }
+
+    /// Data through several threads in both directions: sequence numbers and packets are in order, and nothing is missing, whether
+    /// the kernel takes runs of datagrams or not.
+    #[test]
+    fn packets_keep_their_order() {
+        for joins in [true, false] {
+            let receiver = UdpSocket::bind((ADDRESSES[1], 0)).unwrap();
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let udp: Socket = UdpSocket::bind((ADDRESSES[0], 0)).unwrap().into();
+            let unused: Socket = UdpSocket::bind((ADDRESSES[0], 0)).unwrap().into();
+            let senders = Arc::new(Senders::new(unused, None, [Some(Arc::new(udp)), None]));
+            senders.set_joins(joins);
+            let mut now = Instant::from_secs(1000);
+            let [mut from, mut to] = pair(&mut now, receiver.local_addr().unwrap().port());
+            while from.poll_network().is_some() || to.poll_inner().is_some() {}
+            let mut workers = Workers::start_beside(3, &senders).unwrap();
+            let mut last = 0;
+            for round in 0..20 {
+                // Runs of equal length, shorter ones, which end a run, and longer ones, which begin one; and now and then a few.
+                let lens = (0..if round % 5 == 4 { 5 } else { 200 }).map(|index| match index % 50 {
+                    48 => 60,
+                    49 => 200,
+                    _ => 100,
+                });
+                let sent: Vec<Packet> =
+                    (0..).zip(lens).map(|(index, len)| datagram(&from, &to, round * 200 + index, len)).collect();
+                for packet in &sent {
+                    from.handle_inner(now, packet.clone());
+                }
+                workers.seal(core::iter::from_fn(|| from.poll_outgoing()));
+                let received: Vec<Packet> = sent.iter().map(|_| receive(&receiver)).collect();
+                for packet in &received {
+                    let Payload::Udp(udp) = &packet.payload else { panic!("a datagram") };
+                    let number = u32::from_be_bytes(*udp.payload[4..].first_chunk().unwrap());
+                    assert!(number > last, "{number} after {last}");
+                    last = number;
+                }
+                workers.open(received.into_iter().filter_map(|packet| to.begin_network(now, packet)));
+                while let Some(opened) = workers.take_opened() {
+                    opened.into_iter().for_each(|decrypted| to.finish_network(now, decrypted));
+                }
+                let got: Vec<Packet> = core::iter::from_fn(|| to.poll_inner()).collect();
+                assert_eq!(got, sent, "round {round}");
+            }
+            assert_eq!(workers.not_sent(), 0);
+            assert_eq!(to.counters().not_authentic, 0);
+        }
+    }
+
+    fn receive(socket: &UdpSocket) -> Packet {
+        let mut buffer = [0; 2048];
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        let payload = Bytes::copy_from_slice(&buffer[..len]);
+        Packet::new(from.ip(), ADDRESSES[1], Udp { src_port: PORT, dst_port: PORT, payload })
+    }
+
+    /// Packets of one job that come twice: the anti-replay window sees them in order, and passes each once.
+    #[test]
+    fn replays_within_a_job_are_dropped() {
+        let any = || Socket::from(UdpSocket::bind((ADDRESSES[0], 0)).unwrap());
+        let mut workers = Workers::start_beside(2, &Arc::new(Senders::new(any(), None, [None, None]))).unwrap();
+        let mut now = Instant::from_secs(1000);
+        let [mut from, mut to] = pair(&mut now, PORT);
+        while from.poll_network().is_some() || to.poll_inner().is_some() {}
+        let sent: Vec<Packet> = (0..100).map(|index| datagram(&from, &to, index, 100)).collect();
+        sent.iter().for_each(|packet| from.handle_inner(now, packet.clone()));
+        let carried: Vec<Packet> = core::iter::from_fn(|| from.poll_network()).collect();
+        let twice = carried.iter().flat_map(|packet| [packet.clone(), packet.clone()]);
+        let before = to.counters().not_authentic;
+        workers.open(twice.filter_map(|packet| to.begin_network(now, packet)));
+        while let Some(opened) = workers.take_opened() {
+            opened.into_iter().for_each(|decrypted| to.finish_network(now, decrypted));
+        }
+        assert_eq!(core::iter::from_fn(|| to.poll_inner()).collect::<Vec<_>>(), sent);
+        assert_eq!(to.counters().not_authentic - before, 100);
+    }
 }
