@@ -144,6 +144,8 @@ pub enum DaemonError {
 
 /// Reads of the TUN device, and of each socket, in one round.
 const BATCH: usize = 16;
+/// Packets of a socket in one round, unless the last read returns more: timers are not to wait for long.
+const MOST_PACKETS: usize = 1024;
 /// How many packets of programs the kernel queues before it drops more.
 const TX_QUEUE_LEN: u32 = 1000;
 /// Bits of the prefix of HITs: 2001:20::/28 (RFC 7343 section 2) is reached by the TUN device.
@@ -159,6 +161,7 @@ pub struct Daemon {
     setup: Setup,
     tun: Tun,
     sockets: Sockets,
+    workers: Workers,
     addresses: Addresses,
     control: Requesters,
     metrics: Option<Scrapes>,
@@ -176,7 +179,6 @@ pub struct Daemon {
     inner_buffer: BytesMut,
     /// Segments for programs that are passed to the kernel as one packet.
     joiner: Joiner,
-    workers: Workers,
     /// Packets of the network that are being read.
     received: Vec<Packet>,
     /// A peer was found elsewhere.
@@ -320,16 +322,18 @@ impl Daemon {
     /// Reads packets of a socket. While those of one system call are decrypted, those of the last one go to programs.
     fn take_outer(&mut self, now: Instant, index: usize) {
         let mut received = core::mem::take(&mut self.received);
+        let mut count = 0;
         for _ in 0..BATCH {
             let (is_more, invalid) = self.sockets.receive(index, &mut received);
             self.not_read += invalid;
+            count += received.len();
             let before = self.workers.opening();
             self.begin(now, &mut received);
             for _ in 0..before {
                 self.finish_opened(now);
             }
             self.flush();
-            if !is_more {
+            if !is_more || count >= MOST_PACKETS {
                 break;
             }
         }

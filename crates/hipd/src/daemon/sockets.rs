@@ -21,8 +21,10 @@ use crate::core::PORT;
 
 /// The IP protocol number of ESP.
 const ESP: u8 = 50;
-/// Room for packets that arrive while others are being decrypted, and that wait for the device.
-const BUFFER_BYTES: libc::c_int = 4 << 20;
+/// Room for packets that arrive while others are being decrypted.
+const RECEIVE_BUFFER_BYTES: libc::c_int = 4 << 20;
+/// Room for runs of datagrams that wait for the device: few, as they wait behind each other.
+const SEND_BUFFER_BYTES: libc::c_int = 1 << 18;
 /// The longest packet, and the longest data of joined datagrams.
 const LONGEST: usize = 1 << 16;
 /// Packets, or joined datagrams, that one system call reads.
@@ -238,7 +240,7 @@ fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {
     let open = || {
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(i32::from(protocol))))?;
         socket.set_nonblocking(true)?;
-        set_buffers(&socket);
+        set_receive_buffer(&socket);
         Ok::<_, io::Error>(socket)
     };
     open().map_err(|error| match error.kind() {
@@ -250,7 +252,10 @@ fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {
 fn udp(domain: Domain) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    set_buffers(&socket);
+    set_receive_buffer(&socket);
+    if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES).is_err() {
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES);
+    }
     // Linux has it since 5.0. Without, each datagram is read by itself.
     let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     if domain == Domain::IPV6 {
@@ -271,12 +276,10 @@ fn udp(domain: Domain) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Sets the size of both buffers: beyond the system's limits with `CAP_NET_ADMIN`, else up to them.
-fn set_buffers(socket: &Socket) {
-    for (forced, option) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-        if set(socket, libc::SOL_SOCKET, forced, BUFFER_BYTES).is_err() {
-            let _ = set(socket, libc::SOL_SOCKET, option, BUFFER_BYTES);
-        }
+/// Sets the size of the receive buffer: beyond the system's limit with `CAP_NET_ADMIN`, else up to it.
+fn set_receive_buffer(socket: &Socket) {
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES).is_err() {
+        let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES);
     }
 }
 
