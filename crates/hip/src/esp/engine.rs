@@ -7,9 +7,9 @@ use cbc::cipher::block_padding::NoPadding;
 use cbc::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
 use cbc::{Decryptor, Encryptor};
 use hmac::{Hmac, Mac};
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::Sha256;
 
+use super::gcm::{Gcm, GcmProvider, NONCE_LEN};
 use super::{EspKeys, EspSuite};
 
 /// Bytes of SPI and sequence number.
@@ -19,7 +19,7 @@ pub(super) const ICV_LEN: usize = 16;
 
 /// Encryption and decryption. Prints no key.
 pub(super) enum Engine {
-    Gcm(Box<LessSafeKey>, [u8; 4]),
+    Gcm(Box<dyn Gcm>, [u8; 4]),
     Hmac(Option<Cbc>, Box<Hmac<Sha256>>),
 }
 
@@ -36,12 +36,11 @@ impl core::fmt::Debug for Engine {
 
 impl Engine {
     /// `None` if a key has a wrong length.
-    pub(super) fn new(keys: &EspKeys) -> Option<Self> {
+    pub(super) fn new(keys: &EspKeys, gcm: GcmProvider) -> Option<Self> {
         let cipher = match keys.suite {
             EspSuite::Aes128Gcm16 => {
                 let (key, salt) = keys.encryption.split_at_checked(16)?;
-                let key = UnboundKey::new(&AES_128_GCM, key).ok()?;
-                return Some(Self::Gcm(Box::new(LessSafeKey::new(key)), salt.try_into().ok()?));
+                return Some(Self::Gcm(gcm.start(key.try_into().ok()?)?, salt.try_into().ok()?));
             }
             EspSuite::NullHmacSha256 => None,
             EspSuite::Aes128CbcHmacSha256 => {
@@ -63,8 +62,8 @@ impl Engine {
             Self::Gcm(key, salt) => {
                 let (nonce, associated) = nonce(salt, esp, number)?;
                 let (_, plain) = esp.split_at_mut_checked(body)?;
-                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(associated), plain).ok()?;
-                out.put_slice(tag.as_ref());
+                let tag = key.seal(nonce, &associated, plain)?;
+                out.put_slice(&tag);
             }
             Self::Hmac(cipher, mac) => {
                 let (head, plain) = esp.split_at_mut_checked(body)?;
@@ -100,7 +99,7 @@ impl Engine {
             Self::Gcm(key, salt) => {
                 let (nonce, associated) = nonce(salt, esp, number)?;
                 opened.extend_from_slice(tag);
-                key.open_in_place(nonce, Aad::from(associated), &mut opened[room..]).ok()?;
+                key.open(nonce, &associated, &mut opened[room..])?;
                 opened.truncate(room + encrypted.len());
             }
             Self::Hmac(cipher, mac) => {
@@ -126,14 +125,14 @@ impl Engine {
 
 /// Nonce (salt and initialization vector, RFC 4106 section 4), and associated data: SPI and the whole sequence number (its
 /// section 5).
-fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<(Nonce, [u8; 12])> {
+fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<([u8; NONCE_LEN], [u8; 12])> {
     let mut nonce = [0; NONCE_LEN];
     nonce[..4].copy_from_slice(salt);
     nonce[4..].copy_from_slice(esp.get(HEADER_LEN..HEADER_LEN + 8)?);
     let mut associated = [0; 12];
     associated[..4].copy_from_slice(esp.get(..4)?);
     associated[4..].copy_from_slice(&number.to_be_bytes());
-    Some((Nonce::assume_unique_for_key(nonce), associated))
+    Some((nonce, associated))
 }
 
 /// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not

@@ -11,7 +11,7 @@ use holdover_wire::{Packet, ParseError};
 use rand_core::CryptoRng;
 
 use super::engine::{Engine, HEADER_LEN, ICV_LEN};
-use super::{EspKeys, EspSuite, ReplayWindow};
+use super::{EspKeys, EspSuite, GcmProvider, ReplayWindow};
 use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.
@@ -106,7 +106,24 @@ pub struct Inbound {
 impl Outbound {
     /// An association to the peer that listens at `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, engine: Engine::new(&keys).map(Arc::new), keys, local, peer, number: 0, bytes: 0 }
+        Self {
+            spi,
+            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
+            keys,
+            local,
+            peer,
+            number: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The same with another implementation of AES-GCM.
+    #[must_use]
+    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
+        if self.keys.suite == EspSuite::Aes128Gcm16 {
+            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
+        }
+        self
     }
 
     /// The SPI.
@@ -283,13 +300,22 @@ impl Inbound {
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
         Self {
             spi,
-            engine: Engine::new(&keys).map(Arc::new),
+            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
             keys,
             local,
             peer,
             window: ReplayWindow::default(),
             bytes: 0,
         }
+    }
+
+    /// The same with another implementation of AES-GCM.
+    #[must_use]
+    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
+        if self.keys.suite == EspSuite::Aes128Gcm16 {
+            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
+        }
+        self
     }
 
     /// The SPI.

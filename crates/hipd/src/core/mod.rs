@@ -69,6 +69,7 @@ impl Default for CoreConfig {
             max_associations: 4096,
             retransmit_after: Duration::from_millis(300),
             retries: 7,
+            gcm: crate::gcm::RING,
             ..HostConfig::default()
         };
         let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };
