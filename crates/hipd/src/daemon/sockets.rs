@@ -200,7 +200,7 @@ fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batc
         // SAFETY: the kernel has written so many bytes into the slot's capacity, and bytes have no invalid values.
         unsafe { slot.set_len((message.msg_len as usize).min(slot.capacity())) };
     }
-    let control_lens = messages.map(|message| message.msg_hdr.msg_controllen as usize);
+    let control_lens = messages.map(|message| message.msg_hdr.msg_controllen);
     Ok(Batch { controls, senders, control_lens, count })
 }
 
