@@ -12,6 +12,7 @@ pub mod core;
 pub mod daemon;
 pub mod features;
 pub mod files;
+pub mod gcm;
 pub mod invitation;
 pub mod metrics;
 pub mod random;

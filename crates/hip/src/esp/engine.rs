@@ -2,9 +2,6 @@
 
 use aes::cipher::KeyInit as _;
 use aes::{Aes128, Aes256};
-use aes_gcm::aead::AeadInOut;
-use aes_gcm::aead::consts::U12;
-use aes_gcm::{Aes128Gcm, Nonce};
 use bytes::{BufMut as _, BytesMut};
 use cbc::cipher::block_padding::NoPadding;
 use cbc::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
@@ -12,6 +9,7 @@ use cbc::{Decryptor, Encryptor};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use super::gcm::{Gcm, GcmProvider, NONCE_LEN};
 use super::{EspKeys, EspSuite};
 
 /// Bytes of SPI and sequence number.
@@ -20,13 +18,11 @@ pub(super) const HEADER_LEN: usize = 8;
 pub(super) const ICV_LEN: usize = 16;
 
 /// Encryption and decryption. Prints no key.
-#[derive(Clone)]
 pub(super) enum Engine {
-    Gcm(Box<Aes128Gcm>, [u8; 4]),
+    Gcm(Box<dyn Gcm>, [u8; 4]),
     Hmac(Option<Cbc>, Box<Hmac<Sha256>>),
 }
 
-#[derive(Clone)]
 pub(super) enum Cbc {
     Aes128(Box<Aes128>),
     Aes256(Box<Aes256>),
@@ -40,11 +36,11 @@ impl core::fmt::Debug for Engine {
 
 impl Engine {
     /// `None` if a key has a wrong length.
-    pub(super) fn new(keys: &EspKeys) -> Option<Self> {
+    pub(super) fn new(keys: &EspKeys, gcm: GcmProvider) -> Option<Self> {
         let cipher = match keys.suite {
             EspSuite::Aes128Gcm16 => {
                 let (key, salt) = keys.encryption.split_at_checked(16)?;
-                return Some(Self::Gcm(Box::new(Aes128Gcm::new_from_slice(key).ok()?), salt.try_into().ok()?));
+                return Some(Self::Gcm(gcm.start(key.try_into().ok()?)?, salt.try_into().ok()?));
             }
             EspSuite::NullHmacSha256 => None,
             EspSuite::Aes128CbcHmacSha256 => {
@@ -58,19 +54,21 @@ impl Engine {
         Some(Self::Hmac(cipher, Box::new(mac)))
     }
 
-    /// Encrypts the bytes from `body` on, and appends the integrity check value.
-    pub(super) fn encrypt(&self, out: &mut BytesMut, body: usize, number: u64) -> Option<()> {
+    /// Encrypts the ESP payload that `out` has from `start` on, behind the first `body` bytes of it, and appends the integrity check
+    /// value.
+    pub(super) fn encrypt(&self, out: &mut BytesMut, start: usize, body: usize, number: u64) -> Option<()> {
+        let esp = out.get_mut(start..)?;
         match self {
-            Self::Gcm(cipher, salt) => {
-                let (nonce, associated) = nonce(salt, out, number)?;
-                let (_, plain) = out.split_at_mut(body);
-                let tag = cipher.encrypt_inout_detached(&nonce, &associated, plain.into()).ok()?;
+            Self::Gcm(key, salt) => {
+                let (nonce, associated) = nonce(salt, esp, number)?;
+                let (_, plain) = esp.split_at_mut_checked(body)?;
+                let tag = key.seal(nonce, &associated, plain)?;
                 out.put_slice(&tag);
             }
             Self::Hmac(cipher, mac) => {
-                let (head, plain) = out.split_at_mut(body);
+                let (head, plain) = esp.split_at_mut_checked(body)?;
                 let len = plain.len();
-                let iv = &head[HEADER_LEN..];
+                let iv = head.get(HEADER_LEN..)?;
                 match cipher {
                     Some(Cbc::Aes128(aes)) => {
                         let mode = Encryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
@@ -82,7 +80,7 @@ impl Engine {
                     }
                     None => {}
                 }
-                let tag = covering(mac, out, number).finalize().into_bytes();
+                let tag = covering(mac, esp, number).finalize().into_bytes();
                 out.put_slice(&tag[..ICV_LEN]);
             }
         }
@@ -94,17 +92,18 @@ impl Engine {
     pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64, room: usize) -> Option<Vec<u8>> {
         let (covered, tag) = esp.split_at_checked(esp.len().checked_sub(ICV_LEN)?)?;
         let encrypted = covered.get(body..)?;
-        let mut opened = Vec::with_capacity(room + encrypted.len());
+        let mut opened = Vec::with_capacity(room + encrypted.len() + ICV_LEN);
         opened.resize(room, 0);
         opened.extend_from_slice(encrypted);
-        let plain = &mut opened[room..];
         match self {
-            Self::Gcm(cipher, salt) => {
+            Self::Gcm(key, salt) => {
                 let (nonce, associated) = nonce(salt, esp, number)?;
-                let tag = Array(tag.try_into().ok()?);
-                cipher.decrypt_inout_detached(&nonce, &associated, plain.into(), &tag).ok()?;
+                opened.extend_from_slice(tag);
+                key.open(nonce, &associated, &mut opened[room..])?;
+                opened.truncate(room + encrypted.len());
             }
             Self::Hmac(cipher, mac) => {
+                let plain = &mut opened[room..];
                 covering(mac, covered, number).verify_truncated_left(tag).ok()?;
                 let iv = covered.get(HEADER_LEN..body)?;
                 match cipher {
@@ -126,8 +125,8 @@ impl Engine {
 
 /// Nonce (salt and initialization vector, RFC 4106 section 4), and associated data: SPI and the whole sequence number (its
 /// section 5).
-fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<(Nonce<U12>, [u8; 12])> {
-    let mut nonce = Nonce::default();
+fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<([u8; NONCE_LEN], [u8; 12])> {
+    let mut nonce = [0; NONCE_LEN];
     nonce[..4].copy_from_slice(salt);
     nonce[4..].copy_from_slice(esp.get(HEADER_LEN..HEADER_LEN + 8)?);
     let mut associated = [0; 12];

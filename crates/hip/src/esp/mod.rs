@@ -6,12 +6,14 @@
 //! demands; the upper half is not sent, but authenticated.
 
 mod engine;
+mod gcm;
 mod replay;
 mod security_association;
 mod suite;
 mod wireshark;
 
+pub use gcm::{Gcm, GcmProvider};
 pub use replay::ReplayWindow;
-pub use security_association::{Inbound, OpenError, Outbound, SealError};
+pub use security_association::{Decrypted, Inbound, OpenError, Opening, Outbound, SealError, Sealing};
 pub use suite::{EspKeys, EspSuite};
 pub use wireshark::esp_sa;

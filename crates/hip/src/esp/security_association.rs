@@ -1,11 +1,17 @@
 //! Sealing and opening packets.
+//!
+//! Sequence numbers and the anti-replay window are in order; encryption need not be. [`Outbound::begin`] assigns a sequence number and
+//! returns a [`Sealing`], which any thread may complete. [`Inbound::begin`] returns an [`Opening`], which any thread may decrypt, and
+//! [`Inbound::finish`] takes the result into the window.
+
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use holdover_wire::{Packet, ParseError};
 use rand_core::CryptoRng;
 
 use super::engine::{Engine, HEADER_LEN, ICV_LEN};
-use super::{EspKeys, EspSuite, ReplayWindow};
+use super::{EspKeys, EspSuite, GcmProvider, ReplayWindow};
 use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.
@@ -14,6 +20,8 @@ const IPV6_LEN: usize = 40;
 const NEXT_HEADER: usize = 6;
 /// The most bytes of padding, its length, next header and integrity check value.
 const TRAILER_LEN: usize = 18 + ICV_LEN;
+/// Bytes of the longest initialization vector.
+const MAX_IV_LEN: usize = 16;
 /// The next header of a dummy packet (RFC 4303 section 2.6).
 const NO_NEXT_HEADER: u8 = 59;
 
@@ -72,7 +80,7 @@ pub struct Outbound {
     spi: u32,
     keys: EspKeys,
     /// None if the keys do not fit the suite.
-    engine: Option<Engine>,
+    engine: Option<Arc<Engine>>,
     local: Hit,
     peer: Hit,
     /// The sequence number of the last packet.
@@ -87,7 +95,7 @@ pub struct Inbound {
     spi: u32,
     keys: EspKeys,
     /// None if the keys do not fit the suite.
-    engine: Option<Engine>,
+    engine: Option<Arc<Engine>>,
     local: Hit,
     peer: Hit,
     window: ReplayWindow,
@@ -98,7 +106,24 @@ pub struct Inbound {
 impl Outbound {
     /// An association to the peer that listens at `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, engine: Engine::new(&keys), keys, local, peer, number: 0, bytes: 0 }
+        Self {
+            spi,
+            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
+            keys,
+            local,
+            peer,
+            number: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The same with another implementation of AES-GCM.
+    #[must_use]
+    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
+        if self.keys.suite == EspSuite::Aes128Gcm16 {
+            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
+        }
+        self
     }
 
     /// The SPI.
@@ -135,16 +160,22 @@ impl Outbound {
     ///
     /// [`SealError`]; the packet is not to be sent then.
     pub fn seal<R: CryptoRng + ?Sized>(&mut self, inner: &Packet, rng: &mut R) -> Result<Bytes, SealError> {
+        let sealing = self.begin(inner, rng)?;
+        let mut out = BytesMut::with_capacity(inner.wire_len() + TRAILER_LEN);
+        sealing.append(inner, &mut out)?;
+        Ok(out.freeze())
+    }
+
+    /// Assigns a sequence number to a packet between the HITs of both hosts, which [`Sealing::append`] encrypts.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`]; the packet is not to be sent then.
+    pub fn begin<R: CryptoRng + ?Sized>(&mut self, inner: &Packet, rng: &mut R) -> Result<Sealing, SealError> {
         if inner.src != self.local.0 || inner.dst != self.peer.0 {
             return Err(SealError::Addresses);
         }
-        // The IPv6 header is not sent (BEET mode); the header before the payload is shorter.
-        let mut out = BytesMut::with_capacity(inner.wire_len() + TRAILER_LEN);
-        inner.emit_into(&mut out).map_err(|_| SealError::Packet)?;
-        let next_header = out[NEXT_HEADER];
-        let mut out = out.split_off(IPV6_LEN - HEADER_LEN - self.keys.suite.iv_len());
-        self.seal_in_place(next_header, &mut out, rng)?;
-        Ok(out.freeze())
+        self.begin_bytes(inner.wire_len().saturating_sub(IPV6_LEN), rng)
     }
 
     /// The ESP payload of a dummy packet (RFC 4303 section 2.6), which the peer authenticates and discards.
@@ -167,49 +198,124 @@ impl Outbound {
         payload: &[u8],
         rng: &mut R,
     ) -> Result<Bytes, SealError> {
-        let headers = HEADER_LEN + self.keys.suite.iv_len();
-        let mut out = BytesMut::with_capacity(headers + payload.len() + TRAILER_LEN);
-        out.put_bytes(0, headers);
+        let sealing = self.begin_bytes(payload.len(), rng)?;
+        let mut out = BytesMut::with_capacity(sealing.body() + payload.len() + TRAILER_LEN);
+        out.put_bytes(0, sealing.body());
         out.put_slice(payload);
-        self.seal_in_place(next_header, &mut out, rng)?;
+        sealing.encrypt(next_header, 0, &mut out)?;
         Ok(out.freeze())
     }
 
-    /// Seals a payload that has room for SPI, sequence number and initialization vector before it.
-    fn seal_in_place<R: CryptoRng + ?Sized>(
-        &mut self,
-        next_header: u8,
-        out: &mut BytesMut,
-        rng: &mut R,
-    ) -> Result<(), SealError> {
-        let suite = self.keys.suite;
-        let number = self.number.checked_add(1).ok_or(SealError::Exhausted)?;
-        let body = HEADER_LEN + suite.iv_len();
-        let len = out.len() - body;
-        out[..4].copy_from_slice(&self.spi.to_be_bytes());
-        out[4..HEADER_LEN].copy_from_slice(&(number as u32).to_be_bytes());
+    fn begin_bytes<R: CryptoRng + ?Sized>(&mut self, len: usize, rng: &mut R) -> Result<Sealing, SealError> {
+        let engine = Arc::clone(self.engine.as_ref().ok_or(SealError::Exhausted)?);
+        self.number = self.number.checked_add(1).ok_or(SealError::Exhausted)?;
+        self.bytes += len as u64;
+        let (suite, spi, number) = (self.keys.suite, self.spi, self.number);
+        let mut iv = [0; MAX_IV_LEN];
         match suite {
             EspSuite::NullHmacSha256 => {}
-            EspSuite::Aes128Gcm16 => out[HEADER_LEN..body].copy_from_slice(&number.to_be_bytes()),
+            EspSuite::Aes128Gcm16 => iv[..suite.iv_len()].copy_from_slice(&number.to_be_bytes()),
             EspSuite::Aes128CbcHmacSha256 | EspSuite::Aes256CbcHmacSha256 => {
-                rng.fill_bytes(&mut out[HEADER_LEN..body]);
+                rng.fill_bytes(&mut iv[..suite.iv_len()]);
             }
         }
-        let padding = (len + 2).next_multiple_of(suite.alignment()) - len - 2;
+        Ok(Sealing { engine, suite, spi, number, iv })
+    }
+}
+
+/// The encryption of one packet. Its sequence number is assigned, so that packets may be encrypted in any order, on any thread.
+pub struct Sealing {
+    engine: Arc<Engine>,
+    suite: EspSuite,
+    spi: u32,
+    number: u64,
+    iv: [u8; MAX_IV_LEN],
+}
+
+/// Prints no key.
+impl core::fmt::Debug for Sealing {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sealing").field("spi", &self.spi).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Sealing {
+    /// Appends the ESP payload for the packet for which this was begun. On an error `out` is as before.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`]; the packet is not to be sent then.
+    pub fn append(&self, inner: &Packet, out: &mut BytesMut) -> Result<(), SealError> {
+        let start = out.len();
+        let result = self.append_or_fail(inner, start, out);
+        if result.is_err() {
+            out.truncate(start);
+        }
+        result
+    }
+
+    fn append_or_fail(&self, inner: &Packet, start: usize, out: &mut BytesMut) -> Result<(), SealError> {
+        let payload = inner.emit_pieces(out).map_err(|_| SealError::Packet)?;
+        // The IPv6 header is not sent (BEET mode). It is a piece with what follows it, or in the payload of a packet that is forwarded
+        // unchanged.
+        let body = start + self.body();
+        let head_end = out.len();
+        let next_header = if head_end == start {
+            out.put_bytes(0, self.body());
+            out.put_slice(payload.get(IPV6_LEN..).ok_or(SealError::Packet)?);
+            payload[NEXT_HEADER]
+        } else {
+            let next_header = out[start + NEXT_HEADER];
+            // It is longer than ESP's header and initialization vector.
+            out.copy_within(start + IPV6_LEN..head_end, body);
+            out.truncate(head_end - IPV6_LEN + self.body());
+            out.put_slice(&payload);
+            next_header
+        };
+        self.encrypt(next_header, start, out)
+    }
+
+    /// Bytes of SPI, sequence number and initialization vector.
+    const fn body(&self) -> usize {
+        HEADER_LEN + self.suite.iv_len()
+    }
+
+    /// Encrypts the payload that `out` has from `start` on, behind room for SPI, sequence number and initialization vector.
+    fn encrypt(&self, next_header: u8, start: usize, out: &mut BytesMut) -> Result<(), SealError> {
+        let body = self.body();
+        let len = out.len() - start - body;
+        let head = &mut out[start..start + body];
+        head[..4].copy_from_slice(&self.spi.to_be_bytes());
+        head[4..HEADER_LEN].copy_from_slice(&(self.number as u32).to_be_bytes());
+        head[HEADER_LEN..].copy_from_slice(&self.iv[..self.suite.iv_len()]);
+        let padding = (len + 2).next_multiple_of(self.suite.alignment()) - len - 2;
         (1..=padding).for_each(|byte| out.put_u8(byte as u8));
         out.put_slice(&[padding as u8, next_header]);
-        let engine = self.engine.as_ref().ok_or(SealError::Exhausted)?;
-        engine.encrypt(out, body, number).ok_or(SealError::Exhausted)?;
-        self.number = number;
-        self.bytes += len as u64;
-        Ok(())
+        self.engine.encrypt(out, start, body, self.number).ok_or(SealError::Exhausted)
     }
 }
 
 impl Inbound {
     /// An association from `peer` at this host's `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, engine: Engine::new(&keys), keys, local, peer, window: ReplayWindow::default(), bytes: 0 }
+        Self {
+            spi,
+            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
+            keys,
+            local,
+            peer,
+            window: ReplayWindow::default(),
+            bytes: 0,
+        }
+    }
+
+    /// The same with another implementation of AES-GCM.
+    #[must_use]
+    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
+        if self.keys.suite == EspSuite::Aes128Gcm16 {
+            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
+        }
+        self
     }
 
     /// The SPI.
@@ -238,7 +344,101 @@ impl Inbound {
     ///
     /// [`OpenError`]; nothing changes then, but that an authentic packet whose contents are unusable counts as received.
     pub fn open(&mut self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
-        let (next_header, mut bytes) = self.open_behind(esp, IPV6_LEN)?;
+        let opened = self.begin(esp)?.decrypt(esp, ttl, traffic_class)?;
+        self.finish(opened)
+    }
+
+    /// Next header and payload in an ESP payload.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], as [`Self::open`].
+    pub fn open_payload(&mut self, esp: &[u8]) -> Result<(u8, Vec<u8>), OpenError> {
+        let decrypted = self.begin(esp)?.decrypt_behind(esp, 0)?;
+        self.finish(decrypted)
+    }
+
+    /// Looks at an ESP payload before its decryption: its length, SPI and sequence number.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; the packet is to be dropped then.
+    pub fn begin(&self, esp: &[u8]) -> Result<Opening, OpenError> {
+        let suite = self.keys.suite;
+        let length = OpenError::Length { len: esp.len() };
+        let encrypted = esp.len().checked_sub(HEADER_LEN + suite.iv_len() + ICV_LEN).ok_or(length)?;
+        if encrypted < 2 || !encrypted.is_multiple_of(suite.alignment()) || encrypted > usize::from(u16::MAX) {
+            return Err(length);
+        }
+        let spi = u32::from_be_bytes([esp[0], esp[1], esp[2], esp[3]]);
+        if spi != self.spi {
+            return Err(OpenError::Spi { spi });
+        }
+        // While packets before this one are being decrypted, the window lags behind by no more than these. Its guess of the upper half
+        // is the same, because they are far fewer than 2^32.
+        let number = self.window.extend(u32::from_be_bytes([esp[4], esp[5], esp[6], esp[7]]));
+        if !self.window.may_accept(number) {
+            return Err(OpenError::Replay { number });
+        }
+        let engine = Arc::clone(self.engine.as_ref().ok_or(OpenError::Integrity)?);
+        Ok(Opening { engine, suite, number, local: self.local, peer: self.peer })
+    }
+
+    /// Takes an authentic packet into the anti-replay window, and returns its content.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Replay`] if the same one came before; or the content is unusable, and the packet counts as received.
+    pub fn finish<T>(&mut self, decrypted: Decrypted<T>) -> Result<T, OpenError> {
+        let Decrypted { number, len, content } = decrypted;
+        if !self.window.may_accept(number) {
+            return Err(OpenError::Replay { number });
+        }
+        self.window.accept(number);
+        self.bytes += len as u64;
+        content
+    }
+}
+
+/// The decryption of one packet, which any thread may do.
+pub struct Opening {
+    engine: Arc<Engine>,
+    suite: EspSuite,
+    number: u64,
+    local: Hit,
+    peer: Hit,
+}
+
+/// Prints no key.
+impl core::fmt::Debug for Opening {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Opening").field("number", &self.number).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+/// An authentic packet that the anti-replay window has not seen yet. Its content is usable in [`Inbound::finish`] only.
+#[derive(Debug)]
+pub struct Decrypted<T> {
+    number: u64,
+    /// Bytes of payload.
+    len: usize,
+    content: Result<T, OpenError>,
+}
+
+impl Opening {
+    /// Verifies and decrypts the ESP payload for which this was begun. `ttl` and `traffic_class` are the outer header's.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Integrity`]; the packet is to be dropped then.
+    pub fn decrypt(&self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Decrypted<Packet>, OpenError> {
+        let Decrypted { number, len, content } = self.decrypt_behind(esp, IPV6_LEN)?;
+        let content = content.and_then(|(next_header, bytes)| self.inner(next_header, bytes, ttl, traffic_class));
+        Ok(Decrypted { number, len, content })
+    }
+
+    /// The packet of a payload behind room for its IPv6 header.
+    fn inner(&self, next_header: u8, mut bytes: Vec<u8>, ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
         if next_header == NO_NEXT_HEADER {
             return Err(OpenError::Dummy);
         }
@@ -251,43 +451,24 @@ impl Inbound {
         Packet::parse(Bytes::from(bytes)).map_err(OpenError::Inner)
     }
 
-    /// Next header and payload in an ESP payload.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`], as [`Self::open`].
-    pub fn open_payload(&mut self, esp: &[u8]) -> Result<(u8, Vec<u8>), OpenError> {
-        self.open_behind(esp, 0)
+    /// Next header, and the payload behind `room` bytes of zero.
+    fn decrypt_behind(&self, esp: &[u8], room: usize) -> Result<Decrypted<(u8, Vec<u8>)>, OpenError> {
+        let body = HEADER_LEN + self.suite.iv_len();
+        let plain = self.engine.decrypt(esp, body, self.number, room).ok_or(OpenError::Integrity)?;
+        let content = without_padding(plain, room);
+        let len = content.as_ref().map_or(0, |(_, plain)| plain.len() - room);
+        Ok(Decrypted { number: self.number, len, content })
     }
+}
 
-    /// The same, with the payload behind so many bytes of zero.
-    fn open_behind(&mut self, esp: &[u8], room: usize) -> Result<(u8, Vec<u8>), OpenError> {
-        let suite = self.keys.suite;
-        let length = OpenError::Length { len: esp.len() };
-        let body = HEADER_LEN + suite.iv_len();
-        let encrypted = esp.len().checked_sub(body + ICV_LEN).ok_or(length)?;
-        if encrypted < 2 || !encrypted.is_multiple_of(suite.alignment()) || encrypted > usize::from(u16::MAX) {
-            return Err(length);
-        }
-        let spi = u32::from_be_bytes([esp[0], esp[1], esp[2], esp[3]]);
-        if spi != self.spi {
-            return Err(OpenError::Spi { spi });
-        }
-        let number = self.window.extend(u32::from_be_bytes([esp[4], esp[5], esp[6], esp[7]]));
-        if !self.window.may_accept(number) {
-            return Err(OpenError::Replay { number });
-        }
-        let engine = self.engine.as_ref().ok_or(OpenError::Integrity)?;
-        let mut plain = engine.decrypt(esp, body, number, room).ok_or(OpenError::Integrity)?;
-        self.window.accept(number);
-        let next_header = plain.pop().ok_or(OpenError::Padding)?;
-        let padding = usize::from(plain.pop().ok_or(OpenError::Padding)?);
-        let len = plain.len().checked_sub(padding).filter(|len| *len >= room).ok_or(OpenError::Padding)?;
-        if !plain[len..].iter().zip(1_u8..).all(|(&byte, expected)| byte == expected) {
-            return Err(OpenError::Padding);
-        }
-        plain.truncate(len);
-        self.bytes += (len - room) as u64;
-        Ok((next_header, plain))
+/// Splits the trailer (RFC 4303 section 2.4) off a decrypted payload behind `room` other bytes: next header, and the rest.
+fn without_padding(mut plain: Vec<u8>, room: usize) -> Result<(u8, Vec<u8>), OpenError> {
+    let next_header = plain.pop().ok_or(OpenError::Padding)?;
+    let padding = usize::from(plain.pop().ok_or(OpenError::Padding)?);
+    let len = plain.len().checked_sub(padding).filter(|len| *len >= room).ok_or(OpenError::Padding)?;
+    if !plain[len..].iter().zip(1_u8..).all(|(&byte, expected)| byte == expected) {
+        return Err(OpenError::Padding);
     }
+    plain.truncate(len);
+    Ok((next_header, plain))
 }

@@ -4,7 +4,7 @@ use holdover_base::Duration;
 
 use super::registration::ServerConfig;
 use crate::crypto::{DhGroup, HipCipher};
-use crate::esp::EspSuite;
+use crate::esp::{EspSuite, GcmProvider};
 
 /// How long keys of ESP are used (RFC 7402 section 6.9 leaves the numbers to policy). Whichever limit is reached first, in either
 /// direction, has the keys changed. The host with the smaller HIT waits an eighth longer, so that both seldom begin at once. At twice
@@ -42,6 +42,8 @@ pub struct HostConfig {
     pub ciphers: Vec<HipCipher>,
     /// ESP transforms, the preferred one first.
     pub suites: Vec<EspSuite>,
+    /// The implementation of AES-GCM.
+    pub gcm: GcmProvider,
     /// Whether the initiator's identity is encrypted in I2 (RFC 7401 section 5.3.3). Responders' identities never are.
     pub hide_identity: bool,
     /// Whether to answer an I1 without a receiver's HIT, and to accept [`super::Host::connect_opportunistic`] (RFC 7401
@@ -93,6 +95,7 @@ impl Default for HostConfig {
             groups: DhGroup::ALL.to_vec(),
             ciphers: vec![HipCipher::Aes256Cbc, HipCipher::Aes128Cbc],
             suites: EspSuite::ENCRYPTING.to_vec(),
+            gcm: GcmProvider::default(),
             hide_identity: false,
             opportunistic: false,
             accept_unknown_peers: true,

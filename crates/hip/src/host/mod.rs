@@ -10,6 +10,7 @@
 mod association;
 mod close;
 mod config;
+mod data;
 mod event;
 mod exchange;
 mod initiator;
@@ -23,6 +24,7 @@ mod responder;
 mod update;
 
 pub use config::{HostConfig, RekeyLimits};
+pub use data::{Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use registration::{ServerConfig, Service, registration_lifetime};
 pub use relay::{RelayTarget, Relayed};
@@ -31,6 +33,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 
+use bytes::BytesMut;
 use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 use rand_core::CryptoRng;
@@ -375,6 +378,19 @@ impl Host {
     ///
     /// [`DataError`] without an association or a usable address; the owner may [`Host::connect`].
     pub fn seal(&mut self, now: Instant, packet: &Packet) -> Result<Packet, DataError> {
+        let Encapsulation { src, dst, sealing } = self.begin_seal(now, packet)?;
+        let mut esp = BytesMut::with_capacity(packet.wire_len() + OVERHEAD);
+        sealing.append(packet, &mut esp)?;
+        let outer = Packet::new(src, dst, Payload::Esp(esp.freeze()));
+        Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
+    }
+
+    /// Chooses the addresses and the sequence number of a packet between HITs, which the owner encrypts, on any thread.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`], as [`Host::seal`].
+    pub fn begin_seal(&mut self, now: Instant, packet: &Packet) -> Result<Encapsulation, DataError> {
         let IpAddr::V6(dst) = packet.dst else { return Err(DataError::NoAssociation) };
         let association = self.associations.get_mut(&Hit(dst)).filter(|association| association.is_usable());
         let association = association.ok_or(DataError::NoAssociation)?;
@@ -386,10 +402,9 @@ impl Host {
             return Err(SealError::Exhausted.into());
         }
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
-        let esp = secured.outbound.seal(packet, &mut *local.rng)?;
+        let sealing = secured.outbound.begin(packet, &mut *local.rng)?;
         association.used_at = now;
-        let outer = Packet::new(src, dst, Payload::Esp(esp));
-        Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
+        Ok(Encapsulation { src, dst, sealing })
     }
 
     /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
@@ -419,17 +434,47 @@ impl Host {
     ///
     /// [`DataError`]; the packet is to be dropped.
     pub fn open(&mut self, now: Instant, packet: &Packet) -> Result<Opened, DataError> {
+        let decrypted = self.begin_open(packet)?.decrypt(packet)?;
+        self.finish_open(now, packet, decrypted)
+    }
+
+    /// Finds the security association of a packet in ESP, which the owner decrypts, on any thread, and passes to [`Host::finish_open`].
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`]; the packet is to be dropped.
+    pub fn begin_open(&self, packet: &Packet) -> Result<Decapsulation, DataError> {
         let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
         let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
-        let peer = *spi.and_then(|spi| self.local.spis.get(&spi)).ok_or(DataError::NoAssociation)?;
+        let spi = spi.ok_or(DataError::NoAssociation)?;
+        let peer = self.local.spis.get(&spi).ok_or(DataError::NoAssociation)?;
+        let association = self.associations.get(peer).filter(|association| association.is_usable());
+        let secured = association.and_then(|association| association.secured.as_ref());
+        let secured = secured.ok_or(DataError::NoAssociation)?;
+        let old = secured.old_inbound.as_ref().map(|(_, old)| old).filter(|old| old.spi() == spi);
+        Ok(Decapsulation { spi, opening: old.unwrap_or(&secured.inbound).begin(esp)? })
+    }
+
+    /// Takes a decrypted packet: packets are to be passed in the order in which they arrived.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`]; the packet is to be dropped.
+    pub fn finish_open(&mut self, now: Instant, packet: &Packet, decrypted: Authentic) -> Result<Opened, DataError> {
+        let Authentic { spi, decrypted } = decrypted;
+        let peer = *self.local.spis.get(&spi).ok_or(DataError::NoAssociation)?;
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
         let association = association.ok_or(DataError::NoAssociation)?;
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
-        let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| Some(old.spi()) == spi);
+        let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| old.spi() == spi);
         let is_current = old.is_none();
         let inbound = old.unwrap_or(&mut secured.inbound);
+        if inbound.spi() != spi {
+            // The keys have changed since it was decrypted.
+            return Err(DataError::NoAssociation);
+        }
         let before = inbound.greatest();
-        let inner = match inbound.open(esp, packet.ttl, packet.traffic_class) {
+        let inner = match inbound.finish(decrypted) {
             Ok(inner) => Some(inner),
             Err(OpenError::Dummy) => None,
             Err(error) => return Err(error.into()),

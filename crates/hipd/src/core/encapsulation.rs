@@ -50,6 +50,11 @@ pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
     }
 }
 
+/// Whether a datagram has the marker of HIP packets.
+pub(super) fn is_hip(udp: &Udp) -> bool {
+    udp.payload.starts_with(&MARKER)
+}
+
 /// Encapsulates a packet in UDP.
 pub(super) fn close(packet: Packet, port: u16) -> Packet {
     let payload: Bytes = match &packet.payload {

@@ -9,7 +9,7 @@ use holdover_wire::{Packet, Payload};
 
 use super::encapsulation::{self, receiver_of};
 use super::peer::PeerState;
-use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note};
+use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note, Outgoing};
 
 /// A peer, the source address of its packet, and the port if in UDP.
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
@@ -46,7 +46,9 @@ impl Core {
                 self.counters.relayed_hip += u64::from(!matches!(packet.payload, Payload::Esp(_)));
                 match to {
                     RelayTarget::Peer(peer) => self.carry(now, peer, packet, None),
-                    RelayTarget::Port(port) => self.network.push_back(encapsulation::close(packet, port)),
+                    RelayTarget::Port(port) => {
+                        self.network.push_back(Outgoing::Packet(encapsulation::close(packet, port)));
+                    }
                 }
             }
             let Some(event) = self.host.poll_event() else { return };
@@ -57,15 +59,21 @@ impl Core {
 
     /// Sends a packet to a peer, in UDP if its path requires it; `way` is the path of its last packet.
     pub(super) fn carry(&mut self, now: Instant, peer: Hit, packet: Packet, way: Option<Option<u16>>) {
+        let packet = match self.way(now, peer, packet.dst, way) {
+            Some(port) => encapsulation::close(packet, port),
+            None => packet,
+        };
+        self.network.push_back(Outgoing::Packet(packet));
+    }
+
+    /// The port to which a packet to an address of a peer goes in UDP, if its path requires that.
+    pub(super) fn way(&mut self, now: Instant, peer: Hit, dst: IpAddr, way: Option<Option<u16>>) -> Option<u16> {
         let state = self.peers.get_mut(&peer);
-        let way = way.unwrap_or_else(|| state.as_ref().and_then(|state| state.port(packet.dst)));
+        let way = way.unwrap_or_else(|| state.as_ref().and_then(|state| state.port(dst)));
         if let (Some(_), Some(state)) = (way, state) {
             state.keep_alive_at = Some(now + self.config.keep_alive);
         }
-        self.network.push_back(match way {
-            Some(port) => encapsulation::close(packet, port),
-            None => packet,
-        });
+        way
     }
 
     /// `came` is the path of the packet that caused the event.

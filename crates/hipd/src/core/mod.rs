@@ -4,9 +4,12 @@
 //! The order of calls: one of the `handle_*`, `set_*` or commands, then [`Core::poll_network`], [`Core::poll_inner`] and
 //! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
 //!
-//! A packet of a program goes TUN device -> [`Core::handle_inner`] -> from LSIs to HITs -> wake -> [`Host::seal`] -> [`Core::poll_network`]; one from a
-//! peer [`Core::handle_network`] -> [`Host::open`] -> wake -> to LSIs where the program has IPv4 -> [`Core::poll_inner`] -> TUN device.
+//! A packet of a program goes TUN device -> [`Core::handle_inner`] -> from LSIs to HITs -> wake -> [`Host::begin_seal`] ->
+//! [`Core::poll_outgoing`]; one from a peer [`Core::begin_network`] -> [`Incoming::decrypt`] -> [`Core::finish_network`] -> wake -> to LSIs where
+//! the program has IPv4 -> [`Core::poll_inner`] -> TUN device. Encryption and decryption are the caller's, who may do it on several threads:
+//! [`Core::poll_network`] and [`Core::handle_network`] do it at once.
 
+mod data;
 mod encapsulation;
 mod events;
 mod last_data;
@@ -18,9 +21,8 @@ use std::collections::{BTreeMap, VecDeque};
 use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
-use holdover_hip::codec::PROTOCOL;
 use holdover_hip::esp::esp_sa;
-use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Opened, Service, State};
+use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Service, State};
 use holdover_hip::identity::{Hit, KeyPair};
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
@@ -28,7 +30,7 @@ use holdover_mobility::{Direction, LinkEvent, SegmentFilter as _, Verdict};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
-use self::encapsulation::Carried;
+pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
 use self::lsi::Lsis;
 pub use self::lsi::{End, IpVersion, KernelSockets, LsiPrefix, LsiPrefixError};
@@ -67,6 +69,7 @@ impl Default for CoreConfig {
             max_associations: 4096,
             retransmit_after: Duration::from_millis(300),
             retries: 7,
+            gcm: crate::gcm::RING,
             ..HostConfig::default()
         };
         let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };
@@ -91,7 +94,7 @@ pub struct Core {
     lsis: Option<Lsis>,
     peers: BTreeMap<Hit, PeerState>,
     locators: Vec<IpAddr>,
-    network: VecDeque<Packet>,
+    network: VecDeque<Outgoing>,
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
     counters: Counters,
@@ -287,19 +290,8 @@ impl Core {
 
     /// A packet from the network for one of this host's addresses: HIP, ESP, or either in UDP.
     pub fn handle_network(&mut self, now: Instant, packet: Packet) {
-        match &packet.payload {
-            Payload::Esp(_) => self.handle_esp(now, &packet, None),
-            Payload::Other { protocol: PROTOCOL, .. } => self.handle_hip(now, &packet, None),
-            Payload::Udp(udp) if udp.dst_port == PORT => {
-                let port = Some(udp.src_port);
-                match encapsulation::open(&packet, udp) {
-                    Carried::Hip(packet) => self.handle_hip(now, &packet, port),
-                    Carried::Esp(packet) => self.handle_esp(now, &packet, port),
-                    Carried::KeepAlive => {}
-                    Carried::Nothing => self.counters.hip_dropped += 1,
-                }
-            }
-            _ => self.counters.hip_dropped += 1,
+        if let Some(incoming) = self.begin_network(now, packet) {
+            self.finish_network(now, incoming.decrypt());
         }
     }
 
@@ -334,6 +326,16 @@ impl Core {
 
     /// The next packet for the network.
     pub fn poll_network(&mut self) -> Option<Packet> {
+        loop {
+            match self.network.pop_front()?.seal() {
+                Ok(packet) => return Some(packet),
+                Err(_) => self.counters.not_sealed += 1,
+            }
+        }
+    }
+
+    /// The same, to be encrypted by the caller.
+    pub fn poll_outgoing(&mut self) -> Option<Outgoing> {
         self.network.pop_front()
     }
 
@@ -393,48 +395,6 @@ impl Core {
         self.collect(now, sender.map(|peer| (peer, packet.src, port)));
     }
 
-    fn handle_esp(&mut self, now: Instant, packet: &Packet, port: Option<u16>) {
-        let mut came = None;
-        match self.host.open(now, packet) {
-            Ok(Opened { peer, inner, is_newest }) => {
-                if is_newest {
-                    self.learn_source(now, peer, packet.src, port);
-                    came = Some((peer, packet.src, port));
-                }
-                self.counters.opened += 1;
-                if let Some(inner) = inner {
-                    let state = self.peers.entry(peer).or_default();
-                    state.counters.packets_in += 1;
-                    state.counters.bytes_in += inner.wire_len() as u64;
-                    self.filter(now, peer, Direction::Incoming, inner);
-                }
-            }
-            Err(DataError::NoAssociation) => match self.host.relay(now, packet) {
-                Ok(()) => self.counters.relayed_esp += 1,
-                Err(_) => {
-                    self.counters.unknown_spi += 1;
-                    self.knock(now, packet.src);
-                }
-            },
-            Err(_) => self.counters.not_authentic += 1,
-        }
-        // The first data of an initiator ends R2-SENT.
-        self.collect(now, came);
-    }
-
-    /// ESP arrived for an unknown association, perhaps from before a restart. Peers with this address are called, so
-    /// that they learn of it.
-    fn knock(&mut self, now: Instant, src: IpAddr) {
-        let host = &self.host;
-        let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
-        let found = self.peers.iter_mut().find(|(hit, peer)| peer.addresses.contains(&src) && is_without(**hit));
-        if let Some((&hit, peer)) = found
-            && peer.may_knock(now, KNOCK_EVERY)
-        {
-            let _ = self.host.connect(now, hit);
-        }
-    }
-
     /// Passes a packet between this host's programs and a peer through the mechanism.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
         if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
@@ -467,14 +427,15 @@ impl Core {
     }
 
     fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {
-        match self.host.seal(now, &packet) {
+        match self.host.begin_seal(now, &packet) {
             Ok(outer) => {
                 self.counters.sealed += 1;
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.counters.packets_out += 1;
                     state.counters.bytes_out += packet.wire_len() as u64;
                 }
-                self.carry(now, peer, outer, None);
+                let port = self.way(now, peer, outer.dst, None);
+                self.network.push_back(Outgoing::Data(Data { inner: packet, outer, port }));
             }
             Err(DataError::NoAssociation) => self.wait(now, peer, packet),
             Err(DataError::NoPath) => self.counters.no_path += 1,

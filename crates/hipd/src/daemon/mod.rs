@@ -1,13 +1,16 @@
-//! The daemon: one thread, one poll loop, around [`Core`].
+//! The daemon: one poll loop around [`Core`], and threads that encrypt and decrypt for it.
 //!
 //! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads the file of peers on SIGHUP. However it ends, its
 //! TUN device ends with it. Connections of programs stay: their addresses are HITs, which exist again with the next
 //! daemon.
 
 mod addresses;
+mod ancillary;
 mod kernel_sockets;
 mod key_file;
+mod sending;
 mod sockets;
+mod workers;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -26,11 +29,14 @@ use holdover_host::privileges::{CapabilitySet, drop_all_but};
 use holdover_host::scrape::{self, Scrapes};
 use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
 
+use holdover_wire::Packet;
+
 use self::addresses::Addresses;
 pub(crate) use self::addresses::{ELSEWHERE, source_for};
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
-use self::sockets::{Outbox, Sockets};
+use self::sockets::Sockets;
+use self::workers::Workers;
 use crate::control::{Request, Response};
 use crate::core::{Core, CoreConfig, LsiPrefix, Note};
 use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
@@ -122,6 +128,9 @@ pub enum DaemonError {
     /// The kernel cannot be asked about sockets, which LSIs need.
     #[error("cannot query sockets (sock_diag), which addresses for IPv4 programs need (--no-lsi)")]
     SocketDiag(#[source] io::Error),
+    /// The threads that encrypt cannot be started.
+    #[error("cannot start threads")]
+    Threads(#[source] io::Error),
     /// Signal handlers cannot be installed.
     #[error("cannot handle signals")]
     Signals(#[source] io::Error),
@@ -133,8 +142,10 @@ pub enum DaemonError {
     Privileges(#[source] io::Error),
 }
 
-/// Packets that one round takes from the TUN device, and from each socket.
-const BATCH: usize = 64;
+/// Reads of the TUN device, and of each socket, in one round.
+const BATCH: usize = 16;
+/// Packets of a socket in one round, unless the last read returns more: timers are not to wait for long.
+const MOST_PACKETS: usize = 1024;
 /// How many packets of programs the kernel queues before it drops more.
 const TX_QUEUE_LEN: u32 = 1000;
 /// Bits of the prefix of HITs: 2001:20::/28 (RFC 7343 section 2) is reached by the TUN device.
@@ -150,6 +161,7 @@ pub struct Daemon {
     setup: Setup,
     tun: Tun,
     sockets: Sockets,
+    workers: Workers,
     addresses: Addresses,
     control: Requesters,
     metrics: Option<Scrapes>,
@@ -160,14 +172,17 @@ pub struct Daemon {
     /// It is stopping, and ends by then at the latest.
     ends_at: Option<Instant>,
     started: Instant,
-    /// Packets that the system did not send, and invalid ones.
+    /// Packets that were not delivered to programs, and invalid ones.
     not_sent: u64,
     not_read: u64,
     key_file: Option<KeyFile>,
     inner_buffer: BytesMut,
     /// Segments for programs that are passed to the kernel as one packet.
     joiner: Joiner,
-    outbox: Outbox,
+    /// Packets of the network that are being read.
+    received: Vec<Packet>,
+    /// A peer was found elsewhere.
+    is_elsewhere: bool,
 }
 
 /// The purpose of a descriptor.
@@ -220,6 +235,7 @@ impl Daemon {
         if let Some(prefix) = setup.lsis {
             core.use_lsis(prefix, Box::new(socket_diag(tun.name()).map_err(DaemonError::SocketDiag)?));
         }
+        let workers = Workers::start(sockets.senders()).map_err(DaemonError::Threads)?;
         let now = clock::now();
         let mut daemon = Self {
             core,
@@ -238,7 +254,9 @@ impl Daemon {
             key_file,
             inner_buffer: BytesMut::new(),
             joiner: Joiner::default(),
-            outbox: Outbox::default(),
+            workers,
+            received: Vec::new(),
+            is_elsewhere: false,
             setup,
         };
         daemon.core.set_peers(now, &peers);
@@ -295,31 +313,71 @@ impl Daemon {
                 Ok(None) | Err(TunError::Down { .. }) => break,
                 Err(error) => return Err(error.into()),
             }
+            self.send();
         }
         self.flush();
         Ok(())
     }
 
+    /// Reads packets of a socket. While those of one system call are decrypted, those of the last one go to programs.
     fn take_outer(&mut self, now: Instant, index: usize) {
+        let mut received = core::mem::take(&mut self.received);
+        let mut count = 0;
         for _ in 0..BATCH {
-            match self.sockets.receive(index) {
-                Ok(Some(packet)) => self.core.handle_network(now, packet),
-                Ok(None) => break,
-                Err(_) => self.not_read += 1,
+            let (is_more, invalid) = self.sockets.receive(index, &mut received);
+            self.not_read += invalid;
+            count += received.len();
+            let before = self.workers.opening();
+            self.begin(now, &mut received);
+            for _ in 0..before {
+                self.finish_opened(now);
+            }
+            self.flush();
+            if !is_more || count >= MOST_PACKETS {
+                break;
             }
         }
+        self.finish_all_opened(now);
         self.flush();
+        self.received = received;
     }
 
-    /// Sends the core's packets to the network and to programs; returns whether a peer was found elsewhere.
-    fn flush(&mut self) -> bool {
-        while let Some(packet) = self.core.poll_network() {
-            self.outbox.push(&packet);
-            if self.outbox.is_full() {
-                self.not_sent += self.sockets.send(&mut self.outbox);
+    /// Begins to decrypt packets, and handles those of HIP.
+    fn begin(&mut self, now: Instant, received: &mut Vec<Packet>) {
+        let mut packets = received.drain(..).peekable();
+        while packets.peek().is_some() {
+            let core = &mut self.core;
+            let data = core::iter::from_fn(|| packets.next_if(|packet| !Core::is_control(packet)));
+            self.workers.open(data.filter_map(|packet| core.begin_network(now, packet)));
+            if let Some(control) = packets.next() {
+                self.finish_all_opened(now);
+                self.core.handle_network(now, control);
             }
         }
-        self.not_sent += self.sockets.send(&mut self.outbox);
+    }
+
+    /// Handles the packets of the oldest job.
+    fn finish_opened(&mut self, now: Instant) {
+        for decrypted in self.workers.take_opened().unwrap_or_default() {
+            self.core.finish_network(now, decrypted);
+        }
+    }
+
+    fn finish_all_opened(&mut self, now: Instant) {
+        while self.workers.opening() > 0 {
+            self.finish_opened(now);
+        }
+    }
+
+    /// Sends the core's packets to the network.
+    fn send(&mut self) {
+        let core = &mut self.core;
+        self.workers.seal(core::iter::from_fn(|| core.poll_outgoing()));
+    }
+
+    /// Sends the core's packets to the network and to programs.
+    fn flush(&mut self) {
+        self.send();
         while let Some(packet) = self.core.poll_inner() {
             if let Some(packet) = self.joiner.push(packet) {
                 self.deliver_joined();
@@ -328,9 +386,8 @@ impl Daemon {
             }
         }
         self.deliver_joined();
-        let mut is_elsewhere = false;
         while let Some(note) = self.core.poll_note() {
-            is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
+            self.is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
             write_down(&note);
             if let Event::Established { peer, .. } | Event::Rekeyed { peer } = &note.event
                 && let (Some(file), Some(keys)) = (&mut self.key_file, self.core.esp_keys(*peer))
@@ -338,7 +395,6 @@ impl Daemon {
                 file.add(&keys);
             }
         }
-        is_elsewhere
     }
 
     /// Passes the joined packet to the kernel, which may drop it.
@@ -378,7 +434,7 @@ impl Daemon {
 
     fn status(&self, now: Instant) -> Status {
         let mut counters = *self.core.counters();
-        (counters.not_sent, counters.not_read) = (self.not_sent, self.not_read);
+        (counters.not_sent, counters.not_read) = (self.not_sent + self.workers.not_sent(), self.not_read);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             running_s: now.saturating_since(self.started).as_secs_f64(),
@@ -441,7 +497,8 @@ impl PollLoop for Daemon {
             }
         }
         self.core.handle_timeout(now);
-        if self.flush() {
+        self.flush();
+        if core::mem::take(&mut self.is_elsewhere) {
             // A peer has moved: the route to it may have another source address.
             self.look_at_addresses(now)?;
             self.flush();

@@ -1,28 +1,42 @@
-//! The sockets towards the network: raw ones for HIP and ESP, UDP ones for both in UDP, and raw ones to send with.
+//! The sockets towards the network, for reading: raw ones for HIP and ESP, UDP ones for both in UDP. One system call reads many packets.
 //!
-//! What is sent has its IP header already (`IPPROTO_RAW`, `raw(7)`), so that a packet leaves from the address that the core has chosen,
-//! with its hop limit and traffic class. Raw IPv4 sockets hand out packets with their header; of IPv6 and UDP the kernel tells
-//! addresses beside the data (`IPV6_RECVPKTINFO`, `IP_PKTINFO`).
+//! Raw IPv4 sockets hand out packets with their header; of IPv6 and UDP the kernel tells addresses beside the data
+//! (`IPV6_RECVPKTINFO`, `IP_PKTINFO`). Datagrams that came one after the other from one sender are read as one (`UDP_GRO`).
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use holdover_hip::codec::PROTOCOL;
 use holdover_wire::{Packet, Payload, Udp};
-use socket2::{Domain, MaybeUninitSlice, MsgHdrMut, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::DaemonError;
+use super::ancillary::Ancillary;
+use super::sending::Senders;
 use crate::core::PORT;
 
 /// The IP protocol number of ESP.
 const ESP: u8 = 50;
 /// Room for packets that arrive while others are being decrypted.
-const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
-/// The longest packet.
+const RECEIVE_BUFFER_BYTES: libc::c_int = 4 << 20;
+/// Room for runs of datagrams that wait for the device: few, as they wait behind each other.
+const SEND_BUFFER_BYTES: libc::c_int = 1 << 18;
+/// The longest packet, and the longest data of joined datagrams.
 const LONGEST: usize = 1 << 16;
+/// Packets, or joined datagrams, that one system call reads.
+const SLOTS: usize = 32;
+/// Bytes of a slot: not a power of two, so that packets share no cache sets.
+const SLOT_LEN: usize = LONGEST + 2112;
+/// Data of more bytes is not copied out of its slot.
+const LONG: usize = 1 << 14;
+/// Room for ancillary data.
+const CONTROL_LEN: usize = 256;
+/// Bytes of the buffer whose slices packets are.
+const CHUNK: usize = 1 << 18;
 
 /// The input of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +52,7 @@ enum Kind {
 /// A socket, and its input.
 #[derive(Debug)]
 struct Receiver {
-    socket: Socket,
+    socket: Arc<Socket>,
     kind: Kind,
 }
 
@@ -46,10 +60,12 @@ struct Receiver {
 #[derive(Debug)]
 pub(super) struct Sockets {
     receivers: Vec<Receiver>,
-    out_v4: Socket,
-    out_v6: Option<Socket>,
+    senders: Arc<Senders>,
     has_udp: bool,
-    buffer: Vec<MaybeUninit<u8>>,
+    /// One for each packet of a system call: empty, with a capacity of [`SLOT_LEN`].
+    slots: [BytesMut; SLOTS],
+    /// Where short packets are copied to.
+    chunk: BytesMut,
 }
 
 impl Sockets {
@@ -60,34 +76,41 @@ impl Sockets {
     pub(super) fn open() -> Result<Self, DaemonError> {
         let mut receivers = Vec::new();
         for protocol in [PROTOCOL, ESP] {
-            receivers.push(Receiver { socket: raw(Domain::IPV4, protocol)?, kind: Kind::RawV4 });
+            receivers.push(Receiver { socket: raw(Domain::IPV4, protocol)?.into(), kind: Kind::RawV4 });
             match raw(Domain::IPV6, protocol) {
                 Ok(socket) => {
                     for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS] {
-                        enable(&socket, libc::IPPROTO_IPV6, option).map_err(DaemonError::Sockets)?;
+                        set(&socket, libc::IPPROTO_IPV6, option, 1).map_err(DaemonError::Sockets)?;
                     }
-                    receivers.push(Receiver { socket, kind: Kind::RawV6(protocol) });
+                    receivers.push(Receiver { socket: socket.into(), kind: Kind::RawV6(protocol) });
                 }
                 Err(error) => tracing::warn!(%error, "no IPv6"),
             }
         }
         let mut has_udp = true;
-        for domain in [Domain::IPV4, Domain::IPV6] {
-            match udp(domain) {
-                Ok(socket) => receivers.push(Receiver { socket, kind: Kind::Udp }),
-                Err(error) => {
-                    has_udp &= domain == Domain::IPV6;
-                    tracing::warn!(%error, port = PORT, "cannot receive packets in UDP");
-                }
+        let udp = [Domain::IPV4, Domain::IPV6].map(|domain| match udp(domain) {
+            Ok(socket) => Some(Arc::new(socket)),
+            Err(error) => {
+                has_udp &= domain == Domain::IPV6;
+                tracing::warn!(%error, port = PORT, "cannot receive packets in UDP");
+                None
             }
-        }
-        let out_v4 = raw(Domain::IPV4, libc::IPPROTO_RAW as u8)?;
-        let out_v6 = raw(Domain::IPV6, libc::IPPROTO_RAW as u8).ok();
-        Ok(Self { receivers, out_v4, out_v6, has_udp, buffer: vec![MaybeUninit::uninit(); LONGEST] })
+        });
+        receivers.extend(udp.iter().flatten().map(|socket| Receiver { socket: Arc::clone(socket), kind: Kind::Udp }));
+        let raw_v4 = raw(Domain::IPV4, libc::IPPROTO_RAW as u8)?;
+        let raw_v6 = raw(Domain::IPV6, libc::IPPROTO_RAW as u8).ok();
+        let slots = core::array::from_fn(|_| BytesMut::with_capacity(SLOT_LEN));
+        let senders = Arc::new(Senders::new(raw_v4, raw_v6, udp));
+        Ok(Self { receivers, senders, has_udp, slots, chunk: BytesMut::new() })
     }
 
     pub(super) const fn has_udp(&self) -> bool {
         self.has_udp
+    }
+
+    /// Where packets are sent.
+    pub(super) const fn senders(&self) -> &Arc<Senders> {
+        &self.senders
     }
 
     /// The descriptors to poll, in the order of [`Self::receive`]'s index.
@@ -95,121 +118,129 @@ impl Sockets {
         self.receivers.iter().map(|receiver| receiver.socket.as_fd())
     }
 
-    /// The next packet of a socket: `Ok(None)` if there is none now, an error for an invalid one.
-    pub(super) fn receive(&mut self, index: usize) -> io::Result<Option<Packet>> {
-        let Some(Receiver { socket, kind }) = self.receivers.get(index) else { return Ok(None) };
-        match kind {
-            Kind::RawV4 => receive_whole(socket, &mut self.buffer),
-            Kind::RawV6(protocol) => receive_parts(socket, &mut self.buffer, *protocol, None),
-            Kind::Udp => receive_parts(socket, &mut self.buffer, 0, Some(PORT)),
-        }
-    }
-
-    /// Sends all packets of the outbox, which is empty then, and gives how many the system has refused: they are lost, as they may
-    /// be in the network.
-    pub(super) fn send(&self, outbox: &mut Outbox) -> u64 {
-        let mut refused = core::mem::take(&mut outbox.refused);
-        let mut sent = 0;
-        while let Some(first) = outbox.packets.get(sent) {
-            let is_v4 = first.to.is_ipv4();
-            let same = outbox.packets[sent..].iter().take_while(|packet| packet.to.is_ipv4() == is_v4).count();
-            let batch = &outbox.packets[sent..sent + same];
-            let socket = if is_v4 { Some(&self.out_v4) } else { self.out_v6.as_ref() };
-            sent += match socket.map(|socket| send_batch(socket, &outbox.bytes, batch)) {
-                Some(Ok(count)) => count,
-                Some(Err(error)) => {
-                    // The error is about the first one.
-                    tracing::debug!(to = %first.to.ip(), %error, "not sent");
-                    refused += 1;
-                    1
-                }
-                None => {
-                    refused += same as u64;
-                    same
-                }
-            };
-        }
-        outbox.bytes.clear();
-        outbox.packets.clear();
-        refused
-    }
-}
-
-/// Packets that are to be sent together.
-#[derive(Default, Debug)]
-pub(super) struct Outbox {
-    bytes: BytesMut,
-    packets: Vec<Outgoing>,
-    /// Packets that cannot be emitted.
-    refused: u64,
-}
-
-/// The position of a packet in the buffer, and its destination.
-#[derive(Debug)]
-struct Outgoing {
-    start: usize,
-    end: usize,
-    to: SocketAddr,
-}
-
-impl Outbox {
-    /// The most packets per system call.
-    const MOST: usize = 64;
-
-    /// Adds a packet with its header.
-    pub(super) fn push(&mut self, packet: &Packet) {
-        let start = self.bytes.len();
-        if packet.emit_into(&mut self.bytes).is_err() {
-            self.bytes.truncate(start);
-            self.refused += 1;
-            return;
-        }
-        let to = match packet.dst {
-            IpAddr::V4(dst) => SocketAddr::V4(SocketAddrV4::new(dst, 0)),
-            IpAddr::V6(dst) => SocketAddr::V6(SocketAddrV6::new(dst, 0, 0, 0)),
+    /// Appends packets of a socket to `packets`, those of one system call. Returns whether there may be more, and how many were
+    /// invalid.
+    pub(super) fn receive(&mut self, index: usize, packets: &mut Vec<Packet>) -> (bool, u64) {
+        let Some(Receiver { socket, kind }) = self.receivers.get(index) else { return (false, 0) };
+        let batch = match read_batch(socket, &mut self.slots) {
+            Ok(batch) => batch,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (false, 0),
+            // An ICMP error about an earlier packet, or a signal: the next call returns data.
+            Err(_) => return (true, 0),
         };
-        self.packets.push(Outgoing { start, end: self.bytes.len(), to });
-    }
-
-    pub(super) const fn is_full(&self) -> bool {
-        self.packets.len() >= Self::MOST
+        let before = packets.len();
+        let mut invalid = 0;
+        for (message, slot) in batch.messages().zip(&mut self.slots) {
+            let data = if slot.len() > LONG {
+                core::mem::replace(slot, BytesMut::with_capacity(SLOT_LEN)).freeze()
+            } else {
+                if self.chunk.capacity() < LONG {
+                    self.chunk = BytesMut::with_capacity(CHUNK);
+                }
+                self.chunk.extend_from_slice(slot);
+                slot.clear();
+                self.chunk.split().freeze()
+            };
+            let valid = match kind {
+                Kind::RawV4 => Packet::parse(data).map(|packet| packets.push(packet)).is_ok(),
+                Kind::RawV6(protocol) => message.packets(*protocol, None, data, packets).is_some(),
+                Kind::Udp => message.packets(0, Some(PORT), data, packets).is_some(),
+            };
+            invalid += u64::from(!valid);
+        }
+        (packets.len() > before, invalid)
     }
 }
 
-/// Sends packets of one family by one call (`sendmmsg(2)`). Returns how many were sent.
-fn send_batch(socket: &Socket, bytes: &[u8], batch: &[Outgoing]) -> io::Result<usize> {
-    let addresses: Vec<SockAddr> = batch.iter().map(|packet| SockAddr::from(packet.to)).collect();
-    let mut slices: Vec<libc::iovec> = batch
-        .iter()
-        .map(|packet| {
-            let bytes = &bytes[packet.start..packet.end];
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+/// What one system call has read, beside the data in the slots.
+struct Batch {
+    controls: [[MaybeUninit<u8>; CONTROL_LEN]; SLOTS],
+    senders: [Option<SocketAddr>; SLOTS],
+    /// Bytes of ancillary data.
+    control_lens: [usize; SLOTS],
+    count: usize,
+}
+
+/// What the kernel tells beside a packet or joined datagrams.
+struct Message<'a> {
+    control: &'a [u8],
+    from: Option<SocketAddr>,
+}
+
+/// Reads packets into slots, which are empty before (`recvmmsg(2)`).
+fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batch> {
+    let mut controls = [[MaybeUninit::uninit(); CONTROL_LEN]; SLOTS];
+    let mut names: [SockAddrStorage; SLOTS] = core::array::from_fn(|_| SockAddrStorage::zeroed());
+    let mut slices = slots.each_mut().map(|slot| {
+        let room = slot.spare_capacity_mut();
+        libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }
+    });
+    let mut messages: [libc::mmsghdr; SLOTS] = core::array::from_fn(|index| {
+        // SAFETY: zeros are a valid `mmsghdr`: null pointers with lengths of 0.
+        let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
+        message.msg_hdr.msg_name = (&raw mut names[index]).cast();
+        message.msg_hdr.msg_namelen = size_of::<SockAddrStorage>() as libc::socklen_t;
+        message.msg_hdr.msg_iov = &raw mut slices[index];
+        message.msg_hdr.msg_iovlen = 1;
+        message.msg_hdr.msg_control = controls[index].as_mut_ptr().cast();
+        message.msg_hdr.msg_controllen = CONTROL_LEN as _;
+        message
+    });
+    let (vector, len) = (messages.as_mut_ptr(), SLOTS as libc::c_uint);
+    // SAFETY: `messages` has as many elements as the call is told, and their pointers are into `names`, `slices`, `controls` and `slots`,
+    // with their lengths, which live until it returns.
+    let count = unsafe { libc::recvmmsg(socket.as_raw_fd(), vector, len, 0, core::ptr::null_mut()) };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?.min(SLOTS);
+    let mut senders = [None; SLOTS];
+    for ((sender, name), message) in senders.iter_mut().zip(names).zip(&messages[..count]) {
+        // SAFETY: the kernel has written an address of this length, or none.
+        *sender = unsafe { SockAddr::new(name, message.msg_hdr.msg_namelen) }.as_socket();
+    }
+    for (slot, message) in slots.iter_mut().zip(&messages[..count]) {
+        // SAFETY: the kernel has written so many bytes into the slot's capacity, and bytes have no invalid values.
+        unsafe { slot.set_len((message.msg_len as usize).min(slot.capacity())) };
+    }
+    let control_lens = messages.map(|message| message.msg_hdr.msg_controllen);
+    Ok(Batch { controls, senders, control_lens, count })
+}
+
+impl Batch {
+    fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        (0..self.count).map(|index| {
+            let control = &self.controls[index][..self.control_lens[index].min(CONTROL_LEN)];
+            // SAFETY: the kernel has written as many bytes as it says, and bytes have no invalid values.
+            Message { control: unsafe { control.assume_init_ref() }, from: self.senders[index] }
         })
-        .collect();
-    let mut messages: Vec<libc::mmsghdr> = addresses
-        .iter()
-        .zip(&mut slices)
-        .map(|(address, slice)| {
-            // SAFETY: zeros are a valid `mmsghdr`: null pointers with lengths of 0.
-            let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
-            message.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
-            message.msg_hdr.msg_namelen = address.len();
-            message.msg_hdr.msg_iov = slice;
-            message.msg_hdr.msg_iovlen = 1;
-            message
-        })
-        .collect();
-    // SAFETY: `messages` has as many elements as the call is told, and their pointers are into `addresses`, `slices` and `bytes`, which
-    // live until it returns; the kernel reads what they point to.
-    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as libc::c_uint, 0) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Message<'_> {
+    /// Assembles packets from their payload and the header fields reported by the kernel; `None` if there are none.
+    fn packets(&self, protocol: u8, udp_port: Option<u16>, data: Bytes, packets: &mut Vec<Packet>) -> Option<()> {
+        let Ancillary { dst, ttl, traffic_class, segment } = Ancillary::read(self.control);
+        let (from, dst) = (self.from?, dst?);
+        let segment = segment.filter(|&segment| segment > 0).unwrap_or(usize::MAX);
+        let mut rest = data;
+        loop {
+            let payload = rest.split_to(segment.min(rest.len()));
+            let payload = match (udp_port, protocol) {
+                (Some(dst_port), _) => Payload::Udp(Udp { src_port: from.port(), dst_port, payload }),
+                (None, ESP) => Payload::Esp(payload),
+                (None, protocol) => Payload::Other { protocol, payload },
+            };
+            packets.push(Packet { ttl, traffic_class, ..Packet::new(from.ip(), dst, payload) });
+            if rest.is_empty() {
+                return Some(());
+            }
+        }
+    }
 }
 
 fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {
     let open = || {
         let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(i32::from(protocol))))?;
         socket.set_nonblocking(true)?;
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+        set_receive_buffer(&socket);
         Ok::<_, io::Error>(socket)
     };
     open().map_err(|error| match error.kind() {
@@ -221,132 +252,40 @@ fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {
 fn udp(domain: Domain) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    set_receive_buffer(&socket);
+    if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_BYTES).is_err() {
+        let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER_BYTES);
+    }
+    // Linux has it since 5.0. Without, each datagram is read by itself.
+    let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     if domain == Domain::IPV6 {
         socket.set_only_v6(true)?;
         for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS] {
-            enable(&socket, libc::IPPROTO_IPV6, option)?;
+            set(&socket, libc::IPPROTO_IPV6, option, 1)?;
         }
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         socket.bind(&SockAddr::from(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))))?;
     } else {
         for option in [libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS] {
-            enable(&socket, libc::IPPROTO_IP, option)?;
+            set(&socket, libc::IPPROTO_IP, option, 1)?;
         }
+        // "Don't fragment" is set, as in packets with their header.
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
         socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))))?;
     }
     Ok(socket)
 }
 
-fn enable(socket: &Socket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
-    let on: libc::c_int = 1;
+/// Sets the size of the receive buffer: beyond the system's limit with `CAP_NET_ADMIN`, else up to it.
+fn set_receive_buffer(socket: &Socket) {
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES).is_err() {
+        let _ = set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES);
+    }
+}
+
+fn set(socket: &Socket, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the option's value is one int, which lives until the call returns.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), len) };
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn receive_whole(socket: &Socket, buffer: &mut [MaybeUninit<u8>]) -> io::Result<Option<Packet>> {
-    match socket.recv(buffer) {
-        Ok(len) => Packet::parse(copy(&buffer[..len])).map(Some).map_err(not_a_packet),
-        Err(error) => none_now(error),
-    }
-}
-
-/// Assembles a packet from its payload and the header fields reported by the kernel.
-fn receive_parts(
-    socket: &Socket,
-    buffer: &mut [MaybeUninit<u8>],
-    protocol: u8,
-    udp_port: Option<u16>,
-) -> io::Result<Option<Packet>> {
-    let mut control = [MaybeUninit::<u8>::uninit(); 256];
-    let mut from = SockAddr::from(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
-    let mut slices = [MaybeUninitSlice::new(buffer)];
-    let mut header = MsgHdrMut::new().with_addr(&mut from).with_buffers(&mut slices).with_control(&mut control);
-    let (len, control_len) = match socket.recvmsg(&mut header, 0) {
-        Ok(len) => (len, header.control_len()),
-        Err(error) => return none_now(error),
-    };
-    let control = copy(&control[..control_len.min(256)]);
-    let payload = copy(&buffer[..len]);
-    let from = from.as_socket().ok_or_else(|| not_a_packet("no source"))?;
-    let ancillary = Ancillary::read(&control);
-    let dst = ancillary.dst.ok_or_else(|| not_a_packet("no destination"))?;
-    let payload = match (udp_port, protocol) {
-        (Some(dst_port), _) => Payload::Udp(Udp { src_port: from.port(), dst_port, payload }),
-        (None, ESP) => Payload::Esp(payload),
-        (None, protocol) => Payload::Other { protocol, payload },
-    };
-    let packet = Packet::new(from.ip(), dst, payload);
-    Ok(Some(Packet { ttl: ancillary.ttl, traffic_class: ancillary.traffic_class, ..packet }))
-}
-
-fn copy(bytes: &[MaybeUninit<u8>]) -> Bytes {
-    // SAFETY: the callers pass what the kernel has written, and bytes have no invalid values.
-    Bytes::copy_from_slice(unsafe { bytes.assume_init_ref() })
-}
-
-fn none_now<T>(error: io::Error) -> io::Result<Option<T>> {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-        // An ICMP error about an earlier packet: the next call returns data.
-        _ => Err(error),
-    }
-}
-
-fn not_a_packet(why: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
-}
-
-/// Header fields from ancillary data (`cmsg(3)`).
-#[derive(Clone, Copy, Debug)]
-struct Ancillary {
-    dst: Option<IpAddr>,
-    ttl: u8,
-    traffic_class: u8,
-}
-
-impl Ancillary {
-    /// Reads control messages (`cmsg(3)`): length, level and type, then data, each aligned to the size of a length.
-    fn read(mut control: &[u8]) -> Self {
-        const WORD: usize = size_of::<usize>();
-        const HEADER: usize = WORD + 8;
-        let mut ancillary = Self { dst: None, ttl: Packet::DEFAULT_TTL, traffic_class: 0 };
-        while let Some((head, rest)) = control.split_at_checked(HEADER) {
-            let mut len = [0; WORD];
-            len.copy_from_slice(&head[..WORD]);
-            let int = |at: usize| i32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-            let (level, kind) = (int(WORD), int(WORD + 4));
-            let Some(data) = usize::from_ne_bytes(len).checked_sub(HEADER).and_then(|len| rest.get(..len)) else {
-                break;
-            };
-            match (level, kind) {
-                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    ancillary.dst = data.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
-                }
-                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    // Index, local address, destination in the header.
-                    ancillary.dst =
-                        data.get(8..12).and_then(|it| it.first_chunk::<4>()).map(|it| Ipv4Addr::from(*it).into());
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) | (libc::IPPROTO_IP, libc::IP_TTL) => {
-                    ancillary.ttl = number(data).unwrap_or(ancillary.ttl);
-                }
-                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) | (libc::IPPROTO_IP, libc::IP_TOS) => {
-                    ancillary.traffic_class = number(data).unwrap_or(0);
-                }
-                _ => {}
-            }
-            control = rest.get(data.len().next_multiple_of(WORD)..).unwrap_or_default();
-        }
-        ancillary
-    }
-}
-
-/// An int, or a byte as `IP_RECVTOS` has it.
-fn number(data: &[u8]) -> Option<u8> {
-    match data {
-        [byte] => Some(*byte),
-        _ => data.first_chunk::<4>().map(|bytes| i32::from_ne_bytes(*bytes) as u8),
-    }
 }

@@ -1,0 +1,290 @@
+//! Packets on their way to the network: many are encrypted into one buffer and sent by one system call.
+//!
+//! A packet leaves from the address that the core has chosen, with its hop limit and traffic class. Without UDP it is sent with its IP
+//! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
+//! (`UDP_SEGMENT`, `udp(7)`).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use holdover_wire::Packet;
+use socket2::{SockAddr, Socket};
+
+use super::ancillary::Control;
+use crate::core::{Data, Outgoing};
+
+/// Datagrams in a run: `UDP_MAX_SEGMENTS` of Linux before 6.9.
+const MOST_SEGMENTS: usize = 64;
+/// Bytes in a run: IP's length field has 16 bits.
+const MOST_BYTES: usize = 65_000;
+/// Bytes of a batch's buffer.
+const CHUNK: usize = 1 << 17;
+/// Room for most packets.
+const ROOM: usize = 1 << 11;
+/// Messages in one system call.
+const MOST_MESSAGES: usize = 64;
+
+/// The sockets to send with.
+#[derive(Debug)]
+pub(super) struct Senders {
+    raw_v4: Socket,
+    raw_v6: Option<Socket>,
+    udp: [Option<Arc<Socket>>; 2],
+    /// Whether the kernel takes runs.
+    joins: AtomicBool,
+}
+
+/// The kind of socket for a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    RawV4,
+    RawV6,
+    UdpV4,
+    UdpV6,
+}
+
+/// The path of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Path {
+    src: IpAddr,
+    dst: SocketAddr,
+    ttl: u8,
+    traffic_class: u8,
+}
+
+/// A packet, or a run of datagrams.
+#[derive(Debug)]
+struct Message {
+    kind: Kind,
+    to: SocketAddr,
+    /// Of a datagram; a packet has its header.
+    path: Option<Path>,
+    /// Header and payload, or payloads.
+    pieces: [Bytes; 2],
+    /// Bytes of each payload but the last.
+    segment: usize,
+}
+
+/// A run of datagrams in the making, at the end of a batch's buffer.
+#[derive(Debug)]
+struct Run {
+    path: Path,
+    segment: usize,
+    count: usize,
+    /// The last one is shorter: nothing may follow.
+    is_closed: bool,
+}
+
+/// Packets that are sent together.
+#[derive(Default, Debug)]
+pub(super) struct Batch {
+    bytes: BytesMut,
+    messages: Vec<Message>,
+    run: Option<Run>,
+    /// Packets that cannot be encrypted or emitted.
+    refused: u64,
+}
+
+impl Batch {
+    /// Adds packets in order, and encrypts those that are to be.
+    pub(super) fn extend(&mut self, senders: &Senders, packets: impl IntoIterator<Item = Outgoing>) {
+        for outgoing in packets {
+            self.make_room();
+            let added = match outgoing {
+                Outgoing::Data(data) => self.push_data(senders, &data),
+                Outgoing::Packet(packet) => self.push_packet(&packet),
+            };
+            self.refused += u64::from(added.is_none());
+        }
+        self.finish_run();
+    }
+
+    fn push_data(&mut self, senders: &Senders, data: &Data) -> Option<()> {
+        let (src, dst) = data.between();
+        if let Some(port) = data.port()
+            && senders.udp[usize::from(dst.is_ipv6())].is_some()
+        {
+            let (ttl, traffic_class) = data.ttl_and_class();
+            return self.push_datagram(senders, Path { src, dst: socket_addr(dst, port), ttl, traffic_class }, data);
+        }
+        self.finish_run();
+        data.append(&mut self.bytes).ok()?;
+        let payload = self.bytes.split().freeze();
+        self.push_packet(&data.encapsulate(payload))
+    }
+
+    fn push_packet(&mut self, packet: &Packet) -> Option<()> {
+        self.finish_run();
+        let payload = packet.emit_pieces(&mut self.bytes).ok()?;
+        let kind = if packet.dst.is_ipv4() { Kind::RawV4 } else { Kind::RawV6 };
+        let pieces = [self.bytes.split().freeze(), payload];
+        self.messages.push(Message { kind, to: socket_addr(packet.dst, 0), path: None, pieces, segment: 0 });
+        Some(())
+    }
+
+    fn push_datagram(&mut self, senders: &Senders, path: Path, data: &Data) -> Option<()> {
+        let may_join = |run: &Run| run.path == path && !run.is_closed && run.count < MOST_SEGMENTS;
+        if !self.run.as_ref().is_some_and(may_join) || !senders.joins.load(Ordering::Relaxed) {
+            self.finish_run();
+        }
+        let start = self.bytes.len();
+        data.append(&mut self.bytes).ok()?;
+        let len = self.bytes.len() - start;
+        if self.run.as_ref().is_some_and(|run| len > run.segment || self.bytes.len() > MOST_BYTES) {
+            let next = self.bytes.split_off(start);
+            self.finish_run();
+            self.bytes = next;
+        }
+        match &mut self.run {
+            Some(run) => {
+                run.count += 1;
+                run.is_closed = len < run.segment;
+            }
+            None => self.run = Some(Run { path, segment: len, count: 1, is_closed: false }),
+        }
+        Some(())
+    }
+
+    fn finish_run(&mut self) {
+        let Some(Run { path, segment, .. }) = self.run.take() else { return };
+        let kind = if path.dst.is_ipv4() { Kind::UdpV4 } else { Kind::UdpV6 };
+        let pieces = [Bytes::new(), self.bytes.split().freeze()];
+        self.messages.push(Message { kind, to: path.dst, path: Some(path), pieces, segment });
+    }
+
+    /// Makes room for a packet. A run stays in one piece.
+    fn make_room(&mut self) {
+        if self.bytes.capacity() - self.bytes.len() < ROOM {
+            self.finish_run();
+            self.bytes.reserve(CHUNK);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.messages.clear();
+    }
+}
+
+impl Senders {
+    /// `udp` are the sockets of both IP versions at the port of HIP.
+    pub(super) const fn new(raw_v4: Socket, raw_v6: Option<Socket>, udp: [Option<Arc<Socket>>; 2]) -> Self {
+        Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true) }
+    }
+
+    /// Whether to send runs of datagrams.
+    #[cfg(test)]
+    pub(super) fn set_joins(&self, joins: bool) {
+        self.joins.store(joins, Ordering::Relaxed);
+    }
+
+    /// Sends a batch, which is empty then, and returns how many packets the system has refused: they are lost, as they may be in the
+    /// network.
+    pub(super) fn send(&self, batch: &mut Batch) -> u64 {
+        let mut refused = core::mem::take(&mut batch.refused);
+        let mut rest = &batch.messages[..];
+        while let Some(first) = rest.first() {
+            let same = rest.iter().take(MOST_MESSAGES).take_while(|message| message.kind == first.kind).count();
+            let (sent, lost) = match self.socket(first.kind) {
+                Some(socket) => match send_together(socket, &rest[..same]) {
+                    Ok(count) => (count, 0),
+                    // The error is about the first one.
+                    Err(error) => (1, self.send_apart(socket, first, &error)),
+                },
+                None => (same, same as u64),
+            };
+            refused += lost;
+            rest = &rest[sent..];
+        }
+        batch.clear();
+        refused
+    }
+
+    fn socket(&self, kind: Kind) -> Option<&Socket> {
+        match kind {
+            Kind::RawV4 => Some(&self.raw_v4),
+            Kind::RawV6 => self.raw_v6.as_ref(),
+            Kind::UdpV4 => self.udp[0].as_deref(),
+            Kind::UdpV6 => self.udp[1].as_deref(),
+        }
+    }
+
+    /// Sends each datagram of a refused run by itself: some devices take no runs, and a path may be too narrow for all but the last.
+    /// Returns how many were refused.
+    fn send_apart(&self, socket: &Socket, message: &Message, error: &io::Error) -> u64 {
+        let Message { kind, to, path, ref pieces, segment } = *message;
+        let [_, payloads] = pieces;
+        if path.is_none() || payloads.len() <= segment {
+            tracing::debug!(to = %to.ip(), %error, "not sent");
+            return 1;
+        }
+        let mut refused = 0;
+        for start in (0..payloads.len()).step_by(segment) {
+            let payload = payloads.slice(start..payloads.len().min(start + segment));
+            let datagram = Message { kind, to, path, pieces: [Bytes::new(), payload], segment };
+            refused += u64::from(send_together(socket, &[datagram]).is_err());
+        }
+        if refused == 0 && self.joins.swap(false, Ordering::Relaxed) {
+            tracing::warn!(%error, "the system sends no runs of datagrams (UDP_SEGMENT): each is sent by itself");
+        }
+        refused
+    }
+}
+
+/// Sends messages of one kind by one call (`sendmmsg(2)`). Returns how many were sent.
+fn send_together(socket: &Socket, messages: &[Message]) -> io::Result<usize> {
+    let addresses: Vec<SockAddr> = messages.iter().map(|message| SockAddr::from(message.to)).collect();
+    let controls: Vec<Control> = messages.iter().map(Message::control).collect();
+    let slice = |bytes: &Bytes| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut slices: Vec<[libc::iovec; 2]> =
+        messages.iter().map(|message| message.pieces.each_ref().map(slice)).collect();
+    let mut headers: Vec<libc::mmsghdr> = addresses
+        .iter()
+        .zip(&controls)
+        .zip(&mut slices)
+        .map(|((address, control), slices)| {
+            // SAFETY: zeros are a valid `mmsghdr`: null pointers with lengths of 0.
+            let mut header: libc::mmsghdr = unsafe { core::mem::zeroed() };
+            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = address.len();
+            header.msg_hdr.msg_iov = slices.as_mut_ptr();
+            header.msg_hdr.msg_iovlen = slices.len() as _;
+            if control.len() > 0 {
+                header.msg_hdr.msg_control = control.as_ptr().cast_mut().cast();
+                header.msg_hdr.msg_controllen = control.len() as _;
+            }
+            header
+        })
+        .collect();
+    // SAFETY: `headers` has as many elements as the call is told, and their pointers are into `addresses`, `controls`, `slices` and the
+    // messages' bytes, which live until it returns; the kernel reads what they point to.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), headers.len() as libc::c_uint, 0) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+impl Message {
+    fn control(&self) -> Control {
+        let mut control = Control::new();
+        if let Some(Path { src, ttl, traffic_class, .. }) = self.path {
+            control.set_source(src);
+            // The kernel takes no hop limit of 0 here.
+            control.set_ttl_and_class(src.is_ipv4(), ttl.max(1), traffic_class);
+            if let Ok(segment) = u16::try_from(self.segment)
+                && self.pieces[1].len() > self.segment
+            {
+                control.set_segment(segment);
+            }
+        }
+        control
+    }
+}
+
+const fn socket_addr(ip: IpAddr, port: u16) -> SocketAddr {
+    match ip {
+        IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
+        IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, 0)),
+    }
+}
