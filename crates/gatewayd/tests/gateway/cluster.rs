@@ -29,8 +29,8 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Routers, a mobile host at the first one, and etcd on the backbone.
-struct Cluster {
-    site: Site,
+pub(crate) struct Cluster {
+    pub(crate) site: Site,
     store: Store,
 }
 
@@ -42,14 +42,19 @@ fn path(kind: &str, name: &str) -> PathBuf {
 }
 
 impl Cluster {
-    fn new(name: &str, routers: u8) -> Self {
+    pub(crate) fn new(name: &str, routers: u8) -> Self {
         let site = Site::new(routers, 1, holdover_base::Duration::ZERO, path("key", name)).unwrap();
         let store = Store::start(site.backbone(), Site::store_address(), path("etcd", name)).unwrap();
         Self { site, store }
     }
 
-    fn start(&self, number: usize) -> Gateway {
-        let sections = self.site.cluster(number, &format!("lease = \"{} s\"\n", LEASE.as_secs()));
+    pub(crate) fn start(&self, number: usize) -> Gateway {
+        self.start_with(number, "")
+    }
+
+    /// The same with other sections in its configuration.
+    pub(crate) fn start_with(&self, number: usize, sections: &str) -> Gateway {
+        let sections = self.site.cluster(number, &format!("lease = \"{} s\"\n{sections}", LEASE.as_secs()));
         let gateway = Gateway::start(self.site.router(number), &sections);
         wait_for("a connection to the store", || {
             let cluster = cluster(&gateway);
@@ -58,29 +63,29 @@ impl Cluster {
         gateway
     }
 
-    fn mobile(&self) -> IpAddr {
+    pub(crate) fn mobile(&self) -> IpAddr {
         self.site.world().mobile_address(0)
     }
 
     /// How often the mobile host's key was written.
-    fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/{}", self.mobile()));
         let found = self.store.ask("v3/kv/range", Some(&serde_json::json!({ "key": key }))).unwrap();
         found["kvs"][0]["version"].as_str().map_or(0, |version| version.parse().unwrap())
     }
 
     /// Waits until a gateway owns the mobile host, by its own status.
-    fn owned_by(&self, gateway: &Gateway) {
+    pub(crate) fn owned_by(&self, gateway: &Gateway) {
         wait_for("the owner", || (cluster(gateway).owned == 1).then_some(()));
     }
 }
 
-fn cluster(gateway: &Gateway) -> ClusterStatus {
+pub(crate) fn cluster(gateway: &Gateway) -> ClusterStatus {
     gateway.status().cluster.unwrap()
 }
 
 /// Datagrams from the fixed host that are numbered, and those that the mobile host has received.
-struct Numbered {
+pub(crate) struct Numbered {
     from: UdpSocket,
     into: UdpSocket,
     sent: u32,
@@ -88,7 +93,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    fn new(site: &Site) -> Self {
+    pub(crate) fn new(site: &Site) -> Self {
         let world = site.world();
         let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
         let into = world.mobile(0).enter(bind(world.mobile_address(0))).unwrap();
@@ -97,7 +102,7 @@ impl Numbered {
         Self { from, into, sent: 0, received: Vec::new() }
     }
 
-    fn send(&mut self, count: u32) {
+    pub(crate) fn send(&mut self, count: u32) {
         for _ in 0..count {
             self.from.send_to(&self.sent.to_be_bytes(), self.into.local_addr().unwrap()).unwrap();
             self.sent += 1;
@@ -105,7 +110,7 @@ impl Numbered {
     }
 
     /// The mobile host sends a packet, where it is now.
-    fn call(&self) {
+    pub(crate) fn call(&self) {
         self.into.send_to(b"here", self.from.local_addr().unwrap()).unwrap();
     }
 
@@ -118,7 +123,7 @@ impl Numbered {
 
     /// Waits until all have arrived, each once.
     #[track_caller]
-    fn all_arrive_once(&mut self) {
+    pub(crate) fn all_arrive_once(&mut self) {
         wait_for("all datagrams", || {
             self.receive();
             (self.received.len() >= self.sent as usize).then_some(())
