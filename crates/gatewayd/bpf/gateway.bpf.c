@@ -146,6 +146,9 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 	struct mac mac = {};
 
 	mobile->heard_at = now;
+	// Broadcasts, and frames to another router, are heard by every router of a segment.
+	if (rules.frame_len != ETH_HLEN || skb->pkt_type == PACKET_HOST)
+		mobile->addressed_at = now;
 	mobile->waiting_since = 0;
 	if (rules.frame_len == ETH_HLEN && !bpf_skb_load_bytes(skb, ETH_ALEN, &mac, ETH_ALEN) && mac_differs(&mobile->mac, &mac)) {
 		bpf_spin_lock(&mobile->lock);

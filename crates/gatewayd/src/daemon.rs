@@ -171,6 +171,7 @@ impl Daemon {
         tracing::info!(interface = self.engine.interface(), mode = %self.mode, "the gateway is running");
         let result = poll_loop::run(&mut self);
         self.engine.flush(clock::now());
+        self.engine.finish_handoffs();
         self.engine.unpin();
         let waiting_bytes = self.engine.diverter().waiting_bytes();
         tracing::info!(waiting_bytes, "the gateway is stopping");
@@ -206,7 +207,7 @@ impl Daemon {
                 Ok(()) => Response::Noted,
                 Err(message) => Response::Refused { message },
             },
-            Request::Handoff { address } => match self.engine.claim(now, address) {
+            Request::Handoff { address } => match self.engine.claim(now, address, now) {
                 Ok(()) => Response::Noted,
                 Err(message) => Response::Refused { message },
             },

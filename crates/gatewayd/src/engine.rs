@@ -119,6 +119,8 @@ pub(crate) struct Engine {
     /// Those of them that still have state here.
     departing: BTreeSet<IpAddr>,
     offer_at: Instant,
+    /// Since when packets wait for a sign of mobile hosts that are present and were not heard recently.
+    unconfirmed: BTreeMap<IpAddr, Instant>,
     /// A packet of the waker that the interface did not accept.
     refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
@@ -171,6 +173,11 @@ const DOWN: Duration = Duration::from_millis(100);
 const NO_CARRIER: Duration = Duration::from_millis(10);
 /// The pause for a host whose Ethernet address is being resolved.
 const UNRESOLVED: Duration = Duration::from_millis(50);
+/// Among several gateways, a mobile host must have been heard in this time for packets to be released; otherwise it is
+/// probed first: it may have left, and nothing was sent to it since.
+const RECENTLY: Duration = Duration::from_millis(250);
+/// The pause for a host that is probed for that.
+const UNCONFIRMED: Duration = Duration::from_millis(5);
 /// The pause for a host that another gateway owns: packets wait for that gateway's claim.
 const ELSEWHERE: Duration = Duration::from_millis(10);
 
@@ -232,12 +239,13 @@ impl Engine {
             waker: follows.then(|| Waker::new(now, config)),
             handoff: Handoff::open(&config.handoff)?,
             cluster: Cluster::open(now, &config.cluster, config.handoff.listen)?,
-            adoptions: Adoptions::new(now),
+            adoptions: Adoptions::new(now, config.buffer.most_mobiles),
             opened_at: now,
             met: BTreeSet::new(),
             moved_at: BTreeMap::new(),
             departing: BTreeSet::new(),
             offer_at: now,
+            unconfirmed: BTreeMap::new(),
             refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),
@@ -405,15 +413,21 @@ impl Engine {
         self.diverter.drain(now);
     }
 
-    /// Claims a mobile host that was heard here for the first time.
+    /// Claims a mobile host that was heard here for the first time, or not in time before.
     fn note_met(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
-        let Some(heard_at) = seen.heard_at.filter(|_| self.handoff.is_some()) else { return };
+        // Other frames are heard by other routers of its segment as well.
+        let Some(heard_at) = seen.addressed_at.filter(|_| self.handoff.is_some()) else { return };
         // Packets that it sent before it moved may arrive late.
         let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
         let is_old = self.cluster.is_some() && heard_at < self.opened_at;
-        if !is_straggler && !is_old && self.met.insert(mobile) {
-            // Failures to claim are logged by `claim`.
-            let _ = self.claim(now, mobile);
+        if is_straggler || is_old {
+            return;
+        }
+        if self.met.insert(mobile) {
+            // It fails for addresses that this gateway does not serve only.
+            let _ = self.claim(now, mobile, heard_at);
+        } else if let Some(cluster) = &mut self.cluster {
+            cluster.ownership.handle_seen(now, mobile, heard_at);
         }
     }
 

@@ -66,7 +66,9 @@ pub fn examine(config: &Config) -> Vec<Feature> {
         ),
     ];
     if config.cluster.is_enabled() {
-        let found = cluster::probe(&config.cluster).map(|keys| format!("etcd answers, with {keys} keys"));
+        let clear = config.cluster.password_in_clear();
+        let clear = clear.map_or_else(String::new, |endpoint| format!("; its password goes to {endpoint} in clear"));
+        let found = cluster::probe(&config.cluster).map(|keys| format!("etcd answers, with {keys} keys{clear}"));
         features.push(Feature::tried(
             "gateway's cluster",
             false,

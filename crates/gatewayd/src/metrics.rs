@@ -81,8 +81,13 @@ pub fn encode_status(status: &Status) -> String {
     ];
     registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
     if let Some(handoff) = &status.handoff {
-        let packets = [("left", handoff.packets_left), ("came", handoff.packets_came)];
-        registry.register("handoff_packets", "Packets given to other gateways, and taken from them", counts(&packets));
+        let packets =
+            [("left", handoff.packets_left), ("came", handoff.packets_came), ("unconfirmed", handoff.packets_lost)];
+        registry.register(
+            "handoff_packets",
+            "Packets given to other gateways, taken from them, and never confirmed",
+            counts(&packets),
+        );
         let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
         registry.register(
             "handoffs",
@@ -108,6 +113,8 @@ fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
     one("cluster_owned", "Mobile hosts that this gateway owns", cluster.owned);
     one("cluster_claimed", "Mobile hosts that this gateway claims", cluster.claimed);
     one("cluster_elsewhere", "Mobile hosts that other gateways own", cluster.elsewhere);
+    one("cluster_adopted", "Mobile hosts of dead gateways that this gateway is ready to take over", cluster.adopted);
+    one("cluster_not_adopted", "Those of them for which it has no room", cluster.not_adopted);
     one("cluster_epoch", "The revision of the store of the last change of an owner", cluster.epoch);
     let counters = &cluster.counters;
     let changes = [
@@ -151,6 +158,25 @@ mod tests {
         }
     }
 
+    fn cluster() -> ClusterStatus {
+        ClusterStatus {
+            name: "a".to_owned(),
+            connected: false,
+            away_s: Some(2.0),
+            failure: Some("timed out".to_owned()),
+            registered: true,
+            superseded: false,
+            gateways: vec![],
+            owned: 3,
+            claimed: 1,
+            elsewhere: 5,
+            adopted: 2,
+            not_adopted: 6,
+            epoch: 77,
+            counters: crate::cluster::OwnershipCounters { fenced: 4, ..Default::default() },
+        }
+    }
+
     #[test]
     fn frozen_windows_are_counted() {
         let mut status = status();
@@ -166,25 +192,13 @@ mod tests {
     fn a_cluster_has_metrics_of_its_own() {
         let mut status = status();
         assert!(!encode_status(&status).contains("cluster"));
-        status.cluster = Some(ClusterStatus {
-            name: "a".to_owned(),
-            connected: false,
-            away_s: Some(2.0),
-            failure: Some("timed out".to_owned()),
-            registered: true,
-            superseded: false,
-            gateways: vec![],
-            owned: 3,
-            claimed: 1,
-            elsewhere: 5,
-            epoch: 77,
-            counters: crate::cluster::OwnershipCounters { fenced: 4, ..Default::default() },
-        });
+        status.cluster = Some(cluster());
         let text = encode_status(&status);
         for line in [
             "cluster_connected 0",
             "cluster_registered 1",
             "cluster_owned 3",
+            "cluster_not_adopted 6",
             "cluster_owners_total{fate=\"fenced\"} 4",
         ] {
             let line = format!("holdover_gateway_{line}");
@@ -194,7 +208,7 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_name_metrics_and_fates_that_exist() {
-        let text = encode_status(&status());
+        let text = encode_status(&Status { cluster: Some(cluster()), ..status() });
         for (file, least) in
             [("dist/grafana/holdover-gateway.json", 11), ("dist/prometheus/holdover-gateway.rules.yml", 5)]
         {

@@ -129,6 +129,8 @@ pub(crate) struct Seen {
     pub(crate) diverted: u64,
     /// The last packet from it; `None` before the first one.
     pub(crate) heard_at: Option<Instant>,
+    /// The last packet from it in a frame to this router's own Ethernet address, or without Ethernet.
+    pub(crate) addressed_at: Option<Instant>,
     /// The first packet to it since then.
     pub(crate) waiting_since: Option<Instant>,
     /// The source of its frames; `None` before the first one, or without Ethernet.
@@ -449,6 +451,7 @@ impl From<MobileRecord> for Seen {
             course: record.course(),
             diverted: record.diverted,
             heard_at: time(record.heard_at),
+            addressed_at: time(record.addressed_at),
             waiting_since: time(record.waiting_since),
             down_at: record.down_at(),
             mac: Some(record.mac).filter(|mac| *mac != [0; 6]),

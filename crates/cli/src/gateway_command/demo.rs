@@ -79,6 +79,7 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     let is_quiet = args.json || !std::io::stderr().is_terminal();
     let cases = cases(args.cluster);
     let directory = std::env::temp_dir().join(format!("holdover-gateway-demo-{}", std::process::id()));
+    demo::make_directory(&directory)?;
     let mut outcomes = Vec::new();
     let result = cases.iter().enumerate().try_for_each(|(number, &case)| {
         if !is_quiet {

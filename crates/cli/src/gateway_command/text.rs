@@ -42,8 +42,9 @@ pub(super) fn status(status: &Status) -> String {
     if let Some(handoff) = &status.handoff {
         let _ = writeln!(
             text,
-            "handoffs      {} claims of others were answered with {} packets, {} packets came; {} times a gateway did not answer",
-            handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost
+            "handoffs      {} claims of others were answered with {} packets, {} packets came; {} times a gateway did not answer, \
+             and {} packets were not confirmed",
+            handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost, handoff.packets_lost
         );
     }
     if let Some(cluster) = &status.cluster {
@@ -72,10 +73,17 @@ fn cluster(cluster: &ClusterStatus) -> String {
     });
     let gateways: Vec<String> = gateways.collect();
     let others = if gateways.is_empty() { "none".to_owned() } else { gateways.join(", ") };
+    let adopted = match (cluster.adopted, cluster.not_adopted) {
+        (0, 0) => String::new(),
+        (adopted, 0) => format!("adopted       {adopted} mobile hosts of dead gateways\n"),
+        (adopted, left_out) => format!(
+            "adopted       {adopted} mobile hosts of dead gateways; no room for {left_out}: [buffer] most_mobiles\n"
+        ),
+    };
     format!(
         "cluster       {name}: {state}; other gateways: {others}\n\
          owners        {owned} mobile hosts are this gateway's, {claimed} claimed, {elsewhere} elsewhere; epoch {epoch}; \
-         {} won ({} of dead gateways), {} lost, {} claims fenced\n",
+         {} won ({} of dead gateways), {} lost, {} claims fenced\n{adopted}",
         counters.won, counters.taken_over, counters.lost, counters.fenced
     )
 }
@@ -117,4 +125,32 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     };
     let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
     std::iter::once(line(MOBILE_COLUMNS)).chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_adopted_is_shown() {
+        let cluster = |not_adopted| ClusterStatus {
+            name: "a".to_owned(),
+            connected: true,
+            away_s: None,
+            failure: None,
+            registered: true,
+            superseded: false,
+            gateways: Vec::new(),
+            owned: 1,
+            claimed: 0,
+            elsewhere: 7,
+            adopted: not_adopted,
+            not_adopted,
+            epoch: 9,
+            counters: Default::default(),
+        };
+        assert!(!super::cluster(&cluster(0)).contains("adopted"));
+        let text = super::cluster(&cluster(3));
+        assert!(text.contains("adopted       3 mobile hosts of dead gateways; no room for 3"), "{text}");
+    }
 }

@@ -23,6 +23,9 @@ enum mobile_counter {
 // Of a key of the flow table, `local` is the fixed host and `remote` the mobile host.
 #include "flow_table.h"
 
+// The frame has this router's own Ethernet address (linux/if_packet.h).
+#define PACKET_HOST 0
+
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
 // An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
@@ -44,7 +47,8 @@ struct mobile {
 	u32 course;
 	u64 diverted;      // packets, since the mobile host is known
 	u64 heard_at;      // the last packet from it
-	u64 waiting_since; // the first packet to it since then; 0 if there was none
+	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
+	u64 waiting_since; // the first packet to it since it was heard; 0 if there was none
 	u64 noticed_at;
 	struct mac mac; // of the frame of the last packet from it
 	u64 arrival_noticed_at;

@@ -80,7 +80,10 @@ pub(crate) struct Client {
 /// gRPC's code for an invalid token.
 const UNAUTHENTICATED: u32 = 16;
 
-/// The longest answer, in bytes: some 500,000 mobile hosts.
+/// The most keys in an answer. Each is a few hundred bytes.
+const PAGE: usize = 1000;
+
+/// The longest answer, or line of a watch, in bytes.
 const LONGEST: u64 = 256 << 20;
 
 /// The longest time for a request.
@@ -103,7 +106,7 @@ impl Client {
         let answer = match request {
             Request::Join => self.join(),
             Request::KeepAlive { lease } => self.keep_alive(*lease),
-            Request::List => self.list(),
+            Request::List { from, at } => self.list(from, *at),
             Request::Claims(claims) => self.claim(claims),
             Request::Remove(keys) => self.remove(keys),
             Request::Watch { .. } => return Ok((0, Answer::WatchEnded { is_compacted: false })),
@@ -144,11 +147,18 @@ impl Client {
         Ok((result.header.cluster_id, answer))
     }
 
-    fn list(&mut self) -> Result<(u64, Answer), StoreError> {
-        let (key, range_end) = self.range();
-        let found: Range = self.call("kv/range", &json!({ "key": key, "range_end": range_end }))?;
+    fn list(&mut self, from: &[u8], at: u64) -> Result<(u64, Answer), StoreError> {
+        let (prefix, range_end) = self.range();
+        let key = if from.is_empty() { prefix } else { BASE64_STANDARD.encode(from) };
+        // All pages are of one revision.
+        let body = json!({ "key": key, "range_end": range_end, "limit": PAGE.to_string(), "revision": at.to_string() });
+        let found: Range = self.call("kv/range", &body)?;
+        let last = found.kvs.last().filter(|_| found.more).and_then(|pair| BASE64_STANDARD.decode(&pair.key).ok());
+        // The least key after the last one.
+        let next = last.map(|key| [&key[..], &[0]].concat());
         let changes = found.kvs.iter().filter_map(|pair| self.change(pair, false)).collect();
-        Ok((found.header.cluster_id, Answer::Listed { at: found.header.revision, changes }))
+        let at = if at == 0 { found.header.revision } else { at };
+        Ok((found.header.cluster_id, Answer::Listed { at, changes, next }))
     }
 
     fn claim(&mut self, claims: &[Claim]) -> Result<(u64, Answer), StoreError> {
@@ -395,6 +405,8 @@ struct Kept {
 struct Range {
     header: Header,
     kvs: Vec<Pair>,
+    /// Whether there are more keys than the limit.
+    more: bool,
 }
 
 #[derive(Deserialize, Default)]

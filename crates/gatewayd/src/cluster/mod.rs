@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ClusterTable;
 use crate::presence::{SecretError, read_secret};
-use etcd::{Client, Settings};
+use etcd::{Client, Settings, StoreError};
 pub use ownership::OwnershipCounters;
-pub(crate) use ownership::{Admission, Event, Ownership};
-use store::{Answer, Kind, Registration, Reply, Request};
+pub(crate) use ownership::{Admission, Event, Evidence, Ownership};
+use store::{Answer, Kind, Numbered, Registration, Reply, Request};
 
 /// The state of a cluster, as this gateway knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -47,6 +47,12 @@ pub struct ClusterStatus {
     pub claimed: u64,
     /// Mobile hosts that other gateways own.
     pub elsewhere: u64,
+    /// Mobile hosts of gateways that have lost their leases, which this gateway is ready to take over.
+    #[serde(default)]
+    pub adopted: u64,
+    /// Those for which it has no room: packets for them are not kept before they are heard here.
+    #[serde(default)]
+    pub not_adopted: u64,
     /// The latest epoch: the store's revision of the last change.
     pub epoch: u64,
     /// Counters.
@@ -69,7 +75,7 @@ pub(crate) struct Cluster {
     name: String,
     pub(crate) ownership: Ownership,
     /// By [`thread_of`].
-    threads: [Sender<Request>; 3],
+    threads: [Sender<Numbered>; 3],
     replies: Receiver<Reply>,
     wakes: Arc<OwnedFd>,
 }
@@ -108,7 +114,7 @@ impl Cluster {
         let settings = Settings::new(config, registration.clone())?;
         let wakes = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(io::Error::from)?);
         let (tell, replies) = channel();
-        let start = |name: &str| -> io::Result<Sender<Request>> {
+        let start = |name: &str| -> io::Result<Sender<Numbered>> {
             let (sender, requests) = channel();
             let outbox = Outbox { replies: tell.clone(), wakes: Arc::clone(&wakes) };
             let client = Client::new(settings.clone());
@@ -117,6 +123,9 @@ impl Cluster {
             Ok(sender)
         };
         let threads = [start("etcd-session")?, start("etcd-claims")?, start("etcd-watch")?];
+        if let Some(endpoint) = config.password_in_clear() {
+            tracing::warn!(endpoint, "etcd's password crosses the network in clear: [cluster] password_file");
+        }
         let ownership = Ownership::new(now, name, registration, config.lease.0);
         Ok(Some(Self { name: name.clone(), ownership, threads, replies, wakes }))
     }
@@ -138,9 +147,9 @@ impl Cluster {
 
     /// Sends the requests that are due.
     pub(crate) fn flush(&mut self) {
-        while let Some(request) = self.ownership.poll_request() {
+        while let Some(numbered) = self.ownership.poll_request() {
             // A thread ends with this value only.
-            let _ = self.threads[thread_of(request.kind())].send(request);
+            let _ = self.threads[thread_of(numbered.request.kind())].send(numbered);
         }
     }
 
@@ -164,6 +173,8 @@ impl Cluster {
             owned,
             claimed,
             elsewhere,
+            adopted: 0,
+            not_adopted: 0,
             epoch,
             counters: ownership.counters(),
         }
@@ -194,21 +205,23 @@ struct Outbox {
 }
 
 impl Outbox {
-    fn put(&self, kind: Kind, result: Result<(u64, Answer), String>) {
+    fn put(&self, id: u64, kind: Kind, result: Result<(u64, Answer), String>) {
         // Without a receiver, the daemon is ending.
-        let _ = self.replies.send(Reply { kind, result });
+        let _ = self.replies.send(Reply { id, kind, result });
         let _ = rustix::io::write(&self.wakes, &1_u64.to_ne_bytes());
     }
 }
 
-fn serve(mut client: Client, requests: &Receiver<Request>, outbox: &Outbox) {
-    for request in requests {
+fn serve(mut client: Client, requests: &Receiver<Numbered>, outbox: &Outbox) {
+    for Numbered { id, request } in requests {
         let kind = request.kind();
         let result = match request {
-            Request::Watch { after } => client.watch(after, &mut |store, answer| outbox.put(kind, Ok((store, answer)))),
+            Request::Watch { after } => {
+                client.watch(after, &mut |store, answer| outbox.put(id, kind, Ok((store, answer))))
+            }
             request => client.handle(&request),
         };
-        outbox.put(kind, result.map_err(|error| with_causes(&error)));
+        outbox.put(id, kind, result.map_err(|error| with_causes(&error)));
     }
 }
 
@@ -218,12 +231,23 @@ pub(crate) fn probe(config: &ClusterTable) -> Result<usize, String> {
     let mut client = Client::new(Settings::new(config, nowhere).map_err(|error| with_causes(&error))?);
     let mut last = Err("there are no endpoints".to_owned());
     for _ in &config.endpoints {
-        last = client.handle(&Request::List).map_err(|error| with_causes(&error));
+        last = count_keys(&mut client).map_err(|error| with_causes(&error));
         if last.is_ok() {
             break;
         }
     }
-    last.map(|(_, answer)| if let Answer::Listed { changes, .. } = answer { changes.len() } else { 0 })
+    last
+}
+
+fn count_keys(client: &mut Client) -> Result<usize, StoreError> {
+    let (mut count, mut from, mut revision) = (0, Vec::new(), 0);
+    loop {
+        let (_, answer) = client.handle(&Request::List { from, at: revision })?;
+        let Answer::Listed { at, changes, next } = answer else { return Ok(count) };
+        count += changes.len();
+        let Some(next) = next else { return Ok(count) };
+        (from, revision) = (next, at);
+    }
 }
 
 impl std::fmt::Debug for Cluster {

@@ -7,13 +7,19 @@
 //! the packets that wait at the former owner, with the epoch. The former owner learns of its loss from that request or
 //! from the store, and releases nothing from then on.
 //!
+//! A claim needs evidence: a packet that the mobile host has sent to this gateway at most a second ([`FRESH`]) before the
+//! claim is sent or repeated, by this gateway's own clock. If another gateway has written meanwhile, the evidence must be
+//! later than the news of that. So after an outage of the store the gateway that hears the mobile host then wins, and not
+//! the one with the oldest claim; no clocks of different gateways are compared. Silent mobile hosts are probed
+//! ([`Ownership::to_confirm`]).
+//!
 //! Packets never wait for the store. While it is away, a gateway serves the mobile hosts that it hears; what waits at
 //! their former owners stays there until it is back.
 //!
-//! The order of calls: [`Ownership::handle_heard`], [`Ownership::handle_gone`], [`Ownership::handle_reply`],
+//! The order of calls: [`Ownership::handle_heard`], [`Ownership::handle_seen`], [`Ownership::handle_gone`], [`Ownership::handle_reply`],
 //! [`Ownership::handle_peer_claim`] and [`Ownership::handle_timeout`]; then [`Ownership::poll_event`] and
-//! [`Ownership::poll_request`] until `None`; then [`Ownership::poll_timeout`]. Replies to requests of one
-//! [`Kind`] arrive in the order of the requests, or not at all.
+//! [`Ownership::poll_request`] until `None`; then [`Ownership::poll_timeout`]. Replies carry the numbers of
+//! their requests; those to a request that was given up are ignored.
 
 mod session;
 
@@ -24,7 +30,7 @@ use holdover_base::{Duration, Instant};
 
 use crate::handoff::Epoch;
 
-use super::store::{Change, Record, Registration, Request, Subject};
+use super::store::{Change, Numbered, Record, Registration, Subject};
 use session::Session;
 
 /// Counters of the agreement since the start of the process.
@@ -43,6 +49,8 @@ pub struct OwnershipCounters {
     pub requests: u64,
     /// Those of them that failed.
     pub failed: u64,
+    /// Answers of the store to requests that were given up before.
+    pub late: u64,
     /// How often the store turned out to be another one than before, with other revisions.
     pub replaced: u64,
 }
@@ -66,6 +74,15 @@ pub(crate) enum Event {
     Superseded { address: SocketAddr },
 }
 
+/// Why a mobile host is regarded as being here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Evidence {
+    /// It has sent a packet to this gateway at this time.
+    Heard(Instant),
+    /// The network brings its packets to this gateway, and its owner has lost its lease. Holds until another gateway claims it.
+    Adopted,
+}
+
 /// What to do with a claim of another gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
@@ -86,11 +103,11 @@ pub(crate) struct Ownership {
     mobiles: BTreeMap<IpAddr, Known>,
     /// Mobile hosts to be claimed.
     wanted: BTreeSet<IpAddr>,
-    /// Own mobile hosts that are long gone, with their epochs.
+    /// Own mobile hosts that are long gone, and those of gateways that are, with their epochs.
     removable: BTreeMap<IpAddr, u64>,
     sweep_at: Instant,
     events: VecDeque<Event>,
-    requests: VecDeque<Request>,
+    requests: VecDeque<Numbered>,
     counters: OwnershipCounters,
 }
 
@@ -109,27 +126,40 @@ pub(crate) struct Gateway {
 struct Known {
     /// Of the last write or deletion.
     epoch: u64,
-    learned_at: Instant,
+    /// When another gateway became its owner, as far as this one knows, unless this one is it since. Outlasts the key.
+    elsewhere_since: Option<Instant>,
     /// `None` if no gateway owns it.
     record: Option<Record>,
     /// Whether it was heard here, and has not left since.
     is_here: bool,
+    /// While it is here: the last evidence.
+    evidence: Option<Evidence>,
+    /// When a write of another gateway was learned that the present claim overrules.
+    contested_at: Option<Instant>,
     /// Whether this gateway has claimed it, and does not know the outcome.
     is_claimed: bool,
     /// How many more writes of others may be overruled by the present claim.
     overrules: u32,
     idle_since: Instant,
-    is_orphaned: bool,
+    /// Since when its owner has no lease.
+    orphaned_since: Option<Instant>,
 }
 
 /// The store may have changed before the mobile host was heard here, without this gateway's knowledge: a claim that
-/// fails is repeated once, on top of that change. If that fails, too, the mobile host has to be heard again.
+/// fails is repeated once, on top of that change, if the mobile host is heard again within [`FRESH`]. If that fails, too, it
+/// is another gateway's.
 const OVERRULES: u32 = 1;
+
+/// How old a packet of a mobile host may be that backs a claim: the time for which packets that it sent before it moved
+/// may still arrive.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// How often keys of mobile hosts that are gone are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// How long the key of a mobile host is kept after it has gone.
 const KEEP: Duration = Duration::from_secs(600);
+/// How long the key of a mobile host is kept after the lease of its owner has ended: longer than packets wait there.
+const KEEP_ORPHANS: Duration = Duration::from_secs(3600);
 /// How long deletions are remembered, so that late answers are recognized.
 const KEEP_DELETED: Duration = Duration::from_secs(120);
 
@@ -169,8 +199,7 @@ impl Ownership {
     /// has become its owner since.
     pub(crate) fn may_release(&self, mobile: IpAddr, heard_at: Option<Instant>) -> bool {
         let Some(known) = self.mobiles.get(&mobile) else { return true };
-        let is_elsewhere = known.record.as_ref().is_some_and(|record| record.owner != self.name);
-        !is_elsewhere || known.is_here && heard_at.is_some_and(|at| at >= known.learned_at)
+        known.elsewhere_since.is_none_or(|since| known.is_here && heard_at.is_some_and(|at| at >= since))
     }
 
     /// The other gateway that owns a mobile host, and the epoch, unless it was heard here since.
@@ -192,6 +221,12 @@ impl Ownership {
         record.is_some_and(|record| record.owner != self.name && !self.is_alive(&record.owner))
     }
 
+    /// Mobile hosts whose owners have lost their leases, with their Ethernet addresses.
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = (IpAddr, Option<[u8; 6]>)> {
+        let orphans = self.mobiles.iter().filter(|(_, known)| known.orphaned_since.is_some() && !known.is_here);
+        orphans.map(|(&mobile, known)| (mobile, known.record.as_ref().and_then(|record| record.mac)))
+    }
+
     /// The other gateways.
     pub(crate) fn gateways(&self) -> impl Iterator<Item = (&str, &Gateway)> {
         let others = self.gateways.iter().filter(|(name, _)| **name != self.name);
@@ -211,12 +246,14 @@ impl Ownership {
         (owned, self.wanted.len() as u64, all - owned, latest)
     }
 
-    /// A mobile host was heard here for the first time, or again after another gateway had become its owner.
-    pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, mac: Option<[u8; 6]>) {
+    /// A mobile host is here for the first time, or again after another gateway had become its owner.
+    pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, evidence: Evidence, mac: Option<[u8; 6]>) {
         let known = self.mobiles.entry(mobile).or_insert_with(|| Known::new(now));
         if !std::mem::replace(&mut known.is_here, true) {
-            known.overrules = OVERRULES;
+            known.overrules = if evidence == Evidence::Adopted { 0 } else { OVERRULES };
+            known.contested_at = None;
         }
+        known.evidence = Some(evidence);
         self.session.note_mac(mobile, mac);
         if self.owns(mobile).is_none() {
             self.wanted.insert(mobile);
@@ -224,10 +261,27 @@ impl Ownership {
         self.schedule(now);
     }
 
+    /// The last packet of a mobile host that is here.
+    pub(crate) fn handle_seen(&mut self, now: Instant, mobile: IpAddr, heard_at: Instant) {
+        if !self.wanted.contains(&mobile) {
+            return;
+        }
+        let Some(known) = self.mobiles.get_mut(&mobile) else { return };
+        match known.evidence {
+            Some(Evidence::Adopted) => {}
+            Some(Evidence::Heard(at)) if at >= heard_at => {}
+            Some(Evidence::Heard(_)) | None => {
+                known.evidence = Some(Evidence::Heard(heard_at));
+                self.schedule(now);
+            }
+        }
+    }
+
     /// A mobile host is forgotten here.
     pub(crate) fn handle_gone(&mut self, now: Instant, mobile: IpAddr) {
         if let Some(known) = self.mobiles.get_mut(&mobile) {
             (known.is_here, known.idle_since) = (false, now);
+            known.evidence = None;
         }
         self.give_up(mobile);
     }
@@ -270,6 +324,7 @@ impl Ownership {
     /// A deadline has passed.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.handle_unanswered(now);
+        self.give_up_unheard(now);
         if now >= self.sweep_at {
             self.sweep_at = now + SWEEP_EVERY;
             self.sweep(now);
@@ -283,13 +338,26 @@ impl Ownership {
     }
 
     /// The next request to the store.
-    pub(crate) fn poll_request(&mut self) -> Option<Request> {
+    pub(crate) fn poll_request(&mut self) -> Option<Numbered> {
         self.requests.pop_front()
     }
 
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.session_timeout().map_or(self.sweep_at, |at| at.min(self.sweep_at))
+        let deadlines = self.session_timeout().into_iter().chain(self.give_up_timeout());
+        deadlines.min().map_or(self.sweep_at, |at| at.min(self.sweep_at))
+    }
+
+    /// Whether a claim may be sent: see the [module](self).
+    fn is_backed(&self, now: Instant, mobile: IpAddr) -> bool {
+        let Some(known) = self.mobiles.get(&mobile) else { return false };
+        match known.evidence {
+            Some(Evidence::Adopted) => self.is_orphan(mobile),
+            Some(Evidence::Heard(at)) => {
+                now.saturating_since(at) <= FRESH && known.contested_at.is_none_or(|contested_at| at > contested_at)
+            }
+            None => false,
+        }
     }
 
     fn is_alive(&self, name: &str) -> bool {
@@ -317,19 +385,22 @@ impl Ownership {
             return;
         }
         let former = std::mem::replace(&mut known.record, record);
-        (known.epoch, known.learned_at) = (epoch, now);
-        known.is_orphaned = false;
+        known.epoch = epoch;
+        known.orphaned_since = None;
         if !known.is_here {
             known.idle_since = now;
         }
         let Some(Record { owner, .. }) = known.record.clone() else {
             // Removed, by its former owner: it is claimed anew.
             if known.is_here {
+                known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
                 self.wanted.insert(mobile);
             }
             return;
         };
         if owner == self.name {
+            (known.elsewhere_since, known.contested_at) = (None, None);
+            known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
             let is_claimed = std::mem::take(&mut known.is_claimed);
             // Not if it was an earlier process of this gateway that claimed it.
             if self.wanted.remove(&mobile) && is_claimed {
@@ -341,19 +412,39 @@ impl Ownership {
             }
             return;
         }
+        known.elsewhere_since = Some(now);
         if self.wanted.contains(&mobile) && known.overrules > 0 && !is_final {
             known.overrules -= 1;
+            known.contested_at = Some(now);
         } else {
-            let was_here = std::mem::take(&mut known.is_here);
-            self.give_up(mobile);
-            if was_here || former.is_some_and(|former| former.owner == self.name) {
-                self.counters.lost += 1;
-                self.events.push_back(Event::Lost { mobile, epoch, owner: owner.clone() });
-            }
+            let was_own = former.is_some_and(|former| former.owner == self.name);
+            self.lose(mobile, was_own);
         }
         // The registration of an unknown gateway may arrive later.
         if self.gateways.get(&owner).is_some_and(|gateway| gateway.gone_at.is_some()) {
-            self.note_orphan(mobile);
+            self.note_orphan(now, mobile);
+        }
+    }
+
+    /// Another gateway owns a mobile host, and this one does not contest it.
+    fn lose(&mut self, mobile: IpAddr, was_own: bool) {
+        self.give_up(mobile);
+        let Some(known) = self.mobiles.get_mut(&mobile) else { return };
+        (known.evidence, known.contested_at) = (None, None);
+        let was_here = std::mem::take(&mut known.is_here);
+        let Some(Record { owner, .. }) = known.record.clone().filter(|_| was_here || was_own) else { return };
+        self.counters.lost += 1;
+        self.events.push_back(Event::Lost { mobile, epoch: known.epoch, owner });
+    }
+
+    /// Mobile hosts that another gateway owns, and that were not heard here in time, are that gateway's.
+    fn give_up_unheard(&mut self, now: Instant) {
+        let is_over = |mobile: &IpAddr| self.give_up_at(*mobile).is_some_and(|at| now >= at);
+        for mobile in self.wanted.iter().copied().filter(is_over).collect::<Vec<_>>() {
+            self.lose(mobile, false);
+            if let Some(known) = self.mobiles.get_mut(&mobile) {
+                known.idle_since = now;
+            }
         }
     }
 
@@ -371,16 +462,27 @@ impl Ownership {
                 if former.is_none_or(|former| former.address != handoff || former.gone_at.is_some()) {
                     self.events.push_back(Event::Gateways);
                     let is_its = |known: &&mut Known| known.is_owned_by(&name);
-                    self.mobiles.values_mut().filter(is_its).for_each(|known| known.is_orphaned = false);
+                    self.mobiles.values_mut().filter(is_its).for_each(|known| known.orphaned_since = None);
+                    self.return_adopted(&name);
                 }
             }
             None => {
                 let Some(known) = self.gateways.get_mut(&name) else { return };
                 (known.epoch, known.gone_at) = (epoch, Some(now));
                 self.events.push_back(Event::Gateways);
-                self.note_orphans_of(&name);
+                self.note_orphans_of(now, &name);
             }
         }
+    }
+
+    /// A gateway is back before this one has taken over its mobile hosts.
+    fn return_adopted(&mut self, owner: &str) {
+        let is_adopted = |mobile: &IpAddr| {
+            let known = self.mobiles.get(mobile);
+            known.is_some_and(|known| known.is_owned_by(owner) && known.evidence == Some(Evidence::Adopted))
+        };
+        let adopted: Vec<IpAddr> = self.wanted.iter().copied().filter(is_adopted).collect();
+        adopted.into_iter().for_each(|mobile| self.lose(mobile, false));
     }
 
     /// The store's contents at a revision: what is missing in it is deleted.
@@ -405,19 +507,20 @@ impl Ownership {
         }
         let owners = self.mobiles.values().filter_map(|known| Some(&known.record.as_ref()?.owner));
         let gone: BTreeSet<String> = owners.filter(|owner| !self.is_alive(owner)).cloned().collect();
-        gone.iter().for_each(|owner| self.note_orphans_of(owner));
+        gone.iter().for_each(|owner| self.note_orphans_of(now, owner));
     }
 
-    fn note_orphans_of(&mut self, owner: &str) {
+    fn note_orphans_of(&mut self, now: Instant, owner: &str) {
         let orphans = self.mobiles.iter().filter(|(_, known)| known.is_owned_by(owner)).map(|(&mobile, _)| mobile);
-        orphans.collect::<Vec<_>>().into_iter().for_each(|mobile| self.note_orphan(mobile));
+        orphans.collect::<Vec<_>>().into_iter().for_each(|mobile| self.note_orphan(now, mobile));
     }
 
-    fn note_orphan(&mut self, mobile: IpAddr) {
+    fn note_orphan(&mut self, now: Instant, mobile: IpAddr) {
         let is_synced = self.session.is_synced;
         let Some(known) = self.mobiles.get_mut(&mobile) else { return };
         let Some(record) = known.record.as_ref().filter(|record| record.owner != self.name) else { return };
-        if is_synced && !known.is_here && !std::mem::replace(&mut known.is_orphaned, true) {
+        if is_synced && !known.is_here && known.orphaned_since.is_none() {
+            known.orphaned_since = Some(now);
             self.events.push_back(Event::Orphaned { mobile, mac: record.mac });
         }
     }
@@ -432,10 +535,14 @@ impl Ownership {
         self.counters.replaced += 1;
         self.gateways.clear();
         self.removable.clear();
-        self.mobiles.retain(|_, known| known.is_here);
+        self.mobiles.retain(|_, known| known.is_here || known.elsewhere_since.is_some());
         for (&mobile, known) in &mut self.mobiles {
-            *known = Known { is_here: true, overrules: OVERRULES, ..Known::new(now) };
-            self.wanted.insert(mobile);
+            let Known { is_here, evidence, elsewhere_since, idle_since, .. } = *known;
+            let evidence = evidence.filter(|evidence| *evidence != Evidence::Adopted);
+            *known = Known { is_here, evidence, elsewhere_since, idle_since, overrules: OVERRULES, ..Known::new(now) };
+            if is_here {
+                self.wanted.insert(mobile);
+            }
         }
         self.events.push_back(Event::Gateways);
     }
@@ -443,9 +550,13 @@ impl Ownership {
     fn sweep(&mut self, now: Instant) {
         let name = &self.name;
         let idle = |known: &Known, than: Duration| !known.is_here && now.saturating_since(known.idle_since) >= than;
-        self.mobiles.retain(|_, known| known.record.is_some() || !idle(known, KEEP_DELETED));
+        let keep = |known: &Known| if known.elsewhere_since.is_some() { KEEP } else { KEEP_DELETED };
+        self.mobiles.retain(|_, known| known.record.is_some() || !idle(known, keep(known)));
         self.gateways.retain(|_, gateway| gateway.gone_at.is_none_or(|at| now.saturating_since(at) < KEEP));
-        let long_gone = self.mobiles.iter().filter(|(_, known)| idle(known, KEEP) && known.is_owned_by(name));
+        let is_orphaned =
+            |known: &Known| known.orphaned_since.is_some_and(|since| now.saturating_since(since) >= KEEP_ORPHANS);
+        let is_long_gone = |known: &Known| idle(known, KEEP) && known.is_owned_by(name) || is_orphaned(known);
+        let long_gone = self.mobiles.iter().filter(|(_, known)| is_long_gone(known));
         self.removable = long_gone.map(|(&mobile, known)| (mobile, known.epoch)).collect();
     }
 }
@@ -454,14 +565,28 @@ impl Known {
     fn new(now: Instant) -> Self {
         Self {
             epoch: 0,
-            learned_at: now,
+            elsewhere_since: None,
             record: None,
             is_here: false,
+            evidence: None,
+            contested_at: None,
             is_claimed: false,
             overrules: 0,
             idle_since: now,
-            is_orphaned: false,
+            orphaned_since: None,
         }
+    }
+
+    fn heard_at(&self) -> Option<Instant> {
+        match self.evidence {
+            Some(Evidence::Heard(at)) => Some(at),
+            Some(Evidence::Adopted) | None => None,
+        }
+    }
+
+    /// When another gateway's write was learned, if nothing was heard since.
+    fn contested_since(&self) -> Option<Instant> {
+        self.contested_at.filter(|&since| self.heard_at().is_none_or(|at| at <= since))
     }
 
     fn is_owned_by(&self, name: &str) -> bool {

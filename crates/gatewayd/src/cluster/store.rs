@@ -53,8 +53,11 @@ pub(crate) enum Request {
     KeepAlive {
         lease: u64,
     },
-    /// All keys.
-    List,
+    /// A page of all keys: from this key on (all, if it is empty), as of this revision (0: the present one).
+    List {
+        from: Vec<u8>,
+        at: u64,
+    },
     /// All changes after this revision, until [`Answer::WatchEnded`].
     Watch {
         after: u64,
@@ -84,10 +87,11 @@ pub(crate) enum Answer {
     KeptAlive,
     /// The lease has expired, and with it the registration.
     LeaseGone,
-    /// All keys, as of this revision.
+    /// A page of all keys, as of this revision; and the first key of the next page, if there is one.
     Listed {
         at: u64,
         changes: Vec<Change>,
+        next: Option<Vec<u8>>,
     },
     /// The changes after one revision and up to another one.
     Changed {
@@ -104,9 +108,17 @@ pub(crate) enum Answer {
     Removed,
 }
 
-/// A reply of the store with this cluster id (0: it did not say), or why there is none.
+/// A request with a number that no other one of this process has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Numbered {
+    pub(crate) id: u64,
+    pub(crate) request: Request,
+}
+
+/// A reply to the request of this number by the store with this cluster id (0: it did not say), or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reply {
+    pub(crate) id: u64,
     pub(crate) kind: Kind,
     pub(crate) result: Result<(u64, Answer), String>,
 }
@@ -115,7 +127,7 @@ impl Request {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Join | Self::KeepAlive { .. } => Kind::Session,
-            Self::List => Kind::List,
+            Self::List { .. } => Kind::List,
             Self::Watch { .. } => Kind::Watch,
             Self::Claims(_) => Kind::Claims,
             Self::Remove(_) => Kind::Removal,

@@ -1,5 +1,6 @@
 //! `[cluster]`: the store in which gateways agree on the owner of each mobile host.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use holdover_base::Duration;
@@ -51,6 +52,13 @@ impl ClusterTable {
         self.name.is_some()
     }
 
+    /// The first member of etcd to which the password would be sent in clear over a network.
+    pub fn password_in_clear(&self) -> Option<&str> {
+        self.password_file.as_ref()?;
+        let is_remote = |endpoint: &&String| !is_loopback(endpoint);
+        self.endpoints.iter().find(is_remote).map(String::as_str)
+    }
+
     /// The key of an invalid value, and what is expected. `has_handoff`: there are an address and a key for handoffs.
     pub(super) fn problem(&self, has_handoff: bool) -> Option<(&'static str, String)> {
         let at = |key, problem: &str| Some((key, format!("{key}: {problem}")));
@@ -89,4 +97,13 @@ impl ClusterTable {
         }
         None
     }
+}
+
+/// Whether the host of a URL is this one.
+fn is_loopback(endpoint: &str) -> bool {
+    let place = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
+    let host = place.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let host = host.map_or(place, |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

@@ -175,3 +175,20 @@ fn modes_have_one_name_in_files_and_messages() {
         assert_eq!(serde_json::to_value(mode).unwrap(), mode.to_string());
     }
 }
+
+#[test]
+fn a_password_for_etcd_on_another_host_is_in_clear() {
+    let cluster = |endpoints: &[&str], password: bool| ClusterTable {
+        endpoints: endpoints.iter().map(|&endpoint| endpoint.to_owned()).collect(),
+        password_file: password.then(|| "/etc/holdover/etcd".into()),
+        ..ClusterTable::default()
+    };
+    let local = ["http://127.0.0.1:2379", "http://localhost:2379/", "http://[::1]:2379", "http://localhost"];
+    assert_eq!(cluster(&local, true).password_in_clear(), None);
+    for remote in
+        ["http://192.0.2.1:2379", "http://etcd.example", "http://[2001:db8::1]:2379", "http://localhost.example"]
+    {
+        assert_eq!(cluster(&["http://127.1.2.3:2379", remote], true).password_in_clear(), Some(remote));
+        assert_eq!(cluster(&[remote], false).password_in_clear(), None);
+    }
+}

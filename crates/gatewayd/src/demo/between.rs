@@ -31,7 +31,7 @@ pub(super) fn between_gateways(
     command: MakeCommand,
     stop: &AtomicBool,
 ) -> Result<Outcome, DemoError> {
-    std::fs::create_dir_all(directory).map_err(super::WorldError::from)?;
+    super::make_directory(directory)?;
     let result = in_directory(case, way, cluster, directory, command, stop);
     // Everything in it has removed its own.
     let _ = std::fs::remove_dir(directory);

@@ -42,7 +42,7 @@ impl Process {
         sections: &str,
         command: MakeCommand,
     ) -> Result<Self, WorldError> {
-        std::fs::create_dir_all(&directory)?;
+        super::make_directory(&directory)?;
         let mut this = Self { namespace: namespace.clone(), directory, command, child: None };
         let buffer = if sections.contains("[buffer]") { "" } else { "[buffer]\n" };
         let place = format!("directory = {:?}\n", this.directory.join("packets"));

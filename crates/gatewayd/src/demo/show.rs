@@ -105,7 +105,7 @@ pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_mi
 
 const NAP: Duration = Duration::from_millis(50);
 
-/// Runs one outage in all four variants at once. `directory` is for the daemons' files and must not exist; `cluster` is
+/// Runs one outage in all four variants at once. `directory` is for the daemons' files and must exist; `cluster` is
 /// the number of gateways that agree in a store, if there is one. Ends early once `stop` is true, and cleans up in any
 /// case.
 ///

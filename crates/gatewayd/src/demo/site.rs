@@ -1,7 +1,10 @@
 //! Several routers between a fixed host and mobile hosts that move between their radios, and a backbone between the
 //! routers, with room for a store.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use holdover_base::Duration;
@@ -46,7 +49,8 @@ impl Site {
             Duration::ZERO => World::new(mobiles)?,
             _ => World::with_round_trip(mobiles, round_trip)?,
         };
-        std::fs::write(&key, "07".repeat(32))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key)?;
+        file.write_all("07".repeat(32).as_bytes())?;
         let backbone = Namespace::new("backbone")?;
         let mut site = Self { world, others: Vec::new(), backbone, mobiles: mobiles.into(), key, _wires: Vec::new() };
         inside(&site.backbone, |netlink| {
@@ -113,6 +117,23 @@ impl Site {
         })?;
         self.others.push(Other { router, radio });
         Ok(())
+    }
+
+    /// Connects the first two routers' radios: both routers hear what a mobile host sends to all.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn join_radios(&self) -> Result<(), WorldError> {
+        let (first, second) = (self.radio(0), self.radio(1));
+        inside(first, |netlink| {
+            netlink.add_veth("join0", "join1", second)?;
+            netlink.add_port("br0", "join0")?;
+            netlink.set_up("join0")
+        })?;
+        inside(second, |netlink| {
+            netlink.add_port("br0", "join1")?;
+            netlink.set_up("join1")
+        })
     }
 
     /// The first router, its mobile hosts and the fixed host.

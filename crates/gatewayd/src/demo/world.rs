@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
 
 use holdover_base::Duration;
 use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
@@ -39,6 +40,14 @@ pub enum WorldError {
     /// A socket or a thread was refused.
     #[error("a socket or a thread of the hosts: {0}")]
     Io(#[from] io::Error),
+    /// A directory exists already, or cannot be made.
+    #[error("cannot make the directory {}", directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
     /// The store failed.
     #[error("etcd: {0}")]
     Store(String),

@@ -32,8 +32,15 @@ mod tests {
 
     #[test]
     fn mobile_hosts_are_searched_once_per_batch() {
-        let seen =
-            |mac| Seen { course: Course::Pass, diverted: 0, heard_at: None, waiting_since: None, mac, down_at: None };
+        let seen = |mac| Seen {
+            course: Course::Pass,
+            diverted: 0,
+            heard_at: None,
+            addressed_at: None,
+            waiting_since: None,
+            mac,
+            down_at: None,
+        };
         let [first, second, third] = [1, 2, 3].map(|last| IpAddr::from([10, 2, 0, last]));
         let all = vec![(first, seen(Some([2; 6]))), (second, seen(None)), (third, seen(Some([2; 6])))];
         let (mut by_mac, mut looks) = (ByMac::default(), 0);

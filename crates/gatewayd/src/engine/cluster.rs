@@ -10,13 +10,20 @@ use holdover_gateway::divert::Source;
 use holdover_host::neighbours::NextHop;
 
 use super::{Engine, KEEP_NEIGHBOURS_EVERY};
-use crate::cluster::{Cluster, ClusterStatus, Event};
+use crate::cluster::{Cluster, ClusterStatus, Event, Evidence};
 
 /// Mobile hosts of gateways that have lost their leases, with their Ethernet addresses. Packets for them that arrive
 /// here are diverted; the first one makes this gateway claim the mobile host.
 #[derive(Debug)]
 pub(super) struct Adoptions {
     mobiles: BTreeMap<IpAddr, Option<[u8; 6]>>,
+    /// The most of them.
+    most: usize,
+    /// Those for which there was no room when that was last checked.
+    left_out: usize,
+    /// The number of these that was logged last.
+    logged: usize,
+    check_room_at: Instant,
     tend_at: Instant,
     keep_neighbours_at: Instant,
 }
@@ -24,9 +31,29 @@ pub(super) struct Adoptions {
 /// How often mobile hosts of other gateways are checked.
 const TEND_EVERY: Duration = Duration::from_millis(250);
 
+/// The most mobile hosts that are adopted: each has a neighbour entry that is renewed every [`KEEP_NEIGHBOURS_EVERY`].
+const MOST_ADOPTED: usize = 4096;
+
+/// How often it is checked whether there is room for mobile hosts that were not adopted.
+const CHECK_ROOM_EVERY: Duration = Duration::from_secs(1);
+
+/// The most mobile hosts that are probed each time before they can be claimed: as many as a batch of claims has.
+const MOST_CONFIRMED: usize = 64;
+
 impl Adoptions {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { mobiles: BTreeMap::new(), tend_at: now, keep_neighbours_at: now }
+    /// `most_mobiles` is the room for all mobile hosts: half of it is for this gateway's own ones.
+    pub(super) fn new(now: Instant, most_mobiles: u32) -> Self {
+        let most = MOST_ADOPTED.min(most_mobiles as usize / 2);
+        let mobiles = BTreeMap::new();
+        Self { mobiles, most, left_out: 0, logged: 0, check_room_at: now, tend_at: now, keep_neighbours_at: now }
+    }
+
+    pub(super) fn contains(&self, mobile: IpAddr) -> bool {
+        self.mobiles.contains_key(&mobile)
+    }
+
+    fn has_room(&self) -> bool {
+        self.mobiles.len() < self.most
     }
 }
 
@@ -45,7 +72,9 @@ impl Engine {
 
     /// `None` without a store.
     pub(crate) fn cluster_status(&self, now: Instant) -> Option<ClusterStatus> {
-        self.cluster.as_ref().map(|cluster| cluster.status(now))
+        let cluster = self.cluster.as_ref()?;
+        let (adopted, not_adopted) = (self.adoptions.mobiles.len() as u64, self.adoptions.left_out as u64);
+        Some(ClusterStatus { adopted, not_adopted, ..cluster.status(now) })
     }
 
     /// The gateway that owns a mobile host, and the epoch.
@@ -59,12 +88,23 @@ impl Engine {
         Some(cluster.ownership.poll_timeout().min(self.adoptions.tend_at))
     }
 
-    /// A mobile host was heard here for the first time. Returns whether there is a cluster.
-    pub(super) fn claim_in_cluster(&mut self, now: Instant, mobile: IpAddr) -> bool {
+    /// A mobile host is here for the first time. Returns whether there is a cluster.
+    pub(super) fn claim_in_cluster(&mut self, now: Instant, mobile: IpAddr, evidence: Evidence) -> bool {
         let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
         let Some(cluster) = &mut self.cluster else { return false };
-        cluster.ownership.handle_heard(now, mobile, mac);
+        cluster.ownership.handle_heard(now, mobile, evidence, mac);
         true
+    }
+
+    /// Probes mobile hosts that this gateway heard, and did not claim in time.
+    fn confirm_wanted(&mut self, now: Instant) {
+        let Some(cluster) = &self.cluster else { return };
+        let wanted: Vec<IpAddr> = cluster.ownership.to_confirm(now).take(MOST_CONFIRMED).collect();
+        for mobile in wanted {
+            if let Some(seen) = self.path.seen(mobile).filter(|_| self.is_asked(mobile)) {
+                self.probe(mobile, seen);
+            }
+        }
     }
 
     /// A mobile host is forgotten here.
@@ -77,7 +117,7 @@ impl Engine {
     /// Whether buffered packets of a mobile host may be sent to it: not if another gateway owns it.
     pub(super) fn may_release(&self, mobile: IpAddr) -> bool {
         self.cluster.as_ref().is_none_or(|cluster| {
-            let heard_at = self.path.seen(mobile).and_then(|seen| seen.heard_at);
+            let heard_at = self.path.seen(mobile).and_then(|seen| seen.addressed_at);
             cluster.ownership.may_release(mobile, heard_at)
         })
     }
@@ -109,6 +149,7 @@ impl Engine {
             self.adoptions.tend_at = now + TEND_EVERY;
             self.tend_adoptions(now);
             self.find_elsewhere(now);
+            self.confirm_wanted(now);
         }
         if let Some(cluster) = &mut self.cluster {
             cluster.flush();
@@ -127,7 +168,6 @@ impl Engine {
             }
             Event::Lost { mobile, epoch, owner } => {
                 tracing::info!(%mobile, epoch, owner, "another gateway owns the mobile host");
-                handoff.cancel(mobile);
                 self.note_moved(now, mobile);
             }
             Event::Orphaned { mobile, mac } => self.adopt(now, mobile, mac),
@@ -149,11 +189,16 @@ impl Engine {
 
     /// The owner of a mobile host has lost its lease.
     fn adopt(&mut self, now: Instant, mobile: IpAddr, mac: Option<[u8; 6]>) {
-        if !self.serves(mobile) || self.met.contains(&mobile) {
+        if !self.serves(mobile) || self.met.contains(&mobile) || self.adoptions.contains(mobile) {
+            return;
+        }
+        if !self.adoptions.has_room() {
+            self.adoptions.left_out += 1;
             return;
         }
         if let Err(error) = self.path.know(mobile) {
             tracing::debug!(%error, %mobile, "no room for a mobile host of another gateway");
+            self.adoptions.left_out += 1;
             return;
         }
         tracing::debug!(%mobile, "its gateway has lost its lease");
@@ -173,13 +218,17 @@ impl Engine {
                 self.departing.insert(mobile);
             }
         }
+        if now >= self.adoptions.check_room_at {
+            self.adoptions.check_room_at = now + CHECK_ROOM_EVERY;
+            self.adopt_more(now);
+        }
         let has_packets = |mobile: &IpAddr| self.diverter.status(*mobile).is_some_and(|status| status.waiting > 0);
         let wanted = self.adoptions.mobiles.keys().copied().filter(has_packets);
         for mobile in wanted.collect::<Vec<_>>() {
             // The network has chosen this gateway for its packets.
             if self.met.insert(mobile) {
                 tracing::info!(%mobile, "takes over from a gateway without a lease");
-                self.claim_in_cluster(now, mobile);
+                self.claim_in_cluster(now, mobile, Evidence::Adopted);
             }
         }
         if now >= self.adoptions.keep_neighbours_at {
@@ -190,6 +239,21 @@ impl Engine {
                     tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
                 }
             }
+        }
+    }
+
+    /// Adopts mobile hosts that were left out, if others are not orphans any more, and logs how many are left out.
+    fn adopt_more(&mut self, now: Instant) {
+        let before = std::mem::take(&mut self.adoptions.left_out);
+        if before == 0 {
+            return;
+        }
+        let orphans: Vec<_> = self.cluster.iter().flat_map(|cluster| cluster.ownership.orphans()).collect();
+        orphans.into_iter().for_each(|(mobile, mac)| self.adopt(now, mobile, mac));
+        let (adopted, not_adopted) = (self.adoptions.mobiles.len(), self.adoptions.left_out);
+        if not_adopted != self.adoptions.logged {
+            self.adoptions.logged = not_adopted;
+            tracing::warn!(adopted, not_adopted, "mobile hosts of gateways without a lease: not all are adopted");
         }
     }
 

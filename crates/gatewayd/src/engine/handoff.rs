@@ -6,13 +6,18 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
-use holdover_gateway::divert::{Course, Source};
-use holdover_host::Offload;
+use holdover_gateway::divert::{Course, MobileStatus, Source, Standing};
+use holdover_host::{Offload, clock};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Engine, FORGET_AFTER, destination};
-use crate::cluster::Admission;
+use crate::cluster::{Admission, Evidence};
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::store::Stored;
+
+/// How long the end of the daemon waits for confirmations of other gateways.
+const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often packets that wait for mobile hosts of other gateways are offered to those.
 const OFFER_EVERY: Duration = Duration::from_secs(1);
@@ -37,12 +42,12 @@ impl Engine {
         });
     }
 
-    /// A mobile host is here now: requests its packets from the other gateways.
-    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) -> Result<(), String> {
+    /// A mobile host is here, by a packet or a command at `heard_at`: requests its packets from the other gateways.
+    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, heard_at: Instant) -> Result<(), String> {
         if !self.serves(mobile) {
             return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
         }
-        let is_clustered = self.claim_in_cluster(now, mobile);
+        let is_clustered = self.claim_in_cluster(now, mobile, Evidence::Heard(heard_at));
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
         self.met.insert(mobile);
         self.moved_at.remove(&mobile);
@@ -74,7 +79,9 @@ impl Engine {
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
-                Event::Lost { mobile, peer } => tracing::info!(%mobile, %peer, "a gateway does not answer"),
+                Event::Lost { mobile, peer, packets } => {
+                    tracing::info!(%mobile, %peer, packets, "a gateway does not answer");
+                }
                 Event::Offered { mobile, epoch, peer } => {
                     let own =
                         self.cluster.as_ref().and_then(|cluster| cluster.ownership.answer_to_offer(mobile, epoch));
@@ -104,8 +111,15 @@ impl Engine {
                 self.departing.remove(&mobile);
                 continue;
             }
+            let is_arriving = self.handoff.as_ref().is_some_and(|handoff| handoff.is_arriving(mobile));
             let status = self.diverter.status(mobile);
-            if status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
+            // Found silent here, where it is not any more: its packets are handed on all the same.
+            let is_away =
+                |status: &MobileStatus| status.standing == Standing::Away && (is_leaving || status.waiting == 0);
+            if status.as_ref().is_some_and(is_away) {
+                self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
+            }
+            if !is_arriving && status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
                 if let Some(handoff) = &mut self.handoff {
                     handoff.end(now, mobile);
                 }
@@ -123,6 +137,30 @@ impl Engine {
         if is_offer_due {
             self.offer_at = now + OFFER_EVERY;
         }
+    }
+
+    /// The daemon ends: waits until other gateways have confirmed what was handed on to them. What they do not confirm is
+    /// stored again for the next process, which offers it to them.
+    pub(crate) fn finish_handoffs(&mut self) {
+        let until = clock::now() + CONFIRMED_WITHIN;
+        loop {
+            let now = clock::now();
+            let Some(handoff) = self.handoff.as_ref().filter(|handoff| handoff.unconfirmed() > 0 && now < until) else {
+                break;
+            };
+            let at = handoff.poll_timeout().map_or(until, |at| at.min(until));
+            let patience = Timespec { tv_sec: 0, tv_nsec: at.saturating_since(now).as_nanos() as _ };
+            // After an interruption the next round checks again.
+            let _ = poll(&mut [PollFd::new(&handoff.descriptor(), PollFlags::IN)], Some(&patience));
+            self.handle_handoff(clock::now());
+            self.serve_handoffs(clock::now());
+        }
+        let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();
+        if !unconfirmed.is_empty() {
+            tracing::info!(packets = unconfirmed.len(), "kept packets that other gateways have not confirmed");
+        }
+        let now = clock::now();
+        unconfirmed.into_iter().for_each(|(mobile, bytes)| self.take_in(now, mobile, &bytes));
     }
 
     pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {
@@ -146,11 +184,11 @@ impl Engine {
     }
 
     /// Hands the next packet to the gateway to which its mobile host has moved. Returns whether there was room.
-    pub(super) fn hand_on(&mut self, now: Instant, mobile: IpAddr, stored: Stored) -> bool {
+    pub(super) fn hand_on(&mut self, mobile: IpAddr, stored: Stored) -> bool {
         let Some(handoff) = &mut self.handoff else { return false };
         match self.store.read(mobile, stored, &mut self.packet) {
             Ok(offload) if self.packet.len() <= LONGEST_PACKET => {
-                handoff.hand_on(now, mobile, [&offload.to_bytes()[..], &self.packet].concat())
+                handoff.hand_on(self.advanced_at, mobile, [&offload.to_bytes()[..], &self.packet].concat())
             }
             Ok(_) | Err(_) => {
                 self.unsendable.refused += 1;

@@ -48,7 +48,10 @@ impl Engine {
     /// Checks all hosts for silence, due probes, and expiry.
     pub(super) fn look(&mut self, now: Instant) {
         let all = self.path.all();
-        let absent = self.diverter.away().count();
+        let diverter = &self.diverter;
+        self.unconfirmed.retain(|&mobile, _| diverter.status(mobile).is_some_and(|status| status.waiting > 0));
+        let is_idle = |mobile: &IpAddr| self.adoptions.contains(*mobile) && !self.met.contains(mobile);
+        let absent = self.diverter.away().filter(|mobile| !is_idle(mobile)).count();
         let asks = self.config.presence.silence && self.interface.has_ethernet();
         for &(mobile, seen) in &all {
             if let Some(waker) = &mut self.waker {
@@ -64,13 +67,15 @@ impl Engine {
                     self.diverter.handle_heard(now, mobile);
                     continue;
                 }
-                if asks && self.interface.has_carrier && self.prober.look_away(now, mobile, since, absent) {
+                // A mobile host of another gateway is probed once it has packets here.
+                let is_idle = self.adoptions.contains(mobile) && !self.met.contains(&mobile);
+                if asks && !is_idle && self.interface.has_carrier && self.prober.look_away(now, mobile, since, absent) {
                     self.probe(mobile, seen);
                 }
                 continue;
             }
             if asks {
-                match self.prober.look_present(now, mobile, seen.waiting_since) {
+                match self.prober.look_present(now, mobile, self.waiting_since(mobile, seen)) {
                     // A host with an unanswered probe has none due yet.
                     Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
                     Inquiry::None => self.note_heard(now, mobile, seen),
@@ -78,7 +83,10 @@ impl Engine {
                         self.probe(mobile, seen);
                         self.note_silence(mobile, seen);
                     }
-                    Inquiry::Silent => drop(self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away)),
+                    Inquiry::Silent => {
+                        self.unconfirmed.remove(&mobile);
+                        self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
+                    }
                 }
             }
             let last = seen.heard_at.max(seen.waiting_since);
@@ -95,6 +103,12 @@ impl Engine {
         let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
         let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
         self.look_at = now + every.max(for_all);
+    }
+
+    /// Since when a packet to a host waits for an answer: one that has passed, or one that waits for a sign of it.
+    fn waiting_since(&self, mobile: IpAddr, seen: Seen) -> Option<Instant> {
+        let unconfirmed = self.unconfirmed.get(&mobile).copied();
+        seen.waiting_since.or_else(|| unconfirmed.filter(|since| seen.heard_at.is_none_or(|at| at < *since)))
     }
 
     /// A host that has not answered a first probe is not away yet, but packets sent to it meanwhile may be lost.

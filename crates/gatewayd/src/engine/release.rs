@@ -1,12 +1,13 @@
 //! Release: buffered packets are sent to a mobile host that has returned, in order and paced, or are dropped.
 
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use holdover_base::Instant;
-use holdover_gateway::divert::Loss;
+use holdover_gateway::divert::{Loss, Standing};
 use holdover_host::neighbours::NextHop;
 
-use super::{BATCH, BUSY, DOWN, ELSEWHERE, Engine, MOST_TRIES, NO_CARRIER, UNRESOLVED};
+use super::{BATCH, BUSY, DOWN, ELSEWHERE, Engine, MOST_TRIES, NO_CARRIER, RECENTLY, UNCONFIRMED, UNRESOLVED};
 use crate::sender::Sent;
 use crate::store::Stored;
 use crate::waker::is_redundant;
@@ -17,7 +18,7 @@ impl Engine {
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
             if self.is_leaving(mobile) {
-                if self.hand_on(now, mobile, stored) {
+                if self.hand_on(mobile, stored) {
                     self.remove(mobile, stored);
                     self.diverter.handle_sent(now, mobile);
                 } else {
@@ -38,6 +39,10 @@ impl Engine {
             if mac.is_none() && self.interface.has_ethernet() {
                 self.ask_everyone(mobile);
                 self.diverter.handle_busy(now + UNRESOLVED, mobile);
+                continue;
+            }
+            if !self.is_confirmed(now, mobile) {
+                self.diverter.handle_busy(now + UNCONFIRMED, mobile);
                 continue;
             }
             let sent = match self.store.read(mobile, stored, &mut self.packet) {
@@ -70,6 +75,29 @@ impl Engine {
             self.remove(mobile, stored);
             self.diverter.handle_sent(now, mobile);
         }
+    }
+
+    /// Whether a mobile host was heard recently. If not, it is probed, and [`Engine::look`] finds out whether it is silent.
+    fn is_confirmed(&mut self, now: Instant, mobile: IpAddr) -> bool {
+        if self.handoff.is_none() || !self.is_asked(mobile) {
+            return true;
+        }
+        let Some(seen) = self.path.seen(mobile) else { return true };
+        let standing = self.diverter.status(mobile).map(|status| status.standing);
+        if standing == Some(Standing::Moved) {
+            // It is found by the kernel's routes.
+            return true;
+        }
+        if seen.heard_at.is_some_and(|at| now.saturating_since(at) <= RECENTLY) {
+            self.unconfirmed.remove(&mobile);
+            return true;
+        }
+        if let Entry::Vacant(entry) = self.unconfirmed.entry(mobile) {
+            entry.insert(now);
+            self.look_at = now;
+            self.probe(mobile, seen);
+        }
+        false
     }
 
     /// Sends packets made for connections.

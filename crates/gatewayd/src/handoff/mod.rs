@@ -36,6 +36,9 @@ pub struct HandoffCounters {
     pub packets_came: u64,
     /// Gateways that did not answer, or stopped answering.
     pub lost: u64,
+    /// Packets sent to gateways that have not confirmed them, and do not answer any more.
+    #[serde(default)]
+    pub packets_lost: u64,
     /// Datagrams that are not authentic.
     pub forged: u64,
     /// Duplicate datagrams.
@@ -137,14 +140,24 @@ impl Handoff {
         self.flush();
     }
 
-    /// Another gateway owns a mobile host.
-    pub(crate) fn cancel(&mut self, mobile: IpAddr) {
-        self.relay.cancel(mobile);
-    }
-
     /// Whether the packets of a mobile host go to another gateway.
     pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
         self.relay.is_leaving(mobile)
+    }
+
+    /// Whether packets of a mobile host may still arrive from another gateway.
+    pub(crate) fn is_arriving(&self, mobile: IpAddr) -> bool {
+        self.relay.is_arriving(mobile)
+    }
+
+    /// Gives up all transfers to other gateways. Returns the packets that were not confirmed.
+    pub(crate) fn take_unconfirmed(&mut self) -> Vec<(IpAddr, Vec<u8>)> {
+        self.relay.take_unconfirmed()
+    }
+
+    /// Packets that were sent to other gateways and are not confirmed.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.relay.unconfirmed()
     }
 
     /// Sends a packet, preceded by its offload header. Returns whether there was room.
@@ -238,7 +251,10 @@ impl Handoff {
             Event::Claimed { .. } => self.counters.left += 1,
             Event::Packet { .. } => self.counters.packets_came += 1,
             Event::Done { .. } => self.counters.came += 1,
-            Event::Lost { .. } => self.counters.lost += 1,
+            Event::Lost { packets, .. } => {
+                self.counters.lost += 1;
+                self.counters.packets_lost += u64::from(*packets);
+            }
             Event::Offered { .. } | Event::Refused { .. } => {}
         }
         Some(event)

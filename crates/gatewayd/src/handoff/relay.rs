@@ -15,6 +15,10 @@
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
 //! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing. Epochs are
 //! those of [`crate::cluster`].
+//!
+//! A transfer that has begun is completed, also if the mobile host has moved on meanwhile: the old gateway ends it with the packets that
+//! are in flight, and the new one passes them on. Packets in flight are lost only if a gateway is killed, or is unreachable for longer than
+//! all retransmissions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -33,8 +37,8 @@ const TRIES: u32 = 7;
 /// The same in bytes.
 const WINDOW_BYTES: usize = 128_000;
 
-/// The most mobile hosts that move at the same time.
-const MOST: usize = 4096;
+/// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
+pub(super) const MOST: usize = 4096;
 
 /// When a gateway became the owner of a mobile host. By default, of no store: there is no cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -127,8 +131,8 @@ pub(crate) enum Event {
     Packet { mobile: IpAddr, bytes: Vec<u8> },
     /// All packets of a peer have arrived.
     Done { mobile: IpAddr, packets: u32 },
-    /// A peer has not answered, or has stopped answering.
-    Lost { mobile: IpAddr, peer: SocketAddr },
+    /// A peer has not answered a claim (0 packets), or has not confirmed packets, and has stopped answering or was restarted.
+    Lost { mobile: IpAddr, peer: SocketAddr, packets: u32 },
     /// Packets wait at a peer, which knows this gateway as the owner in this epoch.
     Offered { mobile: IpAddr, epoch: Epoch, peer: SocketAddr },
     /// A peer knows a later epoch than this gateway's claim has.
@@ -141,19 +145,25 @@ pub(crate) enum Event {
 pub(crate) struct Relay {
     peers: Vec<SocketAddr>,
     last_id: u64,
-    /// This gateway's claims, by mobile host and peer.
-    coming: BTreeMap<(IpAddr, SocketAddr), Coming>,
-    /// Packets for the gateway that has claimed a mobile host.
-    leaving: BTreeMap<IpAddr, Leaving>,
+    /// This gateway's claims.
+    coming: BTreeMap<Transfer, Coming>,
+    /// Packets for gateways that have claimed mobile hosts.
+    leaving: BTreeMap<Transfer, Leaving>,
+    /// The transfers that take further packets, which are not ended.
+    open: BTreeMap<IpAddr, Transfer>,
+    /// The last completed transfers to here, whose ends are confirmed again if they are repeated.
+    completed: VecDeque<Transfer>,
     /// The last claim of each peer about each mobile host.
     claims: BTreeMap<(IpAddr, SocketAddr), u64>,
     events: VecDeque<Event>,
     messages: VecDeque<(SocketAddr, Message)>,
 }
 
+/// A mobile host, the other gateway, and the id of the claim.
+type Transfer = (IpAddr, SocketAddr, u64);
+
 #[derive(Clone, Debug)]
 struct Coming {
-    id: u64,
     epoch: Epoch,
     /// All before this number have arrived.
     next: u32,
@@ -166,8 +176,6 @@ struct Coming {
 
 #[derive(Debug)]
 struct Leaving {
-    to: SocketAddr,
-    id: u64,
     /// Unconfirmed packets.
     unconfirmed: VecDeque<Vec<u8>>,
     /// The number of the first of them.
@@ -197,6 +205,18 @@ impl Repeat {
     }
 }
 
+impl Leaving {
+    /// The number after that of the last packet.
+    fn end(&self) -> u32 {
+        self.first + self.unconfirmed.len() as u32
+    }
+
+    /// Whether a confirmation is expected.
+    fn waits(&self) -> bool {
+        self.is_ended || !self.unconfirmed.is_empty()
+    }
+}
+
 impl Relay {
     /// Without any handoff.
     pub(crate) fn new(peers: Vec<SocketAddr>) -> Self {
@@ -205,6 +225,8 @@ impl Relay {
             last_id: 0,
             coming: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            open: BTreeMap::new(),
+            completed: VecDeque::new(),
             claims: BTreeMap::new(),
             events: VecDeque::new(),
             messages: VecDeque::new(),
@@ -218,8 +240,8 @@ impl Relay {
 
     /// A mobile host has appeared here: requests its packets from these peers.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, from: &[SocketAddr]) {
-        // Packets on their way to another gateway stay here.
-        self.leaving.remove(&mobile);
+        // Packets that have not left yet stay here.
+        self.end(now, mobile);
         if self.coming.len() + from.len() > MOST {
             return;
         }
@@ -227,8 +249,7 @@ impl Relay {
         let id = self.last_id;
         for &peer in from {
             let (early, repeat) = (BTreeMap::new(), Repeat::begin(now));
-            let coming = Coming { id, epoch, next: 0, early, is_answered: false, repeat };
-            self.coming.insert((mobile, peer), coming);
+            self.coming.insert((mobile, peer, id), Coming { epoch, next: 0, early, is_answered: false, repeat });
             self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch } }));
         }
     }
@@ -243,20 +264,27 @@ impl Relay {
         self.messages.push_back((peer, Message { id, mobile, body: Body::Refused { epoch } }));
     }
 
-    /// Another gateway owns a mobile host: its packets are not wanted here any more.
-    pub(crate) fn cancel(&mut self, mobile: IpAddr) {
-        self.coming.retain(|(other, _), _| *other != mobile);
-    }
-
     /// Whether the packets of a mobile host go to another gateway.
     pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
-        self.leaving.get(&mobile).is_some_and(|leaving| !leaving.is_ended)
+        self.open.contains_key(&mobile)
+    }
+
+    /// Whether packets of a mobile host may still arrive that are to be passed on: from another gateway than they go to.
+    pub(crate) fn is_arriving(&self, mobile: IpAddr) -> bool {
+        let to = self.open.get(&mobile).map(|(_, to, _)| *to);
+        self.coming_of(mobile).any(|((_, from, _), _)| Some(*from) != to)
+    }
+
+    fn coming_of(&self, mobile: IpAddr) -> impl Iterator<Item = (&Transfer, &Coming)> {
+        let lowest = SocketAddr::from(([0; 4], 0));
+        self.coming.range((mobile, lowest, 0)..).take_while(move |((other, ..), _)| *other == mobile)
     }
 
     /// A packet for a mobile host that another gateway has claimed. Returns whether there was room: if not, try again
     /// later.
     pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
-        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return false };
+        let Some(&(_, to, id)) = self.open.get(&mobile) else { return false };
+        let Some(leaving) = self.leaving.get_mut(&(mobile, to, id)) else { return false };
         let bytes_under_way: usize = leaving.unconfirmed.iter().map(Vec::len).sum();
         if leaving.unconfirmed.len() >= WINDOW || bytes_under_way >= WINDOW_BYTES {
             return false;
@@ -264,30 +292,33 @@ impl Relay {
         if leaving.unconfirmed.is_empty() {
             leaving.repeat = Repeat::begin(now);
         }
-        let place = leaving.first + leaving.unconfirmed.len() as u32;
+        let place = leaving.end();
         leaving.unconfirmed.push_back(bytes.clone());
-        let body = Body::Packet { place, bytes };
-        self.messages.push_back((leaving.to, Message { id: leaving.id, mobile, body }));
+        self.messages.push_back((to, Message { id, mobile, body: Body::Packet { place, bytes } }));
         true
     }
 
     /// All packets of a claimed mobile host were passed on.
     pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
-        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return };
+        let Some((_, to, id)) = self.open.remove(&mobile) else { return };
+        let Some(leaving) = self.leaving.get_mut(&(mobile, to, id)) else { return };
         leaving.is_ended = true;
         if leaving.unconfirmed.is_empty() {
             leaving.repeat = Repeat::begin(now);
         }
-        let place = leaving.first + leaving.unconfirmed.len() as u32;
-        self.messages.push_back((leaving.to, Message { id: leaving.id, mobile, body: Body::End { place } }));
+        self.messages.push_back((to, Message { id, mobile, body: Body::End { place: leaving.end() } }));
     }
 
     /// A peer was restarted: it has lost the state of handoffs, and its ids begin anew.
     pub(crate) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
         self.claims.retain(|(_, other), _| *other != peer);
-        self.leaving.retain(|_, leaving| leaving.to != peer);
+        let transfers = self.leaving.extract_if(.., |(_, to, _), _| *to == peer);
+        let lost: Vec<(Transfer, Leaving)> = transfers.collect();
+        lost.into_iter().for_each(|(transfer, leaving)| self.abandon(transfer, &leaving));
+        // It does not go on with what it had begun to send, and offers it.
+        self.coming.retain(|(_, other, _), coming| *other != peer || !coming.is_answered);
         // Its first answer may have been lost with the former session.
-        for ((_, other), coming) in &mut self.coming {
+        for ((_, other, _), coming) in &mut self.coming {
             if *other == peer {
                 coming.repeat.at = now;
             }
@@ -304,12 +335,12 @@ impl Relay {
             Body::Claim { .. } => self.handle_claim(now, peer, id, mobile),
             Body::Offer { epoch } => {
                 // Otherwise its packets are on the way.
-                if !self.coming.contains_key(&(mobile, peer)) {
+                if !self.coming_of(mobile).any(|((_, other, _), _)| *other == peer) {
                     self.events.push_back(Event::Offered { mobile, epoch, peer });
                 }
             }
             Body::Refused { .. } => {
-                if self.coming.extract_if(.., |key, coming| *key == (mobile, peer) && coming.id == id).count() > 0 {
+                if self.coming.remove(&(mobile, peer, id)).is_some() {
                     self.events.push_back(Event::Refused { mobile });
                 }
             }
@@ -325,24 +356,26 @@ impl Relay {
             // A repetition: its answer is in flight, or was confirmed.
             return;
         }
+        if self.leaving.len() >= MOST {
+            // Its repetition may find room.
+            return;
+        }
         if self.claims.len() >= MOST {
             self.claims.pop_first();
         }
         self.claims.insert((mobile, peer), id);
-        // It has moved on from here.
-        self.cancel(mobile);
+        // It has moved on from the gateway that had claimed it before.
+        self.end(now, mobile);
         let repeat = Repeat::begin(now);
-        let leaving = Leaving { to: peer, id, unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
-        self.leaving.insert(mobile, leaving);
+        let leaving = Leaving { unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
+        self.leaving.insert((mobile, peer, id), leaving);
+        self.open.insert(mobile, (mobile, peer, id));
         self.events.push_back(Event::Claimed { mobile });
     }
 
     fn handle_got(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, place: u32) {
-        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id))
-        else {
-            return;
-        };
-        let end = leaving.first + leaving.unconfirmed.len() as u32;
+        let Some(leaving) = self.leaving.get_mut(&(mobile, peer, id)) else { return };
+        let end = leaving.end();
         if place <= leaving.first && !(leaving.is_ended && place == end + 1)
             || place > end + u32::from(leaving.is_ended)
         {
@@ -352,7 +385,7 @@ impl Relay {
         leaving.first = place.min(end);
         leaving.repeat = Repeat::begin(now);
         if leaving.is_ended && place == end + 1 {
-            self.leaving.remove(&mobile);
+            self.leaving.remove(&(mobile, peer, id));
         }
     }
 
@@ -367,9 +400,9 @@ impl Relay {
         bytes: Option<Vec<u8>>,
     ) {
         let confirm = |place| (peer, Message { id, mobile, body: Body::Got { place } });
-        let Some(coming) = self.coming.get_mut(&(mobile, peer)).filter(|coming| coming.id == id) else {
-            // The confirmation of the end was lost. Other packets are not wanted here.
-            if bytes.is_none() {
+        let Some(coming) = self.coming.get_mut(&(mobile, peer, id)) else {
+            // The confirmation of the end was lost. Packets of unknown transfers are not wanted here.
+            if bytes.is_none() && self.completed.contains(&(mobile, peer, id)) {
                 self.messages.push_back(confirm(place.saturating_add(1)));
             }
             return;
@@ -390,51 +423,75 @@ impl Relay {
         }
         self.messages.push_back(confirm(coming.next));
         if is_done {
-            self.coming.remove(&(mobile, peer));
+            self.coming.remove(&(mobile, peer, id));
+            self.completed.truncate(MOST - 1);
+            self.completed.push_front((mobile, peer, id));
         }
     }
 
     /// Retransmits unanswered messages.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         let mut given_up = Vec::new();
-        for (&(mobile, peer), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
+        for (&(mobile, peer, id), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
             if !coming.repeat.again(now) {
-                given_up.push((mobile, peer));
+                given_up.push((mobile, peer, id));
             } else if !coming.is_answered {
-                self.messages
-                    .push_back((peer, Message { id: coming.id, mobile, body: Body::Claim { epoch: coming.epoch } }));
+                self.messages.push_back((peer, Message { id, mobile, body: Body::Claim { epoch: coming.epoch } }));
             }
         }
-        for (mobile, peer) in given_up {
-            self.coming.remove(&(mobile, peer));
-            self.events.push_back(Event::Lost { mobile, peer });
+        for (mobile, peer, id) in given_up {
+            self.coming.remove(&(mobile, peer, id));
+            self.events.push_back(Event::Lost { mobile, peer, packets: 0 });
         }
         let mut given_up = Vec::new();
-        let mut messages = Vec::new();
-        for (&mobile, leaving) in self.leaving.iter_mut().filter(|(_, leaving)| leaving.repeat.at <= now) {
-            let waits = leaving.is_ended || !leaving.unconfirmed.is_empty();
-            if !waits {
+        for (&(mobile, to, id), leaving) in self.leaving.iter_mut().filter(|(_, leaving)| leaving.repeat.at <= now) {
+            if !leaving.waits() {
                 leaving.repeat = Repeat::begin(now);
                 continue;
             }
             if !leaving.repeat.again(now) {
-                given_up.push((mobile, leaving.to));
+                given_up.push((mobile, to, id));
                 continue;
             }
-            let (to, id) = (leaving.to, leaving.id);
             for (place, bytes) in (leaving.first..).zip(&leaving.unconfirmed) {
-                messages.push((to, Message { id, mobile, body: Body::Packet { place, bytes: bytes.clone() } }));
+                self.messages
+                    .push_back((to, Message { id, mobile, body: Body::Packet { place, bytes: bytes.clone() } }));
             }
             if leaving.is_ended {
-                let place = leaving.first + leaving.unconfirmed.len() as u32;
-                messages.push((to, Message { id, mobile, body: Body::End { place } }));
+                self.messages.push_back((to, Message { id, mobile, body: Body::End { place: leaving.end() } }));
             }
         }
-        self.messages.extend(messages);
-        for (mobile, peer) in given_up {
-            self.leaving.remove(&mobile);
-            self.events.push_back(Event::Lost { mobile, peer });
+        for transfer in given_up {
+            if let Some(leaving) = self.leaving.remove(&transfer) {
+                self.abandon(transfer, &leaving);
+            }
         }
+    }
+
+    /// A transfer was given up.
+    fn abandon(&mut self, transfer: Transfer, leaving: &Leaving) {
+        let (mobile, peer, _) = transfer;
+        if self.open.get(&mobile) == Some(&transfer) {
+            self.open.remove(&mobile);
+        }
+        let packets = leaving.unconfirmed.len() as u32;
+        if packets > 0 {
+            self.events.push_back(Event::Lost { mobile, peer, packets });
+        }
+    }
+
+    /// Ends all transfers to other gateways. Returns the packets that were not confirmed.
+    pub(crate) fn take_unconfirmed(&mut self) -> Vec<(IpAddr, Vec<u8>)> {
+        self.open.clear();
+        let transfers = std::mem::take(&mut self.leaving).into_iter();
+        transfers
+            .flat_map(|((mobile, ..), leaving)| leaving.unconfirmed.into_iter().map(move |bytes| (mobile, bytes)))
+            .collect()
+    }
+
+    /// Packets that were passed on and are not confirmed.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.leaving.values().map(|leaving| leaving.unconfirmed.len() as u64).sum()
     }
 
     /// The next event for the owner.

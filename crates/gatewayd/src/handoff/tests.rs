@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::Instant;
 use proptest::prelude::*;
 
-use super::relay::{Body, Epoch, Event, Message, Relay};
+use super::relay::{Body, Epoch, Event, MOST, Message, Relay};
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number as u8], 4787))
@@ -147,7 +147,7 @@ fn an_absent_peer_is_given_up() {
         assert!(at < Instant::from_millis(20_000));
     }
     assert_eq!(claims, 7);
-    assert_eq!(new.poll_event(), Some(Event::Lost { mobile: mobile(), peer: address(1) }));
+    assert_eq!(new.poll_event(), Some(Event::Lost { mobile: mobile(), peer: address(1), packets: 0 }));
 }
 
 #[test]
@@ -167,4 +167,83 @@ fn an_offer_counts_unless_its_packets_are_on_the_way_and_a_refused_claim_ends() 
     new.handle_message(Instant::ZERO, address(1), message(claim.id, Body::Refused { epoch: epoch(10) }));
     assert_eq!(new.poll_event(), Some(Event::Refused { mobile: mobile() }));
     assert_eq!(new.poll_timeout(), None);
+}
+
+/// The mobile host goes from 0 to 1, and on to 2 while 0 passes its packets to 1: those in flight reach 1 all the same, and 1 does not
+/// end its own transfer before that.
+#[test]
+fn a_transfer_that_has_begun_is_completed_after_the_next_move() {
+    let (first, second, third) = (address(0), address(1), address(2));
+    let mut old = Relay::new(vec![second, third]);
+    let mut middle = Relay::new(vec![first, third]);
+    let now = Instant::ZERO;
+    middle.claim(now, mobile(), epoch(1), &[first]);
+    let pass = |from: &mut Relay, to: &mut Relay, at: SocketAddr| {
+        let messages: Vec<_> = std::iter::from_fn(|| from.poll_transmit()).collect();
+        let between = messages.into_iter().filter(|(to, _)| *to != third);
+        between.for_each(|(_, message)| to.handle_message(now, at, message));
+    };
+    pass(&mut middle, &mut old, second);
+    assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile() }));
+    assert!(old.hand_on(now, mobile(), vec![1]) && old.hand_on(now, mobile(), vec![2]));
+    middle.handle_message(now, third, Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: epoch(2) } });
+    assert!(middle.is_leaving(mobile()) && middle.is_arriving(mobile()));
+    // It has also come back to the first one, which keeps what has not left.
+    old.claim(now, mobile(), epoch(3), &[third]);
+    assert!(!old.hand_on(now, mobile(), vec![3]));
+    assert_eq!(old.unconfirmed(), 2);
+    pass(&mut old, &mut middle, first);
+    pass(&mut middle, &mut old, second);
+    assert_eq!((old.unconfirmed(), middle.is_arriving(mobile())), (0, false));
+    let came: Vec<Event> = std::iter::from_fn(|| middle.poll_event()).collect();
+    let packet = |byte| Event::Packet { mobile: mobile(), bytes: vec![byte] };
+    let done = Event::Done { mobile: mobile(), packets: 2 };
+    assert_eq!(came, [Event::Claimed { mobile: mobile() }, packet(1), packet(2), done]);
+}
+
+#[test]
+fn transfers_are_bounded_and_a_claim_without_room_is_answered_later() {
+    let mut old = Relay::new(vec![address(1)]);
+    let mobile = |number: u32| IpAddr::from(number.to_be_bytes());
+    let claim = |number: u32| Message {
+        id: u64::from(number) + 1,
+        mobile: mobile(number),
+        body: Body::Claim { epoch: Epoch::default() },
+    };
+    let most = MOST as u32;
+    (0..=most).for_each(|number| old.handle_message(Instant::ZERO, address(1), claim(number)));
+    assert_eq!(std::iter::from_fn(|| old.poll_event()).count(), MOST);
+    assert!(old.is_leaving(mobile(most - 1)) && !old.is_leaving(mobile(most)));
+    old.end(Instant::ZERO, mobile(0));
+    old.handle_message(Instant::ZERO, address(1), Message { id: 1, mobile: mobile(0), body: Body::Got { place: 1 } });
+    old.handle_message(Instant::ZERO, address(1), claim(most));
+    assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile(most) }));
+}
+
+#[test]
+fn the_end_of_a_completed_transfer_is_confirmed_again_and_that_of_an_unknown_one_is_not() {
+    let mut new = Relay::new(vec![address(1)]);
+    new.claim(Instant::ZERO, mobile(), epoch(1), &[address(1)]);
+    let id = new.poll_transmit().unwrap().1.id;
+    for (id, confirmed) in [(id, true), (id, true), (id + 1, false)] {
+        new.handle_message(Instant::ZERO, address(1), Message { id, mobile: mobile(), body: Body::End { place: 0 } });
+        let answer = Message { id, mobile: mobile(), body: Body::Got { place: 1 } };
+        assert_eq!(new.poll_transmit(), confirmed.then_some((address(1), answer)));
+    }
+}
+
+#[test]
+fn packets_that_a_peer_has_not_confirmed_are_counted_when_it_is_given_up() {
+    let mut old = Relay::new(vec![address(1)]);
+    let claim = Message { id: 1, mobile: mobile(), body: Body::Claim { epoch: Epoch::default() } };
+    old.handle_message(Instant::ZERO, address(1), claim.clone());
+    assert!((0..16).all(|byte| old.hand_on(Instant::ZERO, mobile(), vec![byte])));
+    assert!(!old.hand_on(Instant::ZERO, mobile(), vec![16]), "a window");
+    old.handle_message(Instant::ZERO, address(1), Message { body: Body::Got { place: 3 }, ..claim });
+    while let Some(at) = old.poll_timeout() {
+        old.handle_timeout(at);
+    }
+    let lost = Event::Lost { mobile: mobile(), peer: address(1), packets: 13 };
+    assert_eq!(std::iter::from_fn(|| old.poll_event()).last(), Some(lost));
+    assert!(!old.is_leaving(mobile()));
 }

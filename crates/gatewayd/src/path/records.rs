@@ -22,6 +22,7 @@ pub(super) struct MobileRecord {
     course: u32,
     pub(super) diverted: u64,
     pub(super) heard_at: u64,
+    pub(super) addressed_at: u64,
     pub(super) waiting_since: u64,
     noticed_at: u64,
     pub(super) mac: [u8; 6],
@@ -56,7 +57,7 @@ unsafe impl Pod for MobileRecord {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
 
-const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 72 && size_of::<MobileRecord>() == 56 + 72);
+const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 72 && size_of::<MobileRecord>() == 64 + 72);
 const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 72);
 
 /// `DIVERT`.
@@ -75,6 +76,7 @@ impl MobileRecord {
             course: 0,
             diverted: 0,
             heard_at: 0,
+            addressed_at: 0,
             waiting_since: 0,
             noticed_at: 0,
             mac: [0; 6],

@@ -21,12 +21,16 @@ pub(crate) const TESTS: &[Test] = &[
     ("another_gateway_goes_on_for_one_that_was_killed", another_goes_on),
     ("what_a_stale_owner_kept_goes_to_the_present_one_once", a_stale_owner_is_fenced),
     ("a_mobile_host_that_moves_to_and_fro_is_written_once_for_each_move", to_and_fro),
+    ("after_an_outage_the_gateway_that_hears_a_mobile_host_has_it", hears_after_an_outage),
+    ("a_gateway_that_overhears_a_mobile_host_does_not_claim_it", overhears),
+    ("many_keys_are_read_in_pages_and_adoption_leaves_room", many_keys),
+    ("a_stop_during_a_handoff_loses_nothing", stop_during_a_handoff),
     ("users_of_the_store_have_to_know_their_password", with_a_password),
 ];
 
 /// Routers, a mobile host at the first one, and etcd on the backbone.
-struct Cluster {
-    site: Site,
+pub(crate) struct Cluster {
+    pub(crate) site: Site,
     store: Store,
 }
 
@@ -38,14 +42,19 @@ fn path(kind: &str, name: &str) -> PathBuf {
 }
 
 impl Cluster {
-    fn new(name: &str, routers: u8) -> Self {
+    pub(crate) fn new(name: &str, routers: u8) -> Self {
         let site = Site::new(routers, 1, holdover_base::Duration::ZERO, path("key", name)).unwrap();
         let store = Store::start(site.backbone(), Site::store_address(), path("etcd", name)).unwrap();
         Self { site, store }
     }
 
-    fn start(&self, number: usize) -> Gateway {
-        let sections = self.site.cluster(number, &format!("lease = \"{} s\"\n", LEASE.as_secs()));
+    pub(crate) fn start(&self, number: usize) -> Gateway {
+        self.start_with(number, "")
+    }
+
+    /// The same with other sections in its configuration.
+    pub(crate) fn start_with(&self, number: usize, sections: &str) -> Gateway {
+        let sections = self.site.cluster(number, &format!("lease = \"{} s\"\n{sections}", LEASE.as_secs()));
         let gateway = Gateway::start(self.site.router(number), &sections);
         wait_for("a connection to the store", || {
             let cluster = cluster(&gateway);
@@ -54,29 +63,29 @@ impl Cluster {
         gateway
     }
 
-    fn mobile(&self) -> IpAddr {
+    pub(crate) fn mobile(&self) -> IpAddr {
         self.site.world().mobile_address(0)
     }
 
     /// How often the mobile host's key was written.
-    fn writes(&self) -> u64 {
+    pub(crate) fn writes(&self) -> u64 {
         let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/{}", self.mobile()));
         let found = self.store.ask("v3/kv/range", Some(&serde_json::json!({ "key": key }))).unwrap();
         found["kvs"][0]["version"].as_str().map_or(0, |version| version.parse().unwrap())
     }
 
     /// Waits until a gateway owns the mobile host, by its own status.
-    fn owned_by(&self, gateway: &Gateway) {
+    pub(crate) fn owned_by(&self, gateway: &Gateway) {
         wait_for("the owner", || (cluster(gateway).owned == 1).then_some(()));
     }
 }
 
-fn cluster(gateway: &Gateway) -> ClusterStatus {
+pub(crate) fn cluster(gateway: &Gateway) -> ClusterStatus {
     gateway.status().cluster.unwrap()
 }
 
 /// Datagrams from the fixed host that are numbered, and those that the mobile host has received.
-struct Numbered {
+pub(crate) struct Numbered {
     from: UdpSocket,
     into: UdpSocket,
     sent: u32,
@@ -84,7 +93,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    fn new(site: &Site) -> Self {
+    pub(crate) fn new(site: &Site) -> Self {
         let world = site.world();
         let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
         let into = world.mobile(0).enter(bind(world.mobile_address(0))).unwrap();
@@ -93,7 +102,7 @@ impl Numbered {
         Self { from, into, sent: 0, received: Vec::new() }
     }
 
-    fn send(&mut self, count: u32) {
+    pub(crate) fn send(&mut self, count: u32) {
         for _ in 0..count {
             self.from.send_to(&self.sent.to_be_bytes(), self.into.local_addr().unwrap()).unwrap();
             self.sent += 1;
@@ -101,7 +110,7 @@ impl Numbered {
     }
 
     /// The mobile host sends a packet, where it is now.
-    fn call(&self) {
+    pub(crate) fn call(&self) {
         self.into.send_to(b"here", self.from.local_addr().unwrap()).unwrap();
     }
 
@@ -114,7 +123,7 @@ impl Numbered {
 
     /// Waits until all have arrived, each once.
     #[track_caller]
-    fn all_arrive_once(&mut self) {
+    pub(crate) fn all_arrive_once(&mut self) {
         wait_for("all datagrams", || {
             self.receive();
             (self.received.len() >= self.sent as usize).then_some(())
@@ -342,6 +351,136 @@ fn to_and_fro(_: &Namespace) {
     transfer.ends_exact().unwrap();
     let fenced: u64 = gateways.iter().map(|gateway| self::cluster(gateway).counters.fenced).sum();
     assert_eq!(fenced, 0);
+}
+
+/// It is heard at the first gateway and moves on to the other one while the store is away: nobody has written yet.
+fn hears_after_an_outage(_: &Namespace) {
+    let mut cluster = Cluster::new("hears", 2);
+    let gateways = [cluster.start(0), cluster.start(1)];
+    cluster.store.kill();
+    let is_away = |gateway: &Gateway| !self::cluster(gateway).connected;
+    wait_for("the store's absence to be told", || gateways.iter().all(is_away).then_some(()));
+    let datagrams = Numbered::new(&cluster.site);
+    wait_for("a claim of each", || {
+        datagrams.call();
+        (self::cluster(&gateways[0]).claimed == 1).then_some(())
+    });
+    cluster.site.move_to(0, 1, true).unwrap();
+    sleep(Duration::from_secs(3));
+    assert_eq!(gateways.each_ref().map(|gateway| self::cluster(gateway).claimed), [1, 1]);
+    cluster.store.restart().unwrap();
+    let began = Instant::now();
+    while began.elapsed() < LEASE * 2 {
+        datagrams.call();
+        sleep(Duration::from_millis(50));
+    }
+    cluster.owned_by(&gateways[1]);
+    let [first, other] = gateways.each_ref().map(self::cluster);
+    assert_eq!((cluster.writes(), first.counters.won, other.counters.won), (1, 0, 1), "{first:?} {other:?}");
+    assert_eq!((first.claimed, first.elsewhere), (0, 1), "{first:?}");
+}
+
+/// Both routers are on one segment: what the mobile host sends to all is heard by both, and it uses one of them.
+fn overhears(_: &Namespace) {
+    let cluster = Cluster::new("overhears", 2);
+    cluster.site.join_radios().unwrap();
+    let (first, other) = (cluster.start(0), cluster.start(1));
+    let datagrams = Numbered::new(&cluster.site);
+    datagrams.into.set_broadcast(true).unwrap();
+    let call_all = || datagrams.into.send_to(b"all", "10.2.0.255:9").unwrap();
+    wait_for("both to hear it", || {
+        datagrams.call();
+        call_all();
+        let has_heard = |gateway: &Gateway| gateway.mobile(cluster.mobile()).is_some();
+        (has_heard(&first) && has_heard(&other)).then_some(())
+    });
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        datagrams.call();
+        call_all();
+        sleep(Duration::from_millis(20));
+    }
+    cluster.owned_by(&first);
+    assert!(other.mobile(cluster.mobile()).unwrap().silent_s.unwrap() < 1.0, "it hears it all the time");
+    let other = self::cluster(&other);
+    assert_eq!((cluster.writes(), other.counters.won, other.claimed), (1, 0, 0), "{other:?}");
+}
+
+/// Mobile hosts of a gateway that is not registered.
+fn many_keys(_: &Namespace) {
+    const KEYS: u16 = 2500;
+    let cluster = Cluster::new("many", 1);
+    let Cluster { site, store } = &cluster;
+    let value = BASE64_STANDARD.encode("{\"owner\":\"z\"}");
+    let numbers: Vec<u16> = (0..KEYS).collect();
+    for some in numbers.chunks(100) {
+        let put = |number: &u16| {
+            let [high, low] = number.to_be_bytes();
+            let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/10.2.{}.{low}", high + 1));
+            serde_json::json!({ "request_put": { "key": key, "value": value } })
+        };
+        let puts: Vec<_> = some.iter().map(put).collect();
+        store.ask("v3/kv/txn", Some(&serde_json::json!({ "success": puts }))).unwrap();
+    }
+    let settings = "[mobiles]\nnetworks = [\"10.2.0.0/16\"]\n[buffer]\nmost_mobiles = 1000\n";
+    let gateway = Gateway::start(site.router(0), &site.cluster(0, settings));
+    let found = wait_for("all keys", || {
+        let found = self::cluster(&gateway);
+        (found.elsewhere == u64::from(KEYS) && found.not_adopted > 0).then_some(found)
+    });
+    assert_eq!((found.adopted, found.not_adopted), (500, u64::from(KEYS) - 500), "{found:?}");
+    // Its own mobile hosts have room, and are probed as soon as without the others.
+    let transfer = Transfer::start(site.world(), 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&gateway);
+    site.world().set_cut(Cut::Silent, true).unwrap();
+    gateway.says(cluster.mobile(), "away");
+    let took = transfer.resumes(|| site.world().set_cut(Cut::Silent, false).unwrap()).unwrap();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    transfer.ends_exact().unwrap();
+}
+
+fn stop_during_a_handoff(_: &Namespace) {
+    const PACKETS: u64 = 10_000;
+    let cluster = Cluster::new("stop", 2);
+    let Cluster { site, .. } = &cluster;
+    let mut first = cluster.start(0);
+    let other = cluster.start(1);
+    let mobile = cluster.mobile();
+    let mut datagrams = Numbered::new(site);
+    datagrams.call();
+    cluster.owned_by(&first);
+    site.world().set_cut(Cut::Silent, true).unwrap();
+    first.says_after(mobile, "away", || datagrams.send(1));
+    let lost_before = datagrams.sent - first.status().waiting as u32;
+    for waiting in (500..=PACKETS).step_by(500) {
+        datagrams.send(500);
+        wait_for("packets that wait", || (first.status().waiting >= waiting).then_some(()));
+    }
+    // The other gateway cannot be reached in the middle of the handoff.
+    let set = |is_up: bool| {
+        let mut netlink = Netlink::open(site.backbone()).unwrap();
+        if is_up { netlink.set_up("router1").unwrap() } else { netlink.set_down("router1").unwrap() }
+    };
+    site.move_to(0, 1, true).unwrap();
+    wait_for("the handoff to begin", || (first.status().handoff.unwrap().packets_left > 0).then_some(()));
+    site.backbone().enter(|| set(false)).unwrap();
+    assert!(first.status().waiting > 0, "the handoff was over");
+    first.signal(rustix::process::Signal::TERM);
+    assert!(first.ends(Duration::from_secs(5)));
+    first.restart();
+    site.backbone().enter(|| set(true)).unwrap();
+    wait_for("all packets", || {
+        datagrams.receive();
+        let mut arrived = datagrams.received.clone();
+        arrived.sort_unstable();
+        arrived.dedup();
+        (arrived.len() as u32 >= datagrams.sent - lost_before).then_some(())
+    });
+    // The confirmations of those in flight may have been lost.
+    let twice = datagrams.received.len() as u32 - (datagrams.sent - lost_before);
+    assert!(twice <= 16, "{twice}");
+    drop(other);
 }
 
 fn with_a_password(_: &Namespace) {

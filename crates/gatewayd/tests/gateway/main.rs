@@ -1,7 +1,7 @@
 //! Tests of the gateway between real kernels, in network namespaces of their own: a fixed host, the gateway with its daemon as a process of
 //! its own, a link that can be cut, and a mobile host. Nothing runs on the hosts but their kernels.
 //!
-//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd. Without that each
+//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd, and some of them bird or keepalived. Without that each
 //! test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
@@ -14,6 +14,7 @@ mod limits;
 mod modes;
 mod presence;
 mod process;
+mod routing;
 mod watch;
 
 use std::process::ExitCode;
@@ -32,7 +33,11 @@ fn main() -> ExitCode {
     }
     let harness = Harness::start(TESTS_AT_A_TIME).needs(can_work);
     let with_etcd = harness.clone().needs(|| find_etcd().map(|_| ()));
+    let with_bird = with_etcd.clone().needs(|| routing::find_bird().map(drop));
+    let with_keepalived = with_etcd.clone().needs(|| routing::find_keepalived().map(drop));
     let groups = [
+        (&with_bird, "routing", routing::OSPF),
+        (&with_keepalived, "routing", routing::VRRP),
         (&with_etcd, "cluster", cluster::TESTS),
         (&harness, "handoff", handoff::TESTS),
         (&harness, "absences", absences::TESTS),

@@ -7,8 +7,8 @@ use holdover_base::{Duration, Instant};
 
 use crate::handoff::Epoch;
 
-use super::super::store::{Answer, Claim, Kind, Registration, Reply, Request};
-use super::{BATCH, Event, Ownership};
+use super::super::store::{Answer, Change, Claim, Kind, Numbered, Registration, Reply, Request, Subject};
+use super::{BATCH, Event, FRESH, Ownership};
 
 /// The pause after a failed request.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -30,12 +30,19 @@ pub(super) struct Session {
     /// Whether all keys were learned once.
     pub(super) is_synced: bool,
     is_list_due: bool,
+    /// Pages of the list, while there are more.
+    listing: Option<Listing>,
     /// The revision up to which all changes are known.
     watched: u64,
     /// Claims that the store has refused are sent again from then on.
     claims_at: Instant,
-    /// Unanswered requests, with their deadlines.
-    unanswered: BTreeMap<Kind, Instant>,
+    /// Since when claims can be sent.
+    accepts_since: Option<Instant>,
+    /// The time of the last call.
+    now: Instant,
+    last_id: u64,
+    /// Unanswered requests, by their numbers, with their deadlines.
+    unanswered: BTreeMap<Kind, (u64, Instant)>,
     failures: BTreeMap<Kind, Failure>,
     macs: BTreeMap<IpAddr, [u8; 6]>,
 }
@@ -45,6 +52,14 @@ struct Lease {
     id: u64,
     /// When it was asked for, or renewed.
     since: Instant,
+}
+
+/// All keys as of a revision, up to a page.
+#[derive(Clone, Debug)]
+struct Listing {
+    at: u64,
+    changes: Vec<Change>,
+    next: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,8 +80,12 @@ impl Session {
             is_superseded: false,
             is_synced: false,
             is_list_due: true,
+            listing: None,
             watched: 0,
             claims_at: Instant::ZERO,
+            accepts_since: None,
+            now,
+            last_id: 0,
             unanswered: BTreeMap::new(),
             failures: BTreeMap::new(),
             macs: BTreeMap::new(),
@@ -91,6 +110,7 @@ impl Session {
     fn begin_anew(&mut self) {
         self.lose_lease();
         (self.is_synced, self.is_list_due, self.watched, self.is_superseded) = (false, true, 0, false);
+        self.listing = None;
     }
 
     fn lose_lease(&mut self) {
@@ -133,7 +153,12 @@ impl Ownership {
 
     /// Handles a reply of the store, or the failure of a request.
     pub(crate) fn handle_reply(&mut self, now: Instant, reply: Reply) {
-        let Reply { kind, result } = reply;
+        let Reply { id, kind, result } = reply;
+        if self.session.unanswered.get(&kind).is_none_or(|(expected, _)| *expected != id) {
+            // An answer to a request that was given up: it says nothing about a later one.
+            self.counters.late += 1;
+            return;
+        }
         let is_open = matches!(result, Ok((_, Answer::Changed { .. })));
         if !is_open {
             self.session.unanswered.remove(&kind);
@@ -178,7 +203,14 @@ impl Ownership {
                 }
             }
             Answer::LeaseGone => session.lose_lease(),
-            Answer::Listed { at, changes } => {
+            Answer::Listed { at, mut changes, next } => {
+                if let Some(former) = session.listing.take() {
+                    changes.splice(..0, former.changes);
+                }
+                if let Some(next) = next {
+                    session.listing = Some(Listing { at, changes, next });
+                    return;
+                }
                 session.watched = session.watched.max(at);
                 (session.is_synced, session.is_list_due) = (true, false);
                 self.learn_all(now, at, changes);
@@ -206,14 +238,14 @@ impl Ownership {
     }
 
     /// Whether the state of a mobile host's key is newer than what is known.
-    fn is_news(&self, change: &super::Change) -> bool {
-        let super::Subject::Mobile { address, .. } = &change.subject else { return false };
+    fn is_news(&self, change: &Change) -> bool {
+        let Subject::Mobile { address, .. } = &change.subject else { return false };
         self.mobiles.get(address).is_none_or(|known| change.epoch > known.epoch)
     }
 
     /// The state of a key after this gateway's claim of it.
-    fn learn_claimed(&mut self, now: Instant, change: super::Change) {
-        let super::Subject::Mobile { address, record } = &change.subject else { return };
+    fn learn_claimed(&mut self, now: Instant, change: Change) {
+        let Subject::Mobile { address, record } = &change.subject else { return };
         let is_refused = record.as_ref().is_none_or(|record| record.owner != self.name);
         self.counters.fenced += u64::from(is_refused && self.wanted.contains(address));
         self.learn(now, change);
@@ -239,7 +271,7 @@ impl Ownership {
     /// Requests whose deadlines have passed have failed.
     pub(super) fn handle_unanswered(&mut self, now: Instant) {
         let late: Vec<Kind> =
-            self.session.unanswered.extract_if(.., |_, at| *at <= now).map(|(kind, _)| kind).collect();
+            self.session.unanswered.extract_if(.., |_, (_, at)| *at <= now).map(|(kind, _)| kind).collect();
         for kind in late {
             self.note_failure(now, kind, "no answer".to_owned());
         }
@@ -258,6 +290,10 @@ impl Ownership {
 
     fn note_failure(&mut self, now: Instant, kind: Kind, reason: String) {
         self.counters.failed += 1;
+        if kind == Kind::List {
+            // Its revision may be compacted: it begins anew.
+            self.session.listing = None;
+        }
         if self.session.failures.is_empty() {
             self.events.push_back(Event::StoreAway { reason: reason.clone() });
         }
@@ -280,22 +316,64 @@ impl Ownership {
             // This gateway is registered first: those that it hears of can answer.
             Kind::List => at_once(session.is_list_due && session.lease.is_some()),
             Kind::Watch => at_once(session.is_synced && !session.is_list_due),
-            Kind::Claims => (session.is_synced && is_joined && !self.wanted.is_empty()).then_some(session.claims_at),
+            Kind::Claims => {
+                let can_claim = session.is_synced && is_joined && self.backed(session.now).next().is_some();
+                can_claim.then_some(session.claims_at)
+            }
             Kind::Removal => at_once(session.is_synced && is_joined && !self.removable.is_empty()),
         }?;
         Some(session.failures.get(&kind).map_or(at, |failure| at.max(failure.retry_at)))
     }
 
+    /// Wanted mobile hosts with recent evidence that they are here.
+    fn backed(&self, now: Instant) -> impl Iterator<Item = IpAddr> {
+        self.wanted.iter().copied().filter(move |&mobile| self.is_backed(now, mobile))
+    }
+
+    /// Wanted mobile hosts that must be heard before this gateway can claim them: probe them. None while the store does
+    /// not accept claims.
+    pub(crate) fn to_confirm(&self, now: Instant) -> impl Iterator<Item = IpAddr> {
+        let accepts = self.session.accepts_since.is_some();
+        self.wanted.iter().copied().filter(move |&mobile| accepts && !self.is_backed(now, mobile))
+    }
+
+    /// When a mobile host that another gateway owns is that gateway's: it was not heard here for a second in which the
+    /// store accepted claims.
+    pub(super) fn give_up_at(&self, mobile: IpAddr) -> Option<Instant> {
+        let known = self.mobiles.get(&mobile)?;
+        known.record.as_ref().filter(|record| record.owner != self.name && self.is_alive(&record.owner))?;
+        let backed_until = known.contested_since().or(known.heard_at().map(|at| at + FRESH));
+        Some(self.session.accepts_since?.max(backed_until.unwrap_or(Instant::ZERO)) + FRESH)
+    }
+
+    pub(super) fn give_up_timeout(&self) -> Option<Instant> {
+        self.wanted.iter().filter_map(|&mobile| self.give_up_at(mobile)).min()
+    }
+
     pub(super) fn session_timeout(&self) -> Option<Instant> {
         let due = KINDS.into_iter().filter_map(|kind| self.due(kind));
-        due.chain(self.session.unanswered.values().copied()).min()
+        due.chain(self.session.unanswered.values().map(|(_, at)| *at)).min()
+    }
+
+    /// Whether a failure counts although no request is due: claims may lack evidence.
+    fn keeps_failure(&self, now: Instant, kind: Kind) -> bool {
+        let failures = &self.session.failures;
+        let retry_at = failures.get(&kind).map_or(Instant::ZERO, |failure| failure.retry_at);
+        kind == Kind::Claims && !self.wanted.is_empty() && (now < retry_at || failures.len() > 1)
     }
 
     /// Makes the requests that are due.
     pub(super) fn schedule(&mut self, now: Instant) {
+        self.session.now = now;
+        let fails = self.session.failures.contains_key(&Kind::Session);
+        let accepts = self.session.is_synced && self.is_registered(now) && !fails;
+        self.session.accepts_since = accepts.then(|| self.session.accepts_since.unwrap_or(now));
         for kind in KINDS {
             // A failed request that is not needed any more, as its effect is known otherwise.
-            if self.due(kind).is_none() && !self.session.unanswered.contains_key(&kind) {
+            if self.due(kind).is_none()
+                && !self.keeps_failure(now, kind)
+                && !self.session.unanswered.contains_key(&kind)
+            {
                 self.note_success(kind);
             }
             if self.due(kind).is_some_and(|at| at <= now) {
@@ -304,9 +382,11 @@ impl Ownership {
                 let patience = if kind == Kind::Watch { 3 } else { 1 };
                 let lease_time = self.session.lease_time.as_nanos();
                 let within = Duration::from_nanos(lease_time.saturating_mul(patience));
-                self.session.unanswered.insert(kind, now + within);
+                self.session.last_id += 1;
+                let id = self.session.last_id;
+                self.session.unanswered.insert(kind, (id, now + within));
                 self.counters.requests += 1;
-                self.requests.push_back(request);
+                self.requests.push_back(Numbered { id, request });
             }
         }
     }
@@ -318,16 +398,19 @@ impl Ownership {
                 session.asked_at = now;
                 session.lease.map_or(Request::Join, |lease| Request::KeepAlive { lease: lease.id })
             }
-            Kind::List => Request::List,
+            Kind::List => session.listing.as_ref().map_or(Request::List { from: Vec::new(), at: 0 }, |listing| {
+                Request::List { from: listing.next.clone(), at: listing.at }
+            }),
             Kind::Watch => Request::Watch { after: session.watched },
             Kind::Claims => {
-                let claim = |&mobile: &IpAddr| {
+                let mobiles: Vec<IpAddr> = self.backed(now).take(BATCH).collect();
+                let claim = |mobile: IpAddr| {
                     let known = self.mobiles.get_mut(&mobile)?;
                     known.is_claimed = true;
                     let over = if known.record.is_some() { known.epoch } else { 0 };
-                    Some(Claim { mobile, over, mac: session.macs.get(&mobile).copied() })
+                    Some(Claim { mobile, over, mac: self.session.macs.get(&mobile).copied() })
                 };
-                Request::Claims(self.wanted.iter().take(BATCH).filter_map(claim).collect())
+                Request::Claims(mobiles.into_iter().filter_map(claim).collect())
             }
             Kind::Removal => Request::Remove(std::iter::from_fn(|| self.removable.pop_first()).take(BATCH).collect()),
         }

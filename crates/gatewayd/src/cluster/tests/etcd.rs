@@ -7,6 +7,9 @@ use holdover_base::{Duration, Instant};
 
 use super::super::store::{Answer, Change, Record, Registration, Request, Subject};
 
+/// Keys in a page of a list.
+const PAGE: usize = 2;
+
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) id: u64,
@@ -17,6 +20,8 @@ pub(super) struct Store {
     leases: BTreeMap<u64, Instant>,
     history: Vec<Change>,
     compacted: u64,
+    /// Lists of which pages were read, by revision.
+    snapshots: BTreeMap<u64, Vec<Change>>,
     pub(super) writes_of_mobiles: u64,
     lease_time: Duration,
 }
@@ -31,6 +36,7 @@ impl Store {
             leases: BTreeMap::new(),
             history: Vec::new(),
             compacted: 0,
+            snapshots: BTreeMap::new(),
             writes_of_mobiles: 0,
             lease_time,
         }
@@ -42,6 +48,7 @@ impl Store {
 
     pub(super) fn compact(&mut self) {
         self.compacted = self.revision;
+        self.snapshots.clear();
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
@@ -71,9 +78,35 @@ impl Store {
         (after >= self.compacted || after == self.revision).then_some((self.revision, changes))
     }
 
-    /// Handles anything but a watch.
-    pub(super) fn handle(&mut self, now: Instant, name: &str, registration: &Registration, request: Request) -> Answer {
-        match request {
+    /// All keys as of a revision, in a fixed order.
+    fn list(&mut self, at: u64) -> Option<Vec<Change>> {
+        if at == self.revision {
+            let gateways = self.gateways.iter().map(|(name, (epoch, registration, _))| Change {
+                epoch: *epoch,
+                subject: Subject::Gateway { name: name.clone(), registration: Some(registration.clone()) },
+            });
+            let mobiles = self.mobiles.iter().map(|(&address, (epoch, record))| Change {
+                epoch: *epoch,
+                subject: Subject::Mobile { address, record: Some(record.clone()) },
+            });
+            self.snapshots.insert(at, gateways.chain(mobiles).collect());
+        }
+        self.snapshots.get(&at).cloned()
+    }
+
+    fn keys_at(&self, at: u64) -> usize {
+        self.snapshots.get(&at).map_or(0, Vec::len)
+    }
+
+    /// Handles anything but a watch. Fails for a list as of a revision that was compacted.
+    pub(super) fn handle(
+        &mut self,
+        now: Instant,
+        name: &str,
+        registration: &Registration,
+        request: Request,
+    ) -> Result<Answer, String> {
+        Ok(match request {
             Request::Join => {
                 self.revision += 1;
                 let lease = 1000 * self.id + self.revision;
@@ -89,16 +122,13 @@ impl Store {
                 }
                 None => Answer::LeaseGone,
             },
-            Request::List => {
-                let gateways = self.gateways.iter().map(|(name, (epoch, registration, _))| Change {
-                    epoch: *epoch,
-                    subject: Subject::Gateway { name: name.clone(), registration: Some(registration.clone()) },
-                });
-                let mobiles = self.mobiles.iter().map(|(&address, (epoch, record))| Change {
-                    epoch: *epoch,
-                    subject: Subject::Mobile { address, record: Some(record.clone()) },
-                });
-                Answer::Listed { at: self.revision, changes: gateways.chain(mobiles).collect() }
+            Request::List { from, at } => {
+                let at = if at == 0 { self.revision } else { at };
+                let all = self.list(at).ok_or("compacted")?;
+                let from = from.first().map_or(0, |&from| usize::from(from));
+                let next = from + PAGE;
+                let changes = all.into_iter().skip(from).take(PAGE).collect();
+                Answer::Listed { at, changes, next: (next < self.keys_at(at)).then(|| vec![next as u8]) }
             }
             Request::Claims(claims) => {
                 let next = self.revision + 1;
@@ -129,6 +159,6 @@ impl Store {
                 Answer::Removed
             }
             Request::Watch { .. } => unreachable!("the world keeps watches"),
-        }
+        })
     }
 }

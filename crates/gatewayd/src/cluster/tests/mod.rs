@@ -3,13 +3,14 @@
 mod etcd;
 mod world;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use proptest::prelude::*;
 
-use super::ownership::{Admission, Event, Ownership};
-use super::store::{Answer, Change, Claim, Kind, Record, Registration, Reply, Request, Subject};
+use super::ownership::{Admission, Event, Evidence, Ownership};
+use super::store::{Answer, Change, Claim, Kind, Numbered, Record, Registration, Reply, Request, Subject};
 use crate::handoff::Epoch;
 use world::{Fault, World};
 
@@ -34,29 +35,56 @@ fn gateway(epoch: u64, name: &str, registration: Option<Registration>) -> Change
     Change { epoch, subject: Subject::Gateway { name: name.to_owned(), registration } }
 }
 
-/// A gateway "a" and what it asks of its store.
-struct One(Ownership);
+/// A gateway "a", what it asks of its store, and the number of its last request of each kind.
+struct One(Ownership, BTreeMap<Kind, u64>);
+
+/// The first page of all keys.
+const LIST: Request = Request::List { from: Vec::new(), at: 0 };
+
+fn listed(at: u64, changes: Vec<Change>) -> Answer {
+    Answer::Listed { at, changes, next: None }
+}
 
 impl One {
+    fn new() -> Self {
+        Self(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)), BTreeMap::new())
+    }
+
     fn requests(&mut self) -> Vec<Request> {
-        std::iter::from_fn(|| self.0.poll_request()).collect()
+        let numbered = std::iter::from_fn(|| self.0.poll_request());
+        let note = |Numbered { id, request }: Numbered| {
+            self.1.insert(request.kind(), id);
+            request
+        };
+        numbered.map(note).collect()
     }
 
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.0.poll_event()).collect()
     }
 
+    /// The store replies to the last request of a kind.
     fn reply(&mut self, now: Instant, kind: Kind, answer: Answer) {
-        self.0.handle_reply(now, Reply { kind, result: Ok((1, answer)) });
+        self.reply_as(now, kind, Ok((1, answer)));
+    }
+
+    fn reply_as(&mut self, now: Instant, kind: Kind, result: Result<(u64, Answer), String>) {
+        let id = self.1[&kind];
+        self.0.handle_reply(now, Reply { id, kind, result });
+    }
+
+    /// The mobile host has sent a packet here just now.
+    fn hears(&mut self, now: Instant, mac: Option<[u8; 6]>) {
+        self.0.handle_heard(now, mobile(), Evidence::Heard(now), mac);
     }
 
     /// Joined with these keys in the store, and a watch open.
     fn joined(changes: Vec<Change>) -> Self {
-        let mut one = Self(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
+        let mut one = Self::new();
         assert_eq!(one.requests(), [Request::Join]);
         one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
-        assert_eq!(one.requests(), [Request::List]);
-        one.reply(at(2), Kind::List, Answer::Listed { at: 50, changes });
+        assert_eq!(one.requests(), [LIST]);
+        one.reply(at(2), Kind::List, listed(50, changes));
         assert_eq!(one.requests(), [Request::Watch { after: 50 }]);
         one.events();
         one
@@ -67,12 +95,14 @@ impl One {
 #[test]
 fn a_store_that_has_lost_its_data_is_learned_anew() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.0.handle_timeout(at(4990));
+    assert_eq!(one.requests(), [Request::KeepAlive { lease: 7 }]);
     one.reply(at(5000), Kind::Session, Answer::LeaseGone);
     assert_eq!(one.requests(), [Request::Join]);
     one.reply(at(5001), Kind::Session, Answer::Joined { lease: 8, epoch: 2 });
-    assert_eq!(one.requests(), [Request::List]);
-    one.reply(at(5002), Kind::List, Answer::Listed { at: 2, changes: vec![] });
-    one.0.handle_heard(at(5003), mobile(), None);
+    assert_eq!(one.requests(), [LIST]);
+    one.reply(at(5002), Kind::List, listed(2, vec![]));
+    one.hears(at(5003), None);
     let requests = one.requests();
     assert!(requests.contains(&Request::Claims(vec![Claim { mobile: mobile(), over: 0, mac: None }])), "{requests:?}");
 }
@@ -80,10 +110,11 @@ fn a_store_that_has_lost_its_data_is_learned_anew() {
 #[test]
 fn a_claim_that_the_store_keeps_refusing_is_not_repeated_at_once() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     assert_eq!(one.requests().len(), 1);
     one.reply(at(12), Kind::Claims, Answer::Claimed(vec![record(40, "b")]));
     assert_eq!(one.requests(), []);
+    one.0.handle_seen(at(500), mobile(), at(500));
     one.0.handle_timeout(at(600));
     assert!(matches!(one.requests()[..], [Request::Claims(_)]));
 }
@@ -91,7 +122,7 @@ fn a_claim_that_the_store_keeps_refusing_is_not_repeated_at_once() {
 #[test]
 fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
-    one.0.handle_heard(at(10), mobile(), Some([4; 6]));
+    one.hears(at(10), Some([4; 6]));
     let claim = Claim { mobile: mobile(), over: 40, mac: Some([4; 6]) };
     assert_eq!(one.requests(), [Request::Claims(vec![claim])]);
     assert_eq!(one.0.owns(mobile()), None);
@@ -100,7 +131,7 @@ fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
     assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 51, former }]);
     assert_eq!(one.0.owns(mobile()), Some(51));
     // Heard again, and known from the watch, too: nothing more is written.
-    one.0.handle_heard(at(20), mobile(), None);
+    one.hears(at(20), None);
     one.reply(at(21), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "a")] });
     assert_eq!((one.requests(), one.events()), (vec![], vec![]));
 }
@@ -108,11 +139,12 @@ fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
 #[test]
 fn a_lost_answer_does_not_lead_to_a_second_write() {
     let mut one = One::joined(vec![]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     let claim = Claim { mobile: mobile(), over: 0, mac: None };
     assert_eq!(one.requests(), [Request::Claims(vec![claim.clone()])]);
-    one.0.handle_reply(at(2000), Reply { kind: Kind::Claims, result: Err("timed out".to_owned()) });
+    one.reply_as(at(2000), Kind::Claims, Err("timed out".to_owned()));
     assert_eq!(one.events(), [Event::StoreAway { reason: "timed out".to_owned() }]);
+    one.0.handle_seen(at(2400), mobile(), at(2390));
     assert_eq!(one.0.poll_timeout(), at(2500));
     one.0.handle_timeout(at(2500));
     assert_eq!(one.requests(), [Request::Claims(vec![claim])], "the same: the store refuses it if it was done");
@@ -122,12 +154,12 @@ fn a_lost_answer_does_not_lead_to_a_second_write() {
 
 #[test]
 fn what_an_earlier_process_has_claimed_is_not_claimed_again() {
-    let mut one = One(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
-    one.0.handle_heard(at(0), mobile(), None);
+    let mut one = One::new();
+    one.hears(at(0), None);
     assert_eq!(one.requests(), [Request::Join]);
     one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
-    assert_eq!(one.requests(), [Request::List]);
-    one.reply(at(2), Kind::List, Answer::Listed { at: 50, changes: vec![record(40, "a")] });
+    assert_eq!(one.requests(), [LIST]);
+    one.reply(at(2), Kind::List, listed(50, vec![record(40, "a")]));
     assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
     assert_eq!((one.0.owns(mobile()), one.0.counters().won), (Some(40), 0));
 }
@@ -135,26 +167,158 @@ fn what_an_earlier_process_has_claimed_is_not_claimed_again() {
 #[test]
 fn of_two_claims_at_once_the_refused_one_is_repeated_once() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9)))]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     one.requests();
     one.reply(at(12), Kind::Claims, Answer::Claimed(vec![record(51, "b")]));
     let over = |over| Request::Claims(vec![Claim { mobile: mobile(), over, mac: None }]);
+    assert_eq!(one.requests(), [], "the packet is older than the news of the other gateway");
+    assert_eq!(one.0.to_confirm(at(13)).collect::<Vec<_>>(), [mobile()]);
+    one.0.handle_seen(at(20), mobile(), at(12));
+    assert_eq!(one.requests(), []);
+    one.0.handle_seen(at(20), mobile(), at(19));
     assert_eq!(one.requests(), [over(51)]);
     assert_eq!(one.0.owned_elsewhere(mobile()), None, "it was heard here");
-    one.reply(at(14), Kind::Claims, Answer::Claimed(vec![record(52, "b")]));
+    one.reply(at(24), Kind::Claims, Answer::Claimed(vec![record(52, "b")]));
     assert_eq!(one.requests(), []);
     assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 52, owner: "b".to_owned() }]);
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 52)));
     assert_eq!((one.0.counters().fenced, one.0.counters().lost), (2, 1));
     // Heard again later: the next claim.
-    one.0.handle_heard(at(2000), mobile(), None);
+    one.hears(at(2000), None);
     assert_eq!(one.requests(), [over(52)]);
+}
+
+/// The mobile host was heard here, the store was away, and the mobile host has moved to another gateway since.
+#[test]
+fn after_an_outage_of_the_store_an_old_claim_gives_way_to_the_gateway_that_hears_the_mobile_host() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9)))]);
+    one.hears(at(10), None);
+    assert!(matches!(one.requests()[..], [Request::Claims(_)]));
+    one.reply_as(at(2000), Kind::Claims, Err("timed out".to_owned()));
+    for ms in (2500..20_000).step_by(500) {
+        one.0.handle_timeout(at(ms));
+        for request in one.requests() {
+            assert_ne!(request.kind(), Kind::Claims, "nothing was heard for {ms} ms");
+            one.reply_as(at(ms), request.kind(), Err("timed out".to_owned()));
+        }
+    }
+    assert_eq!(one.0.to_confirm(at(20_000)).count(), 0, "not before claims can be sent");
+    one.0.handle_timeout(at(20_500));
+    one.requests();
+    one.reply(at(20_501), Kind::Session, Answer::LeaseGone);
+    one.requests();
+    one.reply(at(20_502), Kind::Session, Answer::Joined { lease: 8, epoch: 60 });
+    assert!(one.requests().contains(&LIST));
+    let other = gateway(3, "b", Some(registration(2, 9)));
+    let keys = vec![gateway(60, "a", Some(registration(1, 1))), other, record(61, "b")];
+    one.reply(at(20_503), Kind::List, listed(61, keys));
+    assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
+    assert!(!one.0.may_release(mobile(), Some(at(10))));
+    // It is given a second to show that it is here, and is the other one's then.
+    let contested = at(21_503);
+    assert!(one.0.poll_timeout() <= contested);
+    one.events();
+    one.0.handle_timeout(contested);
+    assert_eq!(one.events()[0], Event::Lost { mobile: mobile(), epoch: 61, owner: "b".to_owned() });
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 61)));
+}
+
+/// It was heard here in passing while this gateway could not reach the store, and is at its owner again.
+#[test]
+fn a_mobile_host_that_is_not_heard_again_stays_with_its_owner() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.hears(at(10), None);
+    one.requests();
+    one.reply_as(at(500), Kind::Claims, Err("no connection".to_owned()));
+    one.0.handle_timeout(at(1500));
+    assert_eq!((one.requests(), one.events().len()), (vec![], 2), "the store is away, and back");
+    assert_eq!(one.0.owned_elsewhere(mobile()), None, "it may be here");
+    assert_eq!(one.0.poll_timeout(), at(2010));
+    one.0.handle_timeout(at(2010));
+    assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 40, owner: "b".to_owned() }]);
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 40)));
+}
+
+/// Its key vanishes while it is at another gateway.
+#[test]
+fn what_waits_for_a_mobile_host_that_has_left_stays_when_its_key_vanishes() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
+    one.hears(at(10), None);
+    one.reply(at(20), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "b")] });
+    assert!(!one.0.may_release(mobile(), Some(at(10))));
+    let removed = Change { epoch: 52, subject: Subject::Mobile { address: mobile(), record: None } };
+    one.reply(at(30), Kind::Watch, Answer::Changed { after: 51, at: 52, changes: vec![removed] });
+    assert!(!one.0.may_release(mobile(), Some(at(10))), "it was not heard since");
+    assert_eq!(one.requests(), []);
+    one.reply_as(at(40), Kind::Watch, Ok((2, Answer::Changed { after: 1, at: 2, changes: vec![] })));
+    assert_eq!(one.0.counters().replaced, 1, "another store");
+    assert!(!one.0.may_release(mobile(), Some(at(10))));
+    one.hears(at(2000), None);
+    assert!(one.0.may_release(mobile(), Some(at(2000))));
+}
+
+/// It comes back before this gateway has taken over: its mobile host stays its own, and what waits here is offered to it.
+#[test]
+fn an_adopted_mobile_host_is_returned_to_a_gateway_that_is_back() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.reply(at(9), Kind::Watch, Answer::Changed { after: 50, at: 60, changes: vec![gateway(60, "b", None)] });
+    one.0.handle_heard(at(10), mobile(), Evidence::Adopted, None);
+    let claims = one.requests();
+    assert!(claims.iter().any(|request| request.kind() == Kind::Claims), "long after the last packet: {claims:?}");
+    one.reply_as(at(11), Kind::Claims, Err("timed out".to_owned()));
+    one.events();
+    let back = vec![gateway(61, "b", Some(registration(2, 10)))];
+    one.reply(at(12), Kind::Watch, Answer::Changed { after: 60, at: 61, changes: back });
+    assert!(one.events().contains(&Event::Lost { mobile: mobile(), epoch: 40, owner: "b".to_owned() }));
+    one.0.handle_timeout(at(600));
+    assert!(one.requests().iter().all(|request| request.kind() != Kind::Claims));
+    assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 40)));
+}
+
+#[test]
+fn a_late_answer_is_not_taken_for_that_of_a_later_request() {
+    let mut one = One::joined(vec![]);
+    one.0.handle_timeout(at(3334));
+    assert_eq!(one.requests(), [Request::KeepAlive { lease: 7 }]);
+    let late = one.1[&Kind::Session];
+    // No answer for the time of a lease: it is asked for again.
+    one.0.handle_timeout(at(13_334));
+    one.0.handle_timeout(at(13_834));
+    assert!(one.requests().contains(&Request::KeepAlive { lease: 7 }));
+    assert!(!one.0.is_registered(at(13_900)));
+    one.0.handle_reply(at(13_900), Reply { id: late, kind: Kind::Session, result: Ok((1, Answer::KeptAlive)) });
+    assert!(!one.0.is_registered(at(13_900)), "the lease was renewed long ago, and may have ended");
+    assert_eq!(one.0.counters().late, 1);
+    one.reply(at(13_901), Kind::Session, Answer::KeptAlive);
+    assert!(one.0.is_registered(at(13_902)));
+}
+
+#[test]
+fn a_list_is_read_in_pages_of_one_revision_and_anew_after_a_failure() {
+    let mut one = One::new();
+    one.requests();
+    one.reply(at(1), Kind::Session, Answer::Joined { lease: 7, epoch: 50 });
+    assert_eq!(one.requests(), [LIST]);
+    let page = |changes, next: &[u8]| Answer::Listed { at: 50, changes, next: Some(next.to_vec()) };
+    let first = vec![gateway(3, "b", Some(registration(2, 9)))];
+    one.reply(at(2), Kind::List, page(first.clone(), b"m"));
+    assert_eq!(one.requests(), [Request::List { from: b"m".to_vec(), at: 50 }]);
+    assert!(!one.0.is_connected());
+    one.reply_as(at(3), Kind::List, Err("required revision has been compacted".to_owned()));
+    one.0.handle_timeout(at(503));
+    assert_eq!(one.requests(), [LIST]);
+    one.reply(at(504), Kind::List, page(first, b"n"));
+    one.requests();
+    one.reply(at(505), Kind::List, listed(50, vec![record(40, "b")]));
+    assert!(one.0.is_connected());
+    assert_eq!(one.requests(), [Request::Watch { after: 50 }]);
+    assert_eq!((one.0.record(mobile()), one.0.is_orphan(mobile())), (Some(("b", 40)), false));
 }
 
 #[test]
 fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     let (b, stranger) = (registration(2, 9).handoff, registration(3, 9).handoff);
     let epoch = |revision| Epoch { store: 1, revision };
     for old in [0, 39, 40].map(epoch) {
@@ -183,7 +347,8 @@ fn mobile_hosts_of_a_gateway_without_a_lease_are_orphans_until_one_claims_them()
     assert_eq!(one.events(), [Event::Gateways, Event::Orphaned { mobile: mobile(), mac: Some([2; 6]) }]);
     assert!(one.0.is_orphan(mobile()));
     one.requests();
-    one.0.handle_heard(at(9500), mobile(), None);
+    one.hears(at(9500), None);
+    one.requests();
     one.reply(at(9501), Kind::Claims, Answer::Claimed(vec![record(61, "a")]));
     // It may be cut off from the store only: it is asked.
     let former = Some(registration(2, 9).handoff);
@@ -204,7 +369,7 @@ fn an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_t
     let changes = vec![gateway(69, "a", None)];
     one.reply(at(3501), Kind::Watch, Answer::Changed { after: 50, at: 69, changes });
     assert_eq!(one.requests(), []);
-    one.0.handle_heard(at(3600), mobile(), None);
+    one.hears(at(3600), None);
     assert_eq!(one.requests().len(), 1);
     let changes = vec![gateway(71, "a", Some(registration(4, 2)))];
     one.reply(at(3601), Kind::Watch, Answer::Changed { after: 50, at: 71, changes });
@@ -219,21 +384,16 @@ fn an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_t
 #[test]
 fn compacted_changes_are_made_up_for_and_another_store_is_learned_anew() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "a")]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     one.reply(at(20), Kind::Watch, Answer::WatchEnded { is_compacted: true });
-    assert_eq!(one.requests(), [Request::List]);
-    one.reply(
-        at(21),
-        Kind::List,
-        Answer::Listed { at: 90, changes: vec![gateway(50, "a", Some(registration(1, 1))), record(88, "b")] },
-    );
+    assert_eq!(one.requests(), [LIST]);
+    one.reply(at(21), Kind::List, listed(90, vec![gateway(50, "a", Some(registration(1, 1))), record(88, "b")]));
     let events = one.events();
     assert!(events.contains(&Event::Lost { mobile: mobile(), epoch: 88, owner: "b".to_owned() }), "{events:?}");
     assert_eq!(one.requests(), [Request::Watch { after: 90 }]);
-    one.0.handle_heard(at(2000), mobile(), None);
+    one.hears(at(2000), None);
     one.requests();
-    let other = Reply { kind: Kind::Claims, result: Ok((2, Answer::Claimed(vec![record(4, "a")]))) };
-    one.0.handle_reply(at(2001), other);
+    one.reply_as(at(2001), Kind::Claims, Ok((2, Answer::Claimed(vec![record(4, "a")]))));
     // The first answer of another store counts for nothing but that.
     assert_eq!((one.0.owns(mobile()), one.0.counters().replaced), (None, 1));
     assert_eq!(one.requests(), [Request::Join]);
@@ -242,7 +402,7 @@ fn compacted_changes_are_made_up_for_and_another_store_is_learned_anew() {
 #[test]
 fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
     let mut one = One::joined(vec![record(40, "a")]);
-    one.0.handle_heard(at(10), mobile(), None);
+    one.hears(at(10), None);
     one.0.handle_gone(at(20), mobile());
     let mut removed = Vec::new();
     for minute in 1..=11 {
@@ -250,6 +410,27 @@ fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
         removed.extend(one.requests().into_iter().filter(|request| request.kind() == Kind::Removal));
     }
     assert_eq!(removed, [Request::Remove(vec![(mobile(), 40)])]);
+}
+
+#[test]
+fn keys_of_a_gateway_that_does_not_come_back_are_removed_after_an_hour() {
+    let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
+    one.reply(at(9000), Kind::Watch, Answer::Changed { after: 50, at: 60, changes: vec![gateway(60, "b", None)] });
+    let mut removed_in = Vec::new();
+    for minute in 1..=62 {
+        one.0.handle_timeout(at(minute * 60_000));
+        for request in one.requests() {
+            match request.kind() {
+                Kind::Session => one.reply(at(minute * 60_000), Kind::Session, Answer::KeptAlive),
+                Kind::Removal => {
+                    assert_eq!(request, Request::Remove(vec![(mobile(), 40)]));
+                    removed_in.push(minute);
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(removed_in, [61], "9 s after the hour, at the next minute");
 }
 
 #[test]
@@ -308,9 +489,33 @@ proptest! {
         world.run_for(world::LONGEST_FAULT_MS);
         world.place(0, Some(0));
         world.place(1, Some(2));
-        world.set_loss(0);
+        world.calm();
         world.run_for(45_000);
         world.check();
         world.check_agreement();
+    }
+}
+
+proptest! {
+    /// Without crashes and with networks that work, no packet is lost, whatever mobile hosts and the store do.
+    #[test]
+    fn nothing_is_lost_while_gateways_run_and_reach_each_other(
+        seed in any::<u64>(),
+        faults in proptest::collection::vec((0u64..3_000, world::faults_of_store(3, 2)), 0..40),
+    ) {
+        let mut world = World::new(seed, 3, 0);
+        world.run_for(1_000);
+        for (pause, fault) in faults {
+            world.run_for(pause);
+            world.apply(fault);
+        }
+        world.run_for(world::LONGEST_FAULT_MS);
+        world.place(0, Some(0));
+        world.place(1, Some(2));
+        world.calm();
+        world.run_for(45_000);
+        world.check();
+        world.check_agreement();
+        prop_assert_eq!(world.lost(), 0);
     }
 }

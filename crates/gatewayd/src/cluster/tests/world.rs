@@ -1,25 +1,28 @@
 //! Gateways with what waits at each, mobile hosts that move between them, and the networks between gateways and to the
-//! store. A gateway here follows the engine's rules: it claims a mobile host when it first hears it, hands on or offers
-//! what waits for one that is elsewhere, and releases the rest while it is present.
+//! store.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod gateway;
+mod ledger;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant, Rng};
 use proptest::prelude::*;
 
-use super::super::ownership::{Admission, Event, Ownership};
-use super::super::store::{Answer, Kind, Registration, Reply, Request, Subject};
+use super::super::store::{Answer, Kind, Numbered, Reply, Request, Subject};
 use super::etcd::Store;
-use super::{at, registration};
-use crate::handoff::relay::{self, Body, Message, Relay};
+use super::registration;
+use crate::handoff::relay::Message;
+use gateway::{Forwarded, Gateway};
+use ledger::Ledger;
 
 pub(super) const LONGEST_FAULT_MS: u64 = 25_000;
 const LEASE: Duration = Duration::from_secs(6);
 const REQUEST_TIMEOUT_MS: u64 = 1_000;
 const TICK_MS: u64 = 10;
-/// As the engine's.
-const MOVING: Duration = Duration::from_secs(1);
+/// The oldest packet that backs a claim.
+const EVIDENCE: Duration = Duration::from_secs(1);
 
 /// What fails, and who moves.
 #[derive(Clone, Debug)]
@@ -64,26 +67,10 @@ pub(super) fn faults(gateways: usize, mobiles: usize) -> impl Strategy<Value = F
     ]
 }
 
-struct Gateway {
-    name: String,
-    registration: Registration,
-    /// `None` while it is dead.
-    live: Option<(Ownership, Relay)>,
-    starts_at: Instant,
-    /// On tmpfs.
-    waiting: BTreeMap<IpAddr, VecDeque<u32>>,
-    met: BTreeSet<IpAddr>,
-    moved_at: BTreeMap<IpAddr, Instant>,
-    heard_at: BTreeMap<IpAddr, Instant>,
-    /// The latest epoch that this process was told, by whom it is owned, and when it was told.
-    told: BTreeMap<IpAddr, (u64, bool, Instant)>,
-    offered_at: Instant,
-    partitioned_until: Instant,
-    /// Replies on their way, by kind in their order.
-    replies: BTreeMap<Kind, VecDeque<(Instant, Reply)>>,
-    /// The revision up to which an open watch has told everything, and when it ends.
-    watch: Option<(u64, Instant)>,
-    delivered: u64,
+/// Without crashes, and without disturbances between gateways.
+pub(super) fn faults_of_store(gateways: usize, mobiles: usize) -> impl Strategy<Value = Fault> {
+    let is_of_store = |fault: &Fault| !matches!(fault, Fault::Kill { .. } | Fault::Gateways { .. });
+    faults(gateways, mobiles).prop_filter("a fault of the store", is_of_store)
 }
 
 struct Mobile {
@@ -99,15 +86,16 @@ pub(super) struct World {
     now: Instant,
     random: Rng,
     loss: u64,
+    is_calm: bool,
     pub(super) store: Store,
     store_until: Instant,
     gateways_until: Instant,
     gateways: Vec<Gateway>,
     mobiles: Vec<Mobile>,
     datagrams: Vec<(Instant, usize, usize, Message)>,
-    next_packet: u32,
-    /// How often each packet was delivered.
-    delivered: BTreeMap<u32, u32>,
+    ledger: Ledger,
+    /// Packets that processes had in memory only when they were killed.
+    lost_in_kills: u64,
     won: BTreeMap<(u64, IpAddr, u64), String>,
 }
 
@@ -124,42 +112,29 @@ fn index_of(peer: std::net::SocketAddr) -> usize {
 
 impl World {
     pub(super) fn new(seed: u64, gateways: usize, loss: u64) -> Self {
-        let gateway = |number: usize| Gateway {
-            name: format!("gateway{number}"),
-            registration: registration(number as u8 + 1, 0),
-            live: None,
-            starts_at: Instant::ZERO,
-            waiting: BTreeMap::new(),
-            met: BTreeSet::new(),
-            moved_at: BTreeMap::new(),
-            heard_at: BTreeMap::new(),
-            told: BTreeMap::new(),
-            offered_at: Instant::ZERO,
-            partitioned_until: Instant::ZERO,
-            replies: BTreeMap::new(),
-            watch: None,
-            delivered: 0,
-        };
+        let gateway = |number: usize| Gateway::new(format!("gateway{number}"), registration(number as u8 + 1, 0));
         let mobile =
             |number| Mobile { address: address_of(number), place: None, route: 0, route_follows_at: Instant::ZERO };
         Self {
             now: Instant::ZERO,
             random: Rng::new(seed),
             loss,
+            is_calm: false,
             store: Store::new(1, LEASE),
             store_until: Instant::ZERO,
             gateways_until: Instant::ZERO,
             gateways: (0..gateways).map(gateway).collect(),
             mobiles: (0..2).map(mobile).collect(),
             datagrams: Vec::new(),
-            next_packet: 0,
-            delivered: BTreeMap::new(),
+            ledger: Ledger::default(),
+            lost_in_kills: 0,
             won: BTreeMap::new(),
         }
     }
 
-    pub(super) fn set_loss(&mut self, loss: u64) {
-        self.loss = loss;
+    /// From now on nothing is lost or late.
+    pub(super) fn calm(&mut self) {
+        (self.loss, self.is_calm) = (0, true);
     }
 
     pub(super) fn place(&mut self, mobile: usize, to: Option<usize>) {
@@ -176,24 +151,19 @@ impl World {
             Fault::Store { ms } => self.store_until = until(ms),
             Fault::Replaced => {
                 self.store = Store::new(self.store.id + 1, LEASE);
-                self.gateways.iter_mut().for_each(|gateway| gateway.watch = None);
                 // Open watches end with their connections.
                 for number in 0..self.gateways.len() {
-                    self.reply(number, Kind::Watch, Err("closed".to_owned()), 1);
+                    if let Some((id, ..)) = self.gateways[number].watch.take() {
+                        self.reply(number, id, Kind::Watch, Err("closed".to_owned()), 1);
+                    }
                 }
             }
             Fault::Compacted => self.store.compact(),
             Fault::Gateways { ms } => self.gateways_until = until(ms),
             Fault::Kill { gateway, ms } => {
                 let gateway = &mut self.gateways[gateway];
-                (gateway.live, gateway.watch) = (None, None);
+                self.lost_in_kills += gateway.kill(self.now);
                 gateway.starts_at = self.now + Duration::from_millis(ms);
-                gateway.replies.clear();
-                for known in [&mut gateway.moved_at, &mut gateway.heard_at] {
-                    known.clear();
-                }
-                gateway.met.clear();
-                gateway.told.clear();
             }
         }
     }
@@ -207,7 +177,7 @@ impl World {
     }
 
     pub(super) fn waiting(&self, gateway: usize) -> usize {
-        self.gateways[gateway].waiting.values().map(VecDeque::len).sum()
+        self.gateways[gateway].waiting()
     }
 
     pub(super) fn delivered_at(&self, gateway: usize) -> u64 {
@@ -216,12 +186,24 @@ impl World {
 
     /// Packets that wait somewhere.
     pub(super) fn undelivered(&self) -> usize {
-        (0..self.gateways.len()).map(|gateway| self.waiting(gateway)).sum()
+        self.gateways.iter().map(Gateway::waiting).sum()
     }
 
+    /// Packets lost in handoffs that were broken off.
+    pub(super) fn lost(&self) -> u64 {
+        self.ledger.lost(self.undelivered())
+    }
+
+    /// No packet is delivered twice, and no more are lost than were in flight to gateways that were given up or killed.
     pub(super) fn check(&self) {
-        let twice: Vec<_> = self.delivered.iter().filter(|(_, times)| **times > 1).collect();
-        assert!(twice.is_empty(), "delivered twice: {twice:?}");
+        assert_eq!(self.ledger.twice(), [0; 0], "delivered twice");
+        let in_relays = self.gateways.iter().filter_map(|gateway| gateway.live.as_ref());
+        let abandoned: u64 = in_relays.map(|live| live.abandoned).sum();
+        let lost = self.lost();
+        let in_flight: u64 =
+            self.gateways.iter().filter_map(|gateway| Some(gateway.live.as_ref()?.relay.unconfirmed())).sum();
+        let accounted = abandoned + self.lost_in_kills + in_flight;
+        assert!(lost <= accounted, "{lost} are lost, {abandoned} + {} + {in_flight}", self.lost_in_kills);
     }
 
     /// Mobile hosts have rested for long, and nothing fails.
@@ -232,7 +214,8 @@ impl World {
             let (owner, epoch) = self.store.owner(mobile.address).expect("an owner");
             assert_eq!(owner, name, "{} in the store", mobile.address);
             for gateway in &self.gateways {
-                let (ownership, relay) = gateway.live.as_ref().expect("all are alive");
+                let live = gateway.live.as_ref().expect("all are alive");
+                let ownership = &live.ownership;
                 assert_eq!(ownership.failure(), None, "{}", gateway.name);
                 assert!(ownership.is_connected() && ownership.is_registered(self.now), "{ownership:#?}");
                 assert_eq!(
@@ -242,7 +225,7 @@ impl World {
                     gateway.name,
                     gateway.watch
                 );
-                assert_eq!(relay.poll_timeout(), None, "the relay of {}", gateway.name);
+                assert_eq!(live.relay.poll_timeout(), None, "{}: {:#?}", gateway.name, live.relay);
             }
         }
         assert_eq!(self.undelivered(), 0, "packets wait");
@@ -258,11 +241,13 @@ impl World {
             self.start(number);
             self.deliver_replies(number);
             self.hear(number);
-            self.serve_events(number);
+        }
+        self.deliver_datagrams();
+        for number in 0..self.gateways.len() {
+            self.advance(number);
             self.serve_requests(number);
             self.serve_watch(number);
         }
-        self.deliver_datagrams();
         self.send_packets();
         for number in 0..self.gateways.len() {
             self.release(number);
@@ -277,14 +262,12 @@ impl World {
         if gateway.live.is_some() || self.now < gateway.starts_at {
             return;
         }
-        gateway.registration.process += 1;
-        let ownership = Ownership::new(self.now, &gateway.name, gateway.registration.clone(), LEASE);
-        gateway.live = Some((ownership, Relay::new(peers)));
+        gateway.start(self.now, peers);
         // The others learn of the new process by its session.
         let address = gateway.registration.handoff;
         let now = self.now;
         let others = self.gateways.iter_mut().filter_map(|gateway| gateway.live.as_mut());
-        others.for_each(|(_, relay)| relay.handle_new_session(now, address));
+        others.for_each(|live| live.relay.handle_new_session(now, address));
         self.datagrams.retain(|(_, from, to, _)| *from != number && *to != number);
     }
 
@@ -292,67 +275,87 @@ impl World {
         self.now >= self.store_until && self.now >= self.gateways[number].partitioned_until
     }
 
-    fn reply(&mut self, number: usize, kind: Kind, result: Result<Answer, String>, after_ms: u64) {
-        let id = self.store.id;
+    fn reply(&mut self, number: usize, id: u64, kind: Kind, result: Result<Answer, String>, after_ms: u64) {
+        let store = self.store.id;
         let queue = self.gateways[number].replies.entry(kind).or_default();
         let at = (self.now + Duration::from_millis(after_ms)).max(queue.back().map_or(self.now, |(at, _)| *at));
-        queue.push_back((at, Reply { kind, result: result.map(|answer| (id, answer)) }));
+        queue.push_back((at, Reply { id, kind, result: result.map(|answer| (store, answer)) }));
     }
 
     fn serve_requests(&mut self, number: usize) {
-        while let Some(request) =
-            self.gateways[number].live.as_mut().and_then(|(ownership, _)| ownership.poll_request())
+        while let Some(Numbered { id, request }) =
+            self.gateways[number].live.as_mut().and_then(|live| live.ownership.poll_request())
         {
             let kind = request.kind();
             let fails = !self.reaches_store(number) || self.is_lost();
             if fails {
-                self.reply(number, kind, Err("no connection".to_owned()), REQUEST_TIMEOUT_MS);
+                self.reply(number, id, kind, Err("no connection".to_owned()), REQUEST_TIMEOUT_MS);
                 continue;
             }
             if let Request::Watch { after } = request {
-                self.gateways[number].watch = Some((after, self.now + LEASE));
+                self.gateways[number].watch = Some((id, after, self.now + LEASE));
+                // The watch is created.
+                self.reply(number, id, kind, Ok(Answer::Changed { after, at: after, changes: Vec::new() }), 1);
                 continue;
             }
+            self.check_evidence(number, &request);
             let Gateway { name, registration, .. } = &self.gateways[number];
             let answer = self.store.handle(self.now, name, registration, request);
             // Some answers are lost, some late.
             let is_lost = self.is_lost();
-            let delay = if self.random.below(20) == 0 { 800 } else { 1 + self.random.below(40) };
+            let is_late = !self.is_calm && self.random.below(20) == 0;
+            let delay = if is_late { 800 + self.random.below(8_000) } else { 1 + self.random.below(40) };
             match is_lost {
-                true => self.reply(number, kind, Err("timed out".to_owned()), REQUEST_TIMEOUT_MS),
-                false => self.reply(number, kind, Ok(answer), delay),
+                true => self.reply(number, id, kind, Err("timed out".to_owned()), REQUEST_TIMEOUT_MS),
+                false => self.reply(number, id, kind, answer, delay),
             }
         }
     }
 
+    /// Each claim of a gateway is about a mobile host that it has heard just now, or has adopted.
+    fn check_evidence(&self, number: usize, request: &Request) {
+        let Gateway { name, live: Some(live), .. } = &self.gateways[number] else { return };
+        let Request::Claims(claims) = request else { return };
+        for claim in claims {
+            let heard_at = live.heard_at(claim.mobile);
+            let is_fresh = heard_at.is_some_and(|at| self.now.saturating_since(at) <= EVIDENCE);
+            assert!(
+                is_fresh || live.has_adopted(claim.mobile),
+                "{name} claims {} at {:?}, heard at {heard_at:?}",
+                claim.mobile,
+                self.now
+            );
+        }
+    }
+
     fn serve_watch(&mut self, number: usize) {
-        let Some((after, ends_at)) = self.gateways[number].watch else { return };
+        let Some((id, after, ends_at)) = self.gateways[number].watch else { return };
         if !self.reaches_store(number) {
             self.gateways[number].watch = None;
-            return self.reply(number, Kind::Watch, Err("closed".to_owned()), REQUEST_TIMEOUT_MS);
+            return self.reply(number, id, Kind::Watch, Err("closed".to_owned()), REQUEST_TIMEOUT_MS);
         }
         let delay = 1 + self.random.below(100);
         match self.store.changes_after(after) {
             None => {
                 self.gateways[number].watch = None;
-                self.reply(number, Kind::Watch, Ok(Answer::WatchEnded { is_compacted: true }), delay);
+                self.reply(number, id, Kind::Watch, Ok(Answer::WatchEnded { is_compacted: true }), delay);
             }
             Some(_) if self.now >= ends_at => {
                 self.gateways[number].watch = None;
-                self.reply(number, Kind::Watch, Ok(Answer::WatchEnded { is_compacted: false }), delay);
+                self.reply(number, id, Kind::Watch, Ok(Answer::WatchEnded { is_compacted: false }), delay);
             }
             Some((_, changes)) if changes.is_empty() => {}
             Some((at, changes)) => {
-                self.gateways[number].watch = Some((at, ends_at));
-                self.reply(number, Kind::Watch, Ok(Answer::Changed { after, at, changes }), delay);
+                self.gateways[number].watch = Some((id, at, ends_at));
+                self.reply(number, id, Kind::Watch, Ok(Answer::Changed { after, at, changes }), delay);
             }
         }
     }
 
     fn deliver_replies(&mut self, number: usize) {
         let (now, id) = (self.now, self.store.id);
-        let Gateway { name, live, replies, told, .. } = &mut self.gateways[number];
-        let Some((ownership, _)) = live else { return };
+        let Gateway { name, live, replies, .. } = &mut self.gateways[number];
+        let Some(live) = live else { return };
         for queue in replies.values_mut() {
             while let Some((_, reply)) = queue.pop_front_if(|(at, _)| *at <= now) {
                 if let Ok((store, answer)) = &reply.result
@@ -366,83 +369,43 @@ impl World {
                     };
                     for change in changes {
                         if let Subject::Mobile { address, record: Some(record) } = &change.subject {
-                            note_told(told, now, *address, change.epoch, record.owner == *name);
+                            live.note_told(now, *address, change.epoch, record.owner == *name);
                         }
                     }
                 }
-                let replaced = ownership.counters().replaced;
-                ownership.handle_reply(now, reply);
-                if ownership.counters().replaced != replaced {
-                    told.clear();
+                let replaced = live.ownership.counters().replaced;
+                live.ownership.handle_reply(now, reply);
+                if live.ownership.counters().replaced != replaced {
+                    live.told.clear();
                 }
             }
         }
-        ownership.handle_timeout(now);
     }
 
     /// Mobile hosts send a packet every 50 ms.
     fn hear(&mut self, number: usize) {
-        if !self.now.as_millis().is_multiple_of(50) {
+        let Some(live) = self.gateways[number].live.as_mut().filter(|_| self.now.as_millis().is_multiple_of(50)) else {
             return;
-        }
-        let gateway = &mut self.gateways[number];
-        let Some((ownership, _)) = &mut gateway.live else { return };
-        for mobile in self.mobiles.iter().filter(|mobile| mobile.place == Some(number)) {
-            let address = mobile.address;
-            gateway.heard_at.insert(address, self.now);
-            let is_straggler = gateway.moved_at.get(&address).is_some_and(|at| self.now < *at + MOVING);
-            if !is_straggler && gateway.met.insert(address) {
-                ownership.handle_heard(self.now, address, None);
-            }
-        }
+        };
+        let here = self.mobiles.iter().filter(|mobile| mobile.place == Some(number));
+        here.for_each(|mobile| live.hear(self.now, mobile.address));
     }
 
-    fn serve_events(&mut self, number: usize) {
-        let (now, store) = (self.now, self.store.id);
-        let gateway = &mut self.gateways[number];
-        let Some((ownership, relay)) = &mut gateway.live else { return };
-        while let Some(event) = ownership.poll_event() {
-            match event {
-                Event::Won { mobile, epoch, former } => {
-                    let former =
-                        self.won.insert((store, mobile, epoch), gateway.name.clone()).map_or(former, |other| {
-                            assert_eq!(other, gateway.name, "two owners in epoch {epoch}");
-                            former
-                        });
-                    if let Some(former) = former {
-                        relay.claim(now, mobile, ownership.epoch(epoch), &[former]);
-                    }
-                }
-                Event::Lost { mobile, .. } => {
-                    gateway.met.remove(&mobile);
-                    gateway.moved_at.insert(mobile, now);
-                    relay.cancel(mobile);
-                }
-                _ => {}
+    fn advance(&mut self, number: usize) {
+        let Self { now, gateways, mobiles, won, .. } = self;
+        let is_there = |address| mobiles.iter().any(|mobile| mobile.address == address && mobile.place == Some(number));
+        let Gateway { name, live: Some(live), .. } = &mut gateways[number] else { return };
+        live.advance(*now, &is_there, &mut |mobile, epoch| {
+            if let Some(other) = won.insert((epoch.store, mobile, epoch.revision), name.clone()) {
+                assert_eq!(other, *name, "two owners in epoch {epoch:?}");
             }
-        }
-        relay.handle_timeout(now);
-        while let Some(event) = relay.poll_event() {
-            match event {
-                relay::Event::Packet { mobile, bytes } => {
-                    let packet = u32::from_be_bytes(bytes.try_into().expect("a packet"));
-                    gateway.waiting.entry(mobile).or_default().push_back(packet);
-                }
-                relay::Event::Offered { mobile, epoch, peer } => {
-                    if let Some(own) = ownership.answer_to_offer(mobile, epoch) {
-                        relay.claim(now, mobile, own, &[peer]);
-                    }
-                }
-                relay::Event::Refused { .. } => ownership.handle_refusal(),
-                relay::Event::Claimed { .. } | relay::Event::Done { .. } | relay::Event::Lost { .. } => {}
-            }
-        }
+        });
     }
 
     fn send_datagrams(&mut self, number: usize) {
         let mut messages = Vec::new();
-        if let Some((_, relay)) = &mut self.gateways[number].live {
-            messages.extend(std::iter::from_fn(|| relay.poll_transmit()));
+        if let Some(live) = &mut self.gateways[number].live {
+            messages.extend(std::iter::from_fn(|| live.relay.poll_transmit()));
         }
         for (peer, message) in messages {
             for _ in 0..=u64::from(self.random.below(20) == 0) {
@@ -459,109 +422,42 @@ impl World {
         let due: Vec<_> = self.datagrams.extract_if(.., |(at, ..)| *at <= now).collect();
         for (_, from, to, message) in due {
             let peer = self.gateways[from].registration.handoff;
-            let Gateway { live, told, .. } = &mut self.gateways[to];
-            let Some((ownership, relay)) = live else { continue };
-            if let Body::Claim { epoch } = message.body {
-                match ownership.handle_peer_claim(now, message.mobile, epoch, peer) {
-                    Admission::Admitted => note_told(told, now, message.mobile, epoch.revision, false),
-                    Admission::Stale { known } => {
-                        relay.refuse(peer, message.id, message.mobile, known);
-                        continue;
-                    }
-                    Admission::Unknown => continue,
-                }
+            if let Some(live) = &mut self.gateways[to].live {
+                live.handle_message(now, peer, message);
             }
-            relay.handle_message(now, peer, message);
         }
     }
 
     /// The fixed host sends each mobile host a packet every 100 ms.
     fn send_packets(&mut self) {
-        for number in 0..self.mobiles.len() {
-            let mobile = &mut self.mobiles[number];
+        let is_due = self.now.as_millis().is_multiple_of(100);
+        for mobile in &mut self.mobiles {
             if let Some(place) = mobile.place
                 && self.now >= mobile.route_follows_at
             {
                 mobile.route = place;
             }
-            if !self.now.as_millis().is_multiple_of(100) {
+            if !is_due {
                 continue;
             }
-            let (address, route, is_there) = (mobile.address, mobile.route, mobile.place == Some(mobile.route));
-            let gateway = &mut self.gateways[route];
-            let packet = self.next_packet;
-            self.next_packet += 1;
-            let waiting = gateway.waiting.entry(address).or_default();
-            match &gateway.live {
-                // It passes, as it does without a daemon.
-                _ if is_there && (waiting.is_empty() || gateway.live.is_none()) => {
-                    *self.delivered.entry(packet).or_default() += 1;
+            let gateway = &mut self.gateways[mobile.route];
+            let packet = self.ledger.next();
+            match gateway.forward(self.now, mobile.address, packet) {
+                Forwarded::Stored => self.ledger.store(packet),
+                Forwarded::Passed if mobile.place == Some(mobile.route) => {
+                    self.ledger.deliver(packet);
                     gateway.delivered += 1;
                 }
-                Some((ownership, _))
-                    if ownership.owned_elsewhere(address).is_none() && gateway.met.contains(&address) =>
-                {
-                    waiting.push_back(packet);
-                }
-                _ => {}
+                // Lost behind the gateway, as without one.
+                Forwarded::Passed => {}
             }
         }
     }
 
     fn release(&mut self, number: usize) {
-        let now = self.now;
-        let gateway = &mut self.gateways[number];
-        let Some((ownership, relay)) = &mut gateway.live else { return };
-        let may_offer = now.saturating_since(gateway.offered_at) >= Duration::from_secs(1);
-        for mobile in &self.mobiles {
-            let waiting = gateway.waiting.entry(mobile.address).or_default();
-            if relay.is_leaving(mobile.address) {
-                while let Some(&packet) = waiting.front()
-                    && relay.hand_on(now, mobile.address, packet.to_be_bytes().to_vec())
-                {
-                    waiting.pop_front();
-                }
-                if waiting.is_empty() {
-                    relay.end(now, mobile.address);
-                }
-                continue;
-            }
-            if let Some((owner, epoch)) = ownership.owned_elsewhere(mobile.address) {
-                let address = ownership.address_of(owner).filter(|_| may_offer && !waiting.is_empty());
-                if let Some(address) = address {
-                    gateway.offered_at = now;
-                    relay.offer(mobile.address, ownership.epoch(epoch), address);
-                }
-                continue;
-            }
-            let heard_at = gateway.heard_at.get(&mobile.address).copied();
-            if mobile.place == Some(number)
-                && ownership.may_release(mobile.address, heard_at)
-                && let Some(packet) = waiting.pop_front()
-            {
-                let told = gateway.told.get(&mobile.address).filter(|(_, is_own, _)| !is_own);
-                assert!(
-                    told.is_none_or(|(.., at)| heard_at.is_some_and(|heard_at| heard_at >= *at)),
-                    "{} releases packets of {} in epoch {told:?}, heard at {heard_at:?}, now {now:?}",
-                    gateway.name,
-                    mobile.address
-                );
-                *self.delivered.entry(packet).or_default() += 1;
-                gateway.delivered += 1;
-            }
-        }
-    }
-}
-
-fn note_told(
-    told: &mut BTreeMap<IpAddr, (u64, bool, Instant)>,
-    now: Instant,
-    mobile: IpAddr,
-    epoch: u64,
-    is_own: bool,
-) {
-    let known = told.entry(mobile).or_insert((0, true, at(0)));
-    if epoch > known.0 {
-        *known = (epoch, is_own, now);
+        let Self { now, gateways, mobiles, ledger, .. } = self;
+        let is_there = |address| mobiles.iter().any(|mobile| mobile.address == address && mobile.place == Some(number));
+        let Gateway { name, live: Some(live), delivered, .. } = &mut gateways[number] else { return };
+        *delivered += live.release(*now, name, &is_there, ledger);
     }
 }

@@ -1,0 +1,175 @@
+//! Gateways of a cluster beside the daemons that change routes: keepalived (VRRP) towards mobile hosts, bird (OSPF) towards the rest of the
+//! network. The configurations are those of docs/guide/gateway.md, with other addresses and shorter times.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer};
+use holdover_testbed::{Namespace, Netlink, Route};
+
+use crate::Test;
+use crate::cluster::{Cluster, Numbered, cluster};
+use crate::handoff::wait_for;
+
+pub(crate) const OSPF: &[Test] = &[("ospf_brings_packets_to_another_gateway_when_one_is_dead", with_bird)];
+pub(crate) const VRRP: &[Test] = &[("vrrp_brings_mobile_hosts_to_another_gateway_when_one_is_dead", with_keepalived)];
+
+/// Finds bird: named by `HOLDOVER_BIRD`, or in `PATH`.
+pub(crate) fn find_bird() -> Result<PathBuf, String> {
+    find("HOLDOVER_BIRD", "bird", "bird2")
+}
+
+/// Finds keepalived: named by `HOLDOVER_KEEPALIVED`, or in `PATH`.
+pub(crate) fn find_keepalived() -> Result<PathBuf, String> {
+    find("HOLDOVER_KEEPALIVED", "keepalived", "keepalived")
+}
+
+fn find(variable: &str, name: &str, package: &str) -> Result<PathBuf, String> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let standard = [PathBuf::from("/usr/sbin")];
+    let directories: Vec<PathBuf> = std::env::split_paths(&paths).chain(standard).collect();
+    let places = directories.into_iter().map(|directory| directory.join(name));
+    let mut places = std::env::var_os(variable).map(PathBuf::from).into_iter().chain(places);
+    places.find(|place| place.is_file()).ok_or_else(|| {
+        format!("there is no {name}: install {package} (Debian), or name the program in the environment: {variable}")
+    })
+}
+
+/// A daemon in the foreground, with a directory of its own. Both end with this value.
+struct Daemon {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Daemon {
+    /// `arguments`: `{}` is the directory, in which `config` is the configuration.
+    fn start(namespace: &Namespace, program: PathBuf, name: &str, config: &str, arguments: &[&str]) -> Self {
+        let directory = std::env::temp_dir().join(format!("holdover-{name}-{}", std::process::id()));
+        holdover_gatewayd::demo::make_directory(&directory).unwrap();
+        std::fs::write(directory.join("config"), config).unwrap();
+        let mut command = Command::new(program);
+        let place = directory.display().to_string();
+        command.args(arguments.iter().map(|argument| argument.replace("{}", &place)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = namespace.enter(move || command.spawn()).unwrap().unwrap();
+        Self { child, directory }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// OSPF on these interfaces, with their costs; `kernel` are options of the kernel's table.
+fn bird(namespace: &Namespace, name: &str, id: u8, kernel: &str, interfaces: &[(&str, &str)]) -> Daemon {
+    let interface = |(name, options): &(&str, &str)| format!("interface \"{name}\" {{ hello 1; dead 3; {options} }};");
+    let interfaces: Vec<String> = interfaces.iter().map(interface).collect();
+    let config = format!(
+        "router id 10.4.0.{id};\nprotocol device {{ }}\nprotocol kernel {{ ipv4 {{ {kernel} }}; }}\n\
+         protocol ospf v2 {{ ipv4 {{ import all; export none; }}; area 0 {{ {} }}; }}\n",
+        interfaces.join(" ")
+    );
+    let arguments = ["-f", "-c", "{}/config", "-s", "{}/socket", "-P", "{}/pid"];
+    Daemon::start(namespace, find_bird().unwrap(), &format!("bird-{name}"), &config, &arguments)
+}
+
+/// The first gateway dies with its machine: OSPF brings its mobile hosts' packets to the other one, which keeps them.
+fn with_bird(_: &Namespace) {
+    let cluster = Cluster::new("bird", 2);
+    let (site, world) = (&cluster.site, cluster.site.world());
+    let mobile = cluster.mobile();
+    // The fixed host's address on the way to the mobile host.
+    let way = || {
+        let connect = || {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect((mobile, 9))?;
+            socket.local_addr()
+        };
+        world.fixed().enter(connect).unwrap().unwrap().ip().to_string()
+    };
+    let both = [("eth0", ""), ("eth1", "")];
+    let _fixed = bird(world.fixed(), "fixed", 200, "export all;", &both);
+    let _second = bird(site.router(1), "second", 2, "", &[("fix0", ""), (MOBILE_FACING, "stub; cost 20;")]);
+    wait_for("OSPF's way by the second router", || (way() == "10.3.1.2").then_some(()));
+    let bird_of_first = bird(world.router(), "first", 1, "", &[("fix0", ""), (MOBILE_FACING, "stub; cost 10;")]);
+    wait_for("OSPF's way by the first router", || (way() == "10.1.0.2").then_some(()));
+    let (mut first, other) = (cluster.start(0), cluster.start(1));
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    cluster.owned_by(&first);
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    first.kill();
+    drop(bird_of_first);
+    let began = Instant::now();
+    wait_for("OSPF's way by the second router", || (way() == "10.3.1.2").then_some(()));
+    eprintln!("OSPF has changed the route after {:?}", began.elapsed());
+    let mut datagrams = Numbered::new(site);
+    wait_for("its packets to be kept", || {
+        datagrams.send(1);
+        std::thread::sleep(Duration::from_millis(50));
+        (other.status().waiting > 0).then_some(())
+    });
+    cluster.owned_by(&other);
+    assert_eq!(self::cluster(&other).counters.taken_over, 1);
+    site.move_to(0, 1, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+}
+
+/// VRRP's virtual address towards the mobile hosts.
+fn keepalived(namespace: &Namespace, name: &str, priority: u8) -> Daemon {
+    let config = format!(
+        "vrrp_instance mobiles {{\n interface {MOBILE_FACING}\n state BACKUP\n virtual_router_id 51\n priority {priority}\n \
+         advert_int 1\n virtual_ipaddress {{\n 10.2.0.254/24\n }}\n}}\n"
+    );
+    let arguments = ["-n", "-l", "-P", "-f", "{}/config", "-p", "{}/pid", "-r", "{}/vrrp"];
+    Daemon::start(namespace, find_keepalived().unwrap(), &format!("keepalived-{name}"), &config, &arguments)
+}
+
+/// Both routers are on the mobile hosts' segment. The first one dies with its machine: the mobile host's packets go to the other one.
+fn with_keepalived(_: &Namespace) {
+    let cluster = Cluster::new("keepalived", 2);
+    let (site, world) = (&cluster.site, cluster.site.world());
+    site.join_radios().unwrap();
+    let settings = "[mobiles]\nexclude = [\"10.2.0.254/32\", \"10.2.0.1/32\", \"10.2.0.2/32\"]\n";
+    let (mut first, other) = (cluster.start_with(0, settings), cluster.start_with(1, settings));
+    let keepalived_of_first = keepalived(world.router(), "first", 150);
+    let _second = keepalived(site.router(1), "second", 100);
+    let has_address = |router: &Namespace| {
+        let addresses = || Netlink::open(router).unwrap().addresses(MOBILE_FACING).unwrap();
+        router.enter(addresses).unwrap().contains(&[10, 2, 0, 254].into())
+    };
+    wait_for("VRRP's first master", || (has_address(world.router()) && !has_address(site.router(1))).then_some(()));
+    let by_virtual_address = || {
+        let gateway = Some([10, 2, 0, 254].into());
+        let route = Route { destination: ([0; 4].into(), 0), gateway, link: "eth0".to_owned(), source: None };
+        Netlink::open(world.mobile(0)).unwrap().replace_route(&route).unwrap();
+    };
+    world.mobile(0).enter(by_virtual_address).unwrap();
+    let mut datagrams = Numbered::new(site);
+    datagrams.call();
+    cluster.owned_by(&first);
+    first.kill();
+    let down = || Netlink::open(world.router()).unwrap().set_down(MOBILE_FACING).unwrap();
+    world.router().enter(down).unwrap();
+    drop(keepalived_of_first);
+    let began = Instant::now();
+    wait_for("VRRP's next master", || has_address(site.router(1)).then_some(()));
+    eprintln!("VRRP has moved the address after {:?}", began.elapsed());
+    wait_for("the mobile host to be heard at the other router", || {
+        datagrams.call();
+        (self::cluster(&other).owned == 1).then_some(())
+    });
+    eprintln!("the other gateway owns the mobile host after {:?}", began.elapsed());
+    // Towards the mobile host, the rest of the network follows as it does without VRRP.
+    site.route(0, 1).unwrap();
+    datagrams.send(20);
+    datagrams.all_arrive_once();
+    assert_eq!(cluster.writes(), 2);
+}
