@@ -95,8 +95,8 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     result.map(|()| outcomes)
 }
 
-/// This program again, as the daemon.
-fn daemon(directory: &Path) -> Command {
+/// This program again, as the daemon of a [`Process`](holdover_gatewayd::demo::Process).
+pub(crate) fn daemon(directory: &Path) -> Command {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("holdover"));
     let mut command = Command::new(program);
     command.args(["gateway", "run", "--interface", MOBILE_FACING, "--config"]).arg(directory.join("gateway.toml"));

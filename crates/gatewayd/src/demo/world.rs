@@ -7,6 +7,7 @@ use holdover_base::Duration;
 use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
 
 use super::wire::Wire;
+use crate::path::PathError;
 
 /// The router's mobile-facing interface.
 pub const MOBILE_FACING: &str = "mob0";
@@ -39,6 +40,9 @@ pub enum WorldError {
     /// A socket or a thread was refused.
     #[error("a socket or a thread of the hosts: {0}")]
     Io(#[from] io::Error),
+    /// Programs to compare with were refused.
+    #[error(transparent)]
+    Programs(#[from] PathError),
     /// The store failed.
     #[error("etcd: {0}")]
     Store(String),
