@@ -252,4 +252,30 @@ mod tests {
         assert_eq!(ratios(Lane::Haproxy), None, "it was not there");
         assert_eq!(of(Lane::Buffer).map(|way| way.router_ratio_quartiles), Some([1.4, 1.4]));
     }
+
+    #[test]
+    fn every_load_gets_through_where_no_daemon_is_needed() {
+        for lane in [Lane::Direct, Lane::Forwarding, Lane::Program] {
+            let mut way = match Way::new(lane, 0, None) {
+                Ok(way) => way,
+                Err(error) => return holdover_testbed::harness::skip(error),
+            };
+            for load in [Load::Bulk { connections: 2 }, Load::Messages { connections: 3 }, Load::Packets { flows: 5 }] {
+                let before = way.forwarded().unwrap();
+                way.begin(load).unwrap_or_else(|error| panic!("{}, {load:?}: {error}", lane.name()));
+                let forwarded = way.forwarded().unwrap() - before;
+                assert_eq!(forwarded > 1000, lane != Lane::Direct, "{}, {load:?}: {forwarded}", lane.name());
+                way.end(load).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_no_proxy_is_refused() {
+        let error = proxy::version(Path::new("/nowhere/haproxy")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/haproxy cannot be run"), "{error}");
+        let error = proxy::version(Path::new("/bin/false")).unwrap_err().to_string();
+        assert!(error.starts_with("/bin/false is no HAProxy"), "{error}");
+        assert_eq!(proxy::find(Some(Path::new("named"))), Some(PathBuf::from("named")));
+    }
 }
