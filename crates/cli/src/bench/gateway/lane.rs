@@ -133,6 +133,14 @@ impl Way {
         }
     }
 
+    /// Sends so many packets without hosts in each direction.
+    pub(super) fn send(&mut self, packets: u64) -> Result<(), Failed> {
+        match &mut self.frames {
+            Some(frames) => frames.send(packets),
+            None => Err("the load was not begun".into()),
+        }
+    }
+
     /// Closes what a load has opened. All packets must have arrived.
     pub(super) fn end(&mut self, load: Load) -> Result<(), Failed> {
         self.streams = None;

@@ -12,6 +12,7 @@ mod table;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use holdover_base::Rng;
 use holdover_host::open_files;
@@ -90,6 +91,9 @@ const TURNS: usize = 20;
 const BULK_BYTES: u64 = 64_000_000;
 /// Exchanges of messages in a slice.
 const EXCHANGES: u64 = 3000;
+/// Slices, and packets of each direction in them, that show what the kernel charges to tasks.
+const CHECKS: usize = 200;
+const CHECKED_PACKETS: u64 = 100;
 /// Packets of each direction in a slice.
 const PACKETS: u64 = 20_000;
 
@@ -106,6 +110,7 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     // Both ends of 1,000 connections, and namespaces.
     open_files::raise_limit();
     let pinned = Pinned::new()?;
+    check_softirqs(&pinned)?;
     let mut slices = LOADS.map(|_| Slices::default());
     let mut random = Rng::new(1);
     for round in 0..ROUNDS {
@@ -118,6 +123,32 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     }
     let loads = LOADS.into_iter().zip(&slices).map(|(load, slices)| slices.cost(load));
     Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
+}
+
+/// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
+///
+/// # Errors
+/// They are not.
+fn check_softirqs(pinned: &Pinned) -> Result<(), Failed> {
+    let mut way = Way::new(Lane::Forwarding, 0, None)?;
+    let load = Load::Packets { flows: 1 };
+    way.begin(load)?;
+    let mut slices = Vec::new();
+    for _ in 0..CHECKS {
+        let (began, before) = (Instant::now(), pinned.run_time(&[])?);
+        way.send(CHECKED_PACKETS)?;
+        let spent = pinned.run_time(&[])? - before;
+        slices.push((began.elapsed(), spent));
+    }
+    if is_nearly_all_charged(&slices) {
+        return Ok(());
+    }
+    Err("the run times of tasks lack the time of softirqs: the kernel was built with CONFIG_IRQ_TIME_ACCOUNTING".into())
+}
+
+/// Whether any of some short slices, each with the time that passed and the run time in it, was charged in full: others were interrupted.
+fn is_nearly_all_charged(slices: &[(Duration, Duration)]) -> bool {
+    slices.iter().any(|(passed, spent)| spent.as_secs_f64() >= 0.85 * passed.as_secs_f64())
 }
 
 /// The processor time of each turn, in nanoseconds: that of each lane.
@@ -251,6 +282,13 @@ mod tests {
         assert_eq!(ratios(Lane::Buffer), Some([1.2, 1.4]));
         assert_eq!(ratios(Lane::Haproxy), None, "it was not there");
         assert_eq!(of(Lane::Buffer).map(|way| way.router_ratio_quartiles), Some([1.4, 1.4]));
+    }
+
+    #[test]
+    fn softirqs_count_only_if_a_whole_slice_is_charged() {
+        let slice = |passed, spent| (Duration::from_micros(passed), Duration::from_micros(spent));
+        assert!(is_nearly_all_charged(&[slice(900, 300), slice(310, 290)]), "one was not interrupted");
+        assert!(!is_nearly_all_charged(&[slice(300, 160), slice(310, 170)]), "softirqs are missing in all");
     }
 
     #[test]
