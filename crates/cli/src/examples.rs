@@ -99,7 +99,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("holdover doctor --for agent --json", "Exit with 1 if the agent cannot work here"),
         ],
     ),
-    ("bench", &[("holdover bench", "All measures"), ("holdover bench sim-bulk --json", "One of them, as JSON")]),
+    (
+        "bench",
+        &[
+            ("holdover bench", "All measures"),
+            ("holdover bench sim-bulk --json", "One of them, as JSON"),
+            ("sudo holdover bench gateway --haproxy /usr/sbin/haproxy", "The cost of forwarding, beside HAProxy's"),
+        ],
+    ),
     (
         "conformance",
         &[
@@ -108,6 +115,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             (
                 "holdover conformance --agent-links --only \"3 s, cubic\"",
                 "The agent on links with carrier, outages of 3 s",
+            ),
+            (
+                "sudo holdover conformance --gateway --only \"carrier, cubic\"",
+                "Mobile hosts behind the gateway, away for 0.3 to 20 s",
             ),
         ],
     ),

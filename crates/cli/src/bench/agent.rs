@@ -11,6 +11,7 @@ use holdover_host::clock;
 use holdover_testbed::KernelStream;
 use serde::Serialize;
 
+use super::quartiles;
 use super::real::VethPair;
 
 type Failed = Box<dyn Error + Send + Sync>;
@@ -134,10 +135,4 @@ fn receive(mut stream: KernelStream) -> std::io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
     while stream.read(&mut buffer)? > 0 {}
     Ok(())
-}
-
-/// With the median between them.
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }

@@ -4,6 +4,7 @@
 //! the second of a clock on the wall.
 
 mod agent;
+mod gateway;
 mod heap;
 mod idle;
 mod real;
@@ -12,6 +13,7 @@ mod sim_many;
 mod tcp_pair;
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,9 @@ pub(crate) struct BenchArgs {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
+    /// The HAProxy that `gateway` is compared with; default: that of HOLDOVER_HAPROXY, or haproxy in PATH.
+    #[arg(long, value_name = "PROGRAM")]
+    haproxy: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -47,12 +52,14 @@ enum Name {
     RealLink,
     /// What the agent's eBPF programs cost bulk TCP over a veth pair while the link is well.
     Agent,
+    /// The processor time of forwarding with the gateway, beside plain forwarding, a program that does nothing, and HAProxy.
+    Gateway,
 }
 
 impl Name {
     /// Whether it needs kernels in namespaces.
     const fn is_real(self) -> bool {
-        matches!(self, Self::RealBulk | Self::RealLink | Self::Agent)
+        matches!(self, Self::RealBulk | Self::RealLink | Self::Agent | Self::Gateway)
     }
 
     const fn text(self) -> &'static str {
@@ -64,6 +71,7 @@ impl Name {
             Self::RealBulk => "real-bulk",
             Self::RealLink => "real-link",
             Self::Agent => "agent",
+            Self::Gateway => "gateway",
         }
     }
 }
@@ -84,6 +92,8 @@ struct Measure {
     link: Option<real::RealLink>,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<agent::AgentCost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<gateway::GatewayCost>,
     /// On the clock.
     seconds: f64,
     /// On the core.
@@ -102,7 +112,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     }
     let mut measures = Vec::with_capacity(names.len());
     for name in names {
-        match measure(name) {
+        match measure(name, args) {
             Ok(measure) => measures.push(measure),
             Err(error) => {
                 eprintln!("error: {}: {}", name.text(), with_causes(error.as_ref()));
@@ -145,11 +155,14 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             println!("{name:10} {low:>12.2} to {high:.2} % in half of the pairs of slices");
             println!("{name:10} {:>12.0} ns per packet, segmentation offload included", agent.nanoseconds_per_packet);
         }
+        if let Some(gateway) = &measure.gateway {
+            print!("{}", gateway::table(gateway));
+        }
     }
     ExitCode::SUCCESS
 }
 
-fn measure(name: Name) -> Result<Measure, Box<dyn Error + Send + Sync>> {
+fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send + Sync>> {
     Ok(match name {
         Name::TcpPair => rate(name, 5, || tcp_pair::run(1_000_000)),
         Name::SimBulk => rate(name, 5, sim_bulk::run),
@@ -176,6 +189,10 @@ fn measure(name: Name) -> Result<Measure, Box<dyn Error + Send + Sync>> {
             let (took, cost) = timed(agent::measure);
             Measure { agent: Some(cost?), ..Measure::new(name, &took, 1) }
         }
+        Name::Gateway => {
+            let (took, cost) = timed(|| gateway::measure(args.haproxy.as_deref()));
+            Measure { gateway: Some(cost?), ..Measure::new(name, &took, 1) }
+        }
     })
 }
 
@@ -196,6 +213,7 @@ impl Measure {
             veth_bits_per_second: None,
             link: None,
             agent: None,
+            gateway: None,
             seconds: took.wall.as_secs_f64(),
             cpu_seconds: took.cpu.as_secs_f64(),
             runs,
@@ -225,4 +243,10 @@ fn timed<T>(work: impl FnOnce() -> T) -> (Took, T) {
 fn cpu_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
+/// With the median between them.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use holdover_host::open_files;
+use holdover_testbed::{Privilege, kernel_release};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::ConformanceArgs;
 use super::journal::Journal;
-use crate::command_support::{print, print_error, print_json, with_causes};
+use crate::command_support::{exit_on_signals, print, print_error, print_json, utc, with_causes};
 
 /// The result of a grid.
 pub(super) trait GridReport: Serialize {
@@ -81,6 +83,89 @@ impl OpenFiles {
         *room.unwrap_or_else(PoisonError::into_inner) -= files;
         Share { of: self, files }
     }
+}
+
+/// What a report says of how it was made.
+#[derive(Debug, Serialize)]
+pub(super) struct Head {
+    pub(super) command: String,
+    pub(super) kernel: String,
+    /// Of this machine, as far as this process may use them.
+    pub(super) cores: usize,
+    pub(super) date: String,
+    pub(super) seconds: u64,
+}
+
+impl Head {
+    /// Of this process, which has taken so long.
+    pub(super) fn new(took: Duration) -> Self {
+        Self {
+            command: command(),
+            kernel: kernel_release(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            date: utc(SystemTime::now()).0[..10].to_owned(),
+            seconds: took.as_secs(),
+        }
+    }
+}
+
+/// Prints `Made by ... on ... with ... cores; Linux ....`
+impl Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, kernel, cores, date, .. } = self;
+        write!(f, "Made by `{command}` on {date} with {cores} cores; Linux {kernel}.")
+    }
+}
+
+/// Prepares the process for runs at these places, before its first thread. With `--list` prints them instead. `Err` if nothing is to be
+/// run: the code to exit with.
+pub(super) fn begin(args: &ConformanceArgs, places: &[impl GridPlace]) -> Result<(), ExitCode> {
+    if places.is_empty() {
+        print_error(&format_args!(
+            "no case of the grid has \"{}\" in its name",
+            args.only.as_deref().unwrap_or_default()
+        ));
+        return Err(ExitCode::from(2));
+    }
+    if args.list {
+        return Err(print(&places.iter().map(|place| format!("{place}\n")).collect::<String>()));
+    }
+    // This may have to enter a user namespace.
+    if let Err(error) = Privilege::acquire() {
+        print_error(&format_args!("conformance needs network namespaces: {error}"));
+        return Err(ExitCode::FAILURE);
+    }
+    if let Err(error) = exit_on_signals(kept(args)) {
+        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
+        return Err(ExitCode::FAILURE);
+    }
+    Ok(())
+}
+
+/// A run that a busy machine has spoiled is made again, at most so often in all.
+pub(super) const TRIES: u32 = 3;
+
+/// Makes a run until it counts: until `run_once`, which gets the number of the try, returns one that `is_spoiled` does not reject. The last
+/// try counts whatever the machine did. `None` if every try returned none.
+pub(super) fn counted<R, E>(
+    run_once: impl Fn(u32) -> Result<Option<R>, E>,
+    is_spoiled: impl Fn(&R) -> bool,
+) -> Result<Option<R>, E> {
+    let mut last = None;
+    for tries in 1..=TRIES {
+        let Some(run) = run_once(tries)? else { continue };
+        let is_spoiled = is_spoiled(&run);
+        last = Some(run);
+        if !is_spoiled {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// `text` in bold if it misses a bound.
+pub(super) fn marked(misses: bool, text: &str) -> String {
+    if misses { format!("**{text}**") } else { text.to_owned() }
 }
 
 /// The runs of each place.
@@ -339,6 +424,16 @@ mod tests {
         };
         assert_eq!(run_all(&places, &args("1"), Journal::none(), failing).unwrap_err().error, "not permitted");
         assert!(asked.into_inner() < 10);
+    }
+
+    #[test]
+    fn a_spoiled_run_is_made_again_and_the_last_one_counts() {
+        let run = |tries| Ok::<_, ()>(Some(tries).filter(|&tries| tries > 1));
+        assert_eq!(counted(run, |_| false), Ok(Some(2)), "the first one was none");
+        assert_eq!(counted(run, |&tries| tries < 3), Ok(Some(3)));
+        assert_eq!(counted(run, |_| true), Ok(Some(TRIES)));
+        assert_eq!(counted(|_| Ok::<Option<u32>, ()>(None), |_| false), Ok(None));
+        assert_eq!(counted(|_| Err::<Option<u32>, _>("no world"), |_| false), Err("no world"));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 
 mod agent;
 mod agent_links;
+mod gateway;
 mod grid;
 mod journal;
 mod page;
+mod routed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +28,7 @@ pub(crate) struct ConformanceArgs {
     /// Run only experiments and cases whose name contains this, as in "wake" or "wake: 3 s: nothing, cubic".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Also run the cases that take minutes: freezes of 60 s, the timeout's default ceiling.
+    /// Also run the cases that take minutes: freezes of 60 s, the timeout's default ceiling; with --gateway absences of 60 and 600 s.
     #[arg(long)]
     long: bool,
     /// Print JSON instead of Markdown.
@@ -36,7 +38,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The number of concurrent cases, each in network namespaces of its own; default: 24 (cases are idle most of the
-    /// time), 12 with --agent, 6 with --agent-links, where each runs a daemon.
+    /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
@@ -50,6 +52,10 @@ pub(crate) struct ConformanceArgs {
     /// if a case misses its bound.
     #[arg(long, group = "grid", conflicts_with = "long")]
     agent_links: bool,
+    /// Measure the gateway: transfers of a mobile host behind a router across a grid of absences, without and with the gateway's
+    /// daemon on the router. Fails if a case misses its bound. --long adds absences of 60 and 600 s.
+    #[arg(long, group = "grid")]
+    gateway: bool,
     /// Run the agent as a filter in the path, not as eBPF.
     #[arg(long, requires = "agent")]
     filter: bool,
@@ -71,6 +77,9 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     if args.agent_links {
         return agent_links::run(args);
+    }
+    if args.gateway {
+        return gateway::run(args);
     }
     let experiments = selected(args);
     if experiments.is_empty() {

@@ -96,11 +96,18 @@ fn show(args: &DemoArgs, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     result.map(|()| outcomes)
 }
 
-/// This program again, as the daemon.
-fn daemon(directory: &Path) -> Command {
+/// This program again, as the daemon of a [`Process`](holdover_gatewayd::demo::Process) at [`MOBILE_FACING`].
+pub(crate) fn daemon(directory: &Path) -> Command {
+    let mut command = configured_daemon(directory);
+    command.args(["--interface", MOBILE_FACING]);
+    command
+}
+
+/// The same at the interface that the configuration names.
+pub(crate) fn configured_daemon(directory: &Path) -> Command {
     let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("holdover"));
     let mut command = Command::new(program);
-    command.args(["gateway", "run", "--interface", MOBILE_FACING, "--config"]).arg(directory.join("gateway.toml"));
+    command.args(["gateway", "run", "--config"]).arg(directory.join("gateway.toml"));
     command.arg("--socket").arg(directory.join("gateway.sock"));
     // What happens to the demo's hosts is not news, and it is killed on purpose.
     command.stderr(std::process::Stdio::null());

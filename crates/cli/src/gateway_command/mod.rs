@@ -20,6 +20,7 @@ use holdover_host::time_text::Time;
 use serde::Serialize;
 
 use crate::command_support::{print, print_error, print_json, with_causes};
+pub(crate) use demo::{configured_daemon, daemon};
 
 /// Arguments of `holdover gateway`.
 #[derive(Args, Debug)]

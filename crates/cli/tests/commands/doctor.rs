@@ -129,3 +129,38 @@ fn the_grid_of_links_is_listed_measured_and_refused() {
     let rows = std::fs::read_to_string(place.path("grid.csv")).unwrap();
     assert!(rows.lines().count() == 4 && rows.lines().all(|row| row.split(',').count() == 14), "{rows}");
 }
+
+#[test]
+fn the_grid_of_the_gateway_is_listed_measured_and_refused() {
+    let place = Place::new("conformance-gateway");
+    let list = place.run("conformance --gateway --list").well().out;
+    assert!(list.contains("carrier, bbr, upload, 20 s, m-tcp\n") && list.contains("reno, download, uncut\n"), "{list}");
+    assert!(!list.contains("600 s"), "that takes long: {list}");
+    assert!(
+        place.run("conformance --gateway --long --list").well().out.contains("silent, reno, download, 600 s, plain\n")
+    );
+    let refused = place.run("conformance --gateway --only vegas").refused();
+    assert!(refused.contains("\"vegas\""), "{refused}");
+    let both = place.run("conformance --agent --gateway");
+    assert!(both.code == Some(2) && both.err.contains("--gateway"), "{}", both.err);
+
+    // The gateway takes more than a user namespace.
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !is_possible() {
+        return;
+    }
+    let arguments = "conformance --gateway --repeat 1 --json --csv grid.csv --only";
+    let case = "carrier, reno, download, 1 s, buffer";
+    let ended = Ended::new(case, place.command(arguments).arg(case).output().unwrap());
+    let json = ended.json();
+    let cells = json["cells"].as_array().unwrap();
+    let of = |name: &str| cells.iter().map(|cell| cell[name].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!((of("mode"), of("link")), (vec!["plain", "buffer"], vec!["carrier"; 2]), "{json}");
+    assert!(cells.iter().all(|cell| cell["total_s"].as_f64().is_some_and(|taken| taken > 10.0)), "{json}");
+    assert!(cells.iter().all(|cell| cell["ideal_share"].as_f64().is_some_and(|share| share > 0.3)), "{json}");
+    assert!(cells[1]["first_data_ms"].as_f64().is_some_and(|millis| millis >= 5.0), "no sooner than light: {json}");
+    // On a busy machine it may miss its bounds, and says so.
+    assert_eq!(ended.code == Some(0), cells.iter().all(|cell| cell["misses"].as_array().unwrap().is_empty()), "{json}");
+    let rows = std::fs::read_to_string(place.path("grid.csv")).unwrap();
+    assert!(rows.lines().count() == 3 && rows.lines().all(|row| row.split(',').count() == 12), "{rows}");
+}

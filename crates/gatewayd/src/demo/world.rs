@@ -8,6 +8,7 @@ use holdover_base::Duration;
 use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
 
 use super::wire::Wire;
+use crate::path::PathError;
 
 /// The router's mobile-facing interface.
 pub const MOBILE_FACING: &str = "mob0";
@@ -48,6 +49,9 @@ pub enum WorldError {
         /// The reason.
         source: io::Error,
     },
+    /// Programs to compare with were refused.
+    #[error(transparent)]
+    Programs(#[from] PathError),
     /// The store failed.
     #[error("etcd: {0}")]
     Store(String),

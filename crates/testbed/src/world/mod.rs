@@ -259,6 +259,11 @@ impl RealWorld {
         Some(self.hosts[host].plan.interface())
     }
 
+    /// The name of the interface of a router that has a kernel, at a link of Ethernet or of a modem.
+    pub fn router_interface(&self, node: NodeId, link: LinkId) -> Option<&str> {
+        self.routers.iter().find(|router| router.plan.node == node)?.plan.interface(link)
+    }
+
     /// The clock of the run, restarted with it; observers' instants are on it.
     pub fn clock(&self) -> WallClock {
         self.clock

@@ -57,6 +57,11 @@ impl RouterPlan {
         let ports = links.iter().enumerate().map(port).collect();
         Self { node, name: config.nodes[node.0 as usize].name.clone(), ports, mtu }
     }
+
+    /// The name of the interface at a link.
+    pub(super) fn interface(&self, link: LinkId) -> Option<&str> {
+        self.ports.iter().find(|port| port.port.link == link).map(|port| port.interface.as_str())
+    }
 }
 
 impl Router {

@@ -7,11 +7,10 @@ mod page;
 use std::process::ExitCode;
 
 use holdover_base::Duration;
-use holdover_testbed::Privilege;
 use serde::{Deserialize, Serialize};
 
 use super::{ConformanceArgs, grid};
-use crate::command_support::{exit_on_signals, print, print_error, with_causes};
+use crate::command_support::with_causes;
 use crate::transfers::{self, AgentPath, CUT_AT, KernelError, KernelRun, Measured, Watcher};
 use cells::{Cell, Place};
 use page::Report;
@@ -37,24 +36,8 @@ struct Run {
 /// Runs the grid and prints or writes the result. Fails if a case misses what it has to reach.
 pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     let places = cells::places(args.only.as_deref());
-    if places.is_empty() {
-        print_error(&format_args!(
-            "no case of the grid has \"{}\" in its name",
-            args.only.as_deref().unwrap_or_default()
-        ));
-        return ExitCode::from(2);
-    }
-    if args.list {
-        return print(&places.iter().map(|place| format!("{place}\n")).collect::<String>());
-    }
-    // Before the first thread: this may have to enter a user namespace.
-    if let Err(error) = Privilege::acquire() {
-        print_error(&format_args!("conformance needs network namespaces: {error}"));
-        return ExitCode::FAILURE;
-    }
-    if let Err(error) = exit_on_signals(grid::kept(args)) {
-        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
-        return ExitCode::FAILURE;
+    if let Err(code) = grid::begin(args, &places) {
+        return code;
     }
     let started = std::time::Instant::now();
     let agent = match (args.filter, AgentPath::best()) {

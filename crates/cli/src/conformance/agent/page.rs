@@ -1,25 +1,20 @@
 //! The page, the table and the JSON of `holdover conformance --agent`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use holdover_testbed::kernel_release;
 use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
-use crate::command_support::{spaced, utc};
-use crate::conformance::grid::{self, Failure, GridReport};
+use crate::command_support::spaced;
+use crate::conformance::grid::{self, Failure, GridReport, Head};
 use crate::transfers::{AgentPath, CUT_AT, Help, LEAD, QUEUE, Sender, TransferDirection};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    command: String,
-    kernel: String,
-    /// Of this machine, as far as this process may use them.
-    cores: usize,
-    date: String,
-    seconds: u64,
+    #[serde(flatten)]
+    head: Head,
     /// How the agent stood in the path.
     agent_path: AgentPath,
     /// In the worst run, 99 of 100 packets were not later than this.
@@ -31,17 +26,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, agent_path: AgentPath, took: Duration) -> Self {
         let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
-        Self {
-            command: grid::command(),
-            kernel: kernel_release(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: utc(SystemTime::now()).0[..10].to_owned(),
-            seconds: took.as_secs(),
-            agent_path,
-            lateness_p99_ms: lateness.fold(0.0, f64::max),
-            cells,
-            failures,
-        }
+        Self { head: Head::new(took), agent_path, lateness_p99_ms: lateness.fold(0.0, f64::max), cells, failures }
     }
 
     fn how_it_is_measured(&self) -> String {
@@ -128,7 +113,7 @@ impl GridReport for Report {
     fn in_a_line(&self) -> String {
         let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.help != Help::Plain).collect();
         let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
-        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.seconds)
+        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.head.seconds)
     }
 
     /// As `docs/conformance/agent.md`.
@@ -137,11 +122,8 @@ impl GridReport for Report {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "# The agent across outages\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
-            self.command,
-            self.date,
-            self.cores,
-            self.kernel,
+            "# The agent across outages\n\n{}\n\n**{}.**\n\n{}",
+            self.head,
             self.in_a_line(),
             self.how_it_is_measured()
         );

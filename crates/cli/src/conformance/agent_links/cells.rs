@@ -6,9 +6,10 @@ use holdover_base::Duration;
 use serde::Serialize;
 
 use super::kinds::{KINDS, Kind};
-use super::world::{NEAR_DELAY, Run, messages_take};
+use super::world::{Run, messages_take};
 use crate::command_support::spaced;
 use crate::conformance::grid::{GridPlace, Runs, median};
+use crate::conformance::routed::NEAR_DELAY;
 use crate::transfers::{DELAY, Help, Sender, full_queue};
 
 /// By this share a connection with the agent may be slower than plain in all.

@@ -12,37 +12,21 @@ mod world;
 use std::process::ExitCode;
 
 use holdover_agent::engine::Engine;
-use holdover_testbed::{Lateness, Privilege};
+use holdover_testbed::Lateness;
 
 use super::{ConformanceArgs, grid};
-use crate::command_support::{exit_on_signals, print, print_error, with_causes};
+use crate::command_support::{print_error, with_causes};
 use cells::Cell;
 use page::Report;
 
 /// Runs the grid and prints or writes the result. Fails if a case misses its bound.
 pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     let places = cells::places(args.only.as_deref());
-    if places.is_empty() {
-        print_error(&format_args!(
-            "no case of the grid has \"{}\" in its name",
-            args.only.as_deref().unwrap_or_default()
-        ));
-        return ExitCode::from(2);
-    }
-    if args.list {
-        return print(&places.iter().map(|place| format!("{place}\n")).collect::<String>());
-    }
-    // Before the first thread: this may have to enter a user namespace.
-    if let Err(error) = Privilege::acquire() {
-        print_error(&format_args!("conformance needs network namespaces: {error}"));
-        return ExitCode::FAILURE;
+    if let Err(code) = grid::begin(args, &places) {
+        return code;
     }
     if let Err(why) = Engine::probe() {
         print_error(&format_args!("the agent cannot attach to an interface: {}", with_causes(&why)));
-        return ExitCode::FAILURE;
-    }
-    if let Err(error) = exit_on_signals(grid::kept(args)) {
-        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
         return ExitCode::FAILURE;
     }
     let journal = match grid::journal(args, "agent-links") {

@@ -1,28 +1,25 @@
 //! The page, the table and the JSON of `holdover conformance --agent-links`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use holdover_base::Instant;
-use holdover_testbed::{Lateness, kernel_release};
+use holdover_testbed::Lateness;
 use serde::Serialize;
 
 use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
 use super::kinds::{KINDS, Kind};
-use super::world::{AMOUNT, NEAR_DELAY};
-use crate::command_support::{spaced, utc};
-use crate::conformance::grid::{self, Failure, GridReport};
+use super::world::AMOUNT;
+use crate::command_support::spaced;
+use crate::conformance::grid::{self, Failure, GridReport, Head, marked};
+use crate::conformance::routed::NEAR_DELAY;
 use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, full_queue};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    command: String,
-    kernel: String,
-    /// Of this machine, as far as this process may use them.
-    cores: usize,
-    date: String,
-    seconds: u64,
+    #[serde(flatten)]
+    head: Head,
     /// The longest that a thread waited for a processor, in the worst run with the agent.
     lateness_ms: f64,
     /// Runs that were made again.
@@ -36,17 +33,7 @@ impl Report {
         let runs = || cells.iter().filter(|cell| cell.help != Help::Plain).flat_map(|cell| &cell.runs);
         let (lateness_ms, repeated) =
             (runs().map(|run| run.lateness_ms).fold(0.0, f64::max), runs().filter(|run| run.tries > 1).count());
-        Self {
-            command: grid::command(),
-            kernel: kernel_release(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            date: utc(SystemTime::now()).0[..10].to_owned(),
-            seconds: took.as_secs(),
-            lateness_ms,
-            repeated,
-            cells,
-            failures,
-        }
+        Self { head: Head::new(took), lateness_ms, repeated, cells, failures }
     }
 
     fn with_agent(&self) -> impl Iterator<Item = &Cell> {
@@ -155,7 +142,7 @@ impl GridReport for Report {
     fn in_a_line(&self) -> String {
         let (all, reached) =
             (self.with_agent().count(), self.with_agent().filter(|cell| cell.misses.is_empty()).count());
-        format!("{reached} of {all} cells with the agent reach their bounds, in {} s", self.seconds)
+        format!("{reached} of {all} cells with the agent reach their bounds, in {} s", self.head.seconds)
     }
 
     /// As `docs/conformance/agent-links.md`.
@@ -164,11 +151,8 @@ impl GridReport for Report {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "# The agent on links with carrier and neighbours\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
-            self.command,
-            self.date,
-            self.cores,
-            self.kernel,
+            "# The agent on links with carrier and neighbours\n\n{}\n\n**{}.**\n\n{}",
+            self.head,
             self.in_a_line(),
             self.how_it_is_measured()
         );
@@ -209,10 +193,6 @@ impl GridReport for Report {
         }
         text
     }
-}
-
-fn marked(misses: bool, text: &str) -> String {
-    if misses { format!("**{text}**") } else { text.to_owned() }
 }
 
 /// `never`, or the figure alone.

@@ -1,26 +1,22 @@
 //! One run: a phone, its router and a server behind it.
 
-use std::sync::Arc;
-
 use holdover_base::{ByteCount, Duration, Instant};
-use holdover_link::{LinkConfig, Outages, QueueLimit, Rate};
+use holdover_link::{LinkConfig, Outages};
 use holdover_sim::{
-    Amount, Bulk, FlowConfig, FlowReport, HostMechanisms, LinkBetween, NodeConfig, NodeId, Opener, RequestResponse,
-    Role, Traffic, WorldConfig,
+    Amount, Bulk, FlowConfig, FlowReport, HostMechanisms, Opener, RequestResponse, Traffic, WorldConfig,
 };
-use holdover_tcp::Profile;
 use holdover_testbed::Lateness;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Place, Use};
+use crate::conformance::grid;
+use crate::conformance::routed::{self, PHONE, SERVER};
 use crate::transfers::daemon::{Agent, DaemonFailed};
-use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, Watcher};
+use crate::transfers::{CUT_AT, Help, LEAD, RATE, Watcher};
 
 /// What a transfer moves.
 pub(super) const AMOUNT: ByteCount = ByteCount(10_000_000);
-/// From the phone to its router.
-pub(super) const NEAR_DELAY: Duration = Duration::from_millis(5);
 /// A key and its echo, as ssh sends them.
 const KEY: ByteCount = ByteCount(36);
 /// A message of one of many connections, and its answer.
@@ -35,10 +31,6 @@ const OPENING: Duration = Duration::from_secs(2);
 const HEADERS: u64 = 40 + 32 + 14;
 /// The key that matters is struck so long after the echo of the first one, which is a little after the cut.
 const THINK: Duration = CUT_AT.saturating_since(Instant::ZERO);
-
-const PHONE: NodeId = NodeId(0);
-const SERVER: NodeId = NodeId(1);
-const ROUTER: NodeId = NodeId(2);
 
 /// What a run came to.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -71,33 +63,24 @@ pub(super) enum LinksError {
     Real(#[from] RealError),
     #[error("the agent")]
     Agent(#[from] DaemonFailed),
-    #[error("the machine is too busy: the key was not struck during the outage in any of {} runs", TRIES)]
+    #[error("the machine is too busy: the key was not struck during the outage in any of {} runs", grid::TRIES)]
     TooBusy,
 }
-
-/// A run that a busy machine has spoiled is made again, at most so often in all.
-const TRIES: u32 = 3;
 
 /// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
 ///
 /// The run is made again if the key was struck after the outage, or if new data came too late and the machine was late meanwhile by
 /// [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
 pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
-    let mut last = None;
-    for tries in 1..=TRIES {
-        let Some(run) = run_once(place, machine)? else { continue };
+    let is_spoiled = |run: &Run| {
         let is_late = run.first_data.is_none_or(|first| first > place.bound());
-        let is_spoiled = place.help != Help::Plain && is_late && run.lateness >= Lateness::EXCUSE;
-        last = Some(Run { tries, ..run });
-        if !is_spoiled {
-            break;
-        }
-    }
-    last.ok_or(LinksError::TooBusy)
+        place.help != Help::Plain && is_late && run.lateness >= Lateness::EXCUSE
+    };
+    grid::counted(|tries| run_once(place, machine, tries), is_spoiled)?.ok_or(LinksError::TooBusy)
 }
 
 /// `None` if the key was not struck during the outage.
-fn run_once(place: Place, machine: &Lateness) -> Result<Option<Run>, LinksError> {
+fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>, LinksError> {
     let config = config(place);
     let back_at = config.links[0].carries_at(CUT_AT + place.cut);
     let mut watcher = Watcher::new(&config.flows, back_at);
@@ -124,7 +107,7 @@ fn run_once(place: Place, machine: &Lateness) -> Result<Option<Run>, LinksError>
         sent_again: senders().map(|sender| sender.bytes_retransmitted.0).sum(),
         timeouts: senders().map(|sender| sender.timeouts).sum(),
         lateness,
-        tries: 1,
+        tries,
         trace: watcher.trace().to_vec(),
     }))
 }
@@ -159,31 +142,17 @@ fn is_as_meant(place: Place, report: &FlowReport) -> bool {
 }
 
 fn config(place: Place) -> WorldConfig {
-    let node = |name: &str, role| NodeConfig { name: name.into(), role };
     let kind = place.kind();
     let access = LinkConfig {
-        rate: Rate::Fixed(RATE),
-        delay: NEAR_DELAY,
-        queue_limit: QueueLimit::Packets(QUEUE),
         outages: Outages::List(kind.outages(place.cut)),
         outage_policy: kind.policy,
         forwards_after: kind.forwards_after,
         conditions: kind.conditions(CUT_AT + place.cut),
-        ..LinkConfig::default()
+        ..routed::access()
     };
-    let rest = LinkConfig { delay: DELAY.saturating_sub(NEAR_DELAY), ..LinkConfig::default() };
-    let mut world = WorldConfig {
-        seed: 1,
-        nodes: vec![node("phone", Role::Host), node("server", Role::Host), node("router", Role::Router)],
-        links: vec![
-            LinkBetween { layer2: kind.layer2, ..LinkBetween::wire("access", PHONE, ROUTER, access) },
-            LinkBetween::wire("rest", ROUTER, SERVER, rest),
-        ],
-        flows: flows(place),
-        // A timer that ends just before the link's return runs twice as long again.
-        time_limit: Instant::from_secs(60) + place.cut * 4,
-        ..WorldConfig::default()
-    };
+    // A timer that ends just before the link's return runs twice as long again.
+    let time_limit = Instant::from_secs(60) + place.cut * 4;
+    let mut world = routed::world(access, kind.layer2, flows(place), time_limit);
     if place.help == Help::Warned {
         world.mechanisms.push(HostMechanisms { node: PHONE, mechanisms: Default::default(), foresight: Some(LEAD) });
     }
@@ -216,15 +185,5 @@ fn flow(place: Place) -> FlowConfig {
             (PHONE, SERVER, Traffic::RequestResponse(keys))
         }
     };
-    let stack = Arc::new(Profile::Linux6Cubic.config());
-    FlowConfig {
-        name: place.usage.name().to_owned(),
-        from,
-        to,
-        start: Instant::ZERO,
-        sender: Arc::clone(&stack),
-        receiver: stack,
-        traffic,
-        ipv6: place.ipv6,
-    }
+    routed::flow(place.usage.name(), [from, to], traffic, place.ipv6)
 }

@@ -1,0 +1,157 @@
+//! The ways of forwarding that are compared.
+
+use std::path::Path;
+
+use holdover_gatewayd::demo::{Baseline, Line, MOBILE_FACING, Process};
+use serde::Serialize;
+
+use super::frames::{Frames, packets};
+use super::proxy::Proxy;
+use super::streams::Streams;
+use super::{BULK_BYTES, EXCHANGES, Failed, Load, PACKETS, place};
+use crate::gateway_command::daemon;
+
+/// What is between the hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Lane {
+    /// A veth pair.
+    Direct,
+    /// A router.
+    Forwarding,
+    /// A router with eBPF programs that return at once.
+    Program,
+    /// A router with the gateway, whose mode is `observe`.
+    Observe,
+    /// A router with the gateway, whose mode is `buffer`.
+    Buffer,
+    /// A router with HAProxy, to which the mobile host connects.
+    Haproxy,
+}
+
+impl Lane {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Haproxy];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Forwarding => "forwarding",
+            Self::Program => "program",
+            Self::Observe => "observe",
+            Self::Buffer => "buffer",
+            Self::Haproxy => "haproxy",
+        }
+    }
+}
+
+/// One of them, with its hosts.
+#[derive(Debug)]
+pub(super) struct Way {
+    lane: Lane,
+    // Connections first: a proxy or a gateway is not to see them end in another way.
+    streams: Option<Streams>,
+    frames: Option<Frames>,
+    _router: Router,
+    processes: Vec<u32>,
+    line: Line,
+}
+
+/// What is on the router, until this is dropped.
+#[derive(Debug)]
+enum Router {
+    Nothing,
+    Programs { _programs: Baseline },
+    Gateway { _process: Process },
+    Haproxy { _proxy: Proxy },
+}
+
+impl Way {
+    /// Makes hosts, router and what is on it.
+    pub(super) fn new(lane: Lane, round: usize, haproxy: Option<&Path>) -> Result<Self, Failed> {
+        let line = if lane == Lane::Direct { Line::direct()? } else { Line::routed()? };
+        let (router, processes) = match (lane, line.router(), haproxy) {
+            (Lane::Program, Some(router), _) => {
+                (Router::Programs { _programs: Baseline::pass(router, MOBILE_FACING)? }, Vec::new())
+            }
+            (Lane::Observe | Lane::Buffer, Some(router), _) => {
+                let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
+                let mut process = Process::start(router, place(lane, round), &sections, daemon)?;
+                let id = process.child().as_ref().map(std::process::Child::id);
+                (Router::Gateway { _process: process }, id.into_iter().collect())
+            }
+            (Lane::Haproxy, Some(_), Some(program)) => {
+                let proxy = Proxy::start(&line, program, place(lane, round))?;
+                let id = proxy.process();
+                (Router::Haproxy { _proxy: proxy }, vec![id])
+            }
+            _ => (Router::Nothing, Vec::new()),
+        };
+        Ok(Self { lane, streams: None, frames: None, _router: router, processes, line })
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.lane
+    }
+
+    /// The processes on its router.
+    pub(super) fn processes(&self) -> &[u32] {
+        &self.processes
+    }
+
+    /// Packets on the router's mobile-facing interface so far.
+    pub(super) fn forwarded(&self) -> Result<u64, Failed> {
+        let Some(router) = self.line.router() else { return Ok(0) };
+        Ok(packets(router, MOBILE_FACING)?.iter().sum())
+    }
+
+    /// Opens what a load needs, and lets it run for a while.
+    pub(super) fn begin(&mut self, load: Load) -> Result<(), Failed> {
+        match load {
+            Load::Bulk { connections } | Load::Messages { connections } => {
+                self.streams = Some(Streams::open(&self.line, self.lane == Lane::Haproxy, connections)?);
+            }
+            Load::Packets { flows } => {
+                let mut frames = Frames::new(&self.line, flows)?;
+                // The router looks up the hosts' Ethernet addresses, and the gateway gets to know all connections.
+                frames.send(flows)?;
+                self.frames = Some(frames);
+            }
+        }
+        self.carry(load)
+    }
+
+    /// Carries a slice of a load.
+    pub(super) fn carry(&mut self, load: Load) -> Result<(), Failed> {
+        match (load, &mut self.streams, &mut self.frames) {
+            (Load::Bulk { connections }, Some(streams), _) => {
+                streams.download(BULK_BYTES, if connections == 1 { 256 << 10 } else { 16 << 10 })
+            }
+            (Load::Messages { connections }, Some(streams), _) => streams.exchange(EXCHANGES / connections as u64),
+            (Load::Packets { .. }, _, Some(frames)) => frames.send(PACKETS),
+            _ => Err("the load was not begun".into()),
+        }
+    }
+
+    /// Sends so many packets without hosts in each direction.
+    pub(super) fn send(&mut self, packets: u64) -> Result<(), Failed> {
+        match &mut self.frames {
+            Some(frames) => frames.send(packets),
+            None => Err("the load was not begun".into()),
+        }
+    }
+
+    /// Closes what a load has opened. All packets must have arrived.
+    pub(super) fn end(&mut self, load: Load) -> Result<(), Failed> {
+        self.streams = None;
+        let Some(mut frames) = self.frames.take() else { return Ok(()) };
+        let before = frames.received()?;
+        frames.send(PACKETS)?;
+        let arrived = frames.received()? - before;
+        if arrived < 2 * PACKETS {
+            let (way, load) = (self.lane.name(), load.name());
+            return Err(format!("{way}, {load}: {arrived} of {} packets arrived", 2 * PACKETS).into());
+        }
+        Ok(())
+    }
+}

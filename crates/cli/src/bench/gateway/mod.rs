@@ -1,0 +1,319 @@
+//! `gateway`: the processor time of forwarding through a router with the gateway, beside plain forwarding and a proxy.
+//!
+//! Each way of forwarding has hosts and a router of its own. They carry the same load by turns, in a new order each time, so that a busy
+//! machine meets all alike; what is compared are slices of one turn.
+
+mod cpu;
+mod frames;
+mod lane;
+mod proxy;
+mod streams;
+mod table;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use holdover_base::Rng;
+use holdover_host::open_files;
+use serde::Serialize;
+
+use super::quartiles;
+use cpu::Pinned;
+use lane::{Lane, Way};
+pub(super) use table::table;
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// The costs of all ways under all loads.
+#[derive(Debug, Serialize)]
+pub(super) struct GatewayCost {
+    /// What HAProxy says of its version; `None` if there is none.
+    haproxy: Option<String>,
+    /// Turns of each load: in each, every way has one slice.
+    turns: usize,
+    loads: Vec<LoadCost>,
+}
+
+/// The costs under one load.
+#[derive(Debug, Serialize)]
+struct LoadCost {
+    load: Load,
+    /// Packets on the router's mobile-facing interface in a slice of plain forwarding. A segment to be split by an interface (GSO) is one.
+    packets: f64,
+    /// Bytes of payload in a slice.
+    bytes: u64,
+    ways: Vec<WayCost>,
+}
+
+/// The cost of one way under one load. Ratios are medians over the turns, and their quartiles.
+#[derive(Debug, Serialize)]
+struct WayCost {
+    way: Lane,
+    /// Processor time of hosts, router and softirqs: the median of the slices, by the packets and bytes of plain forwarding.
+    nanoseconds_per_packet: f64,
+    nanoseconds_per_byte: f64,
+    /// To plain forwarding.
+    ratio: f64,
+    ratio_quartiles: [f64; 2],
+    /// The same without the time of hosts that are joined directly.
+    router_ratio: f64,
+    router_ratio_quartiles: [f64; 2],
+}
+
+/// What the hosts do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Load {
+    /// Downloads as fast as they go.
+    Bulk { connections: usize },
+    /// Messages of 64 bytes and their answers, of as many.
+    Messages { connections: usize },
+    /// Packets of 64 bytes of payload in both directions, without hosts' TCP.
+    Packets { flows: u64 },
+}
+
+const LOADS: [Load; 7] = [
+    Load::Bulk { connections: 1 },
+    Load::Bulk { connections: 1000 },
+    Load::Messages { connections: 1 },
+    Load::Messages { connections: 1000 },
+    Load::Packets { flows: 1 },
+    Load::Packets { flows: 1000 },
+    Load::Packets { flows: 100_000 },
+];
+
+/// Everything is made anew so often, as where things lie in memory makes a difference too.
+const ROUNDS: usize = 3;
+/// Turns of each load in a round.
+const TURNS: usize = 20;
+/// The payload of a slice of bulk data.
+const BULK_BYTES: u64 = 64_000_000;
+/// Exchanges of messages in a slice.
+const EXCHANGES: u64 = 3000;
+/// Slices, and packets of each direction in them, that show what the kernel charges to tasks.
+const CHECKS: usize = 200;
+const CHECKED_PACKETS: u64 = 100;
+/// Packets of each direction in a slice.
+const PACKETS: u64 = 20_000;
+
+/// Measures all.
+///
+/// # Errors
+/// The kernel refuses something, or the load does not get through.
+pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
+    let program = proxy::find(haproxy);
+    let version = program.as_deref().map(proxy::version).transpose()?;
+    if program.is_none() {
+        eprintln!("gateway: not compared with HAProxy, which is not in PATH: --haproxy or HOLDOVER_HAPROXY names it");
+    }
+    // Both ends of 1,000 connections, and namespaces.
+    open_files::raise_limit();
+    let pinned = Pinned::new()?;
+    check_softirqs(&pinned)?;
+    let mut slices = LOADS.map(|_| Slices::default());
+    let mut random = Rng::new(1);
+    for round in 0..ROUNDS {
+        let lanes = Lane::ALL.into_iter().filter(|lane| *lane != Lane::Haproxy || program.is_some());
+        let ways = lanes.map(|lane| Way::new(lane, round, program.as_deref()));
+        let mut ways = ways.collect::<Result<Vec<_>, _>>()?;
+        for (load, slices) in LOADS.into_iter().zip(&mut slices) {
+            run(load, &mut ways, slices, &pinned, &mut random).map_err(|error| format!("{}: {error}", load.name()))?;
+        }
+    }
+    let loads = LOADS.into_iter().zip(&slices).map(|(load, slices)| slices.cost(load));
+    Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
+}
+
+/// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
+///
+/// # Errors
+/// They are not.
+fn check_softirqs(pinned: &Pinned) -> Result<(), Failed> {
+    let mut way = Way::new(Lane::Forwarding, 0, None)?;
+    let load = Load::Packets { flows: 1 };
+    way.begin(load)?;
+    let mut slices = Vec::new();
+    for _ in 0..CHECKS {
+        let (began, before) = (Instant::now(), pinned.run_time(&[])?);
+        way.send(CHECKED_PACKETS)?;
+        let spent = pinned.run_time(&[])? - before;
+        slices.push((began.elapsed(), spent));
+    }
+    if is_nearly_all_charged(&slices) {
+        return Ok(());
+    }
+    Err("the run times of tasks lack the time of softirqs: the kernel was built with CONFIG_IRQ_TIME_ACCOUNTING".into())
+}
+
+/// Whether any of some short slices, each with the time that passed and the run time in it, was charged in full: others were interrupted.
+fn is_nearly_all_charged(slices: &[(Duration, Duration)]) -> bool {
+    slices.iter().any(|(passed, spent)| spent.as_secs_f64() >= 0.85 * passed.as_secs_f64())
+}
+
+/// The processor time of each turn, in nanoseconds: that of each lane.
+#[derive(Debug, Default)]
+struct Slices {
+    turns: Vec<Vec<(Lane, f64)>>,
+    /// On the mobile-facing interface of plain forwarding, in all turns.
+    packets: u64,
+}
+
+fn run(load: Load, ways: &mut [Way], slices: &mut Slices, pinned: &Pinned, random: &mut Rng) -> Result<(), Failed> {
+    let mut taking_part: Vec<&mut Way> = ways.iter_mut().filter(|way| load.is_for(way.lane())).collect();
+    for way in &mut taking_part {
+        way.begin(load)?;
+    }
+    let before = forwarded(&taking_part)?;
+    for _ in 0..TURNS {
+        let mut turn = Vec::with_capacity(taking_part.len());
+        shuffle(&mut taking_part, random);
+        for way in &mut taking_part {
+            let start = pinned.run_time(way.processes())?;
+            way.carry(load)?;
+            let spent = pinned.run_time(way.processes())? - start;
+            turn.push((way.lane(), spent.as_nanos() as f64));
+        }
+        slices.turns.push(turn);
+    }
+    slices.packets += forwarded(&taking_part)? - before;
+    taking_part.into_iter().try_for_each(|way| way.end(load))
+}
+
+/// Packets on the mobile-facing interface of plain forwarding so far.
+fn forwarded(ways: &[&mut Way]) -> Result<u64, Failed> {
+    let plain = ways.iter().find(|way| way.lane() == Lane::Forwarding);
+    plain.map_or(Ok(0), |way| way.forwarded())
+}
+
+fn shuffle<T>(items: &mut [T], random: &mut Rng) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, random.below(last as u64 + 1) as usize);
+    }
+}
+
+impl Slices {
+    fn cost(&self, load: Load) -> LoadCost {
+        let packets = self.packets as f64 / self.turns.len() as f64;
+        let bytes = load.bytes();
+        let lanes = Lane::ALL.into_iter().filter(|&lane| self.turns.iter().all(|turn| of(turn, lane).is_some()));
+        let ways = lanes.map(|lane| {
+            let each = |value: &dyn Fn(f64, f64, f64) -> f64| {
+                let values = self.turns.iter().filter_map(|turn| {
+                    Some(value(of(turn, lane)?, of(turn, Lane::Forwarding)?, of(turn, Lane::Direct)?))
+                });
+                quartiles(values.collect())
+            };
+            let nanos = each(&|own, _, _| own)[1];
+            let [low, ratio, high] = each(&|own, plain, _| own / plain);
+            let [router_low, router_ratio, router_high] = each(&|own, plain, hosts| (own - hosts) / (plain - hosts));
+            WayCost {
+                way: lane,
+                nanoseconds_per_packet: nanos / packets,
+                nanoseconds_per_byte: nanos / bytes as f64,
+                ratio,
+                ratio_quartiles: [low, high],
+                router_ratio,
+                router_ratio_quartiles: [router_low, router_high],
+            }
+        });
+        LoadCost { load, packets, bytes, ways: ways.collect() }
+    }
+}
+
+/// The time of a lane in a turn.
+fn of(turn: &[(Lane, f64)], lane: Lane) -> Option<f64> {
+    turn.iter().find(|(other, _)| *other == lane).map(|&(_, nanos)| nanos)
+}
+
+impl Load {
+    fn name(self) -> String {
+        match self {
+            Self::Bulk { connections: 1 } => "bulk, 1 connection".to_owned(),
+            Self::Bulk { connections } => format!("bulk, {connections} connections"),
+            Self::Messages { connections: 1 } => "64-byte messages, 1 connection".to_owned(),
+            Self::Messages { connections } => format!("64-byte messages, {connections} connections"),
+            Self::Packets { flows: 1 } => "64-byte packets, 1 flow".to_owned(),
+            Self::Packets { flows } => format!("64-byte packets, {flows} flows"),
+        }
+    }
+
+    /// Whether a way can carry it: a proxy has no connections without hosts.
+    fn is_for(self, lane: Lane) -> bool {
+        lane != Lane::Haproxy || !matches!(self, Self::Packets { .. })
+    }
+
+    /// Bytes of payload in a slice.
+    fn bytes(self) -> u64 {
+        let message = streams::MESSAGE_BYTES as u64;
+        match self {
+            Self::Bulk { .. } => BULK_BYTES,
+            Self::Messages { .. } => 2 * EXCHANGES * message,
+            Self::Packets { .. } => 2 * PACKETS * message,
+        }
+    }
+}
+
+/// Where a way's files are.
+fn place(lane: Lane, round: usize) -> PathBuf {
+    let name = format!("holdover-bench-{}-{}-{round}", std::process::id(), lane.name());
+    std::env::temp_dir().join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_those_of_slices_of_one_turn() {
+        // The machine is ten times slower in every second turn.
+        let turn = |scale: f64| {
+            [(Lane::Direct, 50.0), (Lane::Forwarding, 100.0), (Lane::Program, 105.0), (Lane::Buffer, 120.0)]
+                .map(|(lane, nanos)| (lane, nanos * scale))
+                .to_vec()
+        };
+        let slices = Slices { turns: [1.0, 10.0, 1.0, 10.0].map(turn).to_vec(), packets: 40 };
+        let cost = slices.cost(Load::Messages { connections: 1 });
+        let of = |lane| cost.ways.iter().find(|way| way.way == lane);
+        assert_eq!(cost.packets, 10.0);
+        let ratios = |lane| of(lane).map(|way| [way.ratio, way.router_ratio]);
+        assert_eq!(ratios(Lane::Direct), Some([0.5, 0.0]));
+        assert_eq!(ratios(Lane::Forwarding), Some([1.0, 1.0]));
+        assert_eq!(ratios(Lane::Buffer), Some([1.2, 1.4]));
+        assert_eq!(ratios(Lane::Haproxy), None, "it was not there");
+        assert_eq!(of(Lane::Buffer).map(|way| way.router_ratio_quartiles), Some([1.4, 1.4]));
+    }
+
+    #[test]
+    fn softirqs_count_only_if_a_whole_slice_is_charged() {
+        let slice = |passed, spent| (Duration::from_micros(passed), Duration::from_micros(spent));
+        assert!(is_nearly_all_charged(&[slice(900, 300), slice(310, 290)]), "one was not interrupted");
+        assert!(!is_nearly_all_charged(&[slice(300, 160), slice(310, 170)]), "softirqs are missing in all");
+    }
+
+    #[test]
+    fn every_load_gets_through_where_no_daemon_is_needed() {
+        for lane in [Lane::Direct, Lane::Forwarding, Lane::Program] {
+            let mut way = match Way::new(lane, 0, None) {
+                Ok(way) => way,
+                Err(error) => return holdover_testbed::harness::skip(error),
+            };
+            for load in [Load::Bulk { connections: 2 }, Load::Messages { connections: 3 }, Load::Packets { flows: 5 }] {
+                let before = way.forwarded().unwrap();
+                way.begin(load).unwrap_or_else(|error| panic!("{}, {load:?}: {error}", lane.name()));
+                let forwarded = way.forwarded().unwrap() - before;
+                assert_eq!(forwarded > 1000, lane != Lane::Direct, "{}, {load:?}: {forwarded}", lane.name());
+                way.end(load).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_no_proxy_is_refused() {
+        let error = proxy::version(Path::new("/nowhere/haproxy")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/haproxy cannot be run"), "{error}");
+        let error = proxy::version(Path::new("/bin/false")).unwrap_err().to_string();
+        assert!(error.starts_with("/bin/false is no HAProxy"), "{error}");
+        assert_eq!(proxy::find(Some(Path::new("named"))), Some(PathBuf::from("named")));
+    }
+}

@@ -1,0 +1,59 @@
+//! eBPF programs to compare the gateway's with (`bpf/baseline.bpf.c`).
+
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
+use aya::{Ebpf, EbpfLoader};
+use holdover_host::Namespace;
+
+use super::WorldError;
+use crate::path::PathError;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/baseline.bpf.o");
+
+/// Programs at an interface by tcx. They end with this value.
+pub struct Baseline {
+    _ebpf: Ebpf,
+}
+
+impl Baseline {
+    /// A program that does nothing, at both hooks of an interface.
+    ///
+    /// # Errors
+    /// The kernel refuses: it needs Linux 6.6, and what the gateway needs.
+    pub fn pass(namespace: &Namespace, interface: &str) -> Result<Self, WorldError> {
+        Self::attach(namespace, interface, "pass", &[TcAttachType::Ingress, TcAttachType::Egress])
+    }
+
+    /// A program that discards the IPv4 packets that come in at an interface, before the host receives them.
+    ///
+    /// # Errors
+    /// See [`Self::pass`].
+    pub fn discard(namespace: &Namespace, interface: &str) -> Result<Self, WorldError> {
+        Self::attach(namespace, interface, "discard", &[TcAttachType::Ingress])
+    }
+
+    fn attach(
+        namespace: &Namespace,
+        interface: &str,
+        name: &'static str,
+        hooks: &[TcAttachType],
+    ) -> Result<Self, WorldError> {
+        let attach = || -> Result<Ebpf, PathError> {
+            let mut ebpf = EbpfLoader::new().load(OBJECT)?;
+            let program: &mut SchedClassifier =
+                ebpf.program_mut(name).ok_or(PathError::Object { lacks: name })?.try_into()?;
+            program.load()?;
+            for &hook in hooks {
+                program.attach_with_options(interface, hook, TcAttachOptions::TcxOrder(LinkOrder::default()))?;
+            }
+            Ok(ebpf)
+        };
+        Ok(Self { _ebpf: namespace.enter(attach)?? })
+    }
+}
+
+impl std::fmt::Debug for Baseline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Baseline").finish_non_exhaustive()
+    }
+}
