@@ -47,7 +47,7 @@ pub enum DaemonError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A secret of the configuration, or the socket that it is for, cannot be used.
+    /// A secret in the configuration, or the socket that uses it, is not available.
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The control socket is not available.

@@ -1,5 +1,5 @@
-//! What the host's TCP sends again during a silence. A peer is probed with a copy of it: the first probe that gets
-//! through brings the data, instead of asking for it a round trip earlier.
+//! The segment that the host's TCP retransmits during a silence. A peer is probed with a copy of it: the first probe
+//! that arrives delivers the data, a round trip earlier than a retransmission after a keep-alive's answer.
 
 use std::io;
 
@@ -29,7 +29,7 @@ const LONGEST: u32 = 256;
 /// peer answers each (RFC 2883).
 const MOST_COPIES: u32 = 500;
 
-/// A tap that has not been asked for this long is closed. Probes are sent every 3 s at the least.
+/// A tap unused for this long is closed. Probes are at most 3 s apart.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
 
 impl Retransmitted {
@@ -42,12 +42,12 @@ impl Retransmitted {
         Ok(Self { tap, segment: None, copies: 0, asked_at: now })
     }
 
-    /// Whether no probe was asked for lately.
+    /// Whether no copy was requested for [`CLOSE_AFTER`].
     pub(super) fn is_unused(&self, now: Instant) -> bool {
         now.saturating_since(self.asked_at) >= CLOSE_AFTER
     }
 
-    /// A copy of the host's first unacknowledged segment, with the present time of its timestamp clock, so that the
+    /// A copy of the host's first unacknowledged segment, with the current time of its timestamp clock, so that the
     /// answer is a valid measurement of the round trip. `None` if the segment is long, has not been sent since the tap
     /// was opened, or has options that a copy would lack (MPTCP).
     pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
@@ -68,12 +68,12 @@ impl Retransmitted {
         Some(packet)
     }
 
-    /// Reads what has left since the last time, and keeps the connection's segment that begins at `first`. An interface
-    /// that is down or gone has sent nothing.
+    /// Reads the packets sent since the last call, and keeps the connection's segment that begins at `first`. An
+    /// interface that is down or gone has sent nothing.
     fn receive(&mut self, connection: Connection, first: Seq) {
         let mut buffer = [0; LONGEST as usize];
         while let Ok(Some(bytes)) = self.tap.receive(&mut buffer) {
-            // Devices that compute checksums get packets without.
+            // Packets for devices with checksum offload have no checksum yet.
             let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
             let Some(segment) = packet.tcp() else { continue };
             let is_its = (packet.src, segment.src_port) == (connection.local.ip(), connection.local.port())

@@ -51,7 +51,7 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer, with what the host waits to be acknowledged if that is short.
+    /// Probes a peer, with the first unacknowledged segment of the host if that is short.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         if self.retransmitted.is_none() {
             let opened = Retransmitted::open(now, &self.interface);
@@ -60,7 +60,8 @@ impl Engine {
         }
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
         let copy = self.retransmitted.as_mut().and_then(|retransmitted| retransmitted.copy(now, connection, &flow));
-        // The host may have given up without a packet (a user timeout): what its application takes for lost must not arrive.
+        // The host may have dropped the connection without a packet (user timeout): data that its application takes for lost must not
+        // arrive.
         let copy = copy.filter(|_| self.sockets.find(connection).is_ok_and(|socket| socket.is_some()));
         if let Some(packet) = copy.or_else(|| flow.keep_alive(connection)) {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });

@@ -1,4 +1,4 @@
-//! A key that is typed while the link is silent, and probes that bring it.
+//! A key typed while the link is silent, delivered by probes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -36,10 +36,11 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     client.write_all(&[100]).unwrap();
     sleep(Duration::from_secs(6));
     let sent = segments_with_a_key(&tap);
-    // TCP itself sends it some five times by then.
+    // TCP itself sends it some five times in that time.
     assert!(sent.len() >= 15, "{sent:?}");
     assert!(sent.iter().all(|(_, payload)| payload[..] == [100]), "{sent:?}");
-    // Each with its own time: TCP's own are up to 1.7 s apart by then, and may fall into the millisecond of a probe.
+    // Each copy has its own TSval. TCP's own retransmissions are up to 1.7 s apart, and may fall into the millisecond
+    // of a probe.
     let spans: Vec<u32> = sent.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
     assert!(spans.iter().all(|span| (0..2_000).contains(span)), "{spans:?}");
 
@@ -48,19 +49,19 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     server.read_exact(&mut key).unwrap();
     eprintln!("{} segments; the key after {:?}", sent.len(), began.elapsed());
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    // It was one key, and the connection goes on.
+    // The key arrives once, and the connection continues.
     client.write_all(&[101]).unwrap();
     let mut next = [0];
     server.read_exact(&mut next).unwrap();
     assert_eq!((key, next), ([100], [101]));
 }
 
-/// TSval and payload of the segments with data that have left.
+/// TSval and payload of the sent segments with data.
 fn segments_with_a_key(tap: &PacketTap) -> Vec<(u32, Bytes)> {
     let mut buffer = [0; 256];
     let mut segments = vec![];
     while let Some(bytes) = tap.receive(&mut buffer).unwrap() {
-        // ARP requests are none.
+        // Skip ARP requests.
         let Ok(packet) = Packet::parse_with(Bytes::copy_from_slice(bytes), Checksums::Ignore) else { continue };
         if let Some(segment) = packet.tcp().filter(|segment| !segment.payload.is_empty()) {
             segments.push((segment.options.timestamps.unwrap().val, segment.payload.clone()));

@@ -29,11 +29,11 @@ use store::{Answer, Kind, Registration, Reply, Request};
 pub struct ClusterStatus {
     /// This gateway's name.
     pub name: String,
-    /// Whether the store answers, and all of it is known.
+    /// Whether the store answers, and all its keys are known.
     pub connected: bool,
     /// For how long requests to the store have failed.
     pub away_s: Option<f64>,
-    /// Why.
+    /// The reason.
     pub failure: Option<String>,
     /// Whether this gateway's lease is valid.
     pub registered: bool,
@@ -43,7 +43,7 @@ pub struct ClusterStatus {
     pub gateways: Vec<GatewayLine>,
     /// Mobile hosts that this gateway owns.
     pub owned: u64,
-    /// Mobile hosts that it claims.
+    /// Mobile hosts with an unanswered claim of this gateway.
     pub claimed: u64,
     /// Mobile hosts that other gateways own.
     pub elsewhere: u64,
@@ -64,17 +64,17 @@ pub struct GatewayLine {
     pub alive: bool,
 }
 
-/// The agreement, and the threads that talk to the store.
+/// The ownership, and the threads that send requests to the store.
 pub(crate) struct Cluster {
     name: String,
     pub(crate) ownership: Ownership,
-    /// By [`thread_of`].
+    /// Indexed by [`thread_of`].
     threads: [Sender<Request>; 3],
     replies: Receiver<Reply>,
     wakes: Arc<OwnedFd>,
 }
 
-/// The thread for requests of a kind: leases are renewed while claims or a watch take long.
+/// The thread for requests of a kind: leases are renewed even while claims or a watch take long.
 fn thread_of(kind: Kind) -> usize {
     match kind {
         Kind::Session | Kind::List => 0,
@@ -83,7 +83,7 @@ fn thread_of(kind: Kind) -> usize {
     }
 }
 
-/// The cluster cannot be joined.
+/// The gateway cannot join the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The password cannot be read.
@@ -129,7 +129,7 @@ impl Cluster {
     /// Handles replies.
     pub(crate) fn handle_ready(&mut self, now: Instant) {
         let mut counter = [0; 8];
-        // Before the replies are read: a later one wakes it again.
+        // Cleared before the replies are read: a later reply sets it again.
         let _ = rustix::io::read(&self.wakes, &mut counter);
         while let Ok(reply) = self.replies.try_recv() {
             self.ownership.handle_reply(now, reply);
@@ -139,7 +139,7 @@ impl Cluster {
     /// Sends the requests that are due.
     pub(crate) fn flush(&mut self) {
         while let Some(request) = self.ownership.poll_request() {
-            // A thread ends with this value only.
+            // The threads end only when this value is dropped.
             let _ = self.threads[thread_of(request.kind())].send(request);
         }
     }
@@ -195,7 +195,7 @@ struct Outbox {
 
 impl Outbox {
     fn put(&self, kind: Kind, result: Result<(u64, Answer), String>) {
-        // Without a receiver, the daemon is ending.
+        // Without a receiver the daemon is ending.
         let _ = self.replies.send(Reply { kind, result });
         let _ = rustix::io::write(&self.wakes, &1_u64.to_ne_bytes());
     }
@@ -212,7 +212,7 @@ fn serve(mut client: Client, requests: &Receiver<Request>, outbox: &Outbox) {
     }
 }
 
-/// Asks the members of the store until one answers. Returns the number of keys for gateways and mobile hosts.
+/// Queries the members of the store until one answers. Returns the number of keys of gateways and of mobile hosts.
 pub(crate) fn probe(config: &ClusterTable) -> Result<usize, String> {
     let nowhere = Registration { handoff: ([0, 0, 0, 0], 0).into(), process: 0 };
     let mut client = Client::new(Settings::new(config, nowhere).map_err(|error| with_causes(&error))?);

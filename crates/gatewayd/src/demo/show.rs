@@ -19,11 +19,11 @@ pub struct Case {
     pub cut: Cut,
     /// The length of the outage, in ms.
     pub cut_ms: u64,
-    /// What else happens.
+    /// The incident during the outage.
     pub incident: Incident,
 }
 
-/// What happens during an outage.
+/// An incident during an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Incident {
@@ -106,8 +106,7 @@ pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_mi
 const NAP: Duration = Duration::from_millis(50);
 
 /// Runs one outage in all four variants at once. `directory` is for the daemons' files and must not exist; `cluster` is
-/// the number of gateways that agree in a store, if there is one. Ends early once `stop` is true, and cleans up in any
-/// case.
+/// the number of gateways in a cluster, if there is one. Ends early once `stop` is true, and cleans up in any case.
 ///
 /// # Errors
 /// The kernel refuses, a transfer does not end properly, or the demo was stopped.

@@ -14,7 +14,7 @@ use crate::cluster::Admission;
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::store::Stored;
 
-/// How often packets that wait for mobile hosts of other gateways are offered to those.
+/// How often packets for mobile hosts of other gateways are offered to their owners.
 const OFFER_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
@@ -94,7 +94,7 @@ impl Engine {
         self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
     }
 
-    /// Drops the state of mobile hosts that have moved once their packets are sent, and offers those until then.
+    /// Drops the state of mobile hosts that have moved once their packets are sent; until then, offers these.
     fn see_off(&mut self, now: Instant) {
         let is_offer_due = now >= self.offer_at;
         for mobile in self.departing.clone() {

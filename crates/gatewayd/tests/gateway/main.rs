@@ -1,8 +1,8 @@
-//! Tests of the gateway between real kernels, in network namespaces of their own: a fixed host, the gateway with its daemon as a process of
-//! its own, a link that can be cut, and a mobile host. Nothing runs on the hosts but their kernels.
+//! Tests of the gateway between real kernels, in separate network namespaces: a fixed host, the gateway with its daemon as a separate
+//! process, a link that can be cut, and a mobile host. The hosts run nothing but their kernels.
 //!
-//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd. Without that each
-//! test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the privileges to create network namespaces and to load eBPF programs, as root has; those of a cluster need etcd. Without them
+//! each test prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
@@ -24,7 +24,7 @@ use holdover_gatewayd::features;
 use holdover_testbed::{Namespace, Privilege};
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test: its name and what it does in a fresh namespace.
+/// A test: its name, and its function in a fresh namespace.
 type Test = (&'static str, fn(&Namespace));
 
 fn main() -> ExitCode {
@@ -63,7 +63,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
                 Some(reason) if is_required => Err(reason.into()),
                 Some(reason) => Ok(Completion::ignored_with(reason)),
                 None => {
-                    // A panic inside comes out here and fails the test.
+                    // A panic inside continues here and fails the test.
                     Namespace::run("test", test)?;
                     Ok(Completion::Completed)
                 }

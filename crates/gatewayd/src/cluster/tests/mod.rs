@@ -1,4 +1,4 @@
-//! Gateways, their relays and a store, over networks that delay, lose and part them.
+//! Gateways, their relays and a store, over networks that delay, lose and partition.
 
 mod etcd;
 mod world;
@@ -34,7 +34,7 @@ fn gateway(epoch: u64, name: &str, registration: Option<Registration>) -> Change
     Change { epoch, subject: Subject::Gateway { name: name.to_owned(), registration } }
 }
 
-/// A gateway "a" and what it asks of its store.
+/// Gateway "a" and its requests to the store.
 struct One(Ownership);
 
 impl One {
@@ -50,7 +50,7 @@ impl One {
         self.0.handle_reply(now, Reply { kind, result: Ok((1, answer)) });
     }
 
-    /// Joined with these keys in the store, and a watch open.
+    /// Joined with these keys in the store, and with an open watch.
     fn joined(changes: Vec<Change>) -> Self {
         let mut one = Self(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)));
         assert_eq!(one.requests(), [Request::Join]);
@@ -63,7 +63,7 @@ impl One {
     }
 }
 
-/// Its data directory was removed. Its cluster id, which etcd makes of its members' addresses, is the same.
+/// The store's data directory was removed. Its cluster id, which etcd derives from its members' addresses, is the same.
 #[test]
 fn a_store_that_has_lost_its_data_is_learned_anew() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
@@ -99,7 +99,7 @@ fn a_mobile_host_is_claimed_once_over_the_revision_that_is_known() {
     let former = Some(registration(2, 9).handoff);
     assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 51, former }]);
     assert_eq!(one.0.owns(mobile()), Some(51));
-    // Heard again, and known from the watch, too: nothing more is written.
+    // It is heard again, and known from the watch: nothing more is written.
     one.0.handle_heard(at(20), mobile(), None);
     one.reply(at(21), Kind::Watch, Answer::Changed { after: 50, at: 51, changes: vec![record(51, "a")] });
     assert_eq!((one.requests(), one.events()), (vec![], vec![]));
@@ -146,7 +146,7 @@ fn of_two_claims_at_once_the_refused_one_is_repeated_once() {
     assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 52, owner: "b".to_owned() }]);
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 52)));
     assert_eq!((one.0.counters().fenced, one.0.counters().lost), (2, 1));
-    // Heard again later: the next claim.
+    // It is heard again later: the next claim.
     one.0.handle_heard(at(2000), mobile(), None);
     assert_eq!(one.requests(), [over(52)]);
 }
@@ -164,11 +164,11 @@ fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
     assert_eq!(one.0.handle_peer_claim(at(11), mobile(), of_another_store, b), Admission::Unknown);
     assert_eq!(one.0.handle_peer_claim(at(11), mobile(), epoch(60), stranger), Admission::Unknown);
     assert_eq!((one.0.owns(mobile()), one.events()), (Some(40), vec![]));
-    // Before the store has said so.
+    // Before the store reports it.
     assert_eq!(one.0.handle_peer_claim(at(12), mobile(), epoch(60), b), Admission::Admitted);
     assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 60, owner: "b".to_owned() }]);
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
-    // A late answer about the time before changes nothing; the claim once more is the same.
+    // A late answer about the time before changes nothing; the repeated claim is the same.
     one.reply(at(13), Kind::Watch, Answer::Changed { after: 50, at: 55, changes: vec![record(55, "a")] });
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
     assert_eq!(one.0.handle_peer_claim(at(14), mobile(), epoch(60), b), Admission::Admitted);
@@ -185,7 +185,7 @@ fn mobile_hosts_of_a_gateway_without_a_lease_are_orphans_until_one_claims_them()
     one.requests();
     one.0.handle_heard(at(9500), mobile(), None);
     one.reply(at(9501), Kind::Claims, Answer::Claimed(vec![record(61, "a")]));
-    // It may be cut off from the store only: it is asked.
+    // The former owner may have lost only its connection to the store: its packets are requested.
     let former = Some(registration(2, 9).handoff);
     assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 61, former }]);
     assert_eq!(one.0.counters().taken_over, 1);
@@ -200,7 +200,7 @@ fn an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_t
     one.reply(at(3400), Kind::Session, Answer::LeaseGone);
     assert_eq!(one.requests(), [Request::Join]);
     one.reply(at(3500), Kind::Session, Answer::Joined { lease: 8, epoch: 70 });
-    // The end of the former registration is no news then.
+    // The end of the former registration is outdated then.
     let changes = vec![gateway(69, "a", None)];
     one.reply(at(3501), Kind::Watch, Answer::Changed { after: 50, at: 69, changes });
     assert_eq!(one.requests(), []);
@@ -234,7 +234,7 @@ fn compacted_changes_are_made_up_for_and_another_store_is_learned_anew() {
     one.requests();
     let other = Reply { kind: Kind::Claims, result: Ok((2, Answer::Claimed(vec![record(4, "a")]))) };
     one.0.handle_reply(at(2001), other);
-    // The first answer of another store counts for nothing but that.
+    // The first answer of another store has no effect but to show that.
     assert_eq!((one.0.owns(mobile()), one.0.counters().replaced), (None, 1));
     assert_eq!(one.requests(), [Request::Join]);
 }

@@ -1,6 +1,6 @@
-//! Gateways with what waits at each, mobile hosts that move between them, and the networks between gateways and to the
-//! store. A gateway here follows the engine's rules: it claims a mobile host when it first hears it, hands on or offers
-//! what waits for one that is elsewhere, and releases the rest while it is present.
+//! Gateways with buffered packets, mobile hosts that move between them, and the networks between gateways and to the
+//! store. These gateways follow the engine's rules: they claim a mobile host when they first hear it, hand on or offer
+//! packets for a mobile host that is elsewhere, and release the rest while it is present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ pub(super) const LONGEST_FAULT_MS: u64 = 25_000;
 const LEASE: Duration = Duration::from_secs(6);
 const REQUEST_TIMEOUT_MS: u64 = 1_000;
 const TICK_MS: u64 = 10;
-/// As the engine's.
+/// The same as the engine's.
 const MOVING: Duration = Duration::from_secs(1);
 
-/// What fails, and who moves.
+/// A failure, or a move.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Move {
@@ -70,18 +70,18 @@ struct Gateway {
     /// `None` while it is dead.
     live: Option<(Ownership, Relay)>,
     starts_at: Instant,
-    /// On tmpfs.
+    /// Packets in files on tmpfs, which survive a kill.
     waiting: BTreeMap<IpAddr, VecDeque<u32>>,
     met: BTreeSet<IpAddr>,
     moved_at: BTreeMap<IpAddr, Instant>,
     heard_at: BTreeMap<IpAddr, Instant>,
-    /// The latest epoch that this process was told, by whom it is owned, and when it was told.
+    /// The latest epoch reported to this process, whether it is the owner in it, and the time of the report.
     told: BTreeMap<IpAddr, (u64, bool, Instant)>,
     offered_at: Instant,
     partitioned_until: Instant,
-    /// Replies on their way, by kind in their order.
+    /// Replies in flight, in order for each kind.
     replies: BTreeMap<Kind, VecDeque<(Instant, Reply)>>,
-    /// The revision up to which an open watch has told everything, and when it ends.
+    /// The revision up to which an open watch has reported everything, and its end.
     watch: Option<(u64, Instant)>,
     delivered: u64,
 }
@@ -89,7 +89,7 @@ struct Gateway {
 struct Mobile {
     address: IpAddr,
     place: Option<usize>,
-    /// Where the network sends its packets.
+    /// The gateway to which the network sends its packets.
     route: usize,
     route_follows_at: Instant,
 }
@@ -214,7 +214,7 @@ impl World {
         self.gateways[gateway].delivered
     }
 
-    /// Packets that wait somewhere.
+    /// The number of buffered packets.
     pub(super) fn undelivered(&self) -> usize {
         (0..self.gateways.len()).map(|gateway| self.waiting(gateway)).sum()
     }
@@ -224,7 +224,7 @@ impl World {
         assert!(twice.is_empty(), "delivered twice: {twice:?}");
     }
 
-    /// Mobile hosts have rested for long, and nothing fails.
+    /// Checks that all gateways agree, after mobile hosts have rested for long without faults.
     pub(super) fn check_agreement(&self) {
         for mobile in &self.mobiles {
             let place = mobile.place.expect("it rests somewhere");
@@ -280,7 +280,7 @@ impl World {
         gateway.registration.process += 1;
         let ownership = Ownership::new(self.now, &gateway.name, gateway.registration.clone(), LEASE);
         gateway.live = Some((ownership, Relay::new(peers)));
-        // The others learn of the new process by its session.
+        // The others learn of the new process from its session.
         let address = gateway.registration.handoff;
         let now = self.now;
         let others = self.gateways.iter_mut().filter_map(|gateway| gateway.live.as_mut());
@@ -315,7 +315,7 @@ impl World {
             }
             let Gateway { name, registration, .. } = &self.gateways[number];
             let answer = self.store.handle(self.now, name, registration, request);
-            // Some answers are lost, some late.
+            // Some answers are lost, and some are late.
             let is_lost = self.is_lost();
             let delay = if self.random.below(20) == 0 { 800 } else { 1 + self.random.below(40) };
             match is_lost {
@@ -493,7 +493,7 @@ impl World {
             self.next_packet += 1;
             let waiting = gateway.waiting.entry(address).or_default();
             match &gateway.live {
-                // It passes, as it does without a daemon.
+                // It passes, even without a daemon.
                 _ if is_there && (waiting.is_empty() || gateway.live.is_none()) => {
                     *self.delivered.entry(packet).or_default() += 1;
                     gateway.delivered += 1;
