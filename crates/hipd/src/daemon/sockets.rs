@@ -1,8 +1,8 @@
 //! The sockets towards the network: raw ones for HIP and ESP, UDP ones for both in UDP, and raw ones to send with.
 //!
-//! What is sent has its IP header already (`IPPROTO_RAW`, `raw(7)`), so that a packet leaves from the address that the core has chosen,
-//! with its hop limit and traffic class. Raw IPv4 sockets hand out packets with their header; of IPv6 and UDP the kernel tells
-//! addresses beside the data (`IPV6_RECVPKTINFO`, `IP_PKTINFO`).
+//! Packets are sent with their IP header (`IPPROTO_RAW`, `raw(7)`), so that the core chooses source address, hop limit and traffic class.
+//! Raw IPv4 sockets return packets with their header; for IPv6 and UDP the kernel reports addresses as ancillary data (`IPV6_RECVPKTINFO`,
+//! `IP_PKTINFO`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -105,8 +105,8 @@ impl Sockets {
         }
     }
 
-    /// Sends all packets of the outbox, which is empty then, and gives how many the system has refused: they are lost, as they may
-    /// be in the network.
+    /// Sends all packets of the outbox and empties it; returns the number that the system refused. These are lost, as packets may be in the
+    /// network.
     pub(super) fn send(&self, outbox: &mut Outbox) -> u64 {
         let mut refused = core::mem::take(&mut outbox.refused);
         let mut sent = 0;
@@ -118,7 +118,7 @@ impl Sockets {
             sent += match socket.map(|socket| send_batch(socket, &outbox.bytes, batch)) {
                 Some(Ok(count)) => count,
                 Some(Err(error)) => {
-                    // The error is about the first one.
+                    // The error is that of the first packet.
                     tracing::debug!(to = %first.to.ip(), %error, "not sent");
                     refused += 1;
                     1
