@@ -1,7 +1,7 @@
-//! Tests of the test bed itself, against the kernel it runs on.
+//! Tests of the test bed itself, with the running kernel.
 //!
-//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
-//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
@@ -23,7 +23,7 @@ use libtest_mimic::{Arguments, Completion, Trial};
 /// Set in the copy of this program that [`namespaces::in_a_user_namespace`] starts.
 const NESTED: &str = "HOLDOVER_TESTBED_NESTED";
 
-/// A test: its name and what it does in a fresh namespace.
+/// A test: its name, and its function in a fresh namespace.
 type Test = (&'static str, fn(&Namespace));
 
 fn main() -> ExitCode {
@@ -60,7 +60,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
                 Some(reason) if is_required => Err(reason.into()),
                 Some(reason) => Ok(Completion::ignored_with(reason)),
                 None => {
-                    // A panic in the namespace surfaces here and fails the test.
+                    // A panic inside continues here and fails the test.
                     Namespace::run("test", test)?;
                     Ok(Completion::Completed)
                 }
@@ -69,7 +69,7 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
         .collect()
 }
 
-/// Another namespace beside the test's own, with a thread that holds it until `body` returns.
+/// Another namespace in addition to the test's own, with a thread that holds it until `body` returns.
 fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce(&Namespace) -> T + Send + 'static) -> NamespaceThread<T> {
     Namespace::spawn(name, body).expect("the privileges were checked")
 }
