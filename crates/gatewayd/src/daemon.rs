@@ -30,7 +30,7 @@ use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
 
-/// What the daemon is started with.
+/// The daemon's start parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
     /// The configuration.

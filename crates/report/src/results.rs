@@ -5,7 +5,7 @@
 //! summary.json         every metric
 //! flows.csv            the metrics of flows, one row for each flow and variant
 //! differences.csv      simulator and kernel side by side, if a scenario was run in both
-//! scenario.toml        what was run, with everything that was set on the command line
+//! scenario.toml        the scenario as run, including changes by the command line
 //! manifest.json        version, seed, command line, when and how long, and a digest of each file beside it: the only file that
 //!                      differs when a run is repeated
 //! progress.svg, .png   the variants in one plot

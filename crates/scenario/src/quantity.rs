@@ -199,7 +199,7 @@ impl Quantity for QueueSize {
     }
 }
 
-/// How much a bulk transfer sends: an amount, or what goes in a time.
+/// The amount of a bulk transfer: bytes, or the data sent within a time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Volume {
     Bytes(ByteCount),

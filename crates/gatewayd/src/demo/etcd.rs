@@ -30,7 +30,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// Finds the program: by `HOLDOVER_ETCD`, which names it or its directory, or in `PATH`.
 ///
 /// # Errors
-/// What to do about its absence.
+/// Advice if it is missing.
 pub fn find_etcd() -> Result<PathBuf, String> {
     let named = std::env::var_os(PLACE).map(PathBuf::from);
     let directories = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());

@@ -38,7 +38,7 @@ pub enum SecretError {
     Key {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: KeyError,
     },
     /// It contains no valid shared key of gateways.

@@ -150,7 +150,7 @@ impl PeerState {
     }
 
     /// The peer has moved: its ACKs were lost, and so was data in flight to it. This host's TCP and the peer's are
-    /// woken at once, before the peer has found out what arrived.
+    /// woken at once, before the peer has detected the loss.
     pub(super) fn note_peer_move(&mut self, now: Instant) {
         if !self.is_down && self.moved_at.is_none() {
             self.tell_link(now, MOVED);

@@ -49,8 +49,8 @@ const NACK: u8 = 0;
 const PROBE: u8 = 1;
 const BITMASK: u8 = 2;
 
-/// Both ends have PROBE. The server has sent `outstanding` segments, of which those in `arrived` reached the client, whose ACKs were lost;
-/// then the client was cut off for `cut`.
+/// Both ends have PROBE. The server has sent `outstanding` segments; those in `arrived` reached the client, but their ACKs were lost; then
+/// the client was cut off for `cut`.
 fn cut_off(config: ProbeConfig, tcp: Config, outstanding: usize, arrived: &[usize], cut: Duration) -> Ends {
     let mut ends = Ends::new(tcp, &probe(config), &probe(config));
     ends.server.tcp().set_cwnd(outstanding as u32);
