@@ -19,6 +19,8 @@
 //! 8. [`doctor`] checks which of these the machine supports.
 //! 9. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
+//! With the feature `harness`, tests of this and other crates get their `main` from `harness`.
+//!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
 //! ```no_run
@@ -50,6 +52,8 @@ pub mod conformance;
 mod counters;
 pub mod doctor;
 mod endpoint;
+#[cfg(feature = "harness")]
+pub mod harness;
 mod impair;
 mod lateness;
 mod listen;

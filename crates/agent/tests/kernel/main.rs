@@ -23,25 +23,17 @@ mod wireguard;
 
 use std::process::ExitCode;
 
-use holdover_testbed::{Namespace, Privilege};
-use libtest_mimic::{Arguments, Completion, Trial};
+use holdover_testbed::harness::{Harness, Test};
 
-/// A test: its name, and its function in a fresh namespace.
-type Test = (&'static str, fn(&Namespace));
+/// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
+const TESTS_AT_A_TIME: usize = 6;
 
 fn main() -> ExitCode {
     if let Some(code) = other_process::role() {
         return code;
     }
-    let arguments = Arguments::from_args();
-    // Before the first thread: this may have to enter a user namespace.
-    let missing = Privilege::acquire().map_err(|error| error.to_string()).and_then(|_| user_timeouts::can_load());
-    libtest_mimic::run(&arguments, trials(missing.err().as_deref())).exit_code()
-}
-
-fn trials(missing: Option<&str>) -> Vec<Trial> {
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 11] = [
+    let harness = Harness::start(TESTS_AT_A_TIME).needs(user_timeouts::can_load);
+    let groups = [
         ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
@@ -54,19 +46,5 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
         ("user_timeouts", user_timeouts::TESTS),
         ("engine", engine::TESTS),
     ];
-    let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
-    tests
-        .map(|(group, (name, test))| {
-            let missing = missing.map(str::to_owned);
-            Trial::ignorable_test(format!("{group}::{name}"), move || match missing {
-                Some(reason) if is_required => Err(reason.into()),
-                Some(reason) => Ok(Completion::ignored_with(reason)),
-                None => {
-                    // A panic inside continues here and fails the test.
-                    Namespace::run("test", test)?;
-                    Ok(Completion::Completed)
-                }
-            })
-        })
-        .collect()
+    harness.run(groups.into_iter().flat_map(|(group, tests)| harness.group(group, tests)).collect())
 }

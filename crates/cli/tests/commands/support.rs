@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use holdover_testbed::harness::skip;
+
 /// Two hosts, a link that is down for a while, and two stacks.
 pub(crate) const SCENARIO: &str = r#"title = "A short outage"
 seed = 3
@@ -115,9 +117,8 @@ pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
     while place.entries().is_empty() {
         if child.try_wait().unwrap().is_some() {
             let ended = Ended::new(arguments, child.wait_with_output().unwrap());
-            let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-            assert!(!is_required && ended.code != Some(0) && !ended.err.contains("panicked"), "{ended:?}");
-            eprintln!("skipped: {arguments} was refused: {}", ended.err.trim());
+            assert!(ended.code != Some(0) && !ended.err.contains("panicked"), "{ended:?}");
+            skip(format_args!("{arguments} was refused: {}", ended.err.trim()));
             return None;
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -17,33 +17,23 @@ mod words;
 
 use std::process::ExitCode;
 
-use holdover_testbed::Privilege;
-use libtest_mimic::{Arguments, Completion, Trial};
+use holdover_testbed::harness::{Completion, Harness, Trial};
 
 type Test = (&'static str, fn());
 
+/// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
+const TESTS_AT_A_TIME: usize = 6;
+
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    // Before the first thread: this may have to enter a user namespace.
-    let missing = Privilege::acquire().err().map(|error| error.to_string());
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let tests: Vec<Test> = [talk::TESTS, moves::TESTS, servers::TESTS].concat();
-    let words = words::TESTS.iter().map(|&(name, test)| {
-        Trial::test(name, move || {
+    let harness = Harness::start(TESTS_AT_A_TIME);
+    let done = |test: fn()| {
+        move || {
             test();
-            Ok(())
-        })
-    });
-    let trials = tests.into_iter().map(|(name, test)| {
-        let missing = missing.clone();
-        Trial::ignorable_test(name, move || match missing {
-            Some(reason) if is_required => Err(reason.into()),
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => {
-                test();
-                Ok(Completion::Completed)
-            }
-        })
-    });
-    libtest_mimic::run(&arguments, trials.chain(words).collect()).exit_code()
+            Ok(Completion::Completed)
+        }
+    };
+    let kernels = [talk::TESTS, moves::TESTS, servers::TESTS].concat();
+    let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
+    let words = words::TESTS.iter().map(|&(name, test)| Trial::ignorable_test(name, done(test)));
+    harness.run(kernels.chain(words).collect())
 }

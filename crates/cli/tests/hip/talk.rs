@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream, Udp
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use holdover_testbed::harness::skip;
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
@@ -258,10 +259,7 @@ fn tshark_finds_nothing_malformed() {
     drop(server);
     drop(network);
     let Some(types) = tshark(&capture, &["-Y", "hip", "-T", "fields", "-e", "hip.packet_type"]) else {
-        let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-        assert!(!is_required, "tshark is not installed");
-        eprintln!("tshark is not installed: the capture is not looked at");
-        return;
+        return skip("tshark is not installed: the capture is not looked at");
     };
     // I1, R1, I2, R2, UPDATE, CLOSE, CLOSE_ACK.
     for kind in [1, 2, 3, 4, 16, 18, 19] {

@@ -7,33 +7,24 @@
 
 use std::process::ExitCode;
 
+use holdover_testbed::Lateness;
 use holdover_testbed::conformance::{Case, Experiment, Length, Verdict, experiments, try_case};
-use holdover_testbed::{Lateness, Privilege};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use holdover_testbed::harness::{Completion, Failed, Harness};
 
 /// Cases at a time, unless the command line says otherwise. They wait for timers most of the time.
 const CASES_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(CASES_AT_A_TIME);
-    // This comes before the first thread, because it may have to enter a user namespace.
-    let missing = Privilege::acquire().err().map(|error| error.to_string());
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    let harness = Harness::start(CASES_AT_A_TIME);
     let trial = |experiment: &Experiment, case: Case| {
-        let missing = missing.clone();
         let experiment = experiment.clone();
-        Trial::ignorable_test(format!("{}: {case}", experiment.name), move || match missing {
-            Some(reason) if is_required => Err(reason.into()),
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => agree(&experiment, &case),
-        })
+        harness.trial(format!("{}: {case}", experiment.name), move || agree(&experiment, &case))
     };
     let trials = experiments().into_iter().flat_map(|experiment| {
         let short = experiment.cases.iter().filter(|case| case.length == Length::Short && case.profile().is_some());
         short.map(|case| trial(&experiment, case.clone())).collect::<Vec<_>>()
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    harness.run(trials.collect())
 }
 
 /// A busy machine may spoil even the medians of three runs. Another round is made only if the machine was late meanwhile.

@@ -17,32 +17,19 @@ mod worlds;
 
 use std::process::ExitCode;
 
-use holdover_testbed::{Namespace, NamespaceThread, Privilege};
-use libtest_mimic::{Arguments, Completion, Trial};
+use holdover_testbed::harness::{Harness, Test};
+use holdover_testbed::{Namespace, NamespaceThread};
 
 /// Set in the copy of this program that [`namespaces::in_a_user_namespace`] starts.
 const NESTED: &str = "HOLDOVER_TESTBED_NESTED";
 
-/// A test: its name, and its function in a fresh namespace.
-type Test = (&'static str, fn(&Namespace));
+/// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
+const TESTS_AT_A_TIME: usize = 6;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    // This comes before the first thread, because it may have to enter a user namespace.
-    let privilege = Privilege::acquire();
+    let harness = Harness::start(TESTS_AT_A_TIME);
     let before = remains::Surroundings::look();
-    let reason = privilege.err().map(|error| error.to_string());
-    let conclusion = libtest_mimic::run(&arguments, trials(reason.as_deref()));
-    if let Err(remains) = before.compare_soon() {
-        eprintln!("the tests left something behind: {remains}");
-        return ExitCode::FAILURE;
-    }
-    conclusion.exit_code()
-}
-
-fn trials(missing: Option<&str>) -> Vec<Trial> {
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 8] = [
+    let groups = [
         ("ethernet", ethernet::TESTS),
         ("multipath", multipath::TESTS),
         ("namespaces", namespaces::TESTS),
@@ -52,21 +39,12 @@ fn trials(missing: Option<&str>) -> Vec<Trial> {
         ("tun", tun::TESTS),
         ("worlds", worlds::TESTS),
     ];
-    let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
-    tests
-        .map(|(group, (name, test))| {
-            let missing = missing.map(str::to_owned);
-            Trial::ignorable_test(format!("{group}::{name}"), move || match missing {
-                Some(reason) if is_required => Err(reason.into()),
-                Some(reason) => Ok(Completion::ignored_with(reason)),
-                None => {
-                    // A panic inside continues here and fails the test.
-                    Namespace::run("test", test)?;
-                    Ok(Completion::Completed)
-                }
-            })
-        })
-        .collect()
+    let exit_code = harness.run(groups.into_iter().flat_map(|(group, tests)| harness.group(group, tests)).collect());
+    if let Err(remains) = before.compare_soon() {
+        eprintln!("the tests left something behind: {remains}");
+        return ExitCode::FAILURE;
+    }
+    exit_code
 }
 
 /// Another namespace in addition to the test's own, with a thread that holds it until `body` returns.

@@ -109,7 +109,7 @@ fn in_a_user_namespace(_: &Namespace) {
         return;
     }
     let mut command = Command::new("/proc/self/exe");
-    command.env(NESTED, "1").env("HOLDOVER_REQUIRE_NAMESPACES", "1").args(["--test-threads", "1"]);
+    command.env(NESTED, "1").env("HOLDOVER_REQUIRE_NAMESPACES", "1");
     let output = run_in_user_namespace(&mut command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -8,28 +8,18 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use holdover_testbed::Privilege;
+use holdover_testbed::harness::{Completion, Failed, Harness};
 use holdover_testbed::matrix::{Combination, RunOptions, every_pair, run};
-use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// Runs at a time, unless the command line says otherwise. They wait for their paths most of the time.
 const RUNS_AT_A_TIME: usize = 12;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(RUNS_AT_A_TIME);
-    // This comes before the first thread, because it may have to enter a user namespace.
-    let missing = Privilege::acquire().err().map(|error| error.to_string());
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    let harness = Harness::start(RUNS_AT_A_TIME);
     let trial = |combination: Combination| {
-        let missing = missing.clone();
-        Trial::ignorable_test(format!("matrix/{combination}"), move || match missing {
-            Some(reason) if is_required => Err(reason.into()),
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => transfer(&combination).map(|()| Completion::Completed),
-        })
+        harness.trial(format!("matrix/{combination}"), move || transfer(&combination).map(|()| Completion::Completed))
     };
-    libtest_mimic::run(&arguments, every_pair().into_iter().map(trial).collect()).exit_code()
+    harness.run(every_pair().into_iter().map(trial).collect())
 }
 
 fn transfer(combination: &Combination) -> Result<(), Failed> {

@@ -13,14 +13,9 @@ mod ours;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 
-use holdover_testbed::{Lateness, Namespace, Privilege};
-use libtest_mimic::{Arguments, Completion, Trial};
-
-use holdover_testbed::Congestion;
 use holdover_testbed::conformance::Subject;
-
-/// A test: its name, and its function in a fresh namespace.
-type Test = (&'static str, fn(&Namespace));
+use holdover_testbed::harness::{Completion, Harness, Test, Trial};
+use holdover_testbed::{Congestion, Lateness, Namespace};
 
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
 const TESTS_AT_A_TIME: usize = 8;
@@ -30,32 +25,23 @@ const TESTS_AT_A_TIME: usize = 8;
 const TRIES: u32 = 5;
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(TESTS_AT_A_TIME);
-    // This comes before the first thread, because it may have to enter a user namespace.
-    let missing = Privilege::acquire().err().map(|error| error.to_string());
-    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    let harness = Harness::start(TESTS_AT_A_TIME);
     let with_namespace = |name: String, tries: u32, test: Box<dyn Fn(&Namespace) + Send + Sync>| {
-        let missing = missing.clone();
-        Trial::ignorable_test(name, move || match missing {
-            Some(reason) if is_required => Err(reason.into()),
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => {
-                for tried in 1..=tries {
-                    let lateness = Lateness::watch();
-                    match catch_unwind(AssertUnwindSafe(|| Namespace::run("peer", &test))) {
-                        Ok(Ok(_)) => return Ok(Completion::Completed),
-                        outcome if tried < tries && lateness.is_excuse() => {
-                            eprintln!("tried again, as the machine was late by {}", lateness.worst());
-                            drop(outcome);
-                        }
-                        Ok(Err(error)) => return Err(error.into()),
-                        // This fails the test.
-                        Err(panic) => resume_unwind(panic),
+        harness.trial(name, move || {
+            for tried in 1..=tries {
+                let lateness = Lateness::watch();
+                match catch_unwind(AssertUnwindSafe(|| Namespace::run("peer", &test))) {
+                    Ok(Ok(_)) => break,
+                    outcome if tried < tries && lateness.is_excuse() => {
+                        eprintln!("tried again, as the machine was late by {}", lateness.worst());
+                        drop(outcome);
                     }
+                    Ok(Err(error)) => return Err(error.into()),
+                    // This fails the test.
+                    Err(panic) => resume_unwind(panic),
                 }
-                Ok(Completion::Completed)
             }
+            Ok(Completion::Completed)
         })
     };
     let ours = ours::TESTS.iter().flat_map(|group| group.iter());
@@ -76,5 +62,5 @@ fn main() -> ExitCode {
         };
         std::iter::once(on_the_kernel.with_ignored_flag(is_long)).chain(linux::PROFILES.map(on_profile))
     });
-    libtest_mimic::run(&arguments, ours.chain(experiments).collect()).exit_code()
+    harness.run(ours.chain(experiments).collect())
 }

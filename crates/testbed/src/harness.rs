@@ -1,0 +1,100 @@
+//! The harness of tests with real kernels, whose `main` must acquire its privileges before the first thread starts, which
+//! the standard harness cannot do. A test that cannot run here says so in one line; with `HOLDOVER_REQUIRE_NAMESPACES=1` in
+//! the environment, as in CI, it fails instead.
+//!
+//! ```no_run
+//! use holdover_testbed::{Namespace, harness};
+//!
+//! fn loopback_is_there(namespace: &Namespace) {
+//!     holdover_testbed::Netlink::open(namespace).unwrap().link("lo").unwrap();
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let harness = harness::Harness::start(4);
+//!     harness.run(harness.group("links", &[("loopback_is_there", loopback_is_there)]))
+//! }
+//! ```
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+pub use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::{Namespace, Privilege};
+
+/// A test: its name, and its function in a fresh namespace.
+pub type Test = (&'static str, fn(&Namespace));
+
+/// Whether a test that cannot run here fails.
+fn is_required() -> bool {
+    std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1")
+}
+
+/// Prints why a test does not run here. The test returns after it.
+///
+/// # Panics
+///
+/// With `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment.
+#[track_caller]
+pub fn skip(reason: impl Display) {
+    assert!(!is_required(), "cannot run here: {reason}");
+    eprintln!("skipped: {reason}");
+}
+
+/// The command line, and what this machine lacks for the tests.
+#[derive(Clone, Debug)]
+pub struct Harness {
+    arguments: Arguments,
+    missing: Option<String>,
+}
+
+impl Harness {
+    /// Reads the command line and acquires the privileges for namespaces. Must be called before the first thread starts,
+    /// because it may enter a user namespace.
+    ///
+    /// So many tests run at a time unless the command line says otherwise: they wait for timers most of the time.
+    pub fn start(at_a_time: usize) -> Self {
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads.get_or_insert(at_a_time);
+        Self { arguments, missing: Privilege::acquire().err().map(|error| error.to_string()) }
+    }
+
+    /// Adds a requirement of the tests, which is looked for only if nothing is missing yet.
+    #[must_use]
+    pub fn needs<E: Display>(mut self, look: impl FnOnce() -> Result<(), E>) -> Self {
+        self.missing = self.missing.or_else(|| look().err().map(|error| error.to_string()));
+        self
+    }
+
+    /// A test.
+    pub fn trial(
+        &self,
+        name: impl Into<String>,
+        test: impl FnOnce() -> Result<Completion, Failed> + Send + 'static,
+    ) -> Trial {
+        let missing = self.missing.clone();
+        Trial::ignorable_test(name, move || match missing {
+            Some(reason) if is_required() => Err(reason.into()),
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => test(),
+        })
+    }
+
+    /// Tests of a group, each in a fresh namespace.
+    pub fn group(&self, group: &str, tests: &[Test]) -> Vec<Trial> {
+        let trial = |&(name, test): &Test| {
+            self.trial(format!("{group}::{name}"), move || {
+                // A panic inside continues here and fails the test.
+                Namespace::run("test", test)?;
+                Ok(Completion::Completed)
+            })
+        };
+        tests.iter().map(trial).collect()
+    }
+
+    /// Runs the tests.
+    pub fn run(&self, trials: Vec<Trial>) -> ExitCode {
+        libtest_mimic::run(&self.arguments, trials).exit_code()
+    }
+}
