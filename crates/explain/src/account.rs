@@ -1,9 +1,9 @@
-//! Divides a connection's time among causes.
+//! Attributes a connection's time to causes.
 //!
-//! The time of a connection is cut where its sender falls silent: between two departures of data that are further apart than
-//! the path's round trip explains. Each silence has one cause at a time, judged by what the sender knew: was anything
-//! outstanding, was the window open, was the path down, and what ended it. What is not silence is data on the move, which
-//! [`crate::rounds`] divides further by what limited it.
+//! The time of a connection is divided at silences of its sender: gaps between two departures of data that are longer than the path's round
+//! trip explains. At any time a silence has one cause, judged by the sender's knowledge: whether data was outstanding, whether the window
+//! was open, whether the path was down, and what ended the silence. The remaining time is transfer, which [`crate::rounds`] divides further
+//! by its limiting factor.
 
 use holdover_base::{Duration, Instant};
 use serde::Serialize;
@@ -13,32 +13,32 @@ use crate::evidence::{EndedBy, Silence, Wait};
 use crate::outages::Outage;
 use crate::rounds::with_limits;
 
-/// What time was spent on.
+/// A cause of elapsed time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// Opening the connection.
     Handshake,
-    /// Data was on the move.
+    /// Data transfer.
     Transfer,
-    /// Data was on the move, but less than the path had been seen to carry: the window was still opening.
+    /// Data transfer below the known capacity of the path: the window was still opening.
     SlowStart,
-    /// Data was on the move, but losses kept the sender's window too small to fill the path.
+    /// Data transfer with a window that losses kept too small to fill the path.
     Loss,
-    /// Data was on the move, but the receiver's window was too small to fill the path.
+    /// Data transfer with a receive window too small to fill the path.
     ReceiveWindow,
     /// The path was down.
     Outage,
-    /// The sender waited for its retransmission timer, with the path up as far as is known.
+    /// Waiting for the retransmission timer, with the path up as far as known.
     RtoWait,
     /// The receiver's window was closed.
     ZeroWindow,
-    /// Everything was acknowledged and the application sent nothing.
+    /// All data was acknowledged, and the application sent nothing.
     Idle,
 }
 
 impl Cause {
-    /// All causes, in the order of reports.
+    /// All causes, in report order.
     pub const ALL: [Self; 9] = [
         Self::Handshake,
         Self::Transfer,
@@ -67,32 +67,32 @@ impl Cause {
     }
 }
 
-/// A stretch of a connection's time.
+/// An interval of a connection's time with one cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// Its beginning.
+    /// Its start.
     pub from: Instant,
     /// Its end.
     pub to: Instant,
-    /// What it was spent on.
+    /// Its cause.
     pub cause: Cause,
 }
 
 /// A connection's time, divided without gaps or overlaps.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
-    /// The stretches, in order; neighbours have different causes.
+    /// The intervals in order; neighbours have different causes.
     pub spans: Vec<Span>,
 }
 
 impl Account {
-    /// How long was spent on `cause` in all.
+    /// The total time of `cause`.
     pub fn total(&self, cause: Cause) -> Duration {
         let of_cause = self.spans.iter().filter(|span| span.cause == cause);
         of_cause.fold(Duration::ZERO, |sum, span| sum + span.to.saturating_since(span.from))
     }
 
-    /// The whole time.
+    /// The total time.
     pub fn whole(&self) -> Duration {
         match (self.spans.first(), self.spans.last()) {
             (Some(first), Some(last)) => last.to.saturating_since(first.from),
@@ -101,7 +101,8 @@ impl Account {
     }
 }
 
-/// Divides the time of `conversation`; `outages` are those of its path, in order and without overlaps, known or found.
+/// Attributes the time of `conversation`; `outages` are those of its path, given or inferred, in order and without
+/// overlaps.
 pub fn account(conversation: &Conversation, outages: &[Outage]) -> Account {
     let (begin, end) = (conversation.begin, conversation.end);
     let mut ledger = Ledger { spans: Vec::new(), outages };
@@ -133,14 +134,14 @@ fn book_silence(ledger: &mut Ledger<'_>, conversation: &Conversation, silence: &
             (Wait::Nothing, _) => Cause::Idle,
             (Wait::Acknowledgment, EndedBy::Again | EndedBy::Hole) => Cause::RtoWait,
             (Wait::Acknowledgment, _) if waited => Cause::RtoWait,
-            // New data ended it: an ACK had been on its way, or there was none to wait for.
+            // Ended by new data: an ACK was on its way, or none was awaited.
             (Wait::Acknowledgment, EndedBy::New | EndedBy::End) => Cause::Transfer,
         };
         ledger.book(from, to, cause);
     }
 }
 
-/// Away from the sender, a silence that begins as the path fails and outlasts its outage is no idleness.
+/// Whether a silence begins as the path fails and outlasts the outage; away from the sender this is not idle time.
 fn fell_into_outage(conversation: &Conversation, silence: &Silence, outages: &[Outage]) -> bool {
     let patience = conversation.patience();
     conversation.place != Place::Sender
@@ -149,7 +150,7 @@ fn fell_into_outage(conversation: &Conversation, silence: &Silence, outages: &[O
         })
 }
 
-/// Spans in the making: outages are cut out of whatever is booked, except that nothing was wanted of the path while idle.
+/// Builds spans and replaces outages within them, except within idle time, which does not use the path.
 struct Ledger<'a> {
     spans: Vec<Span>,
     outages: &'a [Outage],
@@ -172,7 +173,7 @@ impl Ledger<'_> {
     }
 }
 
-/// Appends a span, joined with the one before if the cause is the same.
+/// Appends a span, merged with the previous one if the cause is the same.
 pub(crate) fn push(spans: &mut Vec<Span>, span: Span) {
     if span.from >= span.to {
         return;

@@ -12,7 +12,7 @@ use crate::round_trip::RoundTrip;
 use crate::segment::Seen;
 use crate::stream::Stream;
 
-/// Reads packets in the order of their capture and keeps an account of each TCP connection.
+/// Reads packets in capture order and analyses each TCP connection.
 #[derive(Debug, Default)]
 pub struct Analysis {
     open: BTreeMap<Ends, usize>,
@@ -20,21 +20,21 @@ pub struct Analysis {
     latest: Option<(Ends, usize)>,
     connections: Vec<Connection>,
     first: Option<Instant>,
-    /// The clock of the capture never goes back.
+    /// The latest capture time; it never decreases.
     now: Instant,
     counts: Counts,
 }
 
-/// What an [`Analysis`] has seen.
+/// The counters of an [`Analysis`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Packets.
     pub packets: u64,
     /// Packets with malformed headers.
     pub malformed: u64,
-    /// Packets that were seen twice, at two interfaces of the host that captured them.
+    /// Packets captured twice, at two interfaces of the capturing host.
     pub copies: u64,
-    /// Connections for which there was no room.
+    /// Connections omitted for lack of room.
     pub left_out: u64,
 }
 
@@ -42,20 +42,20 @@ pub struct Counts {
 type Ends = (SocketAddr, SocketAddr);
 
 impl Analysis {
-    /// Connections without data are forgotten beyond this number, the oldest first; a connection that still finds no room is left
-    /// out.
+    /// The connection limit. Beyond it, connections without data are evicted, oldest first; a new connection that still does not fit is
+    /// omitted.
     const MOST_CONNECTIONS: usize = 1 << 16;
-    /// Entries in all lists of evidence, at most some 100 bytes each, before all of them are made coarser.
+    /// The limit of entries in all evidence lists, at most some 100 bytes each, beyond which all lists are coarsened.
     const MOST_EVIDENCE: usize = 1 << 20;
-    /// Packets between two looks at how much is kept.
+    /// Packets between two checks of the limit.
     const LOOK_EVERY: u64 = 1 << 16;
 
-    /// Nothing has been seen.
+    /// Creates an empty analysis.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes an IP packet that was captured at `at` and had `original_len` bytes, of which `ip` is the beginning.
+    /// Takes an IP packet captured at `at` with `original_len` bytes, beginning with `ip`.
     pub fn take(&mut self, at: Instant, ip: &[u8], original_len: usize) {
         self.counts.packets += 1;
         let at = at.max(self.now);
@@ -71,18 +71,18 @@ impl Analysis {
         }
     }
 
-    /// When the first packet was captured.
+    /// The time of the first packet.
     pub fn first(&self) -> Option<Instant> {
         self.first
     }
 
-    /// What was seen so far.
+    /// The counters so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The connections, in the order of their first packets, as the directions in which data was sent, the one with more data
-    /// first. What follows a connection's end with a new SYN is another connection.
+    /// The connections in the order of their first packets, as the directions that carried data, the one with more data first. A new SYN
+    /// after the end of a connection begins another connection.
     pub fn finish(self) -> Vec<Conversation> {
         self.connections.into_iter().flat_map(Connection::finish).collect()
     }
@@ -110,7 +110,7 @@ impl Analysis {
         self.counts.copies += u64::from(!self.connections[index].take(seen));
     }
 
-    /// Forgets the older half of the connections without data; returns whether there were any.
+    /// Evicts the older half of the connections without data; returns whether there were any.
     fn make_room(&mut self) -> bool {
         let empty = |connection: &Connection| connection.streams.iter().all(|stream| stream.bytes() == 0);
         let mut last_seen: Vec<Instant> =
@@ -136,29 +136,29 @@ impl Analysis {
     }
 }
 
-/// A TCP connection: two ends, and data in either direction.
+/// A TCP connection: two ends with a stream in each direction.
 #[derive(Debug)]
 struct Connection {
-    /// The source of the first packet, and its destination.
+    /// The source and the destination of the first packet.
     ends: [SocketAddr; 2],
     begin: Instant,
     end: Instant,
     /// The round trips to both ends.
     to: [RoundTrip; 2],
-    /// The window shifts that were offered in SYNs: `Some(None)` is a SYN without one.
+    /// The window shifts offered in SYNs: `Some(None)` is a SYN without the option.
     shifts: [Option<Option<u8>>; 2],
-    /// What each end sent.
+    /// The stream sent by each end.
     streams: [Stream; 2],
-    /// When the handshake was over, if it was seen.
+    /// The end of the handshake, if captured.
     established: Option<Instant>,
     is_over: bool,
     recent: VecDeque<Seen>,
 }
 
 impl Connection {
-    /// How many packets are compared with the latest, to find copies.
+    /// The number of recent packets searched for duplicates.
     const RECENT: usize = 8;
-    /// Copies of a packet come no later than this after it: both interfaces belong to one host.
+    /// The maximum delay of a duplicate: both interfaces belong to one host.
     const COPIES_WITHIN: Duration = Duration::from_millis(100);
 
     fn new(first: &Seen) -> Self {
@@ -180,7 +180,7 @@ impl Connection {
         if a <= b { (a, b) } else { (b, a) }
     }
 
-    /// Takes a segment; returns whether it is not a copy of an earlier one.
+    /// Takes a segment; returns false for a duplicate of an earlier one.
     fn take(&mut self, seen: &Seen) -> bool {
         if self.is_copy(seen) {
             return false;
@@ -202,7 +202,7 @@ impl Connection {
         let sent = self.streams[from].sent(seen, rtt, stale_echo);
         self.to[other].question(seen, sent.new_end, sent.again);
         if sample.is_some() {
-            // Data that echoes an ACK tells of its sender, an ACK of its receiver.
+            // Data that echoes an ACK measures its sender, an ACK its receiver.
             let (stream, halves) = match seen.len {
                 0 => (other, Halves { to_receiver: sample, to_sender: None }),
                 _ => (from, Halves { to_sender: sample, to_receiver: None }),
@@ -225,7 +225,7 @@ impl Connection {
         false
     }
 
-    /// The shift of the windows that one end offers, if it is known: scaling holds only if both ends offered it.
+    /// The shift of one end's windows, if known: scaling requires that both ends offered it.
     fn window_shift(&self, end: usize) -> Option<u8> {
         match (self.shifts[end], self.shifts[1 - end]) {
             (Some(own), Some(others)) => Some(own.filter(|_| others.is_some()).unwrap_or(0)),

@@ -1,4 +1,4 @@
-//! One direction of a TCP connection, and where on its path the capture was taken.
+//! One direction of a TCP connection, and the place of the capture on its path.
 
 use core::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::evidence::{EndedBy, Evidence, Silence};
 use crate::stream::Stream;
 
-/// One direction of a TCP connection of a capture, in which data was sent.
+/// One direction of a captured TCP connection, with data.
 #[derive(Clone, Debug)]
 pub struct Conversation {
-    /// The end that sent the data.
+    /// The data sender.
     pub sender: SocketAddr,
     /// The other end.
     pub receiver: SocketAddr,
@@ -19,40 +19,40 @@ pub struct Conversation {
     pub begin: Instant,
     /// The connection's last packet.
     pub end: Instant,
-    /// Data bytes that the sender sent, those sent again not counted.
+    /// Data bytes sent, without retransmissions.
     pub bytes: u64,
-    /// Segments with data, as they were captured: a device may have joined several.
+    /// Segments with data as captured: segmentation offload may have merged several.
     pub segments: u64,
-    /// Of these, segments sent again, or sent to fill a hole.
+    /// Retransmitted segments among these, including segments that fill a hole.
     pub retransmissions: u64,
     /// Their bytes.
     pub retransmitted_bytes: u64,
-    /// The first data of the sender.
+    /// The time of the sender's first data.
     pub first_data: Option<Instant>,
-    /// The first packet of the receiver.
+    /// The time of the receiver's first packet.
     pub first_heard: Option<Instant>,
-    /// Where the capture was taken.
+    /// The place of the capture.
     pub place: Place,
-    /// The least round trip between the place of the capture and the sender, if it can be told.
+    /// The minimum round trip between the place of the capture and the sender, if known.
     pub rtt_to_sender: Option<Duration>,
-    /// The least round trip between the place of the capture and the receiver, if it can be told.
+    /// The minimum round trip between the place of the capture and the receiver, if known.
     pub rtt_to_receiver: Option<Duration>,
-    /// When the handshake was over, if it was captured.
+    /// The end of the handshake, if captured.
     pub(crate) established: Option<Instant>,
     pub(crate) evidence: Evidence,
 }
 
-/// Where on the path of a connection a capture was taken, judged by the round trips to both ends.
+/// The place of a capture on the path of a connection, judged by the round trips to both ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// At the sender, or near it: what is seen is what the sender knew.
+    /// At or near the sender: the capture matches the sender's knowledge.
     Sender,
-    /// At the receiver, or near it: what was lost on the way was never seen.
+    /// At or near the receiver: packets lost on the path are not captured.
     Receiver,
     /// Far from both.
     Between,
-    /// The round trips were not seen, or both are too short to tell.
+    /// The round trips are unknown, or both are too short to tell.
     Unknown,
 }
 
@@ -68,7 +68,7 @@ impl Place {
     }
 
     fn of(to_sender: Option<Duration>, to_receiver: Option<Duration>) -> Self {
-        // A host's own stack answers in less; a path over a link that comes and goes takes longer.
+        // A host's own stack responds in less; a path over an intermittent link takes longer.
         let far = Duration::from_millis(3);
         match (to_sender, to_receiver) {
             (Some(sender), Some(receiver)) if sender * 3 < receiver => Self::Sender,
@@ -110,7 +110,7 @@ impl Conversation {
         }
     }
 
-    /// The path's least round trip as far as it was seen; 100 ms if it was not.
+    /// The path's minimum round trip as far as known; 100 ms otherwise.
     pub fn rtt(&self) -> Duration {
         let seen = match (self.rtt_to_sender, self.rtt_to_receiver) {
             (Some(sender), Some(receiver)) => Some(sender + receiver),
@@ -119,18 +119,18 @@ impl Conversation {
         seen.map_or(Duration::from_millis(100), |rtt| rtt.max(Duration::from_micros(100)))
     }
 
-    /// Silences up to this are how a window's worth of data moves.
+    /// The longest silence that is part of normal, window-limited transfer.
     pub(crate) fn patience(&self) -> Duration {
         self.rtt() * 2 + Duration::from_millis(20)
     }
 
-    /// The least retransmission timeout that is usual (Linux: 200 ms and the round trip).
+    /// The smallest usual retransmission timeout (Linux: 200 ms plus the round trip).
     pub(crate) fn usual_rto(&self) -> Duration {
         self.rtt() + Duration::from_millis(200)
     }
 
-    /// Whether the sender had something to send throughout a silence in which everything that was seen is acknowledged: away
-    /// from the sender this does not show, but what came before and after the silence does.
+    /// Whether the sender had data to send throughout a silence in which all captured data is acknowledged. Away from the sender this must
+    /// be inferred from the packets before and after the silence.
     pub(crate) fn sender_waited(&self, silence: &Silence) -> bool {
         if self.place == Place::Sender {
             return false;
@@ -142,7 +142,7 @@ impl Conversation {
         if was_asked || !silence.after_full || silence.len() < self.usual_rto() {
             return false;
         }
-        // A window of one or two segments is what a retransmission timeout leaves.
+        // A retransmission timeout leaves a window of one or two segments.
         !silence.after_push || (silence.ended_by == EndedBy::New && matches!(silence.burst, 1 | 2))
     }
 }

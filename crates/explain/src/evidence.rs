@@ -1,28 +1,28 @@
-//! The state kept for one direction of a connection, bounded for captures of any length.
+//! The bounded state of one direction of a connection, for captures of any length.
 //!
-//! Three lists tell the story: *silences* of the sender, with what it waited for; *unanswered* stretches, in which it sent and
-//! nothing came back; and *bins*, short spans of time with what was acknowledged, lost, and outstanding. When a list grows too
-//! long, it is made coarser: short silences and stretches are forgotten, and neighbouring bins are joined.
+//! The evidence consists of three lists: *silences* of the sender with the event it waited for; *unanswered* stretches, in which it sent
+//! without any response; and *bins*, short intervals with the data acknowledged, lost and outstanding. When a list grows too long, it is
+//! coarsened: short silences and stretches are dropped, and neighbouring bins are merged.
 
 use holdover_base::{Duration, Instant};
 
-/// What a sender waits for, as far as the place of the capture shows.
+/// The event that a sender waits for, as far as the capture shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
-    /// The receiver's window is closed.
+    /// The receiver opens its window.
     Window,
-    /// Everything that was seen is acknowledged.
+    /// Nothing: all captured data is acknowledged.
     Nothing,
-    /// Data is outstanding.
+    /// An ACK for outstanding data.
     Acknowledgment,
 }
 
-/// What ended a silence.
+/// The event that ended a silence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndedBy {
-    /// Data that was sent again.
+    /// Retransmitted data.
     Again,
-    /// Data from beyond a hole: what is between was lost.
+    /// Data beyond a hole: the data between was lost.
     Hole,
     /// New data.
     New,
@@ -30,29 +30,29 @@ pub(crate) enum EndedBy {
     End,
 }
 
-/// A time in which the sender sent no data.
+/// A time without data from the sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Silence {
     pub(crate) from: Instant,
     pub(crate) to: Instant,
-    /// What the sender waited for, from when on; the first begins with the silence.
+    /// The events waited for, each with its start; the first starts with the silence.
     pub(crate) waits: Vec<(Instant, Wait)>,
     pub(crate) ended_by: EndedBy,
-    /// The last segment before it was full.
+    /// The last segment before the silence was full.
     pub(crate) after_full: bool,
-    /// That segment had PSH: the sender had no more data then, or a write ended there.
+    /// That segment had PSH: the sender had no more data, or a write ended there.
     pub(crate) after_push: bool,
-    /// When the receiver's application sent something for the last time in it.
+    /// The last time within the silence at which the receiver's application sent data.
     pub(crate) asked: Option<Instant>,
-    /// The data that ended it echoes an old timestamp: the sender lacks ACKs that have passed the place of the capture.
+    /// The data that ended the silence echoes an old timestamp: ACKs captured here have not reached the sender.
     pub(crate) stale_echo: bool,
-    /// Full segments that ended it, before the next pause or the next that is not full; 0 if there are fewer than three and the
-    /// next is not full.
+    /// Full segments that ended the silence, up to the next pause or the next segment that is not full; 0 if there are fewer than three and
+    /// the next is not full.
     pub(crate) burst: u32,
 }
 
 impl Silence {
-    /// More changes of what is waited for than this are not kept.
+    /// The limit of the waits kept.
     pub(crate) const MAX_WAITS: usize = 16;
 
     pub(crate) fn len(&self) -> Duration {
@@ -60,22 +60,22 @@ impl Silence {
     }
 }
 
-/// A stretch in which the sender sent and sent again, and nothing came from the receiver.
+/// A stretch of transmissions and retransmissions without a packet from the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unanswered {
-    /// When something came from the receiver for the last time.
+    /// The time of the last packet from the receiver.
     pub(crate) heard: Instant,
-    /// Whether data was outstanding then.
+    /// Whether data was outstanding at that time.
     pub(crate) outstanding: bool,
-    /// The first segment without an answer.
+    /// The first unanswered segment.
     pub(crate) first: Instant,
-    /// When the last three transmissions began, oldest first.
+    /// The times of the last three transmissions, oldest first.
     pub(crate) last: [Option<Instant>; 3],
-    /// How many transmissions there were, each a burst of segments.
+    /// The number of transmissions, each a burst of segments.
     pub(crate) transmissions: u32,
-    /// How many of them repeated something.
+    /// The number of retransmissions among them.
     pub(crate) repeats: u32,
-    /// When something came from the receiver again; `None` if nothing did.
+    /// The time of the next packet from the receiver; `None` if there was none.
     pub(crate) answered: Option<Instant>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Halves {
 }
 
 impl Halves {
-    /// Takes samples, if they are less than those so far.
+    /// Takes smaller samples.
     pub(crate) fn note(&mut self, other: Self) {
         let least = |a: Option<Duration>, b: Option<Duration>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -105,20 +105,20 @@ impl Halves {
     }
 }
 
-/// A short span of time.
+/// A short interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Bin {
-    /// Its number, in widths since the connection's beginning.
+    /// Its index, in widths since the connection's start.
     pub(crate) index: u64,
     /// Bytes acknowledged for the first time.
     pub(crate) acked: u64,
-    /// Segments sent again, or sent to fill a hole.
+    /// Retransmitted segments, including segments that fill a hole.
     pub(crate) again: u32,
-    /// The least samples of the round trips between the place of the capture and the sender, and the receiver.
+    /// The minimum round trips between the place of the capture and each end.
     pub(crate) rtt: Halves,
-    /// The most bytes that were outstanding.
+    /// The maximum outstanding bytes.
     pub(crate) outstanding: u64,
-    /// The last window of the receiver that was not zero, in bytes, if it is known.
+    /// The receiver's last nonzero window in bytes, if known.
     pub(crate) window: Option<u32>,
 }
 
@@ -132,20 +132,20 @@ impl Bin {
     }
 }
 
-/// The lists.
+/// The evidence lists.
 #[derive(Clone, Debug)]
 pub(crate) struct Evidence {
     pub(crate) silences: Vec<Silence>,
     pub(crate) unanswered: Vec<Unanswered>,
-    /// In order; those with nothing in them are left out.
+    /// The bins in order, without empty ones.
     pub(crate) bins: Vec<Bin>,
     pub(crate) bin_width: Duration,
-    /// The shortest silence and unanswered stretch that is kept.
+    /// The shortest silence and unanswered stretch kept.
     pub(crate) min_silence: Duration,
 }
 
 impl Evidence {
-    /// The longest lists that one direction of a connection may have.
+    /// The maximum length of the lists of one direction.
     const MOST: usize = 8192;
 
     pub(crate) const fn new() -> Self {
@@ -158,12 +158,12 @@ impl Evidence {
         }
     }
 
-    /// How much is kept.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.silences.len() + self.unanswered.len() + self.bins.len()
     }
 
-    /// Keeps a silence that is long enough; returns whether it did.
+    /// Adds a silence if it is long enough; returns whether it did.
     pub(crate) fn silence(&mut self, silence: Silence) -> bool {
         if silence.len() < self.min_silence {
             return false;
@@ -181,13 +181,13 @@ impl Evidence {
         }
     }
 
-    /// The bin of `since`, counted from the connection's beginning.
+    /// The bin of time `since` the connection's start.
     pub(crate) fn bin(&mut self, since: Duration) -> &mut Bin {
         if self.bins.len() >= 2 * Self::MOST {
             self.join_bins();
         }
         let index = since.as_nanos() / self.bin_width.as_nanos();
-        // A clock that steps back changes the latest bin.
+        // After a step back of the clock the latest bin is used.
         if self.bins.last().is_none_or(|last| last.index < index) {
             self.bins.push(Bin { index, ..Bin::default() });
         }
@@ -195,7 +195,7 @@ impl Evidence {
         &mut self.bins[last]
     }
 
-    /// Makes long lists coarser.
+    /// Coarsens long lists.
     pub(crate) fn coarsen(&mut self) {
         const SHORT: usize = 64;
         if self.silences.len() + self.unanswered.len() > SHORT {
@@ -206,7 +206,7 @@ impl Evidence {
         }
     }
 
-    /// Forgets what is shorter than twice the least so far; returns whether anything went.
+    /// Drops entries shorter than twice the current minimum; returns whether any were dropped.
     fn forget_short(&mut self) -> bool {
         let before = self.silences.len() + self.unanswered.len();
         self.min_silence = self.min_silence * 2;
@@ -216,7 +216,7 @@ impl Evidence {
         self.silences.len() + self.unanswered.len() < before
     }
 
-    /// Joins each two neighbouring bins.
+    /// Merges pairs of neighbouring bins.
     fn join_bins(&mut self) {
         self.bin_width = self.bin_width * 2;
         let mut joined: Vec<Bin> = Vec::with_capacity(self.bins.len() / 2 + 1);

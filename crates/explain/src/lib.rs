@@ -1,15 +1,14 @@
-//! Where each connection of a capture lost its time.
+//! Finds where each connection of a capture lost its time.
 //!
-//! A [`Capture`] is read packet by packet, and an [`Analysis`] keeps of each connection what is needed, in memory that does not
-//! grow with the capture. Of each direction in which data was sent, a [`Conversation`], it tells the round trips and the
-//! place of the capture ([`Place`]), finds the outages ([`outages_of_paths`]), and divides the time ([`account`]) among what it
-//! was spent on: moving data and what limited that, waiting for a retransmission timer, a closed window, an application that had
-//! nothing to send, and outages.
+//! A [`Capture`] is read packet by packet, and an [`Analysis`] keeps the needed state of each connection, in memory that does not grow with
+//! the capture. For each direction that carried data, a [`Conversation`], it measures the round trips, determines the place of the capture
+//! ([`Place`]), finds the outages ([`outages_of_paths`]), and attributes the time ([`account`]) to causes: data transfer and its limiting
+//! factor, waiting for a retransmission timer, a closed window, an idle application, and outages.
 //!
-//! A second pass over the packets ([`LinkEstimator`]) makes a [`LinkTrace`], with which a simulated link does what the path did.
+//! A second pass over the packets ([`LinkEstimator`]) produces a [`LinkTrace`], with which a simulated link reproduces the path.
 //!
-//! The accounting works on any capture of both directions, ours or another's, from any place on the path. It is best at the
-//! sender, where what is seen is what the sender knew.
+//! The analysis works on any capture of both directions, from any program and any place on the path. It is most accurate at the sender,
+//! where the capture matches the sender's knowledge.
 
 #![forbid(unsafe_code)]
 

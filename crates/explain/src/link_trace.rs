@@ -1,16 +1,16 @@
-//! A trace of the link on a capture's path, as a table that a simulated link can replay.
+//! A trace of the link on a captured path, as a table that a simulated link can replay.
 //!
-//! A [`LinkEstimator`] takes the packets between the two hosts that exchanged most data and tells for each interval:
+//! A [`LinkEstimator`] takes the packets between the two hosts that exchanged most data and estimates for each interval:
 //!
-//! - **rate**: the data that got through, with its headers, over the time in which the path was up. At the receiver that is the data that
-//!   arrived, elsewhere the data that was newly acknowledged, by number or by SACK. It is what the link *could* do only while a
-//!   queue stood in front of it, which shows in the round trip (more than a quarter above the least). An interval without a queue takes the
-//!   rate of the nearest one with a queue, unless it carried more itself. Without any such interval, all of this is a lower bound;
-//! - **round trip**: the least within five seconds on either side, of those without a queue, which the replaying link makes itself. While
-//!   all have a queue it is the least of the capture: a path that becomes longer by more than a quarter is taken for a queue;
-//! - **loss**: retransmissions over transmissions, of data that was sent first while the path was up, and while no queue stood in front of
-//!   the link. Losses with a queue are taken for an overflow, which the replaying link makes itself;
-//! - **outages**: those of [`outages_of_paths`], to the moments that are most likely.
+//! - **rate**: the data delivered, with its headers, over the time in which the path was up. At the receiver this is the data that arrived,
+//!   elsewhere the newly acknowledged data, cumulatively or by SACK. It is the link's *capacity* only while a queue stood in front of it,
+//!   which the round trip shows (more than a quarter above the minimum). An interval without a queue takes the rate of the nearest one with
+//!   a queue, unless it carried more itself. Without any such interval, all of this is a lower bound;
+//! - **round trip**: the minimum within five seconds on either side, of samples without a queue, which the replaying link adds itself. If
+//!   all have a queue, it is the minimum of the capture: a path that becomes longer by more than a quarter is mistaken for a queue;
+//! - **loss**: retransmissions divided by transmissions, of data first sent while the path was up, and while no queue stood in front of the
+//!   link. Losses with a queue are attributed to overflow, which the replaying link reproduces itself;
+//! - **outages**: those of [`outages_of_paths`], at their most likely times.
 
 use core::fmt::{self, Write as _};
 use core::net::IpAddr;
@@ -25,13 +25,13 @@ use crate::round_trip::RoundTrip;
 use crate::segment::{Positions, Seen};
 use crate::stream::Stream;
 
-/// Why there is no trace.
+/// Errors of estimating a trace.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LinkTraceError {
-    /// No data was sent.
+    /// The capture has no data.
     #[error("the capture has no TCP connection with data")]
     NoData,
-    /// There would be too many rows.
+    /// The trace would have too many rows.
     #[error("the capture is longer than {} intervals of {interval}", LinkEstimator::MOST_INTERVALS)]
     TooLong {
         /// The interval.
@@ -49,30 +49,30 @@ pub struct LinkTrace {
     pub sender: IpAddr,
     /// The host that received it.
     pub receiver: IpAddr,
-    /// Where the capture was taken.
+    /// The place of the capture.
     pub place: Place,
     /// The conditions, in order of time, the first at zero. The last row ends the trace.
     pub rows: Vec<LinkRow>,
-    /// Intervals in which a queue showed what the link could do, of all.
+    /// The share of intervals in which a queue revealed the link's capacity.
     pub full_share: f64,
 }
 
-/// What a link does from a time on.
+/// The conditions of a link from a time on.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinkRow {
-    /// Since the first packet.
+    /// The time since the first packet.
     pub at: Duration,
-    /// In bit/s, with IP headers.
+    /// The rate in bit/s, including IP headers.
     pub rate_bps: u64,
-    /// There and back, without queues.
+    /// The round-trip delay, without queues.
     pub rtt: Duration,
-    /// A probability.
+    /// The loss probability.
     pub loss: f64,
-    /// Whether packets get through.
+    /// Whether packets are delivered.
     pub up: bool,
 }
 
-/// Estimates what a link did.
+/// Estimates the conditions of a link.
 #[derive(Debug)]
 pub struct LinkEstimator {
     sender: IpAddr,
@@ -88,25 +88,25 @@ pub struct LinkEstimator {
     too_long: bool,
 }
 
-/// What happened in an interval.
+/// The measurements of an interval.
 #[derive(Clone, Copy, Default, Debug)]
 struct Bin {
-    /// Bytes that got through, with headers.
+    /// Bytes delivered, with headers.
     bytes: f64,
-    /// Segments of data, and those sent again without a queue.
+    /// Data segments, and those retransmitted without a queue.
     segments: u32,
     lost: u32,
-    /// The least round trips from the place of the capture to the sender and to the receiver.
+    /// The minimum round trips from the place of the capture to the sender and to the receiver.
     rtt: [Option<Duration>; 2],
     /// A queue stood in front of the link.
     queue: bool,
 }
 
 impl LinkEstimator {
-    /// More rows than this are refused.
+    /// The maximum number of rows.
     pub const MOST_INTERVALS: usize = 1 << 20;
 
-    /// For the hosts of the conversation with most data.
+    /// Creates an estimator for the hosts of the conversation with most data.
     ///
     /// # Errors
     ///
@@ -133,8 +133,7 @@ impl LinkEstimator {
         })
     }
 
-    /// Takes an IP packet that was captured at `at` and had `original_len` bytes, of which `ip` is the beginning. Packets of other
-    /// hosts are left out.
+    /// Takes an IP packet captured at `at` with `original_len` bytes, beginning with `ip`. Packets of other hosts are ignored.
     pub fn take(&mut self, at: Instant, ip: &[u8], original_len: usize) {
         let Ok(Some(headers)) = TcpHeaders::parse(ip, original_len) else { return };
         let from_sender = match (headers.src, headers.dst) {
@@ -158,7 +157,7 @@ impl LinkEstimator {
         let flow = self.flows.entry(ports).or_insert_with(|| Flow::new(at));
         let bin = &mut self.bins[index];
         if from_sender {
-            // What was sent before the end of the latest outage may have been lost in it.
+            // Data sent before the end of the latest outage may have been lost in it.
             let outages_over = self.down.partition_point(|(_, up)| *up <= self.end);
             flow.note_outages(outages_over, self.end, at_receiver);
             flow.data(&seen, &headers, original_len, at_receiver, bin);
@@ -198,7 +197,7 @@ impl LinkEstimator {
         Ok(LinkTrace { sender: self.sender, receiver: self.receiver, place: self.place, rows, full_share })
     }
 
-    /// What the link could do in each interval.
+    /// The link's capacity in each interval.
     fn rates(&self, down: &[(Duration, Duration)], length: Duration) -> Vec<u64> {
         let carried: Vec<f64> = self
             .bins
@@ -213,7 +212,7 @@ impl LinkEstimator {
                     .map(|&(from, to)| to.min(until).saturating_sub(from.max(at)))
                     .fold(Duration::ZERO, |sum, part| sum + part);
                 let up = whole.saturating_sub(off);
-                // A sliver of an interval says nothing.
+                // A small part of an interval is too little evidence.
                 if up * 10 < self.interval { 0.0 } else { bin.bytes * 8.0 / up.as_secs_f64() }
             })
             .collect();
@@ -242,7 +241,7 @@ impl LinkEstimator {
         rates
     }
 
-    /// The least round trip within five seconds that has no queue in it, or else the least at any time.
+    /// The minimum round trip without a queue within five seconds, or else the overall minimum.
     fn least_around(&self, index: usize) -> Duration {
         let reach = (Duration::from_secs(5).as_nanos() / self.interval.as_nanos()) as usize;
         let around = index.saturating_sub(reach)..index.saturating_add(reach + 1).min(self.bins.len());
@@ -260,13 +259,13 @@ impl LinkEstimator {
     }
 }
 
-/// Round trips above this show a queue, given the least from the place of the capture to both ends: a quarter, and 2 ms, above.
+/// The round trip above which a queue is assumed, given the minimums from the place of the capture to both ends: a quarter and 2 ms above.
 fn queue_begins_at(least: [Duration; 2]) -> Duration {
     let least = least[0] + least[1];
     least + (least / 4).max(Duration::from_millis(2))
 }
 
-/// Cuts rows at the beginnings and ends of outages, and leaves out what changes nothing.
+/// Splits rows at the beginnings and ends of outages, and omits rows without a change.
 fn with_outages(rows: Vec<LinkRow>, down: &[(Duration, Duration)], length: Duration) -> Vec<LinkRow> {
     let mut edges: Vec<Duration> = rows.iter().map(|row| row.at).collect();
     edges.extend(down.iter().flat_map(|&(from, to)| [from, to]));
@@ -294,24 +293,24 @@ struct Flow {
     stream: Stream,
     to_sender: RoundTrip,
     to_receiver: RoundTrip,
-    /// The latest samples of both.
+    /// The latest samples to both ends.
     latest: [Option<Duration>; 2],
     positions: Positions,
-    /// The end of all data sent, and of that which the latest outage may have taken.
+    /// The end of all data sent, and of the data that the latest outage may have lost.
     highest: u64,
     repaired_below: u64,
     outages_over: usize,
-    /// What the latest outage took is being repaired, at least until then.
+    /// Data lost in the latest outage is being repaired, at least until then.
     repairs: Option<Instant>,
     delivered: Delivered,
-    /// The most data of a segment that is sent without offload: from the MSS options.
+    /// The maximum payload of a segment without offload, from the MSS options.
     mss: u32,
     header_len: f64,
     packets: u64,
 }
 
 impl Flow {
-    /// Packets between two looks at how much is kept.
+    /// Packets between two checks of the limit.
     const LOOK_EVERY: u64 = 1 << 16;
 
     fn new(at: Instant) -> Self {
@@ -332,13 +331,13 @@ impl Flow {
         }
     }
 
-    /// To the sender and to the receiver.
+    /// The minimums to the sender and to the receiver.
     fn least(&self) -> [Option<Duration>; 2] {
         [self.to_sender.least, self.to_receiver.least]
     }
 
-    /// So many outages are over when data is sent. What was sent before may have been lost in them; at the receiver that shows only when the
-    /// holes have been filled.
+    /// Records that `over` outages had ended when data was sent. Data sent before may have been lost in them; at the receiver this is known
+    /// only when the holes have been filled.
     fn note_outages(&mut self, over: usize, at: Instant, at_receiver: bool) {
         if over > self.outages_over {
             self.outages_over = over;
@@ -354,7 +353,7 @@ impl Flow {
         }
     }
 
-    /// Bytes on the wire of so many bytes of data.
+    /// The bytes on the wire for `data` bytes.
     fn on_wire(&self, data: u64) -> f64 {
         data as f64 * (1.0 + self.header_len / f64::from(self.mss))
     }
@@ -415,7 +414,7 @@ impl Flow {
         bin.rtt[half] = Some(bin.rtt[half].map_or(sample, |least| least.min(sample)));
     }
 
-    /// The latest round trip shows a queue.
+    /// Whether the latest round trip shows a queue.
     fn has_queue(&self) -> bool {
         let latest = self.latest.map(|latest| latest.unwrap_or(Duration::ZERO));
         let least = self.least().map(|least| least.unwrap_or(Duration::ZERO));
@@ -430,16 +429,16 @@ impl Flow {
     }
 }
 
-/// Which bytes the receiver is known to have.
+/// The bytes known to have reached the receiver.
 #[derive(Debug, Default)]
 struct Delivered {
     acked: Option<u64>,
-    /// Blocks above it, from their beginnings to their ends.
+    /// Blocks above `ack`, from their beginnings to their ends.
     blocks: BTreeMap<u64, u64>,
 }
 
 impl Delivered {
-    /// Everything below `ack` is delivered; returns how much of that is new.
+    /// Marks everything below `ack` as delivered; returns the number of new bytes.
     fn up_to(&mut self, ack: u64) -> u64 {
         let Some(acked) = self.acked else {
             self.acked = Some(ack);
@@ -463,7 +462,7 @@ impl Delivered {
         new
     }
 
-    /// A block of SACK; returns how much of it is new.
+    /// Marks a SACK block as delivered; returns the number of new bytes.
     fn block(&mut self, from: u64, to: u64) -> u64 {
         let from = from.max(self.acked.unwrap_or(from));
         if from >= to {
@@ -488,7 +487,7 @@ impl Delivered {
 }
 
 impl LinkTrace {
-    /// The table that a scenario's link takes as its `trace`: `t`, `rate`, `rtt`, `loss` and `up`. `source` is named in a comment.
+    /// The trace as a table for a scenario link's `trace`: `t`, `rate`, `rtt`, `loss` and `up`. A comment names `source`.
     pub fn to_csv(&self, source: &str) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -533,7 +532,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Counting bytes once, beside a set of bytes.
+        /// Matches a set of bytes that counts each once.
         #[test]
         fn each_byte_is_delivered_once(reports in prop::collection::vec((any::<bool>(), 0_u64..200, 1_u64..40), 1..60)) {
             let mut delivered = Delivered::default();

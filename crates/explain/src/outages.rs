@@ -1,9 +1,9 @@
 //! Finds outages in a capture.
 //!
-//! Where the sender's packets are seen, an outage is a stretch in which it sent again and again and nothing came back. Where they
-//! are not seen, at the receiver, it is a silence that ends as only a sender that had been waiting for its timer ends it. Neither
-//! shows the moments at which the path failed and came back, but both bound them: the path was there when the last packet
-//! came through, not yet there when the last lost one was sent, and there again when the next came through.
+//! Where the sender's packets are captured, an outage is a stretch of repeated transmissions without a response. At the receiver, where
+//! they are not, it is a silence that ends as only a sender waiting for its timer ends it. Neither shows the exact times at which the path
+//! failed and recovered, but both bound them: the path was up when the last packet passed, still down when the last lost one was sent, and
+//! up again when the next one passed.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,32 @@ use crate::evidence::{EndedBy, Silence, Unanswered};
 /// A time in which the path is known to have been down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outage {
-    /// Its beginning.
+    /// Its start.
     pub down: Instant,
     /// Its end.
     pub up: Instant,
 }
 
-/// How sure it is that an outage was one.
+/// The certainty of an inferred outage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Certainty {
-    /// Losses in a row could look the same.
+    /// Consecutive losses could look the same.
     Likely,
-    /// Several transmissions in a row, with growing distances, were lost.
+    /// Several consecutive transmissions, at growing intervals, were lost.
     Sure,
 }
 
-/// An outage that was found in a capture.
+/// An outage inferred from a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoundOutage {
-    /// The best guess; `up` is [`Instant::FAR_FUTURE`] if the path was not seen to come back.
+    /// The best estimate; `up` is [`Instant::FAR_FUTURE`] if the path did not recover within the capture.
     pub guess: Outage,
-    /// The path failed no sooner and no later than this.
+    /// The bounds of the time of failure.
     pub down: (Instant, Instant),
-    /// The path came back no sooner and no later than this.
+    /// The bounds of the time of recovery.
     pub up: (Instant, Instant),
-    /// How sure it is.
+    /// The certainty.
     pub certainty: Certainty,
 }
 
@@ -50,7 +50,7 @@ impl FoundOutage {
         self.guess.down < other.guess.up && other.guess.down < self.guess.up
     }
 
-    /// What two connections over the same path say together.
+    /// Combines the evidence of two connections over the same path.
     fn joined(self, other: &Self) -> Self {
         let narrowed = |a: (Instant, Instant), b: (Instant, Instant)| {
             let both = (a.0.max(b.0), a.1.min(b.1));
@@ -67,17 +67,17 @@ impl FoundOutage {
     }
 }
 
-/// The outages of a conversation: those that are known beforehand, and those that were found beside them.
+/// The outages of a conversation: those given, and further ones inferred.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownOutages {
-    /// In order, and without overlaps.
+    /// The given outages, in order and without overlaps.
     pub given: Vec<Outage>,
-    /// Those that overlap no given one: what is known replaces what was inferred.
+    /// Inferred outages that overlap no given one: knowledge replaces inference.
     pub found: Vec<FoundOutage>,
 }
 
 impl KnownOutages {
-    /// Those that are given, in whatever order, and of those that were found what is no part of them.
+    /// Combines `given`, in any order, with those of `found` that overlap none of them.
     pub fn new(given: Vec<Outage>, mut found: Vec<FoundOutage>) -> Self {
         let given = united(given);
         let is_given = |found: &FoundOutage| given.iter().any(|one| one.down < found.up.1 && found.down.0 < one.up);
@@ -85,13 +85,13 @@ impl KnownOutages {
         Self { given, found }
     }
 
-    /// All of them, in order and without overlaps.
+    /// All outages, in order and without overlaps.
     pub fn all(&self) -> Vec<Outage> {
         united(self.given.iter().copied().chain(self.found.iter().map(|found| found.guess)).collect())
     }
 }
 
-/// In order, and without overlaps.
+/// Merges overlaps and sorts.
 fn united(mut outages: Vec<Outage>) -> Vec<Outage> {
     outages.sort_by_key(|outage| outage.down);
     let mut united: Vec<Outage> = Vec::with_capacity(outages.len());
@@ -104,8 +104,8 @@ fn united(mut outages: Vec<Outage>) -> Vec<Outage> {
     united
 }
 
-/// The outages of each path: what all conversations between the same two hosts say of them. One list for each conversation,
-/// each in order and without overlaps.
+/// The outages of each path, combined from all conversations between the same two hosts. One list per conversation, each in order and
+/// without overlaps.
 pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>> {
     let path = |conversation: &Conversation| {
         let (a, b) = (conversation.sender.ip(), conversation.receiver.ip());
@@ -134,21 +134,21 @@ fn merged(mut outages: Vec<FoundOutage>) -> Vec<FoundOutage> {
 }
 
 impl Conversation {
-    /// The outages that this direction shows, in order.
+    /// The outages inferred from this direction, in order.
     pub fn outages(&self) -> Vec<FoundOutage> {
         let unanswered = self.evidence.unanswered.iter().filter_map(|stretch| self.of_unanswered(stretch));
         let silences = self.evidence.silences.iter().filter_map(|silence| self.of_silence(silence));
         merged(unanswered.chain(silences).collect())
     }
 
-    /// Transmissions of which at least one repetition was lost as well.
+    /// An outage from transmissions of which at least one retransmission was lost as well.
     fn of_unanswered(&self, stretch: &Unanswered) -> Option<FoundOutage> {
         let rtt = self.rtt();
         let last = stretch.last;
-        // The transmission that got through, by the time that its answer took, and the one before.
+        // The transmission that got through, judged by the response time, and the one before.
         let got_through = |sent: &Instant| stretch.answered.is_some_and(|at| at.saturating_since(*sent) >= rtt * 4 / 5);
         let index = last.iter().rposition(|sent| sent.as_ref().is_some_and(got_through));
-        // An answer that took longer than any round trip and delayed ACK: the path held the packets until it was back.
+        // A response later than any round trip plus delayed ACK: the path held the packets until it recovered.
         let longest = rtt * 2 + Duration::from_millis(300);
         let is_held = |sent: Instant| stretch.answered.is_some_and(|at| at.saturating_since(sent) > longest);
         let (lost_at, through) = match (stretch.answered, index) {
@@ -185,7 +185,7 @@ impl Conversation {
         Some(FoundOutage { guess, down, up, certainty })
     }
 
-    /// A silence of a sender that was waiting, seen from elsewhere.
+    /// An outage from the silence of a waiting sender, captured elsewhere.
     fn of_silence(&self, silence: &Silence) -> Option<FoundOutage> {
         let (length, rto) = (silence.len(), self.usual_rto());
         // Two timeouts, the second twice as long as the first: the first retransmission was lost as well.
@@ -206,17 +206,17 @@ impl Conversation {
             ((lost_at, silence.to), middle(silence.from + last_timeout(length, rto), silence.to))
         };
         let down = (earlier(silence.from, rtt), silence.from + rtt);
-        // RFC 6298 allows a first timeout of 1 s: three of these.
+        // RFC 6298 allows an initial timeout of 1 s: three of these.
         let is_long = length >= rto.max(Duration::from_secs(1)) * 7;
         let certainty = if silence.stale_echo || is_long { Certainty::Sure } else { Certainty::Likely };
         Some(FoundOutage { guess: Outage { down: silence.from, up: guess }, down, up, certainty })
     }
 }
 
-/// When, after a first timeout of `rto` and doublings of it, the last timer before `length` ran out.
+/// The time of the last timeout within `length`, given the first timeout `rto` and its doublings.
 fn last_timeout(length: Duration, rto: Duration) -> Duration {
     let ratio = length.as_nanos() / rto.as_nanos().max(1) + 1;
-    // So many timeouts, of 1, 2, 4... times the first, fit best.
+    // The best-fitting number of timeouts, of 1, 2, 4... times the first.
     let timeouts = (ratio.ilog2() + u32::from(ratio >> ratio.ilog2().saturating_sub(1) == 3)).clamp(1, 30);
     let (before, all) = ((1_u64 << (timeouts - 1)) - 1, (1_u64 << timeouts) - 1);
     length * before / all

@@ -1,7 +1,7 @@
 //! Round trips between the place of the capture and both ends of a connection.
 //!
-//! Data and the ACK that covers it, a SYN and its answer, and a timestamp and its echo (RFC 7323 section 4.1) each tell how far
-//! the answering end is from the place of the capture. The least of them is the path's.
+//! Data and the ACK that covers it, a SYN and its answer, and a timestamp and its echo (RFC 7323 section 4.1) each measure the round trip
+//! from the place of the capture to the responding end. The minimum is the path's.
 
 use std::collections::VecDeque;
 
@@ -9,34 +9,33 @@ use holdover_base::{Duration, Instant};
 
 use crate::segment::Seen;
 
-/// The round trip from the place of the capture to one end, and what that end still has to answer.
+/// The round trip from the place of the capture to one end, and the packets that await its response.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundTrip {
-    /// The least; `None` before the first sample.
+    /// The minimum; `None` before the first sample.
     pub(crate) least: Option<Duration>,
-    /// Data that this end has to acknowledge: its end in the stream, and when it was seen.
+    /// Data awaiting acknowledgment by this end: its end in the stream, and its capture time.
     data: Option<(u64, Instant)>,
-    /// Timestamps that this end has to echo, and when each was seen first; oldest first.
+    /// Timestamps awaiting an echo by this end, each with its first capture time; oldest first.
     timestamps: VecDeque<(u32, Instant)>,
-    /// The SYN that this end has to answer.
+    /// The SYN awaiting a response by this end.
     syn: Option<Instant>,
-    /// The latest timestamp that went to this end.
+    /// The latest timestamp sent to this end.
     newest: Option<u32>,
 }
 
 impl RoundTrip {
-    /// Timestamps that may be waited for.
+    /// The limit of timestamps awaiting an echo.
     const MOST: usize = 32;
 
     pub(crate) const fn new() -> Self {
         Self { least: None, data: None, timestamps: VecDeque::new(), syn: None, newest: None }
     }
 
-    /// A segment goes to this end. `data_end` is the place in the stream where its data ends, if it has data that was not seen
-    /// before.
+    /// Handles a segment to this end. `data_end` is the stream position of the end of its data, if it has new data.
     pub(crate) fn question(&mut self, seen: &Seen, data_end: Option<u64>, repeated: bool) {
         if seen.is_syn() {
-            // Karn: which of two SYNs was answered is not known.
+            // Karn's rule: a response to two SYNs is ambiguous.
             self.syn = if self.syn.is_none() && !repeated { Some(seen.at) } else { None };
         }
         if repeated {
@@ -52,7 +51,7 @@ impl RoundTrip {
         }
     }
 
-    /// A segment comes from this end; `acked` is the place in the stream that it acknowledges. Returns a sample.
+    /// Handles a segment from this end; `acked` is the stream position that it acknowledges. Returns a sample.
     pub(crate) fn answer(&mut self, seen: &Seen, acked: Option<u64>) -> Option<Duration> {
         let mut sample = None;
         let mut note = |since: Instant| {
@@ -84,7 +83,7 @@ impl RoundTrip {
     }
 
     fn remember(&mut self, value: u32, at: Instant) {
-        // Some in each round trip are enough.
+        // A few samples per round trip suffice.
         let apart = self.least.map_or(Duration::ZERO, |least| least / (Self::MOST as u64 / 2));
         if self.timestamps.back().is_some_and(|(_, last)| at.saturating_since(*last) < apart) {
             return;
@@ -95,7 +94,7 @@ impl RoundTrip {
         self.timestamps.push_back((value, at));
     }
 
-    /// Whether `echo` is older than the latest timestamp that went to this end.
+    /// Whether `echo` is older than the latest timestamp sent to this end.
     pub(crate) fn is_stale(&self, echo: u32) -> bool {
         self.newest.is_some_and(|newest| after(newest, echo))
     }

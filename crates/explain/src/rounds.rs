@@ -1,9 +1,8 @@
-//! What limited a sender while it was sending, round trip by round trip.
+//! Finds the limiting factor of a sender during transfer, round trip by round trip.
 //!
-//! The round trip says whether the path was full: a queue makes it longer than the least (the idea of TCP Vegas). While the path
-//! is not full, something else limits the sender. After a silence it is slow start, until the connection carries what it carries
-//! in a good round; after a loss it is the congestion window, until the path is full again; and where as much as the receiver's
-//! window is outstanding, it is that window.
+//! The round trip shows whether the path is full: a queue raises it above the minimum (the idea of TCP Vegas). While the path is not full,
+//! another factor limits the sender: slow start after a silence, until the connection reaches the rate of a good round; the congestion
+//! window after a loss, until the path is full again; or the receive window, where about as much as it allows is outstanding.
 
 use holdover_base::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::account::{Cause, Span, push};
 use crate::conversation::{Conversation, Place};
 use crate::evidence::Halves;
 
-/// Divides the transfer in `spans` by what limited it.
+/// Divides the transfer in `spans` by its limiting factor.
 pub(crate) fn with_limits(spans: Vec<Span>, conversation: &Conversation) -> Vec<Span> {
     let rounds = Rounds::of(conversation);
     let mut result = Vec::with_capacity(spans.len());
@@ -31,14 +30,14 @@ pub(crate) fn with_limits(spans: Vec<Span>, conversation: &Conversation) -> Vec<
     result
 }
 
-/// What limits the sender from one round to the next.
+/// The limiting factor's state, carried from round to round.
 #[derive(Clone, Copy, Default)]
 struct Limit {
     /// The window is opening after a silence.
     opening: bool,
-    /// There were losses since the path was last full, the latest in this round.
+    /// The latest round with losses since the path was last full, if any.
     lost: Option<usize>,
-    /// The queue's length is not known from every round.
+    /// Whether the path was full in the latest round with a sample; not every round has one.
     full: bool,
 }
 
@@ -59,22 +58,22 @@ struct Rounds {
     begin: Instant,
     length: Duration,
     rounds: Vec<Round>,
-    /// Bytes acknowledged in the ninth decile of the rounds in which anything was.
+    /// The ninth decile of bytes acknowledged per round, of rounds with any.
     good: u64,
-    /// Bytes acknowledged in the median of the rounds in which the path was full; `None` if it was not, as far as samples tell.
+    /// The median of bytes acknowledged per round, of rounds with a full path; `None` if no sample shows one.
     capacity: Option<u64>,
     least: Halves,
-    /// A queue is longer than this.
+    /// The round-trip excess above which a queue is assumed.
     queue: Duration,
-    /// Whether samples of the longer half of the path, where the queue must be, were seen.
+    /// Whether there are samples of the longer half of the path, which must contain the queue.
     has_samples: bool,
     place: Place,
 }
 
 impl Rounds {
-    /// At most this many rounds are kept; longer captures have longer ones.
+    /// The maximum number of rounds kept; longer captures have longer rounds.
     const MOST: u64 = 1 << 16;
-    /// Bytes of a full segment, near enough.
+    /// The approximate payload of a full segment.
     const SEGMENT: u64 = 1448;
 
     fn of(conversation: &Conversation) -> Self {
@@ -117,7 +116,7 @@ impl Rounds {
         let full: Vec<u64> = busy.clone().filter(|round| round.full == Some(true)).map(|round| round.acked).collect();
         let sampled = busy.clone().filter(|round| round.full.is_some()).count();
         let (often, mostly) = (full.len() * 20 >= busy.count(), full.len() * 2 >= sampled);
-        // Round trips that only vary are no queue: a path that is full is so most of the time, or carries its best then.
+        // Varying round trips alone are no queue: a full path is full most of the time, or has its best rate while full.
         let good = all.good;
         all.capacity = decile(full, 5)
             .filter(|&median| (mostly && median * 10 >= good * 4) || (often && median * 20 >= good * 17));
@@ -127,8 +126,8 @@ impl Rounds {
         all
     }
 
-    /// Notes which rounds had a queue on the path, as far as samples tell. Around what is sent again they do not: an ACK waits for
-    /// the hole to be filled, which may take as long as a queue. Nor is one round alone a queue.
+    /// Marks the rounds with a queue on the path, as far as samples show it. Samples around retransmissions are ignored: an ACK waits for
+    /// the hole to be filled, which may take as long as a queue. A single round is ignored as well.
     fn find_queues(&mut self) {
         let recovers: Vec<bool> = self.rounds.windows(3).map(|near| near.iter().any(|round| round.again > 0)).collect();
         let is_clean = |index: usize| !recovers.get(index.saturating_sub(1)).copied().unwrap_or(false);
@@ -145,7 +144,7 @@ impl Rounds {
         }
     }
 
-    /// Whether about as much as the receiver's window was outstanding for the whole round.
+    /// Whether about as much as the receive window was outstanding for the whole round.
     fn fills_window(&self, round: &Round) -> bool {
         let outstanding = if self.place == Place::Receiver { round.acked } else { round.outstanding };
         round.window.is_some_and(|window| {
@@ -154,7 +153,7 @@ impl Rounds {
         })
     }
 
-    /// Appends a span of transfer, divided.
+    /// Appends a span of transfer, divided by limiting factor.
     fn divide(&self, span: Span, limit: &mut Limit, result: &mut Vec<Span>) {
         let first = self.number(span.from);
         let last = self.number(span.to).min(self.rounds.len() - 1);
@@ -177,7 +176,7 @@ impl Rounds {
         }
         let near_capacity = self.capacity.is_some_and(|capacity| round.acked * 100 >= capacity * 85);
         if limit.full || near_capacity {
-            // A full queue loses packets: the rate is the path's all the same.
+            // A full queue drops packets: the path still limits the rate.
             limit.lost = None;
             limit.opening = false;
             return Cause::Transfer;
@@ -190,7 +189,7 @@ impl Rounds {
             limit.lost = None;
             return Cause::ReceiveWindow;
         }
-        // Where no sample tells when the path is full again, as many rounds as Reno takes to get back to what it had.
+        // Without samples of a full path, recovery takes as many rounds as Reno needs to regain its window.
         let recovery = (round.acked / Self::SEGMENT) as usize + 1;
         if limit.lost.is_some_and(|lost| !self.has_samples && number - lost > recovery) {
             limit.lost = None;
@@ -203,7 +202,7 @@ impl Rounds {
     }
 }
 
-/// How much longer than the least a round trip was, where the longer half of the path shows it.
+/// The excess of a round trip over the minimum, in the longer half of the path.
 fn excess(rtt: Halves, least: Halves) -> Option<Duration> {
     let of = |sample: Option<Duration>, least: Option<Duration>| Some(sample? - least?);
     let (sender, receiver) = (of(rtt.to_sender, least.to_sender), of(rtt.to_receiver, least.to_receiver));

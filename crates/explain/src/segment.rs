@@ -1,11 +1,11 @@
-//! The fields read from each packet.
+//! The fields used from each packet.
 
 use core::net::SocketAddr;
 
 use holdover_base::Instant;
 use holdover_wire::{Flags, Seq, TcpHeaders, Timestamps};
 
-/// A TCP segment at the place of the capture.
+/// A TCP segment as captured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Instant,
@@ -14,12 +14,12 @@ pub(crate) struct Seen {
     pub(crate) seq: Seq,
     pub(crate) ack: Seq,
     pub(crate) flags: Flags,
-    /// As on the wire, not scaled.
+    /// The window on the wire, unscaled.
     pub(crate) window: u16,
     /// Bytes of data.
     pub(crate) len: u32,
     pub(crate) timestamps: Option<Timestamps>,
-    /// In a SYN: the window shift that is offered.
+    /// The window shift offered in a SYN.
     pub(crate) window_shift: Option<u8>,
     /// The identification of an IPv4 packet.
     pub(crate) id: Option<u16>,
@@ -47,18 +47,18 @@ impl Seen {
         self.flags.contains(Flags::SYN)
     }
 
-    /// The acknowledgment number, if it means something.
+    /// The acknowledgment number, if valid.
     pub(crate) fn acknowledges(&self) -> Option<Seq> {
         (self.flags.contains(Flags::ACK) && !self.flags.contains(Flags::RST)).then_some(self.ack)
     }
 
-    /// Sequence numbers that it occupies.
+    /// The sequence space it occupies.
     pub(crate) fn seq_len(&self) -> u32 {
         self.len + u32::from(self.is_syn()) + u32::from(self.flags.contains(Flags::FIN))
     }
 
-    /// Whether this is `other` again, seen at a second interface of the host that captures: everything but the hop limit is
-    /// the same. A retransmission has another identification, or a later timestamp, if the sender uses either.
+    /// Whether this is a duplicate of `other`, captured at a second interface of the host: all but the hop limit is equal. A retransmission
+    /// differs in its IP identification or timestamp, if the sender uses either.
     pub(crate) fn is_copy_of(&self, other: &Self) -> bool {
         let distinct = self.id.is_some_and(|id| id != 0) || self.timestamps.is_some();
         distinct && Self { at: other.at, ..*self } == *other
@@ -72,7 +72,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// The position of the first number seen: data before it may still come.
+    /// The position of the first number seen: earlier data may still arrive.
     const START: u64 = 1 << 32;
 
     pub(crate) fn of(&mut self, seq: Seq) -> u64 {

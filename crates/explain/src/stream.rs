@@ -1,4 +1,4 @@
-//! One direction of a connection, packet by packet: the sender's actions, and its state.
+//! One direction of a connection, packet by packet: the sender's actions and state.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Flags;
@@ -6,41 +6,41 @@ use holdover_wire::Flags;
 use crate::evidence::{Bin, EndedBy, Evidence, Halves, Silence, Unanswered, Wait};
 use crate::segment::{Positions, Seen};
 
-/// A direction in which data may flow.
+/// A direction that may carry data.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     positions: Positions,
-    /// When the connection began.
+    /// The start of the connection.
     begin: Instant,
-    /// The first position of the sender.
+    /// The first position from the sender.
     lowest: Option<u64>,
     /// The end of all data seen.
     highest: Option<u64>,
-    /// The end of all data that the sender was seen to send.
+    /// The end of all data captured from the sender.
     data_end: u64,
     acked: Option<u64>,
-    /// The receiver's window in bytes, and whether its shift is known.
+    /// The receive window in bytes, and whether its shift is known.
     window: Option<(u32, bool)>,
     pub(crate) first_data: Option<Instant>,
     pub(crate) first_heard: Option<Instant>,
     last_data: Option<LastData>,
-    /// Since when data before this position is missing.
+    /// The start time of a hole, and the position below which data is missing.
     hole: Option<(Instant, u64)>,
     waits: Vec<(Instant, Wait)>,
     asked: Option<Instant>,
-    /// The last silence is still being followed by its burst.
+    /// The burst after the last silence is in progress.
     in_burst: bool,
     heard: Option<Instant>,
     run: Option<Unanswered>,
     pub(crate) segments: u64,
-    /// Segments sent again, or sent to fill a hole.
+    /// Retransmitted segments, including segments that fill a hole.
     pub(crate) again: u64,
     pub(crate) again_bytes: u64,
     largest: u32,
     pub(crate) evidence: Evidence,
 }
 
-/// The data that was seen last.
+/// The latest data.
 #[derive(Clone, Copy, Debug)]
 struct LastData {
     at: Instant,
@@ -48,12 +48,12 @@ struct LastData {
     push: bool,
 }
 
-/// What a segment from the sender was.
+/// The classification of a segment from the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sent {
-    /// Where its data ends, if it has data that was not seen before.
+    /// The end of its data, if it has new data.
     pub(crate) new_end: Option<u64>,
-    /// It repeats something, or fills a hole.
+    /// It retransmits data, or fills a hole.
     pub(crate) again: bool,
 }
 
@@ -84,18 +84,17 @@ impl Stream {
         }
     }
 
-    /// Bytes of data, those sent again not counted.
+    /// Data bytes, without retransmissions.
     pub(crate) fn bytes(&self) -> u64 {
         self.lowest.map_or(0, |lowest| self.data_end.saturating_sub(lowest))
     }
 
-    /// The position that an acknowledgment of the receiver means.
+    /// The position acknowledged by a segment of the receiver.
     pub(crate) fn position_of_ack(&mut self, seen: &Seen) -> Option<u64> {
         seen.acknowledges().map(|ack| self.positions.of(ack))
     }
 
-    /// A segment of the sender. `rtt` is the path's round trip as far as it is known, `stale_echo` that the segment echoes an old
-    /// timestamp.
+    /// Handles a segment from the sender. `rtt` is the path's round trip as far as known; `stale_echo` marks an echo of an old timestamp.
     pub(crate) fn sent(&mut self, seen: &Seen, rtt: Option<Duration>, stale_echo: bool) -> Sent {
         if seen.flags.contains(Flags::RST) {
             return Sent { new_end: None, again: false };
@@ -138,12 +137,12 @@ impl Stream {
         Sent { new_end: (offset >= highest).then_some(end), again }
     }
 
-    /// Whether data before the highest seen is missing.
+    /// Whether data below the highest position is missing.
     pub(crate) fn has_hole(&self) -> bool {
         self.hole.is_some()
     }
 
-    /// A segment of the receiver, which acknowledges up to `acked`. `shift` is the receiver's window shift, if it is known.
+    /// Handles a segment from the receiver that acknowledges up to `acked`. `shift` is the receiver's window shift, if known.
     pub(crate) fn heard(&mut self, seen: &Seen, acked: Option<u64>, shift: Option<u8>) {
         self.first_heard.get_or_insert(seen.at);
         self.heard = Some(seen.at);
@@ -182,14 +181,14 @@ impl Stream {
         }
     }
 
-    /// A sample of the round trip to one of the ends.
+    /// Adds a sample of the round trip to one of the ends.
     pub(crate) fn sample(&mut self, at: Instant, rtt: Halves) {
         if self.bytes() > 0 {
             self.bin(at).rtt.note(rtt);
         }
     }
 
-    /// The connection, or the capture, has ended.
+    /// Handles the end of the connection or capture.
     pub(crate) fn finish(&mut self, end: Instant) {
         self.end_silence(end, EndedBy::End, false);
         if let Some(run) = self.run.take() {
@@ -201,8 +200,8 @@ impl Stream {
         self.evidence.bin(at.saturating_since(self.begin))
     }
 
-    /// Whether data from before the highest seen was only overtaken: it is here sooner after the hole was noticed than anything
-    /// that was sent again could be.
+    /// Whether data below the highest position was merely reordered: it arrives sooner after the hole was detected than a retransmission
+    /// could.
     fn is_reordered(&self, at: Instant, end: u64, rtt: Option<Duration>) -> bool {
         let patience = rtt.map_or(Duration::from_millis(3), |rtt| rtt * 7 / 10);
         self.hole.is_some_and(|(since, hole_end)| end <= hole_end && at.saturating_since(since) < patience)
@@ -247,7 +246,7 @@ impl Stream {
         }
     }
 
-    /// Counts full segments until the first pause after a silence.
+    /// Counts full segments up to the first pause after a silence.
     fn follow_burst(&mut self, seen: &Seen, rtt: Option<Duration>, full: bool) {
         if !self.in_burst {
             return;
@@ -265,7 +264,7 @@ impl Stream {
         }
     }
 
-    /// What the sender waits for.
+    /// The event that the sender waits for.
     fn wait(&self) -> Wait {
         match (self.window, self.highest, self.acked) {
             (Some((0, _)), ..) => Wait::Window,
@@ -275,7 +274,7 @@ impl Stream {
         }
     }
 
-    /// The sender sent something that has to be acknowledged.
+    /// Handles a transmission that requires an ACK.
     fn transmitted(&mut self, at: Instant, again: bool, rtt: Option<Duration>) {
         let apart = rtt.unwrap_or(Duration::ZERO).max(Duration::from_millis(10));
         let outstanding = self.waits.first().is_some_and(|(_, wait)| *wait == Wait::Acknowledgment);
@@ -296,5 +295,5 @@ impl Stream {
     }
 }
 
-/// A segment of at least this many bytes of data is full, as is one that is as long as the longest seen.
+/// The minimum payload of a full segment; a segment as long as the longest seen is full as well.
 const FULL: u32 = 1200;

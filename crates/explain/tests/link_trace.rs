@@ -1,5 +1,5 @@
-//! Links estimated from captures: what a known link did is found from either end, and a transfer over the estimated link takes as
-//! long as over the original.
+//! Link traces estimated from captures: the conditions of a known link are found from either end, and a transfer over the estimated link
+//! takes as long as over the original.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ fn rates_round_trips_and_outages_are_found_from_either_end() {
             let found = at(&trace, seconds).rate_bps as f64;
             assert!((found / rate - 1.0).abs() < 0.1, "{host} at {seconds} s: {found} instead of {rate}");
         }
-        // 60 ms there and back, and less than 7 ms of serialization.
+        // 60 ms round trip, and less than 7 ms of serialization.
         for row in &trace.rows {
             assert!((Duration::from_millis(60)..Duration::from_millis(75)).contains(&row.rtt), "{host}: {row:?}");
         }
@@ -100,7 +100,7 @@ fn rates_round_trips_and_outages_are_found_from_either_end() {
         assert_eq!(trace.outages(), 1, "{host}");
         let losses: f64 = trace.rows.iter().map(|row| row.loss).sum();
         assert!(losses < 0.1, "{host}: overflows of a queue are not losses of the link: {losses}");
-        // The same transfer over what was found takes as long.
+        // The same transfer over the estimated link takes as long.
         let again = download("0 %", "60 packets", "16 MB");
         let (_, replayed) = run(&format!("replayed-{host}"), &again, &trace.to_csv("a capture"));
         let took = replayed.flows[0].duration_s;

@@ -1,4 +1,4 @@
-//! Simulated transfers, explained from the captures at both of their ends: what happened is known.
+//! Simulated transfers with known conditions, explained from the captures at both ends.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ use holdover_sim::World;
 struct Download {
     name: &'static str,
     rate: &'static str,
-    /// One way.
+    /// The one-way delay.
     delay_ms: u64,
     loss: &'static str,
     queue: &'static str,
-    /// When the link goes, and for how long.
+    /// The start and duration of each outage.
     outages: &'static [(u64, u64)],
     fate: &'static str,
     bulk: &'static str,
@@ -73,7 +73,7 @@ set = {{ stack = "{stack}" }}
         )
     }
 
-    /// The captures of server and phone.
+    /// The captures of the server and the phone.
     fn run(&self) -> [Explained; 2] {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("worlds").join(self.name);
         let _ = fs::remove_dir_all(&directory);
@@ -87,7 +87,7 @@ set = {{ stack = "{stack}" }}
     }
 }
 
-/// What one capture says of the download.
+/// The analysis of one capture of the download.
 struct Explained {
     conversation: Conversation,
     outages: Vec<FoundOutage>,
@@ -118,7 +118,7 @@ impl Explained {
         self.seconds(cause) / self.account.whole().as_secs_f64()
     }
 
-    /// Each outage was found, none besides, and its bounds hold what happened.
+    /// Asserts that exactly these outages were found, within their bounds.
     #[track_caller]
     fn finds(&self, outages: &[(u64, u64)]) {
         assert_eq!(self.outages.len(), outages.len(), "{:?}: {:?}", self.conversation.place, self.outages);
@@ -135,7 +135,7 @@ const OUTAGES: &[(u64, u64)] = &[(2_000, 1_500), (8_000, 7_000), (25_000, 20_000
 #[test]
 fn outages_are_found_from_either_end() {
     for (name, stack) in [("cubic", "linux-6-cubic"), ("reno", "linux-6-reno"), ("bsd", "reno-bsd")] {
-        // The first timeout of a BSD is as long as the first outage: it loses nothing that would show it.
+        // The first timeout of the BSD profile is as long as the first outage, so no retransmission is lost in it.
         let outages = if name == "bsd" { &OUTAGES[1..] } else { OUTAGES };
         let [server, phone] = Download { name, stack, outages, bulk: "30 MB", ..DOWNLOAD }.run();
         assert_eq!((server.conversation.place, phone.conversation.place), (Place::Sender, Place::Receiver), "{name}");
@@ -145,7 +145,7 @@ fn outages_are_found_from_either_end() {
             let lost = end.seconds(Cause::Outage) + end.seconds(Cause::RtoWait);
             assert!((27.0..=52.0).contains(&lost), "{name}: {lost}");
         }
-        // Both ends tell about the same story.
+        // Both ends report about the same times.
         let [a, b] = [&server, &phone].map(|end| end.seconds(Cause::Outage));
         assert!((a - b).abs() < 0.05 * a, "{name}: {a} and {b}");
     }
@@ -157,7 +157,7 @@ fn outages_that_hold_packets_are_found_from_either_end() {
     let ends = Download { name: "held", fate: "held", outages, bulk: "20 MB", ..DOWNLOAD }.run();
     for end in &ends {
         end.finds(outages);
-        // What was held tells when the path was back.
+        // The held packets show when the path recovered.
         assert!((end.seconds(Cause::Outage) - 13.0).abs() < 0.5, "{:?}", end.conversation.place);
     }
 }
@@ -177,7 +177,7 @@ fn a_transfer_without_outages_or_losses_has_none() {
     }
 }
 
-/// A hundredth of 2 % loss would do at this rate: the sender's window is what losses leave of it.
+/// At this rate even a loss of 0.02 % would limit the sender's window.
 #[test]
 fn loss_is_named_as_the_limit_from_either_end() {
     for (name, loss) in [("two-percent", "2 %"), ("half-percent", "0.5 %")] {

@@ -28,7 +28,7 @@ impl Direction {
     }
 }
 
-/// What a filter decides about a packet, which it may have rewritten.
+/// A filter's decision on a packet, which it may have rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Verdict {

@@ -8,9 +8,8 @@
 //!   network          fixed host ── outgoing ──▶ [chain] ── outgoing ──▶ link ─ ─ ▶ mobile host
 //! ```
 //!
-//! One filter serves both: what a mobile host does with packets over the link, a router at the other end of the same
-//! link can do too. A [`Connection`] names the end on the near side of the link first: the host's own, or the fixed
-//! host's.
+//! The same filter can run on a mobile host and on a router at the other end of its link. A [`Connection`] names the
+//! end on the near side of the link first: the host's own, or the fixed host's.
 //!
 //! A [`LinkEvent`] reports a change of the link as a whole, or of the path to one peer. In the network, with many
 //! mobile hosts, [`Presence`] reports where one of them is. An [`EndpointMechanism`] is a filter that also steers the

@@ -9,7 +9,7 @@ use crate::layout::{ENTRY_DETAILED, Entry, Flow, Link, Rules, Side, UNKNOWN_SHIF
 use crate::segment::{self, Form};
 use crate::{ffi, key};
 
-/// What became of a packet of a connection without details.
+/// The result for a packet of a connection without details.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Followed {
     /// The packet passed and was noted.

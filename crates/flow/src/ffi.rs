@@ -125,7 +125,7 @@ pub(crate) fn is_stalling(link: &Link, flow: &Flow, now: u64) -> bool {
     unsafe { c::flow_is_stalling(link, flow, now) != 0 }
 }
 
-/// What happens to the ACKs of a flow at `now`, in ns.
+/// The treatment of a flow's ACKs at `now`, in ns.
 pub(crate) fn holding(link: &Link, rules: &Rules, flow: &Flow, now: u64) -> Holding {
     // SAFETY: as above.
     let holding = unsafe { c::flow_holding(link, rules, flow, now) };
@@ -204,13 +204,13 @@ pub(crate) fn is_under_way(flow: &Flow) -> bool {
 
 /// A zeroed entry.
 pub(crate) fn zeroed_entry() -> Entry {
-    // SAFETY: integers, of which any bytes are a value.
+    // SAFETY: all bit patterns are valid for integers.
     unsafe { std::mem::zeroed() }
 }
 
 /// A zeroed flow.
 pub(crate) fn zeroed_flow() -> Flow {
-    // SAFETY: integers, of which any bytes are a value.
+    // SAFETY: all bit patterns are valid for integers.
     unsafe { std::mem::zeroed() }
 }
 

@@ -165,8 +165,8 @@ impl Half {
         Some(packet)
     }
 
-    /// A pure ACK of the receiver up to `ack`, at most up to what it has acknowledged: no ACK for data that did not
-    /// arrive. It has no SACK blocks. `receiver` is the connection from the receiver's view.
+    /// A pure ACK from the receiver up to `ack`, limited to the data that it has acknowledged itself. It has no SACK
+    /// blocks. `receiver` is the connection from the receiver's view.
     pub fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
         let ack = ack.min(self.acked()?);
         let mut packet = self.last().repeat(receiver)?;

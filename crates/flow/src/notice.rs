@@ -34,7 +34,7 @@ pub enum Notice {
 /// The time between one byte of an ACK and the rest of it ([`Notice::Cut`]).
 pub const CUT_FLUSH: Duration = Duration::from_nanos(layout::CUT_FLUSH as u64);
 
-/// What the kernel programs report.
+/// A report of the kernel programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// Something about a half.

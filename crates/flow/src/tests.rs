@@ -116,7 +116,7 @@ impl Path {
         block: Option<(u32, u32)>,
     ) -> (u32, u32, Option<Notice>) {
         let (ack, echo, notice) = self.stamped_ack(direction, numbers, stamps, block);
-        // What is flushed later is an ACK of all, with an echo that proves as little.
+        // The later flush acknowledges everything, with an echo that proves as little.
         let flushed = self.flow.half(direction).ack_up_to(Seq::new(numbers.1), connection()).unwrap();
         let flushed = flushed.tcp().unwrap();
         assert_eq!(flushed.ack, Seq::new(numbers.1));
@@ -202,8 +202,8 @@ fn the_first_ack_after_a_long_silence_is_cut_in_two() {
     }
 }
 
-/// Four segments of 100 bytes came in at TSval 70,000, with a fifth behind a gap if `has_gap`, and the last ACKs were lost. The peer retransmits `resent`
-/// after `silence`, with the TSval `val`. Returns what becomes of the answer.
+/// Four segments of 100 bytes came in at TSval 70,000, with a fifth behind a gap if `has_gap`, and the last ACKs were lost. The peer
+/// retransmits `resent` after `silence`, with the TSval `val`. Returns the treatment of the answer.
 fn after_peer_silence(
     silence: Duration,
     (resent, val): (u32, u32),
@@ -234,7 +234,7 @@ fn the_answer_to_a_retransmission_after_a_long_silence_is_cut_in_two() {
         let cut = after_peer_silence(long, (101, 82_000), false, block);
         assert_eq!(cut, (102, 82_000, Some(Notice::Cut)), "{block:?}");
     }
-    // A retransmission that fills a gap is acknowledged with what lies behind it.
+    // The ACK of a retransmission that fills a gap covers the data behind it.
     assert_eq!(after_peer_silence(long, (401, 82_000), true, None), (402, 82_000, Some(Notice::Cut)));
     // An ACK of the retransmitted segment alone acknowledges nothing that was sent once.
     assert_eq!(after_peer_silence(long, (301, 82_000), false, None), (401, 70_000, None));
@@ -398,7 +398,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 proptest! {
-    /// While nothing is held, an entry knows the same as a flow, except for what it drops by design.
+    /// While nothing is held, an entry has the same state as a flow, except where it drops state by design.
     #[test]
     fn an_entry_follows_a_connection_as_a_flow_does(
         shapes in prop::collection::vec(shape(), 1..60),

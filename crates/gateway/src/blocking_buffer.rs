@@ -1,20 +1,21 @@
-//! **Buffer blocking** (the thesis on Freeze-TCP, sections 4.6.3 to 4.6.6): a node that all packets of a mobile host pass, such as a
-//! gateway foreign agent, keeps one FIFO for each mobile host. When the host says that it is about to go (an ACK with a window of zero,
-//! which Freeze-TCP sends), TCP packets for it stay in the FIFO; when it registers or speaks with an open window, they go on, so many at
-//! a time as the *burst limit* allows. As long as there are packets in the FIFO, others join its end and its head goes on instead.
+//! **Buffer blocking** (the thesis on Freeze-TCP, sections 4.6.3 to 4.6.6): a node in the path of all packets of a mobile host, such as a
+//! gateway foreign agent, keeps one FIFO for each mobile host. When the host announces a disconnection (an ACK with a window of zero, as
+//! Freeze-TCP sends it), TCP packets for it stay in the FIFO; when it registers, or sends a packet with an open window, they are released,
+//! as many at a time as the *burst limit* allows. While the FIFO is not empty, arriving packets are appended to it and its head is
+//! forwarded instead.
 //!
-//! Packets of other protocols pass. Nothing is answered, and nothing rewritten but the flag of [`WarningSign::IpFlag`]: no state is
-//! kept for single connections, and the order stays as it was.
+//! Packets of other protocols pass. Nothing is answered, and nothing is rewritten except the flag of [`WarningSign::IpFlag`]: there is no
+//! state for single connections, and the order is kept.
 //!
 //! # Where the thesis is silent
 //!
-//! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2), or its flag in
-//!   the IP header: [`BlockingBufferConfig::sign`]. By the flag, any packet of the host without it unblocks, as figure 4.6.5.2-1 has
-//!   it. What is encrypted passes all the same, since its protocol is ESP: the thesis asks for TCP (section 4.6.1).
-//! - **How much is kept** for a host that never returns: [`BlockingBufferConfig::buffer_bytes`], beyond which what comes is dropped,
-//!   and [`BlockingBufferConfig::longest`], after which the oldest is and the FIFO is open again.
-//! - **Registrations while packets pass** release nothing, as in the thesis (condition a asks for the blocked state). A first burst that
-//!   is lost therefore leaves the FIFO to ACKs of other packets, or to what comes from the wired side.
+//! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2), or its flag in the IP
+//!   header: [`BlockingBufferConfig::sign`]. With the flag, any packet of the host without it unblocks, as in figure 4.6.5.2-1. Encrypted
+//!   packets always pass, as their protocol is ESP: the thesis buffers TCP (section 4.6.1).
+//! - **The buffer** for a host that never returns is bounded: beyond [`BlockingBufferConfig::buffer_bytes`] arriving packets are dropped,
+//!   and after [`BlockingBufferConfig::longest`] the oldest is dropped and the FIFO opens.
+//! - **Registrations while packets pass** release nothing, as in the thesis (condition a requires the blocked state). After the loss of a
+//!   first burst, the FIFO is therefore released only by ACKs of other packets, or by packets arriving from the wired side.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};

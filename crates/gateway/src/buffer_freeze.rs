@@ -1,26 +1,26 @@
-//! **BUFFER-FREEZE** ("PROBE and BUFFER-FREEZE", section III.B): a base station keeps copies of what it forwards to a mobile host and
-//! withholds the newest ACK. When ACKs stop coming it sends that one with a window of zero, so that the fixed host goes into persist
-//! mode with its congestion window and its timers as they are. Then it answers the zero-window probes for the mobile host
-//! (*persist reply*), and sends the copies when the handoff is over. Neither end takes part.
+//! **BUFFER-FREEZE** ("PROBE and BUFFER-FREEZE", section III.B): a base station keeps copies of the packets that it forwards to a mobile
+//! host, and withholds the newest ACK. When ACKs stop arriving it sends that ACK with a window of zero, so that the fixed host goes into
+//! persist mode and keeps its congestion window and its timers. Then it answers the zero-window probes for the mobile host (*persist
+//! reply*), and sends the copies when the handoff is over. Neither end takes part.
 //!
-//! Each half is a mechanism too: *buffer* (copies alone), which leaves the fixed host to its timeouts, and *freeze* (no copies), which
-//! leaves it to find out what was lost.
+//! Each half can be used alone: *buffer* (copies only), which leaves the fixed host to its timeouts, and *freeze* (no copies), which leaves
+//! the detection of losses to it.
 //!
 //! # Where the paper is silent
 //!
-//! - **No ACK is withheld when the timer expires** (nothing was outstanding when the last one came, or it was a duplicate): the last
-//!   ACK is repeated with a window of zero. RFC 9293 section 3.10.7.4 takes it (`SND.WL2 =< SEG.ACK`); M-TCP's authors saw
-//!   senders that do not.
-//! - **Who reopens the window**: the mobile host, by its ACKs of the resent copies. Without copies, the base station repeats the
-//!   last ACK with its window.
-//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even without a
-//!   report that the handoff is over. If it acknowledges nothing new, the forwarded data is lost, and the copies are sent.
-//! - **Data that come while frozen** were under way; they are kept and forwarded, as the paper says of all data: an answer to them
+//! - **No ACK is withheld when the timer expires** (nothing was outstanding when the last one arrived, or it was a duplicate): the last ACK
+//!   is repeated with a window of zero. RFC 9293 section 3.10.7.4 accepts it (`SND.WL2 =< SEG.ACK`); M-TCP's authors saw senders that do
+//!   not.
+//! - **The window is reopened** by the mobile host's ACKs of the resent copies. Without copies, the base station repeats the last ACK with
+//!   its window.
+//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even without a report that
+//!   the handoff is over. If it acknowledges nothing new, the forwarded data is lost, and the copies are sent.
+//! - **Data that arrives while frozen** was in flight; it is copied and forwarded, as the paper requires for all data: an answer to it
 //!   shows a false alarm.
-//! - **ACKs are withheld** only to be able to freeze, so not by *buffer* alone.
+//! - **ACKs are withheld** only for a later freeze, so *buffer* alone withholds none.
 //! - **The timer** has a floor ([`BufferFreezeConfig::least_timeout`]) and does not back off: it expires once for each freeze.
-//! - **The new base station** learns nothing from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs
-//!   tell it what it needs.
+//! - **The new base station** gets no state from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs are
+//!   sufficient.
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};

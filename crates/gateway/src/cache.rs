@@ -33,10 +33,10 @@ pub(crate) struct Cached {
 }
 
 impl Cache {
-    /// Inserts a copy, unless the cached ones have all of it.
+    /// Inserts a copy, unless the cached segments cover it.
     ///
-    /// The copies that are there stay: they are resent in the order of their numbers, and a mobile host that has received a retransmission
-    /// drops what follows with older timestamps (PAWS, RFC 7323 section 5).
+    /// Existing copies stay: they are resent in the order of their numbers, and a mobile host that has received a retransmission drops what
+    /// follows with older timestamps (PAWS, RFC 7323 section 5).
     pub(crate) fn insert(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
@@ -64,7 +64,7 @@ impl Cache {
             .insert(at, Cached { seq, end, packet: packet.clone(), sent_at: now, resent, repeated, is_due: false });
     }
 
-    /// Whether the segments in `range` have every number from `seq` to `end`.
+    /// Whether the segments in `range` cover every number from `seq` to `end`.
     fn covers(&self, range: Range<usize>, seq: Seq, end: Seq) -> bool {
         let mut next = seq;
         for cached in self.segments.range(range) {
@@ -86,8 +86,8 @@ impl Cache {
         last
     }
 
-    /// An ACK of the mobile host: removes what it acknowledges. What it echoes is the mobile host's TS.Recent (RFC 7323 section 4.3), before
-    /// which it accepts nothing: copies with an older timestamp get that one.
+    /// Handles an ACK of the mobile host: removes acknowledged segments. The echoed timestamp is the mobile host's TS.Recent (RFC 7323
+    /// section 4.3), and older segments are not accepted: copies with an older timestamp get that one.
     pub(crate) fn handle_ack(&mut self, segment: &Segment) {
         self.acknowledge(segment.ack);
         let Some(recent) = segment.options.timestamps.map(|timestamps| timestamps.ecr) else { return };
@@ -131,7 +131,7 @@ impl Cache {
         self.bytes = self.segments.iter().map(|cached| cached.packet.wire_len()).sum();
     }
 
-    /// How many segments there are.
+    /// The number of segments.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
@@ -140,7 +140,7 @@ impl Cache {
         self.segments.is_empty()
     }
 
-    /// How many segments begin at `seq` or after it.
+    /// The number of segments that begin at `seq` or after it.
     pub(crate) fn count_from(&self, seq: Seq) -> usize {
         self.segments.len() - self.segments.partition_point(|cached| cached.seq.lt(seq))
     }
@@ -201,7 +201,7 @@ mod tests {
         let mut cache = Cache::default();
         cache.insert(Instant::ZERO, &stamped(100, 50, 1));
         cache.insert(Instant::ZERO, &stamped(150, 50, 2));
-        // As one segment, too.
+        // As a single segment, too.
         for (seq, len) in [(100, 50), (100, 100)] {
             cache.insert(Instant::from_secs(1), &stamped(seq, len, 9));
             let first = cache.first_mut().unwrap();
@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(first.packet.tcp().unwrap().options.timestamps.unwrap().val, 1);
         }
         assert_eq!(ranges(&cache), [(100, 150), (150, 200)]);
-        // The mobile host has received a retransmission from elsewhere: what is older would be dropped.
+        // The mobile host has received a retransmission from elsewhere: it would drop older timestamps.
         let timestamps = Some(Timestamps { val: 0, ecr: 5 });
         let options = TcpOptions { timestamps, ..TcpOptions::default() };
         cache.handle_ack(&Segment { ack: Seq::new(100), options, ..Segment::default() });
@@ -219,7 +219,7 @@ mod tests {
             cache.iter_mut().map(|cached| cached.packet.tcp().unwrap().options.timestamps.unwrap().val).collect();
         assert_eq!(stamps, [5, 5, 7]);
         cache.segments.pop_back();
-        // With more than is cached it takes their place.
+        // A segment that covers more than the cached ones replaces them.
         cache.insert(Instant::ZERO, &stamped(150, 51, 9));
         assert_eq!(ranges(&cache), [(100, 150), (150, 201)]);
     }

@@ -1,17 +1,17 @@
-//! **Copy and forward** (the thesis on Freeze-TCP, sections 4.6.3 to 4.6.5): the other design of the thesis' gateway. When a mobile
-//! host foresees its disconnection, the gateway goes on forwarding its data and keeps copies. When the host registers from another
-//! cell, the gateway sends the copies there, so that the fixed host has nothing to retransmit. If the host does not leave after all,
-//! nothing was held up; in [`crate::blocking_buffer`] a warning that comes early costs the time until the next registration.
+//! **Copy and forward** (the thesis on Freeze-TCP, sections 4.6.3 to 4.6.5): the other design of the thesis' gateway. When a mobile host
+//! predicts its disconnection, the gateway continues to forward its data, and keeps copies. When the host registers from another cell, the
+//! gateway sends the copies there, so that the fixed host has nothing to retransmit. If the host does not leave after all, nothing was
+//! delayed; in [`crate::blocking_buffer`] an early warning costs the time until the next registration.
 //!
-//! The price: data that are probably lost take the air of the old cell, and the gateway reads TCP headers, one state for each
-//! connection: ACKs tell which copies have arrived.
+//! The price: data that is probably lost uses the old cell's radio, and the gateway parses TCP headers and has state for each connection:
+//! ACKs show which copies have arrived.
 //!
 //! # Where the thesis is silent
 //!
 //! - **A fade without a handoff**: an ACK without the sign ends the copying. Copies stay until they are acknowledged.
-//! - **How much is kept**: [`CopyAndForwardConfig::buffer_bytes`], beyond which data are forwarded without a copy, and
-//!   [`CopyAndForwardConfig::longest`], after which a copy is forgotten.
-//! - **The burst limit** is the blocking buffer's; all copies are sent at once.
+//! - **The buffer** is bounded: beyond [`CopyAndForwardConfig::buffer_bytes`] data is forwarded without a copy, and after
+//!   [`CopyAndForwardConfig::longest`] a copy is dropped.
+//! - **The burst limit** belongs to the blocking buffer; all copies are sent at once.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;

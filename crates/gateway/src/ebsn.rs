@@ -1,24 +1,26 @@
 //! **Explicit bad state notification** (Bakshi, Krishna, Vaidya and Pradhan, "Improving performance of TCP over wireless networks", ICDCS
-//! 1997): the base station repeats what its wireless link loses, which takes so long in a bad state that the fixed host's retransmission
-//! timer expires meanwhile. So the base station notifies the fixed host of each failed attempt, and the fixed host starts its timer anew,
-//! with the same timeout and the same windows. The data arrive late, once, and the bad state does not pass for congestion.
+//! 1997): the base station retransmits the losses of its wireless link. In a bad state that takes so long that the fixed host's
+//! retransmission timer would expire meanwhile. So the base station notifies the fixed host of each failed attempt, and the fixed host
+//! restarts its timer, with the same timeout and the same windows. The data arrives late but once, and the bad state is not taken for
+//! congestion.
 //!
 //! Three parts cooperate:
 //!
-//! - the **link** repeats its losses (`arq` of a link in a scenario, `holdover_link::Arq`), and reports each failed attempt
+//! - the **link** retransmits its losses (`arq` of a link in a scenario, `holdover_link::Arq`), and reports each failed attempt
 //!   ([`SegmentFilter::handle_failed_attempt`]);
 //! - the **base station** ([`Ebsn`]) sends an ICMP message about the segment to its sender ([`Unreachable::BadState`]);
-//! - the **fixed host** (`holdover_mobility::ebsn`) checks the message and starts its timer anew. A host without it ignores the message.
+//! - the **fixed host** (`holdover_mobility::ebsn`) checks the message and restarts its timer. A host without this mechanism ignores the
+//!   message.
 //!
-//! # Where the paper is silent, and what is different here
+//! # Where the paper is silent, and differences
 //!
-//! - **The message.** The authors derive it from source quench and name no number. Here it is an ICMP error of a type for experiments.
-//!   Its source address is the mobile host's: a filter has no address of its own.
-//! - **How often.** The paper notifies of each failed attempt. Here one connection gets one notification in
-//!   [`EbsnConfig::every`] at most, and all together [`Budget::PER_SECOND`] a second after a burst of [`Budget::AT_ONCE`], as RFC 1812
-//!   section 4.3.2.8 demands of routers. The fixed host's timer runs for much longer than `every`.
-//! - **What is notified.** Segments with data (or SYN or FIN) of connections whose packets have passed in both directions, and which the
-//!   mobile host has not acknowledged.
+//! - **The message.** The authors derive it from source quench and give no number. Here it is an ICMP error of a type for experiments. Its
+//!   source address is the mobile host's: a filter has no address of its own.
+//! - **Rate.** The paper notifies of each failed attempt. Here one connection gets at most one notification in [`EbsnConfig::every`], and
+//!   all together [`Budget::PER_SECOND`] a second after a burst of [`Budget::AT_ONCE`], as RFC 1812 section 4.3.2.8 requires of routers.
+//!   The fixed host's timer runs for much longer than `every`.
+//! - **Scope.** Notifications are sent for segments with data (or SYN or FIN) that the mobile host has not acknowledged, of connections
+//!   whose packets have passed in both directions.
 
 use std::collections::VecDeque;
 

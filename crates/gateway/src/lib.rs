@@ -1,8 +1,9 @@
-//! What the network does for the TCP connections of mobile hosts: mechanisms of base stations and gateways. One file a mechanism.
+//! Mechanisms of base stations and gateways for the TCP connections of mobile hosts. One file per mechanism.
 //!
-//! Each is a [`SegmentFilter`](holdover_filter::SegmentFilter) in the path between fixed hosts and mobile hosts: *outgoing* packets go
-//! to the mobile host, *incoming* ones come from it, and `local` in a [`Connection`](holdover_filter::Connection) is the fixed host.
-//! Where a mobile host is, a filter hears as [`Presence`](holdover_filter::Presence). [`Mechanisms`] describes what a router has.
+//! Each is a [`SegmentFilter`](holdover_filter::SegmentFilter) in the path between fixed hosts and mobile hosts: *outgoing* packets go to
+//! the mobile host, *incoming* ones come from it, and `local` in a [`Connection`](holdover_filter::Connection) is the fixed host. The
+//! location of a mobile host is reported to a filter as [`Presence`](holdover_filter::Presence). [`Mechanisms`] describes the mechanisms of
+//! a router.
 //!
 //! Except where a mechanism terminates connections, no ACK reaches a fixed host that acknowledges more than the mobile host has.
 

@@ -14,8 +14,8 @@ use crate::supervisor::{Supervisor, SupervisorConfig};
 use crate::tawcf::{Tawcf, TawcfConfig};
 use holdover_srp::{Srp, SrpConfig};
 
-/// The mechanisms of a router; none by default. A packet for a mobile host passes `ebsn` and `blocking_buffer` after those
-/// that act for the mobile host, of which there is at most one.
+/// The mechanisms of a router; none by default. A packet for a mobile host passes `ebsn` and `blocking_buffer` after the mechanism that
+/// acts for the mobile host, if there is one.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::daemon`].
@@ -56,7 +56,7 @@ pub enum ConfigError {
         /// The settings that cause it.
         what: &'static str,
     },
-    /// Two of them would both decide which ACKs of the mobile host are seen.
+    /// Two mechanisms would both decide which ACKs of the mobile host pass.
     #[error("{one} and {other} cannot be combined at one router: both decide which ACKs of the mobile host pass")]
     Together {
         /// One mechanism.
@@ -64,7 +64,7 @@ pub enum ConfigError {
         /// The other.
         other: &'static str,
     },
-    /// Two of them would both keep the same packets.
+    /// Two mechanisms would both keep the same packets.
     #[error("{one} and {other} cannot be combined at one router: both would resend missed packets to a mobile host")]
     Twice {
         /// One mechanism.
@@ -106,7 +106,7 @@ impl Mechanisms {
         }
     }
 
-    /// Whether those that are on can stand at one router.
+    /// Whether the enabled mechanisms can be combined at one router.
     fn check_together(&self) -> Result<(), ConfigError> {
         let Self {
             daemon,

@@ -1,6 +1,6 @@
 //! **Snoop** (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP performance over wireless networks", MobiCom 1995), for data from a
-//! fixed host to a mobile host: the base station caches segments that the mobile host has not acknowledged, retransmits those that the
-//! wireless link has lost, and suppresses the duplicate ACKs they cause, so that the fixed host neither retransmits nor slows down. The
+//! fixed host to a mobile host: the base station caches segments that the mobile host has not acknowledged, retransmits those lost on the
+//! wireless link, and suppresses the duplicate ACKs caused by the losses, so that the fixed host neither retransmits nor slows down. The
 //! connection stays end to end: every ACK that reaches the fixed host is the mobile host's.
 //!
 //! Data from the fixed host (*snoop_data*):
@@ -8,7 +8,7 @@
 //! - A segment in sequence is cached and forwarded.
 //! - A segment out of sequence is forwarded, and marked as retransmitted by the sender: it was lost before the base station.
 //! - A segment that the mobile host has acknowledged is not forwarded. The base station repeats the last ACK, which may have been lost on
-//!   its way to the fixed host.
+//!   the way to the fixed host.
 //!
 //! ACKs from the mobile host (*snoop_ack*):
 //!
@@ -16,46 +16,46 @@
 //! - An ACK older than the last one is discarded.
 //! - A duplicate ACK for a segment that is not cached, or is marked as retransmitted by the sender, is forwarded: the fixed host has to
 //!   recover, and counts duplicate ACKs to do so.
-//! - The first duplicate ACK for any other segment makes the base station retransmit it. As many more are then *expected* as segments
-//!   were forwarded after the lost one. All of them are discarded. Another one beyond those means that the retransmission is lost too.
+//! - The first duplicate ACK for any other segment makes the base station retransmit it. As many more are then *expected* as segments were
+//!   forwarded after the lost one. All of them are discarded. One more than expected means that the retransmission is lost, too.
 //!
-//! Two timers retransmit the segment that the mobile host waits for, if it is cached. The round-trip timer runs for twice the smoothed
-//! local round trip (alpha 1/4), and at least for [`SnoopConfig::least_timeout`]. The persist timer runs while segments are
-//! unacknowledged and neither side sends, for [`SnoopConfig::persist`]; when it expires, no duplicate ACK is expected any more.
+//! Two timers retransmit the next segment that the mobile host lacks, if it is cached. The round-trip timer runs for twice the smoothed
+//! local round trip (alpha 1/4), and at least for [`SnoopConfig::least_timeout`]. The persist timer runs while segments are unacknowledged
+//! and neither side sends, for [`SnoopConfig::persist`]; when it expires, no duplicate ACK is expected any more.
 //!
 //! # SACK
 //!
-//! The paper's hosts have no SACK. Today's senders detect losses by SACK blocks rather than by the number of duplicate ACKs (RFC 6675,
-//! RFC 8985), so hiding a loss means to hide the blocks as well. While the first missing segment is one that the base station
-//! retransmits, an ACK whose only news are SACK blocks is a duplicate ACK like any other, whatever its window, and a new ACK is
-//! forwarded without its blocks. The base station uses what it hides: such a new ACK makes it retransmit the missing segment as a first
-//! duplicate ACK does, and only segments above the highest block are expected to cause more duplicate ACKs.
+//! The paper's hosts have no SACK. Today's senders detect losses by SACK blocks rather than by the number of duplicate ACKs (RFC 6675, RFC
+//! 8985), so to hide a loss, the blocks have to be hidden as well. While the base station retransmits the first missing segment, an ACK
+//! with new SACK blocks only is a duplicate ACK like any other, whatever its window, and a new ACK is forwarded without its blocks. The
+//! base station uses the hidden blocks: such a new ACK makes it retransmit the missing segment as a first duplicate ACK does, and only
+//! segments above the highest block are expected to cause more duplicate ACKs.
 //!
-//! SACK is advisory (RFC 2018 section 8), so hiding it is safe. It has a price: if the base station gives up, the fixed host learns of
-//! what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their blocks. An ACK with a DSACK
-//! (RFC 2883) and no other news tells of no loss: it is discarded if a retransmission from here has caused it, and forwarded if not.
+//! SACK is advisory (RFC 2018 section 8), so hiding it is safe. It has a price: if the base station gives up, only later ACKs show the
+//! fixed host which data has arrived, and it may retransmit too much. ACKs of losses that are not hidden keep their blocks. An ACK with a
+//! DSACK (RFC 2883) and nothing else new reports no loss: it is discarded if a retransmission from here has caused it, and forwarded if
+//! not.
 //!
-//! # Where the paper is silent, and what is different here
+//! # Where the paper is silent, and differences
 //!
-//! - **Priority.** The paper retransmits ahead of the data in the link layer's queue. A [`SegmentFilter`] stands before that queue, so a
-//!   retransmission takes its place at the end, and more duplicate ACKs arrive before it. They are all expected.
-//! - **The queue behind the cache.** Drops by the queue of the wireless link look like losses of the link: they are repaired too, and
-//!   the fixed host learns of congestion there only by the receive window, or when the cache is full. One segment is repaired in each
-//!   local round trip, so a large window that overflows the queue takes long. The windows of 1995 fit into the queue.
+//! - **Priority.** The paper retransmits ahead of the data in the link layer's queue. A [`SegmentFilter`] is before that queue, so a
+//!   retransmission is queued at the end, and more duplicate ACKs arrive before it. All of them are expected.
+//! - **The queue behind the cache.** Drops by the queue of the wireless link look like losses of the link: they are repaired, too, and only
+//!   the receive window or a full cache limits the fixed host when there is congestion. One segment is repaired in each local round trip,
+//!   so repairing a large window that overflows the queue takes long. The windows of 1995 fit into the queue.
 //! - **Delayed ACKs** that take longer than the round-trip timer look like losses, and cause needless retransmissions.
-//! - **A full cache.** What does not fit is forwarded without a copy. Its duplicate ACKs reach the fixed host.
-//! - **How often.** A segment is retransmitted [`SnoopConfig::most_resent`] times; then its duplicate ACKs are forwarded and the timers
-//!   leave it alone. Timeouts do not back off.
-//! - **Duplicates of the base station's own making.** A needless retransmission makes the mobile host send a duplicate ACK for a segment
-//!   that may be on its way, the retransmission of which would be needless too, and so on. With SACK, the missing block tells. Without,
-//!   an ACK that comes within half a local round trip after a retransmission is taken for one of the original, and one duplicate ACK for
+//! - **A full cache.** Segments without room are forwarded without a copy. Their duplicate ACKs reach the fixed host.
+//! - **Number.** A segment is retransmitted [`SnoopConfig::most_resent`] times; then its duplicate ACKs are forwarded and the timers ignore
+//!   it. Timeouts do not back off.
+//! - **Duplicates caused by the base station.** A needless retransmission makes the mobile host send a duplicate ACK for a segment that may
+//!   be in flight, whose retransmission would be needless, too, and so on. With SACK, the absence of a block shows that. Without SACK, an
+//!   ACK that arrives within half a local round trip after a retransmission is taken for an ACK of the original, and one duplicate ACK for
 //!   each copy is discarded after it.
 //! - **ACKs with a window of zero** and ACKs that only change the window are forwarded. Segments with one byte or none are forwarded even
 //!   if acknowledged: they are probes (RFC 9293 sections 3.8.4 and 3.8.6.1), which only the mobile host may answer.
-//! - **Handoffs.** The paper has nearby base stations fill their caches in advance, by multicast. Here a new base station begins
-//!   without a copy, and the old one forgets its own ([`Presence::Moved`]). A mobile host that is away is not told apart from one
-//!   whose link loses everything.
-//! - **Data from the mobile host** get none of the paper's negative acknowledgements.
+//! - **Handoffs.** The paper has nearby base stations fill their caches in advance, by multicast. Here a new base station begins without a
+//!   copy, and the old one drops its own ([`Presence::Moved`]). An absent mobile host is treated like one whose link loses everything.
+//! - **Data from the mobile host** is not covered: the paper's negative acknowledgements are not implemented.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -133,7 +133,8 @@ struct State {
     /// The end of the fixed host's data.
     sent: Option<Seq>,
     cache: Cache,
-    /// Segments above the first in the cache that were forwarded without a copy, and where the last of them ends.
+    /// The number of segments above the first in the cache that were forwarded without a copy, and the end of the last
+    /// of them.
     uncached: Option<(Seq, u32)>,
     /// How many more duplicate ACKs the first segment in the cache may cause.
     expected: u32,
@@ -359,7 +360,7 @@ impl State {
         u32::try_from(cached).unwrap_or(u32::MAX).saturating_add(uncached)
     }
 
-    /// Whether the segment that the mobile host waits for is cached, was lost behind the base station, and may be
+    /// Whether the next segment that the mobile host lacks is cached, was lost behind the base station, and may be
     /// retransmitted.
     fn repairs(&self, config: &SnoopConfig) -> bool {
         let Some((first, acked)) = self.cache.first().zip(self.acked) else { return false };
@@ -409,7 +410,7 @@ impl State {
         }
         let what = if times_out { "retransmitted by timeout" } else { "retransmitted by persist timeout" };
         let is_sent = (persists || times_out) && self.resend(now, config, connection, what, out);
-        // Local retransmissions are no activity.
+        // Local retransmissions do not count as activity.
         if persists && is_sent {
             self.persist_at = Some(now + config.persist);
         }

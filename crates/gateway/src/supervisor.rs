@@ -1,28 +1,28 @@
-//! **A supervisor in the path**: what M-TCP's supervisor host does for a fixed host that sends to a mobile host, without terminating the
-//! connection. It stands where all packets of the mobile host pass, and does three things:
+//! **A supervisor in the path**: acts like M-TCP's supervisor host for a fixed host that sends to a mobile host, without terminating the
+//! connection. It is at a node that all packets of the mobile host pass, and has three parts:
 //!
-//! - **Holding back** (M-TCP, section 4.1). The ACK that the fixed host sees acknowledges one byte less than the mobile host's. A sender
-//!   takes a smaller window, and is woken, by an ACK of something *new*: the byte kept is always there to say it.
-//! - **Buffering.** It keeps copies of what the mobile host has not acknowledged. While the host is known to be away, data for it are
-//!   kept and not sent into the void. When it is back, the copies go to it: some at once, then two for each ACK, as in slow start.
-//! - **Choking** (M-TCP, sections 4.1 and 4.2), if it is told to: the byte kept is acknowledged with a window of zero, and zero-window
+//! - **Holding back** (M-TCP, section 4.1). The ACK that the fixed host sees acknowledges one byte less than the mobile host's. An ACK of
+//!   *new* data makes a sender accept a smaller window, and wakes it: the byte held back is always available for that.
+//! - **Buffering.** It keeps copies of data that the mobile host has not acknowledged. While the host is known to be absent, data for it is
+//!   kept and not sent. When it is back, the copies are sent to it: some at once, then two for each ACK, as in slow start.
+//! - **Choking** (M-TCP, sections 4.1 and 4.2), if enabled: the byte held back is acknowledged with a window of zero, and zero-window
 //!   probes are answered, until the mobile host is back.
 //!
-//! # Choking, and when not to
+//! # When to choke
 //!
-//! M-TCP chokes when ACKs stop coming (*wintimer*). Linux senders of today take that badly if data were lost: a zero window over lost data
-//! leaves `ssthresh` at 2, and the first data come 0.8 to 6 s after the cut is over. A network that *keeps* everything lets them undo
-//! their timeout (`docs/conformance/linux-6.18.md`, `dirty_freeze` and `late_window`). So by default it buffers, holds back, and does not
-//! choke. [`Choke::WhenAway`] and [`Choke::Wintimer`] are there for connections that have to outlive `tcp_retries2`, and for
-//! comparison with the paper.
+//! M-TCP chokes when ACKs stop arriving (*wintimer*). Current Linux senders suffer from that if data was lost: a zero window over lost data
+//! leaves `ssthresh` at 2, and the first data arrives 0.8 to 6 s after the cut is over. If the network *keeps* all data, they undo their
+//! timeout instead (`docs/conformance/linux-6.18.md`, `dirty_freeze` and `late_window`). So by default it buffers, holds back, and does not
+//! choke. [`Choke::WhenAway`] and [`Choke::Wintimer`] are for connections that have to outlive `tcp_retries2`, and for comparison with the
+//! paper.
 //!
-//! # What is held, and for how long
+//! # ACKs that are held, and for how long
 //!
-//! Only ACKs without data that advance by more than what is held are lowered. ACKs with SACK blocks and duplicates show all: loss recovery
-//! counts on them. So does what is held for [`SupervisorConfig::flush`], unless data are outstanding and the host is away or wintimer
-//! runs: a sender at its end does not have to wait (M-TCP's second case of wintimer).
+//! Only ACKs without data that advance by more than the bytes held are lowered. ACKs with SACK blocks and duplicates show everything: loss
+//! recovery depends on them. Held bytes are also shown after [`SupervisorConfig::flush`], unless data is outstanding and the host is absent
+//! or wintimer runs: a sender at the end of its data does not have to wait (M-TCP's second case of wintimer).
 //!
-//! An ACK never acknowledges more than the mobile host's last.
+//! No ACK acknowledges more than the mobile host's last.
 
 use core::net::IpAddr;
 use std::collections::{BTreeSet, VecDeque};
@@ -58,7 +58,7 @@ pub struct SupervisorConfig {
     pub held_after_bytes: u64,
     /// Bytes of copies for each connection, with their headers; 0 for none.
     pub buffer_bytes: usize,
-    /// When it chokes.
+    /// When to choke.
     pub choke: Choke,
     /// Held ACKs are shown if no newer one arrives for this long.
     pub flush: Duration,
@@ -119,7 +119,7 @@ struct Out {
 /// A connection over which the fixed host sends.
 #[derive(Clone, Default, Debug)]
 struct State {
-    /// What the mobile host has acknowledged: M-TCP's w'.
+    /// The highest ACK of the mobile host: M-TCP's w'.
     acked: Option<Seq>,
     /// How much of that the fixed host was shown.
     shown: Option<Seq>,
@@ -135,7 +135,7 @@ struct State {
     gone_at: Option<Instant>,
     /// The choked sender's window is shut: M-TCP's SHRUNK.
     shrunk: bool,
-    /// How many more copies may be sent.
+    /// The number of copies that may still be sent.
     resending: Option<u32>,
     /// When held ACKs are shown.
     flush_at: Option<Instant>,
@@ -184,7 +184,7 @@ impl Supervisor {
             if let Some(answer) = state.say(connection, state.acked, Some(0)) {
                 out.send(Direction::Incoming, answer);
             }
-            // The host's own answer shows that it is back, if no source reports it.
+            // The host's own answer shows that it is back, even if no source reports it.
             return if is_away { Verdict::Keep } else { Verdict::Pass };
         }
         if config.choke == Choke::Wintimer && !state.shrunk && state.wintimer_at.is_none() && state.is_outstanding() {

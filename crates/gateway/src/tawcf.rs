@@ -1,38 +1,40 @@
 //! **TCP advertised window control functions** (Onoe et al. 2001, as the thesis on Freeze-TCP describes them in sections 3.3, 4.6 and
 //! 6.2): a base station measures the signal of a mobile host and stops sending to it in time.
 //!
-//! - **Buffering.** When the signal falls below the threshold, TCP packets for the host stay in a FIFO. If the signal recovers, they go on.
+//! - **Buffering.** When the signal falls below the threshold, TCP packets for the host stay in a FIFO. If the signal recovers, they are
+//!   released.
 //! - **Freezing.** If the signal stays low for [`TawcfConfig::low_for`], the base station sends the fixed host an ACK with a window of
-//!   zero, so that it goes into persist mode with its congestion window as it is. It is unfrozen when the host is present again.
+//!   zero, so that it goes into persist mode and keeps its congestion window. It is unfrozen when the host is present again.
 //! - **Forwarding.** When the host has attached to another base station, the old one forwards the FIFO to it (Mobile IP's binding update
 //!   starts this).
-//! - **Sequencing.** Forwarded packets and those that come straight from the fixed host may overtake each other. For a while after a
-//!   handoff the new base station holds segments that come out of order.
+//! - **Sequencing.** Forwarded packets and those that arrive directly from the fixed host may overtake each other. For a while after a
+//!   handoff the new base station holds segments that arrive out of order.
 //!
-//! The threshold can be lower than that of Freeze-TCP: a warning has to travel from the mobile host to the base station only, and what
-//! is under way in the fixed network then is buffered.
+//! The threshold can be lower than that of Freeze-TCP: a warning has to travel from the mobile host to the base station only, and packets
+//! in flight in the fixed network at that time are buffered.
 //!
 //! # Where the thesis is silent
 //!
-//! - **The threshold** is not the filter's: the link layer reports [`Presence::Fading`], and [`Presence::Away`] if it foresaw nothing.
-//!   [`Presence::Present`] is a signal above the threshold.
-//! - **Which packets.** Those of other protocols pass: among them are the registrations that end a handoff.
-//! - **How much and how long.** [`TawcfConfig::buffer_bytes`] for each host, beyond which packets are dropped on arrival, and
-//!   [`TawcfConfig::longest`], after which the oldest are dropped.
-//! - **Which connections are frozen.** All over which the fixed host has sent data through this base station. The ACK is the mobile host's
-//!   last, with a window of zero. If none was seen, there is nothing to repeat and the connection is not frozen.
-//! - **Probes of the zero window** are answered with it and not kept, so that the fixed host does not count them as unanswered.
+//! - **The threshold** is applied by the link layer, which reports [`Presence::Fading`], or [`Presence::Away`] without a prediction.
+//!   [`Presence::Present`] means a signal above the threshold.
+//! - **Other protocols.** Their packets pass: among them are the registrations that end a handoff.
+//! - **Limits.** Beyond [`TawcfConfig::buffer_bytes`] for each host, packets are dropped on arrival; after [`TawcfConfig::longest`] the
+//!   oldest are dropped.
+//! - **Frozen connections** are all those on which the fixed host has sent data through this base station. The ACK is the mobile host's
+//!   last, with a window of zero. Before the first one, the connection is not frozen.
+//! - **Zero-window probes** are answered with the same ACK and not kept, so that the fixed host does not count them as unanswered.
 //! - **ACKs of the mobile host** that still arrive while the fixed host is frozen are forwarded with a window of zero: the fixed host is
 //!   not unfrozen too early (section 6.2.2).
 //! - **Unfreezing** is left to the mobile host's ACKs of the data released (section 6.2.2). If no data of the connection were kept, the
 //!   base station repeats the last ACK with its own window; after a handoff the old one does, as the new one does not know that the fixed
-//!   host is frozen. An ACK of nothing new would make BSD senders go back to it, and send again what was just released.
-//! - **Release** is all at once, as in the description of the binding update (section 4.6.6).
-//! - **The sequencer** works for [`TawcfConfig::fresh`] after a mobile host has come from elsewhere. The mobile host's ACKs and the
-//!   segments forwarded tell what is next. Before that, segments are held for [`TawcfConfig::hold`]; the first of them is the next then.
-//!   After a hole, segments are held until it is filled, or nothing has filled any of it for that long, or the held segments exceed the
-//!   buffer.
-//! - **A handoff that nothing announced** starts the sequencer only if this base station has seen the host leave, or never seen it.
+//!   host is frozen. An ACK of nothing new would make BSD senders go back to it, and retransmit the data that was just released.
+//! - **The FIFO is released** all at once, as in the description of the binding update (section 4.6.6).
+//! - **The sequencer** works for [`TawcfConfig::fresh`] after a mobile host has arrived from another base station. The mobile host's ACKs
+//!   and the forwarded segments show the next sequence number. Before it is known, segments are held for [`TawcfConfig::hold`]; then the
+//!   first of them is the next. After a hole, segments are held until it is filled, or nothing has filled any of it for that long, or the
+//!   held segments exceed the buffer.
+//! - **A handoff without an announcement** starts the sequencer only if the host has left this base station before, or has never been
+//!   there.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -57,7 +59,7 @@ pub struct TawcfConfig {
     pub longest: Duration,
     /// How long the signal is low before the fixed host is frozen; `None` to buffer only.
     pub low_for: Option<Duration>,
-    /// How long after a handoff the sequencer works; zero without one.
+    /// How long after a handoff the sequencer works; zero to disable it.
     pub fresh: Duration,
     /// How long the sequencer holds segments while none arrives in order; more than the difference between the paths
     /// through the two base stations.
@@ -122,7 +124,7 @@ enum Signal {
     Unknown,
     /// Above the threshold.
     High,
-    /// Below the threshold, or gone.
+    /// Below the threshold, or absent.
     Low,
 }
 

@@ -1,4 +1,4 @@
-//! The signs by which a gateway learns that a mobile host predicts its disconnection (the thesis on Freeze-TCP,
+//! The signs by which a mobile host announces a predicted disconnection to a gateway (the thesis on Freeze-TCP,
 //! sections 4.6.1 and 4.6.2).
 
 use core::net::IpAddr;

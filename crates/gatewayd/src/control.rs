@@ -1,4 +1,4 @@
-//! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
+//! The control socket: requests and responses, one line of JSON each, over a Unix socket that only root may use.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,57 +11,57 @@ use serde::{Deserialize, Serialize};
 pub use crate::presence::MobileState;
 use crate::status::{MobileLine, Status};
 
-/// Where the socket is if no other place is named.
+/// The default path of the socket.
 pub const DEFAULT_SOCKET: &str = "/run/holdover/gateway.sock";
 
-/// What the gateway is asked.
+/// A request to the gateway.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How is it all?
+    /// Requests the status.
     Status,
-    /// Which mobile hosts are there?
+    /// Requests the list of mobile hosts.
     Mobiles,
-    /// Something has become of a mobile host.
+    /// Reports a change of a mobile host's presence.
     Mobile {
         /// Its address.
         address: IpAddr,
-        /// What.
+        /// The presence.
         presence: MobileState,
     },
-    /// A mobile host has come here from another gateway: the others are asked for what waits for it.
+    /// A mobile host has come here from another gateway: requests its packets from the others.
     Handoff {
         /// Its address.
         address: IpAddr,
     },
-    /// Divert nothing from now on, and end when nothing waits any more.
+    /// Diverts nothing from now on, and ends when no packets wait.
     Drain {
-        /// End after this time in any case; what still waits stays for the next process.
+        /// The longest time until the end; packets that still wait are left for the next process.
         within: Time,
     },
 }
 
-/// What the gateway answers.
+/// A response of the gateway.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
-    /// How it all is.
+    /// The status.
     Status(Box<Status>),
     /// The mobile hosts.
     Mobiles {
-        /// In the order of their addresses.
+        /// Ordered by address.
         mobiles: Vec<MobileLine>,
     },
-    /// It was noted.
+    /// The report was noted.
     Noted,
-    /// It drains: so many packets wait.
+    /// The gateway is draining.
     Draining {
-        /// Packets.
+        /// The number of packets that wait.
         waiting: u64,
     },
-    /// No.
+    /// The request was refused.
     Refused {
-        /// Why, with what to do about it.
+        /// The reason, with its remedy.
         message: String,
     },
 }

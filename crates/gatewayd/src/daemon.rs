@@ -30,7 +30,7 @@ use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
 
-/// What the daemon is started with.
+/// The daemon's start parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Setup {
     /// The configuration.
@@ -47,7 +47,7 @@ pub enum DaemonError {
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// A secret of the configuration, or the socket that it is for, cannot be used.
+    /// A secret in the configuration, or the socket that uses it, is not available.
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The control socket is not available.

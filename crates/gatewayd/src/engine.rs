@@ -56,10 +56,10 @@ pub enum EngineError {
     /// The programs are not attached.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The shared key of gateways, or their socket, cannot be used.
+    /// The shared key or the socket for handoffs is not available.
     #[error(transparent)]
     Handoff(#[from] SecretError),
-    /// The cluster cannot be joined.
+    /// The gateway cannot join the cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Packets cannot be stored.
@@ -191,7 +191,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(600);
 const QUEUE: u32 = 2000;
 
 impl Engine {
-    /// Attaches to an interface, and takes over what an earlier process has left.
+    /// Attaches to an interface, and takes over the state of an earlier process.
     pub(crate) fn open(now: Instant, name: &str, config: &Config) -> Result<Self, EngineError> {
         let socket = |what| move |source| EngineError::Socket { what, source };
         let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
@@ -276,7 +276,7 @@ impl Engine {
     /// ACKs that it may not have shown for the others are released.
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
-        // In a cluster another gateway may have become the owner meanwhile: they have to be heard again.
+        // In a cluster another gateway may own them by now: they have to be heard again.
         if self.cluster.is_none() {
             self.met.extend(all.iter().map(|(mobile, _)| *mobile));
         }

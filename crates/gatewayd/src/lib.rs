@@ -1,5 +1,5 @@
-//! The gateway's daemon: it stands on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
-//! connection. It keeps the packets of mobile hosts while they are away, and has their TCP connections go on at once when they are back.
+//! The gateway's daemon: it runs on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
+//! connection. It buffers packets for mobile hosts while they are absent, and makes their TCP connections resume at once when they return.
 //!
 //! | module | purpose |
 //! | --- | --- |
@@ -18,7 +18,7 @@
 //!
 //! `docs/architecture.md` follows a packet through it.
 
-// This crate is I/O; the bans protect the state machines below it.
+// This crate does I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod cluster;

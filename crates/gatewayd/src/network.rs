@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 
-/// All addresses that begin with the same bits.
+/// All addresses with a common prefix.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Network {
     address: IpAddr,
@@ -45,18 +45,18 @@ impl Network {
         self.bits
     }
 
-    /// Whether an address is of this network.
+    /// Whether an address belongs to this network.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Self::new(address, self.bits) == Some(*self)
     }
 
-    /// The same among IPv6 addresses, where IPv4 addresses are mapped.
+    /// The same network as an IPv6 prefix; IPv4 addresses are mapped.
     pub(crate) fn mapped(&self) -> (Ipv6Addr, u8) {
         (mapped(self.address), self.bits + if self.address.is_ipv4() { 96 } else { 0 })
     }
 }
 
-/// An IPv4 address as IPv6 has it.
+/// An IPv4 address as an IPv4-mapped IPv6 address.
 pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -45,7 +45,7 @@ const PROGRAMS: [&str; 4] = ["egress", "ingress", "order", "flow_order"];
 
 /// Linux's `BPF_F_LOCK`: the value is copied under its lock.
 const LOCK: u64 = 4;
-/// Linux's `BPF_NOEXIST`.
+/// Linux's `BPF_NOEXIST`: creates a key, and fails if it exists.
 const NO_EXIST: u64 = 1;
 
 /// How the programs were attached.
@@ -162,7 +162,7 @@ pub(crate) struct Place<'a> {
     pub(crate) most_mobiles: u32,
     /// The most TCP connections tracked,
     pub(crate) most_connections: u32,
-    /// and so many of them with details.
+    /// The most of these with details.
     pub(crate) most_detailed: u32,
     /// The rules of the flow path. With [`Rules::default`] it handles nothing.
     pub(crate) rules: Rules,
@@ -241,7 +241,7 @@ impl KernelPath {
             of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
             wanted.insert((u32::from(bits), address.octets()));
         }
-        // Those of an earlier configuration.
+        // Entries of an earlier configuration.
         let former: Vec<_> = of_networks.keys().filter_map(Result::ok).collect();
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
@@ -294,7 +294,7 @@ impl KernelPath {
         for (name, direction, order) in hooks {
             let program: &mut SchedClassifier =
                 self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-            // Replaces a program of an earlier process, so that no packet passes none or two.
+            // Replaces a program of an earlier process atomically, so that no packet passes none or two.
             if let Some(link) = self.pins.as_ref().filter(|_| self.is_taken_over).and_then(|pins| pins.link(name)) {
                 program.attach_to_link(link)?;
                 continue;

@@ -18,7 +18,7 @@ use crate::waker::Woken;
 /// The status of the gateway.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// Of the gateway.
+    /// The version of the gateway.
     pub version: String,
     /// The mobile-facing interface.
     pub interface: String,
@@ -83,7 +83,7 @@ pub struct MobileLine {
     pub buffer: Tally,
     /// The gateway that owns it, in a cluster.
     pub owner: Option<String>,
-    /// Since which revision of the store.
+    /// The revision of the store in which it came to own it.
     pub epoch: Option<u64>,
 }
 

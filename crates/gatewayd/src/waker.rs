@@ -197,8 +197,8 @@ impl Waker {
         }
     }
 
-    /// The next packet to send: if outgoing, to the mobile host; otherwise to the fixed host, as if from the mobile
-    /// host.
+    /// The next packet to send: an outgoing one goes to the mobile host, an incoming one to the fixed host, as if from
+    /// the mobile host.
     pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
         while let Some(&mobile) = self.touched.first() {
             let control = self.controls.get_mut(&mobile);
@@ -310,7 +310,7 @@ mod tests {
             let connection = Connection { local: (from, 80).into(), remote: (to, 4000).into() };
             let data = bytes(segment.clone());
             assert_eq!(plain_data(&data), Some((connection, Seq::new(90))));
-            // A pure ACK, the end of the connection, and half a packet have none.
+            // A pure ACK, a FIN, and a truncated packet carry none.
             assert_eq!(plain_data(&bytes(Segment { payload: Bytes::new(), ..segment.clone() })), None);
             assert_eq!(plain_data(&bytes(Segment { flags: Flags::ACK | Flags::FIN, ..segment })), None);
             assert!((0..data.len()).all(|len| plain_data(&data[..len]).is_none_or(|found| found.1 == Seq::new(90))));

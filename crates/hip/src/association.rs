@@ -12,7 +12,7 @@ use crate::message::{Identity, LocatorSet, Update};
 #[derive(Clone, Debug)]
 pub(crate) struct Association {
     pub(crate) peer: Identity,
-    /// Where data is sent, and the only address it is accepted from: an address found reachable.
+    /// Where data is sent, and the only address that it is accepted from: an address verified as reachable.
     pub(crate) active: LocatorSet,
     /// This host's locators, as last announced to the peer.
     pub(crate) told: LocatorSet,
@@ -28,7 +28,7 @@ pub(crate) struct Association {
     pub(crate) announcement: Option<Pending>,
     /// It was given up: it restarts no earlier than this, and only with data to send.
     pub(crate) again_at: Option<Instant>,
-    /// There was data for the peer since.
+    /// There has been data for the peer since.
     pub(crate) wanted: Cell<bool>,
     /// The pending check of an address that the peer has announced.
     pub(crate) check: Option<Check>,

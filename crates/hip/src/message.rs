@@ -10,7 +10,7 @@ pub const PROTOCOL: u8 = 139;
 
 const HEADER_LEN: usize = 40;
 const UPDATE: u8 = 16;
-/// Version 2 in the high half, and the bit that is always set in the low one.
+/// Version 2 in the upper four bits, and the bit that is always set in the lower four.
 const VERSION: u8 = 0x21;
 /// "No next header" (RFC 8200 section 4.7).
 const NO_NEXT_HEADER: u8 = 59;
@@ -31,7 +31,7 @@ const SIGNATURE_LEN: usize = 66;
 /// The first index of a security association that is not reserved (RFC 4303 section 2.1).
 const SPI: u32 = 256;
 
-/// Who a host is.
+/// The identifiers of a host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
     /// The Host Identity Tag, which IPv6 applications use as an address (RFC 7401 section 3.1).
@@ -47,7 +47,7 @@ impl Identity {
     }
 }
 
-/// Where a host is attached: its addresses there.
+/// The addresses of a host at its current attachment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LocatorSet {
     /// The IPv4 address.
@@ -70,15 +70,15 @@ pub struct Update {
     pub sender: Ipv6Addr,
     /// The receiver's identity.
     pub receiver: Ipv6Addr,
-    /// The Update ID, if the packet is to be acknowledged.
+    /// The Update ID, if the packet requires an acknowledgement.
     pub seq: Option<u32>,
-    /// The Update ID that is acknowledged.
+    /// The acknowledged Update ID.
     pub ack: Option<u32>,
-    /// Where the sender is from now on.
+    /// The sender's new locators.
     pub locators: Option<LocatorSet>,
-    /// What the receiver is to echo from the address that it got this at.
+    /// The nonce that the receiver is to echo from the address at which it receives this.
     pub echo_request: Option<u64>,
-    /// The echo.
+    /// The echoed nonce.
     pub echo_response: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ pub enum MessageError {
     /// The packet ends within its header or a parameter.
     #[error("truncated after {len} bytes")]
     Truncated {
-        /// Bytes that are there.
+        /// Bytes present.
         len: usize,
     },
     /// Another HIP packet than UPDATE, or another version.
@@ -105,7 +105,7 @@ pub enum MessageError {
     /// The checksum is wrong.
     #[error("wrong checksum")]
     Checksum,
-    /// A parameter has a length that it cannot have.
+    /// A parameter has an invalid length.
     #[error("parameter {kind} of {len} bytes")]
     Parameter {
         /// Its type.
@@ -116,7 +116,7 @@ pub enum MessageError {
 }
 
 impl Update {
-    /// A packet with nothing in it yet.
+    /// A packet without contents.
     pub const fn new(sender: Ipv6Addr, receiver: Ipv6Addr) -> Self {
         Self { sender, receiver, seq: None, ack: None, locators: None, echo_request: None, echo_response: None }
     }
@@ -135,7 +135,7 @@ impl Update {
         Packet::new(src, dst, Payload::Other { protocol: PROTOCOL, payload: out.freeze() })
     }
 
-    /// Parameters in the order of their types, as RFC 7401 section 5.2.1 demands.
+    /// Parameters in the order of their types, as RFC 7401 section 5.2.1 requires.
     fn put_parameters(&self, out: &mut BytesMut) {
         if let Some(locators) = self.locators {
             let mut info = [0; 12];
@@ -144,7 +144,8 @@ impl Update {
             put_parameter(out, ESP_INFO, &info);
             let mut contents = BytesMut::with_capacity(56);
             for (address, preferred) in [(locators.v4.to_ipv6_mapped(), 1), (locators.v6, 0)] {
-                // For signalling and data alike, type 1 (SPI and address) of five words, and for how many seconds.
+                // For signalling and data, type 1 (SPI and address) with a length of five words, and the lifetime in
+                // seconds.
                 contents.put_slice(&[0, 1, 5, preferred]);
                 contents.put_u32(u32::MAX);
                 contents.put_u32(SPI);
@@ -166,7 +167,7 @@ impl Update {
         put_parameter(out, HIP_SIGNATURE, &[0; SIGNATURE_LEN]);
     }
 
-    /// Reads the UPDATE in a packet. Parameters that are not known are skipped.
+    /// Parses the UPDATE in a packet. Unknown parameters are skipped.
     pub fn parse(packet: &Packet) -> Result<Self, MessageError> {
         let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return Err(MessageError::NotHip) };
         let truncated = MessageError::Truncated { len: payload.len() };
@@ -231,7 +232,7 @@ fn read_locators(mut contents: &[u8]) -> Option<LocatorSet> {
     Some(LocatorSet { v4: v4?, v6: v6? })
 }
 
-/// An address of 16 bytes; of fewer, those that are there.
+/// An address of 16 bytes; missing bytes are zero.
 fn address(bytes: &[u8]) -> Ipv6Addr {
     let mut octets = [0; 16];
     octets[..bytes.len()].copy_from_slice(bytes);
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    /// By hand, from the formats of RFC 7401 section 5.2 and RFC 8046 section 4.1.
+    /// Computed by hand from the formats of RFC 7401 section 5.2 and RFC 8046 section 4.1.
     #[test]
     fn the_three_messages_have_the_lengths_of_the_formats() {
         let sealed = 40 + 40 + 72;

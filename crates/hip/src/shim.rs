@@ -10,16 +10,16 @@ use holdover_wire::Packet;
 use crate::association::{Association, Check, Pending};
 use crate::message::{Identity, LocatorSet, MessageError, Update};
 
-/// When an UPDATE that is not acknowledged is sent again.
+/// The retransmission of unacknowledged UPDATEs.
 ///
-/// RFC 7401 section 6.11 wants a timeout longer than the longest round trip to be expected, and exponential backoff; the
-/// numbers it leaves to the implementation. The defaults are this crate's choice: a second to start with, as for a TCP that
-/// knows nothing of the path (RFC 6298), and five retries, so that an exchange is given up after 63 s.
+/// RFC 7401 section 6.11 requires a timeout longer than the longest expected round trip, and exponential backoff; it leaves the numbers to
+/// the implementation. The defaults are this crate's choice: initially one second, as for a TCP without information about the path (RFC
+/// 6298), and five retries, so that an exchange is given up after 63 s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShimConfig {
-    /// How long the first one waits; doubled each time.
+    /// The first timeout; doubled each time.
     pub retransmit_after: Duration,
-    /// How often it is sent again.
+    /// The number of retransmissions.
     pub retries: u32,
 }
 
@@ -32,39 +32,39 @@ impl Default for ShimConfig {
 /// Result of a new attachment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attachment {
-    /// All peers know this address already: data can go both ways at once.
+    /// All peers know this address already: data can be exchanged at once.
     Unchanged,
-    /// Peers are to be told; see [`Event::Readdressed`] for the end of it.
+    /// Peers are notified; [`Event::Readdressed`] reports the end.
     Readdressing,
 }
 
-/// Which part a host has in a readdressing.
+/// The role of a host in a readdressing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// It moved.
     Mobile,
-    /// Its peer did.
+    /// Its peer moved.
     Peer,
 }
 
 /// Events for the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Readdressing is complete at this host: the mobile host has sent its ECHO_RESPONSE, the peer has received it. A
-    /// mobile host that is challenged again, and has received nothing else from the peer since, repeats the event, for
-    /// its first answer and all data after it were lost.
+    /// Readdressing is complete at this host: the mobile host has sent its ECHO_RESPONSE, the peer has received it. The
+    /// event is repeated for a mobile host that is challenged again without having received anything else from the
+    /// peer: its first answer, and all data after it, were lost.
     Readdressed {
         /// The other end of the association.
         peer: Identity,
-        /// Which part this host has.
+        /// The role of this host.
         role: Role,
     },
-    /// An UPDATE was not acknowledged, however often it was sent. A mobile host begins anew when it has data for the peer, after
-    /// as long as it has waited last.
+    /// An UPDATE was not acknowledged after all retransmissions. A mobile host restarts when it has data for the peer, after a wait as long
+    /// as its last timeout.
     GaveUp {
         /// The other end of the association.
         peer: Identity,
-        /// Which part this host has.
+        /// The role of this host.
         role: Role,
     },
 }
@@ -76,10 +76,10 @@ pub enum Event {
 pub struct Shim {
     config: ShimConfig,
     identity: Identity,
-    /// Where this host is, or was last.
+    /// This host's current locators, or its last ones.
     locators: LocatorSet,
     attached: bool,
-    /// When peers are told where it is.
+    /// When peers are notified of the current locators.
     tell_at: Option<Instant>,
     associations: Vec<Association>,
     by_hit: BTreeMap<core::net::Ipv6Addr, usize>,
@@ -91,7 +91,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// A host that is at `locators`. Nonces are drawn from `seed`.
+    /// A host with these locators. Nonces are drawn from `seed`.
     pub fn new(config: ShimConfig, identity: Identity, locators: LocatorSet, seed: u64) -> Self {
         Self {
             config,
@@ -108,7 +108,7 @@ impl Shim {
         }
     }
 
-    /// An association with `peer`, which is at `locators`, is there. It knows where this host is.
+    /// Adds an association with `peer`, which has these locators and knows this host's.
     pub fn add_peer(&mut self, peer: Identity, locators: LocatorSet) {
         let index = self.associations.len();
         if let Entry::Vacant(entry) = self.by_hit.entry(peer.hit) {
@@ -119,7 +119,7 @@ impl Shim {
         }
     }
 
-    /// The host can be reached at `locators` from now on, or nowhere. If that is news to a peer, it is told `delay` from now.
+    /// The host is reachable at `locators` from now on, or not at all. A peer that does not know them is notified `delay` from now.
     pub fn handle_attachment(&mut self, now: Instant, locators: Option<LocatorSet>, delay: Duration) -> Attachment {
         self.attached = locators.is_some();
         self.tell_at = None;
@@ -139,7 +139,7 @@ impl Shim {
     }
 
     /// Outgoing data to a peer's identity: rewrites it to the peer's locator, from this host's. Returns whether it did;
-    /// data to unknown identities stays as it is.
+    /// data to unknown identities is unchanged.
     pub fn seal(&self, packet: &mut Packet) -> bool {
         let Some(&index) = self.by_address.get(&packet.dst) else { return false };
         let association = &self.associations[index];
@@ -168,7 +168,7 @@ impl Shim {
         true
     }
 
-    /// An UPDATE has arrived. Ignored unless it is for this host and from a known host.
+    /// Handles an UPDATE. Ignored unless it is for this host and from a known host.
     pub fn handle_update(&mut self, now: Instant, packet: &Packet) -> Result<(), MessageError> {
         let update = Update::parse(packet)?;
         let Some(&index) = self.by_hit.get(&update.sender).filter(|_| update.receiver == self.identity.hit) else {
@@ -178,7 +178,8 @@ impl Shim {
             self.take_ack(index, id, update.echo_response);
         }
         let Some(id) = update.seq else { return Ok(()) };
-        // RFC 7401 section 6.12: an older one than the newest is dropped, the newest again is answered again.
+        // RFC 7401 section 6.12: an UPDATE older than the newest is dropped; a repetition of the newest is answered
+        // again.
         let before = self.associations[index].peer_update_id;
         let age = before.map(|newest| newest.wrapping_sub(id));
         match age {
@@ -235,7 +236,7 @@ impl Shim {
         self.ready.pop_front()
     }
 
-    /// The next thing to know.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -245,7 +246,7 @@ impl Shim {
         self.associations.iter().filter_map(Association::deadline).chain(self.tell_at).min()
     }
 
-    /// First message: this host is elsewhere.
+    /// First message: this host has moved.
     fn tell_peers(&mut self, now: Instant) {
         self.tell_at = None;
         for index in 0..self.associations.len() {
@@ -265,7 +266,7 @@ impl Shim {
         self.associations[index].announcement = Some(pending);
     }
 
-    /// Second message: is the peer where it says that it is?
+    /// Second message: verifies the peer's announced locators.
     fn check(&mut self, now: Instant, index: usize, id: u32, candidate: LocatorSet) {
         let nonce = self.nonces.next_u64();
         let update = Update { ack: Some(id), echo_request: Some(nonce), ..self.update_to(index) };
@@ -274,7 +275,7 @@ impl Shim {
         self.associations[index].check = Some(Check { candidate, request });
     }
 
-    /// Third message: it is. Asked at an address that it has left meanwhile, this host says nothing.
+    /// Third message: confirms the address. If this host has left the checked address meanwhile, it does not answer.
     fn echo(&mut self, index: usize, id: u32, nonce: u64, packet: &Packet) {
         if !self.attached || packet.dst != self.locators.address(packet.dst.is_ipv6()) {
             return;
@@ -292,7 +293,7 @@ impl Shim {
         self.ready.push_back(update.packet(packet.dst, packet.src));
     }
 
-    /// The peer has sent its newest UPDATE twice, or the network has.
+    /// The peer has retransmitted its newest UPDATE, or the network has duplicated it.
     fn answer_again(&mut self, index: usize, id: u32, update: &Update, packet: &Packet) {
         let association = &self.associations[index];
         match (&association.check, update.echo_request) {
@@ -309,7 +310,7 @@ impl Shim {
         }
     }
 
-    /// The peer has got an UPDATE of this host, and maybe sent the echo.
+    /// The peer has received an UPDATE of this host, and may have sent the echo.
     fn take_ack(&mut self, index: usize, id: u32, echo: Option<u64>) {
         let association = &mut self.associations[index];
         association.announcement.take_if(|pending| pending.update.seq == Some(id));

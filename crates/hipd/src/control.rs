@@ -1,4 +1,4 @@
-//! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
+//! The control socket: requests and responses, one line of JSON each, over a Unix socket that only root may use.
 
 use std::path::Path;
 
@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::status::Status;
 
-/// Where the socket is if no other place is named.
+/// The default path of the socket.
 pub const DEFAULT_SOCKET: &str = "/run/holdover-hip/control.sock";
 
-/// What the daemon is asked.
+/// A request to the daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How is it all?
+    /// Requests the status.
     Status,
-    /// Read the file of peers again.
+    /// Reloads the file of peers.
     Reload,
-    /// End all associations, and then yourself.
+    /// Ends all associations, and then the daemon.
     Down,
 }
 
-/// What the daemon answers.
+/// A response of the daemon.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
-    /// How it all is.
+    /// The status.
     Status(Box<Status>),
-    /// It is done, or will be.
+    /// The request is done, or will be.
     Done,
-    /// No.
+    /// The request was refused.
     Refused {
-        /// Why, and what to do about it.
+        /// The reason, with its remedy.
         message: String,
     },
 }

@@ -1,8 +1,8 @@
-//! Invitations: what one host tells another so that it can become its peer, as a string that people can send each other.
+//! Invitations: the data with which a host can become another host's peer, as a string that people can send each other.
 //!
 //! `hip:` and base32 (RFC 4648 section 6, lower case, no padding) of: version, HIT suite, flags, HIT, name, locators, locators of its
-//! servers if the flags say so, and the first four bytes of the SHA-256 of all that. The checksum finds slips of copying. It proves nothing: an invitation is as trustworthy
-//! as the way by which it came, and whoever can change it on its way can put another HIT into it.
+//! servers if the flags indicate them, and the first four bytes of the SHA-256 of all preceding bytes. The checksum detects copying errors.
+//! It is no proof: an invitation is only as trustworthy as its channel, and anyone who can change it in transit can replace the HIT.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -34,13 +34,13 @@ pub struct Invitation {
     pub name: String,
     /// Its HIT.
     pub hit: Hit,
-    /// Its locators, the preferred one first; if empty, it is the one that begins the exchange.
+    /// Its locators, the preferred one first; if empty, this host always initiates the exchange.
     pub addresses: Vec<IpAddr>,
     /// How its packets are carried.
     pub via: Via,
     /// Rendezvous servers and relays through which it can be reached.
     pub servers: Vec<IpAddr>,
-    /// Its service for those who join it.
+    /// Its service for hosts that accept the invitation.
     pub serves: Option<Serves>,
 }
 
@@ -50,7 +50,7 @@ pub enum InvitationError {
     /// It has another prefix.
     #[error("an invitation begins with \"{PREFIX}\": copy all that \"holdover hip invite\" printed on the other host")]
     Prefix,
-    /// A character that base32 does not have.
+    /// A character that is not in base32.
     #[error("character {position} of the invitation is '{character}', which is not valid")]
     Character {
         /// The character.
@@ -232,7 +232,7 @@ fn from_base32(text: &str) -> Result<Vec<u8>, InvitationError> {
             bytes.push((bits >> count) as u8);
         }
     }
-    // What is left are bits that fill up the last character.
+    // The remaining bits are the padding of the last character.
     if bits & ((1 << count) - 1) != 0 { Err(InvitationError::Checksum) } else { Ok(bytes) }
 }
 
@@ -255,7 +255,7 @@ mod tests {
     fn an_invitation_is_read_as_it_was_written() {
         let text = invitation().to_string();
         assert_eq!(text.parse(), Ok(invitation()));
-        // Upper case, and lines as mail programs break them.
+        // Upper case, and lines broken by a mail program.
         let (head, tail) = text.split_at(30);
         let mangled = format!("  {head}\n   {}\n", tail.to_uppercase());
         assert_eq!(mangled.parse(), Ok(invitation()));

@@ -1,5 +1,5 @@
-//! `holdover hip`: two hosts with unmodified kernels and programs talk over HIP, and their connections survive changes
-//! of address.
+//! `holdover hip`: hosts with unmodified kernels and programs communicate over HIP, and their connections survive
+//! changes of address.
 //!
 //! [`files`] and [`invitation`] are the interface to people, [`core`] makes the daemon's decisions, without I/O, and
 //! [`daemon`] adds a TUN device, sockets, the system's addresses and the control socket ([`control`]).

@@ -34,7 +34,7 @@ impl TryRng for SystemRandom {
 impl TryCryptoRng for SystemRandom {}
 
 /// # Panics
-/// If the kernel has no such system call: Linux has it since 3.17, and keys without it would be worse.
+/// If the kernel has no such system call: Linux has it since 3.17; keys must not be made without it.
 fn fill(mut out: &mut [u8]) {
     while !out.is_empty() {
         match getrandom(&mut *out, GetRandomFlags::empty()) {

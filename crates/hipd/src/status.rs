@@ -15,7 +15,7 @@ pub struct Status {
     pub running_s: f64,
     /// This host's HIT.
     pub hit: String,
-    /// Its LSI, by which programs of this host reach it over IPv4.
+    /// Its LSI, the address at which its programs reach it over IPv4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lsi: Option<Ipv4Addr>,
     /// The TUN device.
@@ -99,11 +99,11 @@ pub struct PeerCounters {
 /// Packet counters for all peers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
-    /// Packets that went out in ESP.
+    /// Packets sent in ESP.
     pub sealed: u64,
-    /// Packets that came in ESP.
+    /// Packets received in ESP.
     pub opened: u64,
-    /// ESP whose integrity check failed, or that was a replay.
+    /// ESP packets with a failed integrity check, and replays.
     pub not_authentic: u64,
     /// ESP for no association.
     pub unknown_spi: u64,
@@ -115,11 +115,11 @@ pub struct Counters {
     pub not_waited: u64,
     /// Packets to unknown or unreachable peers, answered by an ICMP error.
     pub unreachable: u64,
-    /// Packets of programs that are not from this host's HIT to a HIT, nor from its LSI to a peer's.
+    /// Packets of programs other than from this host's HIT to a HIT, or from its LSI to a peer's.
     pub not_for_hits: u64,
-    /// HIP packets that came.
+    /// HIP packets received.
     pub hip_in: u64,
-    /// HIP packets that went out.
+    /// HIP packets sent.
     pub hip_out: u64,
     /// Packets received without effect: malformed, forged, outdated, or from a stranger.
     pub hip_dropped: u64,

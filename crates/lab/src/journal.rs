@@ -1,7 +1,7 @@
 //! A journal of runs: one line per finished run, so that an interrupted sweep can continue.
 //!
-//! The first line says what the runs have in common; a journal is continued only by runs of the same. A process that is killed, or a
-//! machine that fails, can leave the last line unfinished: it is removed, and its run is made again.
+//! The first line describes the common properties of the runs; only runs with the same properties continue a journal. A killed process or a
+//! failed machine can leave the last line incomplete: that line is removed and its run repeated.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader};
@@ -14,71 +14,71 @@ use serde::de::DeserializeOwned;
 
 /// The common properties of a journal's runs: its first line.
 pub trait Header: Serialize + DeserializeOwned {
-    /// Whether runs of this may go on in a journal with the header `was`.
+    /// Checks that runs with this header may continue a journal with the header `was`.
     ///
     /// # Errors
     ///
-    /// What is different.
+    /// The difference.
     fn agrees_with(&self, was: &Self) -> Result<(), String>;
 }
 
 /// Errors of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// It could not be read or written.
+    /// The file could not be read or written.
     #[error("cannot use {}: {error}", path.display())]
     Io {
         /// The journal.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// Another process writes it.
+    /// Another process writes the journal.
     #[error("{}: another process is writing to it", path.display())]
     InUse {
         /// The journal.
         path: PathBuf,
     },
-    /// Its runs are of something else.
+    /// The journal belongs to other runs.
     #[error("{} holds other runs: {difference}; choose another place", path.display())]
     Other {
         /// The journal.
         path: PathBuf,
-        /// What is different.
+        /// The difference.
         difference: String,
     },
-    /// A run that was kept cannot be read again.
+    /// A stored run cannot be read again.
     #[error("{}: at byte {at} there is no longer the line of a finished run ({reason}); something else writes to the file", path.display())]
     Changed {
         /// The journal.
         path: PathBuf,
-        /// Where its line began.
+        /// The offset of its line.
         at: u64,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A line that is not the last one makes no sense.
+    /// A line before the last one is invalid.
     #[error("{}:{line}: this is not the line of a finished run ({reason}); the file is damaged", path.display())]
     Damaged {
         /// The journal.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
-/// Where the line of a run begins in the journal, in bytes.
+/// The offset of a run's line in the journal, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place(pub(crate) u64);
 
-/// The line of a run.
+/// A run's line.
 #[derive(Debug)]
 pub struct Line(Vec<u8>);
 
 impl Line {
-    /// The line of `content`, with its end.
+    /// The line of `content`, including the newline.
     ///
     /// # Errors
     ///
@@ -90,15 +90,15 @@ impl Line {
     }
 }
 
-/// A journal that is written to; no other process writes to it meanwhile.
+/// A journal open for writing, exclusively locked.
 #[derive(Debug)]
 pub struct Journal {
     lines: Lines,
-    /// Bytes up to the end of the last whole line.
+    /// The end of the last complete line, in bytes.
     len: u64,
 }
 
-/// The lines of a journal, to be read while it is written.
+/// The lines of a journal, readable while it is written.
 #[derive(Clone, Debug)]
 pub struct Lines {
     path: PathBuf,
@@ -106,12 +106,12 @@ pub struct Lines {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or begins it. `take` gets each run in it, in the order in which they ended, with its place, and
-    /// says what is wrong with it, if anything is.
+    /// Opens the journal at `path`, or creates it. `take` is called for each stored run in the order of completion, with its place, and
+    /// returns an error for an invalid one.
     ///
     /// # Errors
     ///
-    /// The file cannot be used, is no journal, is written by another process, or holds runs of something else.
+    /// The file is unusable, is no journal, is locked by another process, or belongs to other runs.
     pub fn open<H: Header, R: DeserializeOwned>(
         path: &Path,
         header: &H,
@@ -139,7 +139,7 @@ impl Journal {
                 return Err(damaged(number, reason));
             }
             if line.last() != Some(&b'\n') {
-                // A prefix of a heading is a journal that has just begun; any other content is a file of another kind.
+                // A prefix of the header is a journal just created; any other content is a file of another kind.
                 if number == 1 && !heading.0.starts_with(&line) {
                     return Err(damaged(1, "it does not begin as a journal does".to_owned()));
                 }
@@ -151,7 +151,7 @@ impl Journal {
             } else {
                 let row = serde_json::from_slice(&line).map_err(|error| error.to_string());
                 let row = row.and_then(|row| take(row, Place(whole)));
-                // A crash of the machine can leave a newline in the last line, but nothing after it.
+                // After a crash of the machine the last line may contain a newline, but nothing after it.
                 bad = row.err().map(|reason| (number, reason));
                 Ok(())
             };
@@ -169,33 +169,33 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Adds a run. When this returns, the run survives the end of the process.
+    /// Appends a run. After return, the run survives the end of the process.
     ///
     /// # Errors
     ///
     /// It cannot be written. The next run overwrites a partial line.
     pub fn append(&mut self, line: &Line) -> Result<Place, JournalError> {
         let place = Place(self.len);
-        // No buffer of our own: the kernel has the line when this returns. If a full disk has left a part of a line,
-        // the next line overwrites it.
+        // Unbuffered: the kernel has the line when this returns. If a full disk left a partial line, the next line
+        // overwrites it.
         let Lines { path, file } = &self.lines;
         file.write_all_at(&line.0, self.len).map_err(|error| JournalError::Io { path: path.clone(), error })?;
         self.len += line.0.len() as u64;
         Ok(place)
     }
 
-    /// The lines, for those who read them.
+    /// The lines, for readers.
     pub const fn lines(&self) -> &Lines {
         &self.lines
     }
 }
 
 impl Lines {
-    /// The run whose line begins at `place`, if `check` accepts it.
+    /// Reads the run at `place`, if `check` accepts it.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or is no longer that run.
+    /// It cannot be read, or is another run.
     pub fn read<R: DeserializeOwned>(
         &self,
         place: Place,

@@ -21,8 +21,8 @@ impl Frame for Packet {
 
 const FRAMES: u64 = 10_000;
 
-/// Keeps the queue of a 10 Mb/s link nearly full, as a bulk transfer does: each delivery lets the next frame in. The loop is
-/// that of a discrete-event simulator with this link alone.
+/// Keeps the queue of a 10 Mb/s link nearly full, as a bulk transfer does: each delivery admits the next frame. The loop is that of a
+/// discrete-event simulator with this link only.
 fn bulk(link: &mut PointToPoint<Packet>, window: u64) -> Instant {
     let mut now = Instant::ZERO;
     let mut sent = 0;

@@ -1,13 +1,12 @@
-//! Link-layer ARQ (automatic repeat request): a link that retransmits the frames that it loses, as Wi-Fi and LTE do.
+//! Link-layer ARQ (automatic repeat request): a link that retransmits lost frames, as Wi-Fi and LTE do.
 //!
-//! The sender transmits each frame, and again whenever its acknowledgement is missing [`Arq::timeout`] after the end of a transmission,
-//! [`Arq::attempts`] times in all; then it drops the frame. It selects what it repeats: other frames go on meanwhile, and a
-//! retransmission is sent before frames that entered later. The receiver passes frames on as they come, or in order
-//! ([`Arq::in_order`]).
+//! The sender transmits each frame, and retransmits it whenever its acknowledgement is missing [`Arq::timeout`] after the end of a
+//! transmission, [`Arq::attempts`] times in all; then it drops the frame. It repeats selectively: other frames continue meanwhile, and a
+//! retransmission is sent before frames that entered later. The receiver passes frames on as they arrive, or in order ([`Arq::in_order`]).
 //!
-//! Acknowledgements are not modelled: they take no time on the link beyond `timeout` and are never lost, so that no frame arrives twice.
-//! A damaged frame counts as lost, for its check sequence fails. What the queue drops, or a link that is down refuses, was never
-//! transmitted and is not repeated. A frame that waits for its next attempt does not count against the queue's limit.
+//! Acknowledgements are not modelled: they take no time on the link beyond `timeout` and are never lost, so no frame arrives twice. A
+//! damaged frame counts as lost, as its check sequence fails. Frames dropped by the queue, or refused by a link that is down, were never
+//! transmitted and are not retransmitted. A frame that waits for its next attempt does not count against the queue's limit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,12 +16,12 @@ use crate::config::ConfigError;
 use crate::link::{Delivery, DropCause};
 use crate::wire::{Fate, UnderWay};
 
-/// How a link retransmits. See [`LinkConfig::arq`](crate::LinkConfig::arq).
+/// The link's retransmissions. See [`LinkConfig::arq`](crate::LinkConfig::arq).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arq {
-    /// How often a frame is transmitted at most, the first time included; `None` without a limit.
+    /// The most transmissions of a frame, the first one included; `None` without a limit.
     pub attempts: Option<u32>,
-    /// From the end of a transmission to the moment at which its missing acknowledgement counts as a loss.
+    /// From the end of a transmission until its missing acknowledgement counts as a loss.
     pub timeout: Duration,
     /// Whether the receiver passes frames on in the order in which they entered: a frame then waits for those before it.
     pub in_order: bool,
@@ -35,23 +34,23 @@ impl Default for Arq {
     }
 }
 
-/// Whether a link can retransmit as described.
+/// Whether the description is valid.
 pub(crate) fn check(arq: Arq) -> Result<(), ConfigError> {
     if arq.attempts == Some(0) {
         return Err(ConfigError::NotPositive { field: "arq: attempts", value: 0.0 });
     }
-    // Frames without a length on a link without a rate would be repeated without end at one moment.
+    // Frames of length 0 on a link without a rate would be retransmitted without end at one instant.
     if arq.timeout.is_zero() {
         return Err(ConfigError::NoLength { field: "arq: timeout" });
     }
     Ok(())
 }
 
-/// What both ends of a link with ARQ remember. Frames are numbered by [`UnderWay::order`].
+/// The state of both ends of a link with ARQ. Frames are numbered by [`UnderWay::order`].
 #[derive(Clone, Debug)]
 pub(crate) struct ArqState<F> {
     config: Arq,
-    /// Frames whose last transmission has failed, by the time at which the sender learns it.
+    /// Frames whose last transmission has failed, by the time at which the sender notices.
     failed: BTreeSet<(Instant, u64)>,
     waiting: BTreeMap<u64, UnderWay<F>>,
     /// The next frame to pass on in order.
@@ -76,7 +75,7 @@ impl<F> ArqState<F> {
         }
     }
 
-    /// Whether a fate leads to a retransmission, or to the end of the attempts.
+    /// Whether a fate causes a retransmission, or the end of the attempts.
     pub(crate) fn repeats(fate: Fate) -> bool {
         matches!(fate, Fate::Corrupted | Fate::Dropped(DropCause::Loss | DropCause::CutOff | DropCause::NotForwarding))
     }
@@ -88,12 +87,12 @@ impl<F> ArqState<F> {
         self.waiting.insert(item.order, item);
     }
 
-    /// When the sender learns of the next failure.
+    /// When the sender notices the next failure.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         self.failed.first().map(|(at, _)| *at)
     }
 
-    /// Takes the first frame whose failure the sender knows by `now`.
+    /// Takes the first frame whose failure the sender has noticed by `now`.
     pub(crate) fn take_failed(&mut self, now: Instant) -> Option<UnderWay<F>> {
         self.failed.first().filter(|(at, _)| *at <= now)?;
         let (_, order) = self.failed.pop_first()?;

@@ -1,11 +1,11 @@
-//! Bit errors: a frame is damaged if any of its bits is, so that long frames suffer more than short ones.
+//! Bit errors: a frame is damaged if any of its bits is, so long frames suffer more than short ones.
 //!
-//! Without bursts, a frame of n bits survives with the probability (1 - BER)^n. In the Gilbert-Elliott channel (Gilbert, "Capacity of a
-//! burst-noise channel", 1960; Elliott, 1963) the bit error rate is that of a good or a bad state, which last for exponentially
-//! distributed times or numbers of bits. A frame that meets both states survives with the product of what remains of each.
+//! Without bursts, a frame of n bits survives with probability (1 - BER)^n. In the Gilbert-Elliott channel (Gilbert, "Capacity of a
+//! burst-noise channel", 1960; Elliott, 1963) the bit error rate is that of a good or a bad state, which last for exponentially distributed
+//! times or numbers of bits. A frame that meets both states survives with the product of the probabilities of its parts.
 //!
-//! The states of a channel that changes with time depend on the seed alone, whatever is sent; those of one that changes with bits move on
-//! only with what is sent.
+//! The states of a channel that changes with time depend only on the seed, whatever is sent; those of one that changes with bits advance
+//! only with the bits sent.
 
 use std::collections::VecDeque;
 
@@ -116,7 +116,7 @@ enum Channel {
     InBits { bursts: BitErrorBursts, mean: [f64; 2], bad: bool, left: f64, rng: Rng },
 }
 
-/// The states of a channel over time, as far as needed: retransmitted frames are planned before others.
+/// The states of a channel over time, drawn as far as needed: retransmitted frames are planned before others.
 #[derive(Clone, Debug)]
 struct States {
     rates: [f64; 2],
@@ -285,8 +285,8 @@ mod tests {
         for dwell in [in_time, in_bits] {
             let outcomes = damaged(bursts(dwell), 12_000, 7);
             // In the bad state all but e^-12 of the frames are damaged. Some 200 cycles of on average 500 frames, each bad for an
-            // exponential time: the standard error of the share of bad time is about 0.2 * 0.8 * sqrt(2 / 200). On average one
-            // frame more is damaged in each burst, for it meets both states.
+            // exponential time: the standard error of the share of bad time is about 0.2 * 0.8 * sqrt(2 / 200). On average one more frame
+            // is damaged in each burst, as it meets both states.
             let cycles = f64::from(N) / (good + bad);
             let standard_error = 0.2 * 0.8 * (2.0 / cycles).sqrt();
             let expected = (bad + 0.9) / (good + bad);
@@ -319,7 +319,7 @@ mod tests {
             let frame = Exposure { bits: 8, start, end: start + MSEC };
             assert_eq!(process.damages(start, frame), all[index as usize], "{index}");
         }
-        // A frame that is planned before others is asked about after them.
+        // A frame planned before others is examined after them.
         let mut process = BitErrorProcess::new(errors, 5).unwrap();
         for index in (0..200).rev() {
             let start = Instant::ZERO + MSEC * index;

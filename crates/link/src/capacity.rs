@@ -1,4 +1,4 @@
-//! The ideal capacity of a link, to compare transports with.
+//! The ideal capacity of a link, as a reference for transports.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 
 use holdover_base::{Duration, Instant};
 
-/// CoDel's parameters, in the words of RFC 8289 and of Linux's `codel`.
+/// CoDel's parameters, under the names of RFC 8289 and of Linux's `codel`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CoDel {
     /// The acceptable wait (TARGET).
@@ -131,7 +131,7 @@ mod tests {
         Instant::from_millis(ms)
     }
 
-    /// When a frame a millisecond, each after a wait of `wait` ms, is not passed.
+    /// The times at which a frame is not passed, given a frame per millisecond, each after a wait of `wait` ms.
     fn acts(manager: &mut Manager, wait: u64, from: u64, until: u64) -> Vec<u64> {
         (from..until).filter(|&ms| manager.judge(at(ms), at(ms + wait)) != Verdict::Pass).map(|ms| ms - from).collect()
     }

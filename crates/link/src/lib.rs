@@ -1,13 +1,13 @@
 //! Links as state machines without I/O.
 //!
-//! The same link carries the simulator's packets in virtual time and, between the TUN devices of real kernels, real
-//! ones on the wall clock: it uses only a frame's length ([`Frame`]), takes `now` as an argument, and draws randomness
-//! from a seed. [`Link`] documents the verbs and the order of calls.
+//! The same link carries the simulator's packets in virtual time and, between the TUN devices of real kernels, real packets in wall-clock
+//! time: it uses only a frame's length ([`Frame`]), takes `now` as an argument, and draws randomness from a seed. [`Link`] documents the
+//! verbs and the order of calls.
 //!
 //! - [`PointToPoint`]: one direction of a link between two nodes, described by a [`LinkConfig`]: rate, queue, loss, delay,
 //!   jitter, outages.
-//! - [`Capacity`]: what such a link could carry at best.
-//! - [`cell`]: a radio cell, a half-duplex medium that stations share and move in.
+//! - [`Capacity`]: the ideal capacity of such a link.
+//! - [`cell`]: a radio cell, a half-duplex medium shared by moving stations.
 //!
 //! ```
 //! use holdover_base::{BitRate, Duration, Instant};
@@ -38,11 +38,11 @@
 //!
 //! # In a discrete-event simulator
 //!
-//! A link needs one entry in the event queue, for the time of [`Link::poll_timeout`]. After a frame has entered, that time has
-//! changed only if the link was idle before, or if the frame overtakes: compare, and touch the event queue only then. When the
-//! time comes, call `handle_timeout`, take all deliveries and events, and schedule the next one. So a frame costs one event
-//! however long it queues, and none while it waits through an outage. At the same moment, deliveries come before the events
-//! that tell of a cut: a frame that arrives as the link goes down has arrived.
+//! A link needs one entry in the event queue, for the time of [`Link::poll_timeout`]. After a frame has entered, that time has changed only
+//! if the link was idle before, or if the frame overtakes: compare, and update the event queue only then. At that time, call
+//! `handle_timeout`, take all deliveries and events, and schedule the next one. So a frame costs one event however long it queues, and none
+//! while it waits during an outage. At the same instant, deliveries precede the events that report a cut: a frame that arrives as the link
+//! goes down has arrived.
 
 #![forbid(unsafe_code)]
 

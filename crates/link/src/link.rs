@@ -4,19 +4,19 @@ use core::fmt;
 
 use holdover_base::Instant;
 
-/// A link: frames go in at one end and come out at the other, later, or are dropped with a cause.
+/// A link: frames enter at one end and arrive at the other, later, or are dropped with a cause.
 ///
-/// The calls of a shell, in order, whenever something arrives or the time of [`poll_timeout`](Link::poll_timeout) has come:
+/// The calls of a shell, in order, whenever a frame enters or a deadline ([`poll_timeout`](Link::poll_timeout)) is due:
 ///
 /// 1. [`handle_packet`](Link::handle_packet) for each frame that entered, or [`handle_timeout`](Link::handle_timeout);
 /// 2. [`poll_deliver`](Link::poll_deliver) until `None`;
 /// 3. [`poll_event`](Link::poll_event) until `None`;
-/// 4. [`poll_timeout`](Link::poll_timeout), and schedule that moment if it has changed.
+/// 4. [`poll_timeout`](Link::poll_timeout), and schedule that time if it has changed.
 ///
-/// `now` must not run backwards. A call with an earlier `now` is taken as if it came at the latest one seen.
+/// `now` must not run backwards. A call with an earlier `now` is treated as if made at the latest one seen.
 ///
-/// Every link decides by its own time and never by how promptly it is called: a shell on the wall clock that is late gets
-/// the same frames, with the time at which they were due in [`Delivery::at`].
+/// The results of a link depend on its deadlines, not on the times of calls: a late shell on the wall clock gets the same frames, with the
+/// time at which they were due in [`Delivery::at`].
 pub trait Link {
     /// The input.
     type In;
@@ -37,7 +37,7 @@ pub trait Link {
     /// The next event. Drops are among them: a shell that does not take them keeps the dropped frames in memory.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while nothing is under way and the link's
+    /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while no frame is in the link and its
     /// connectivity will not change; a link whose outages never end always has a next deadline.
     fn poll_timeout(&self) -> Option<(Instant, Timer)>;
 }
@@ -64,8 +64,8 @@ pub struct Delivery<F> {
     pub at: Instant,
     /// The frame as it was sent.
     pub frame: F,
-    /// Its bits were damaged on the way. The frame still holds the original bits: the shell decides what the damage
-    /// does (a checksum failure, or a flipped bit in front of a real kernel).
+    /// Its bits were damaged on the way. The frame still holds the original bits: the shell decides the effect of the
+    /// damage (a checksum failure, or a flipped bit in front of a real kernel).
     pub corrupted: bool,
 }
 

@@ -1,7 +1,6 @@
 //! Random loss on the wire.
 //!
-//! A lost frame has used its place in the queue and its time on the line, as it does on a real wire; netem loses a packet
-//! before it counts against anything.
+//! A lost frame has used its place in the queue and its time on the line, as on a real wire; netem loses a packet before it uses either.
 
 use holdover_base::Rng;
 
@@ -27,7 +26,7 @@ pub struct GilbertElliott {
     pub good_to_bad: f64,
     /// `r`: probability of going from bad to good. The mean bad period lasts `1 / r` frames.
     pub bad_to_good: f64,
-    /// `1-h`: probability that a frame is lost in the bad state; 1 in Gilbert's simpler model as netem has it.
+    /// `1-h`: probability that a frame is lost in the bad state; 1 in netem's version of Gilbert's simpler model.
     pub loss_in_bad: f64,
     /// `1-k`: probability that a frame is lost in the good state; usually 0.
     pub loss_in_good: f64,

@@ -1,4 +1,4 @@
-//! Outages of a link, and what happens to frames around them.
+//! Outages of a link, and the treatment of frames around them.
 
 use holdover_base::{Duration, Instant, Rng};
 
@@ -111,7 +111,7 @@ impl Length {
     }
 }
 
-/// What happens to frames around an outage.
+/// The treatment of frames around an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OutagePolicy {
     /// Frames that are queued at the cut, or arrive during the outage.
@@ -120,7 +120,7 @@ pub struct OutagePolicy {
     pub in_flight: InFlightFate,
 }
 
-/// What happens to frames that are queued when the link goes down, or that arrive while it is down.
+/// The treatment of frames that are queued when the link goes down, or that arrive while it is down.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum QueuedFate {
     /// They wait, within the queue's limit, and leave at the line rate when the link is back.
@@ -129,16 +129,16 @@ pub enum QueuedFate {
     /// The queue is flushed at the cut, and frames that arrive during the outage are dropped: an interface that knows
     /// it has no carrier.
     Dropped,
-    /// The transmitter does not notice: it keeps sending at the line rate, and everything sent during the outage is
+    /// The transmitter does not notice: it keeps sending at the line rate, and all frames sent during the outage are
     /// lost.
     Lost,
     /// As `Lost`, but the frames arrive, damaged: an outage emulated by wrong checksums.
     Corrupted,
 }
 
-/// What happens to frames that have left the transmitter when the link goes down. A half-sent frame shares their fate,
-/// with one exception: where in-flight frames are delivered, a half-sent frame continues at link-up if the queue is
-/// held (no capacity is lost), and is dropped with the queue otherwise.
+/// The treatment of frames that have left the transmitter when the link goes down. It also applies to a half-sent
+/// frame, with one exception: where in-flight frames are delivered, a half-sent frame continues at link-up if the queue
+/// is held (no capacity is lost), and is dropped with the queue otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum InFlightFate {
     /// They arrive.

@@ -208,7 +208,7 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// When a frame arrives or is lost, and which.
+    /// When a frame arrives or is lost, and which of the two.
     #[inline]
     fn arrival(&mut self, sent: Transmission, mark: Mark) -> (Instant, Fate) {
         let travel = match &mut self.impairments {
@@ -299,7 +299,7 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// Replans all frames under way: after the link was cut or restored manually, or because `again` is to be
+    /// Replans all frames in the link: after the link was cut or restored manually, or because `again` is to be
     /// retransmitted.
     fn plan_again(&mut self, now: Instant, cut: bool, again: Option<UnderWay<F>>) {
         let policy = self.transmitter.policy();

@@ -1,13 +1,12 @@
 //! The drop-tail queue in front of a transmitter.
 //!
-//! A frame is in the queue from its arrival until its transmission starts, as in ns-2 and ns-3, where the device takes a
-//! frame out of the queue to send it: a 75-packet queue holds 75 packets and one more is being sent. A frame that finds the
-//! transmitter idle never enters. (netem's `limit` means something else: it counts every packet that the qdisc still has,
-//! those in propagation included.)
+//! A frame is in the queue from its arrival until its transmission starts, as in ns-2 and ns-3, where the device takes a frame out of the
+//! queue to send it: a 75-packet queue holds 75 packets and one more is being sent. A frame that finds the transmitter idle never enters.
+//! (netem's `limit` differs: it counts every packet in the qdisc, including those in propagation.)
 //!
-//! Transmissions start in the order of arrival and each start is known when the frame arrives, so the queue keeps the
-//! starts only and lets frames go when somebody looks: no event is spent on a dequeue, and yet the limit is exact. When a
-//! frame arrives at the very moment at which another one's transmission starts, that one has left.
+//! Transmissions start in the order of arrival and each start is known when the frame arrives, so the queue stores only the starts, and
+//! removes frames when it is next accessed: a dequeue needs no event, and yet the limit is exact. When a frame arrives at the instant at
+//! which another one's transmission starts, that one has left.
 
 use std::collections::VecDeque;
 

@@ -87,7 +87,7 @@ impl Service {
         }
     }
 
-    /// Until when a transmission needs the link to be up: at least for an instant, even if it takes no time.
+    /// Until when a transmission needs the link to be up: for at least an instant, even if it takes no time.
     pub(crate) fn needs_link_until(&self, (start, end): Slot) -> Instant {
         let moment = Duration::from_nanos(1);
         match self {

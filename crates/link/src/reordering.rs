@@ -1,4 +1,4 @@
-//! Reordering in netem's meaning: some frames skip the propagation delay and so overtake those before them.
+//! Reordering in netem's sense: some frames skip the propagation delay and overtake earlier ones.
 
 use holdover_base::Rng;
 

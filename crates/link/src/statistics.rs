@@ -48,7 +48,7 @@ impl Drops {
     }
 }
 
-/// The waiting line: frames whose transmission has not started.
+/// The queue: frames whose transmission has not started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct QueueStatistics {
     /// Frames that wait now.
@@ -85,16 +85,16 @@ pub struct Statistics {
     pub duplicated: Tally,
     /// Transmissions beyond the first of each frame, by the link's ARQ.
     pub retransmitted: Tally,
-    /// Frames that came out, damaged ones included.
+    /// Frames that arrived, damaged ones included.
     pub delivered: Tally,
     /// Frames that the queue has marked (RFC 3168 section 5).
     pub marked: Tally,
-    /// Frames that came out damaged.
+    /// Frames that arrived damaged.
     pub corrupted: Tally,
-    /// Frames that did not come out.
+    /// Frames that did not arrive.
     pub dropped: Drops,
     /// Frames queued or on the wire.
     pub under_way: u64,
-    /// The waiting line.
+    /// The queue.
     pub queue: QueueStatistics,
 }

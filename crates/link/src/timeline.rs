@@ -43,7 +43,7 @@ enum Source {
 }
 
 impl Timeline {
-    /// The connectivity that `outages`, or else the `up` column of `trace`, describes. The caller has checked the outages.
+    /// The connectivity described by `outages`, or else by the `up` column of `trace`. The caller has checked the outages.
     pub(crate) fn new(outages: &Outages, trace: Option<&Arc<ConditionTrace>>, rng: Rng) -> Self {
         let source = match (outages, trace) {
             (Outages::List(list), _) => Source::List { list: list.clone(), next: 0 },
@@ -89,7 +89,7 @@ impl Timeline {
         index.checked_sub(1).and_then(|last| self.window.get(last)).map(|outage| outage.up).max(self.last_up)
     }
 
-    /// The state at `t`, which must not lie before what `pass` has removed.
+    /// The state at `t`, which must not be before the outages that `pass` has removed.
     pub(crate) fn state(&mut self, t: Instant) -> State {
         if self.manual_cut.is_some() {
             return State::Down { until: Instant::FAR_FUTURE };
@@ -105,7 +105,7 @@ impl Timeline {
         }
     }
 
-    /// The first moment in `[from, to)` at which the link is down.
+    /// The first instant in `[from, to)` at which the link is down.
     pub(crate) fn cut_within(&mut self, from: Instant, to: Instant) -> Option<Instant> {
         if from >= to {
             return None;

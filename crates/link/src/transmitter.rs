@@ -88,7 +88,7 @@ impl Transmitter {
         self.service.reset(undo.place);
     }
 
-    /// When a frame with propagation time `travel` arrives or is lost, and which.
+    /// When a frame with propagation time `travel` arrives or is lost, and which of the two.
     #[inline]
     pub(crate) fn arrival(&mut self, sent: Transmission, travel: Duration, mark: Mark) -> (Instant, Fate) {
         let arrival = sent.end + travel;

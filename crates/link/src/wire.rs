@@ -1,4 +1,4 @@
-//! Frames under way, in the order of their arrival.
+//! Frames in the link, in the order of their arrival.
 //!
 //! Arrivals nearly always keep the order of departure, so a ring buffer holds them; frames that overtake go to a
 //! separate heap, and the fronts of both are compared on removal. In steady state nothing is allocated.
@@ -69,7 +69,7 @@ impl<F> Wire<F> {
         }
     }
 
-    /// The moment of the next arrival.
+    /// The time of the next arrival.
     #[inline]
     pub(crate) fn next_at(&self) -> Option<Instant> {
         let in_order = self.in_order.front().map(|item| item.at);

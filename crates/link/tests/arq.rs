@@ -126,7 +126,7 @@ fn unlimited_attempts_survive_any_outage() {
     world.run_until(ms(40_000));
     let arrivals: Vec<Instant> = world.take().iter().filter_map(at_if_delivered).collect();
     assert_eq!(arrivals.len(), 10);
-    // Each of ten frames is tried every 100 ms, which is what ten transmissions take.
+    // Each of ten frames is retransmitted every 100 ms, the duration of ten transmissions.
     assert!(arrivals[9] <= ms(30_000 + 100 + 100 + 5), "{arrivals:?}");
     assert_eq!(world.link.statistics(ms(40_000)).dropped.total().packets, 0);
 }
@@ -159,7 +159,7 @@ fn trials_are_independent() {
         assert!((count as f64 / n - share).abs() < error, "{count} of {n}, expected {share}");
     };
     near(statistics.dropped.of(DropCause::AttemptsUsed).packets, p.powi(3));
-    // The second transmission of a share of p, and the third of p^2: their sum varies by less than twice a share of p.
+    // The second transmission has a share of p, and the third of p^2: their sum varies by less than twice a share of p.
     let share = p + p * p;
     let error = 10.0 * (p * (1.0 - p) / n).sqrt();
     assert!((statistics.retransmitted.packets as f64 / n - share).abs() < error, "{:?}", statistics.retransmitted);

@@ -13,7 +13,7 @@ fn link(bit_errors: BitErrors) -> LinkConfig {
     LinkConfig { rate: Rate::Fixed(BitRate::from_mbps(10)), bit_errors, ..LinkConfig::default() }
 }
 
-/// Sends `N` frames of `len` bytes; returns which arrive, and which of these damaged.
+/// Sends `N` frames of `len` bytes; returns for each whether it arrives, and whether it is damaged.
 fn outcomes(config: &LinkConfig, len: u32) -> Vec<Option<bool>> {
     let mut world = World::new(config);
     let mut fates = vec![None; N as usize];
@@ -63,7 +63,8 @@ fn bursts_in_time_damage_consecutive_frames() {
     let bad: Vec<bool> = fates.iter().map(|fate| *fate == Some(true)).collect();
     let runs = bad.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
     let damaged = bad.iter().filter(|&&bad| bad).count() as f64;
-    // A frame every 2 ms: some 50 in each bad state, about as many as the exponential distribution spreads; 40 states.
+    // A frame every 2 ms: some 50 in each bad state, which is also the spread of the exponential distribution; 40
+    // states.
     let mean = damaged / runs;
     assert!((mean - 50.0).abs() < 4.0 * 50.0 / runs.sqrt(), "{mean} in a row, {runs} times");
     assert!((20.0..65.0).contains(&runs), "{runs}");
@@ -142,7 +143,7 @@ fn a_cell_sends_damaged_frames_again_up_to_the_retry_limit() {
         assert!((share - lost).abs() < tolerance(lost, frames), "{share} against {lost}");
         assert!(counted.dropped.iter().all(|(_, cause)| *cause == DropCause::BitErrors));
         assert_eq!(counted.received + counted.dropped.len() as u32, frames);
-        // Of all attempts, the share that was damaged.
+        // The share of damaged attempts.
         let damaged = counted.cell.statistics(Instant::ZERO).damaged as f64;
         let attempts = damaged + f64::from(counted.received);
         assert!((damaged / attempts - p).abs() < tolerance(p, attempts as u32), "{}", damaged / attempts);

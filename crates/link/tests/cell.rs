@@ -174,9 +174,9 @@ fn nodes_that_draw_share_alike_and_collide_at_the_rate_of_equal_draws() {
     let (ann, bob) = (from(ANN), from(BOB));
     assert!(ann + bob > 10_000.0);
     assert!((ann - bob).abs() < 0.03 * (ann + bob), "{ann} against {bob}");
-    // Bianchi, "Performance analysis of the IEEE 802.11 distributed coordination function", 2000, equations 7 and 9: with two
-    // stations, W = 32 and five doublings, an attempt collides with probability 0.057. His chain lets a counter go down by one
-    // in a busy period too, which ours does not: 15 % of tolerance for that, five standard errors of 17,000 attempts.
+    // Bianchi, "Performance analysis of the IEEE 802.11 distributed coordination function", 2000, equations 7 and 9: with two stations, W =
+    // 32 and five doublings, an attempt collides with probability 0.057. In his chain a counter is decremented in a busy period, too,
+    // unlike here: 15 % of tolerance for that, five standard errors of 17,000 attempts.
     let collisions = world.cell.statistics(world.now).collisions as f64;
     let share = 2.0 * collisions / (2.0 * collisions + ann + bob);
     assert!((share / 0.057 - 1.0).abs() < 0.15, "{share}");
@@ -529,7 +529,7 @@ fn on_one_channel(motions: [Motion; 2]) -> Vec<(Instant, usize)> {
 fn cells_on_one_channel_share_the_medium() {
     let received = on_one_channel([near(), near()]);
     let of = |cell| received.iter().filter(|&&(_, index)| index == cell).count() as f64;
-    // As many as one cell with two senders: 10 s of exchanges, each with the shorter of two backoffs, less a few collisions.
+    // The throughput of one cell with two senders: 10 s of exchanges, each with the shorter of two backoffs, less a few collisions.
     let (first, second) = (of(0), of(1));
     assert!(first + second > 1700.0 && first + second < 1950.0, "{first} and {second}");
     assert!((first - second).abs() < 0.1 * (first + second), "{first} against {second}");

@@ -26,7 +26,7 @@ const fn at(ms: u64) -> Instant {
     Instant::from_millis(ms)
 }
 
-/// 8 Mbit/s: a frame in a millisecond.
+/// 8 Mbit/s: a frame per millisecond.
 fn config() -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed(BitRate::from_mbps(8)),
@@ -85,9 +85,9 @@ fn frames_dropped_by_codel_use_no_line_time() {
     let (arrived, dropped) = overloaded(&LinkConfig { codel: Some(CoDel::default()), ..config() }, false);
     assert!(dropped.len() >= 3, "{dropped:?}");
     assert_eq!(arrived.len() + dropped.len(), 400);
-    // The line is never idle: one frame arrives in each millisecond, in order, whatever is dropped between them.
+    // The line is never idle: one frame arrives in each millisecond, in order, whatever is dropped in between.
     assert!(arrived.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1 && pair[1].1 > pair[0].1));
-    // It is dropped in its turn, not on arrival.
+    // It is dropped when it leaves the queue, not on arrival.
     assert!(dropped.iter().all(|&(at, name)| at > u64::from(name / 2) + 5), "{dropped:?}");
     let spacings: Vec<u64> = dropped.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
     assert!(spacings[0].abs_diff(100) <= 2 && spacings[1].abs_diff(71) <= 2, "{spacings:?}");

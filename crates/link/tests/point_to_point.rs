@@ -44,7 +44,7 @@ fn the_limit_counts_those_that_wait_and_not_the_one_being_sent() {
     for name in 0..4 {
         world.send(ms(0), name, 1000);
     }
-    // The transmission of 1 starts at 10 ms and makes room at that very moment.
+    // The transmission of 1 starts at 10 ms and makes room at that instant.
     world.send(Instant::from_nanos(9_999_999), 4, 1000);
     world.send(ms(10), 5, 1000);
     let at = Instant::from_nanos(9_999_999);
@@ -102,7 +102,7 @@ fn a_held_queue_waits_and_a_half_sent_frame_goes_on() {
     for name in 0..4 {
         world.send(ms(0), name, 1000);
     }
-    // 2 is half sent at 25 ms and 1 is on the wire until then; 3 waits, and two more fit.
+    // 2 is half sent at 25 ms, and 1 is on the wire until then; 3 waits, and there is room for two more.
     for name in 4..7 {
         world.send(ms(60), name, 1000);
     }
@@ -233,7 +233,7 @@ fn a_manual_cut_lasts_until_it_is_ended() {
     world.link.set_up(ms(12), false);
     world.poll();
     assert!(!world.link.is_up());
-    // 1 is half sent and counts as in flight. 2 and 3 wait, one more fits.
+    // 1 is half sent and counts as in flight. 2 and 3 wait, and there is room for one more.
     for name in 4..6 {
         world.send(ms(50), name, 1000);
     }
@@ -301,7 +301,7 @@ fn a_delivery_trace_lets_1500_bytes_go_at_each_of_its_times() {
         queue_limit: QueueLimit::Packets(4),
         ..config()
     });
-    // Two small ones share an opportunity, a large one needs two and the rest of the second is used.
+    // Two small ones share an opportunity, a large one needs two, and the next uses the rest of the second.
     for (name, len) in [(0, 700), (1, 800), (2, 2000), (3, 1000), (4, 1)] {
         world.send(ms(1), name, len);
     }
@@ -329,7 +329,7 @@ fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
     world.expect(Instant::from_secs(1_000_000), &[delivered(15, 0)]);
     assert_eq!(world.link.poll_timeout(), None);
     let statistics = world.link.statistics(Instant::from_secs(1_000_000));
-    // The second one had 500 of its bytes sent; it is on the transmitter for ever.
+    // The second one had 500 of its bytes sent; it stays on the transmitter for ever.
     assert_eq!((statistics.under_way, statistics.queue.packets), (2, 1));
 }
 
@@ -432,7 +432,7 @@ fn a_frame_that_is_not_sent_uses_no_opportunity() {
         &[Seen::Down(ms(25)), dropped(25, 0, DropCause::CutOff), Seen::Up(ms(100)), delivered(105, 1)],
     );
 
-    // The same where the queue is dropped: 1 would have come after the cut.
+    // The same with a dropped queue: 1 would have been sent after the cut.
     let mut world =
         World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Dropped, InFlightFate::Delivered) });
     world.send(ms(11), 0, 3000);
@@ -567,7 +567,7 @@ fn a_shell_that_comes_late_gets_the_same_frames_with_their_times() {
     }
     let times: Vec<_> = std::iter::from_fn(|| link.poll_deliver(ms(30))).map(|delivery| delivery.at).collect();
     assert_eq!(times, [ms(15), ms(25)]);
-    // Time that runs backwards is taken as standing still.
+    // Time that runs backwards is treated as standing still.
     link.handle_packet(ms(40), common::Named { name: 3, len: 1000 });
     link.handle_packet(ms(1), common::Named { name: 4, len: 1000 });
     let times: Vec<_> = std::iter::from_fn(|| link.poll_deliver(ms(100))).map(|delivery| delivery.at).collect();

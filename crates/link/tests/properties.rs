@@ -13,7 +13,7 @@ use holdover_link::{
 };
 use proptest::prelude::*;
 
-/// Arrivals: the time since the last one in microseconds, and the length in bytes.
+/// Arrivals: the time since the previous one in microseconds, and the length in bytes.
 type Traffic = Vec<(u64, u32)>;
 
 fn traffic() -> impl Strategy<Value = Traffic> {
@@ -189,7 +189,7 @@ fn run(config: &LinkConfig, traffic: &Traffic, switches: &Switches, seed: u64) -
     world.run_until(now);
     world.link.set_up(now, true);
     world.poll();
-    // Random outages have no end: stop when nothing is under way.
+    // Random outages have no end: stop when no frame is in the link.
     let mut until = now;
     while world.link.statistics(until).under_way > 0 && until < END {
         until += Duration::from_secs(1);
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(one.link.statistics(one.now), other.link.statistics(other.now));
     }
 
-    /// Compared with a reference queue, frame by frame: start times, waiting frames and bytes.
+    /// Compares start times, waiting frames and bytes with a reference queue, frame by frame.
     #[test]
     fn the_queue_limit_and_its_integral_are_exact(
         kbps in 50_u64..20_000, queue_limit in queue_limit(), traffic in traffic(),

@@ -203,7 +203,7 @@ fn a_link_that_forwards_late_carries_for_less_time() {
     assert_eq!(capacity.up_time(Instant::ZERO, at(20)), Duration::from_secs(12));
     assert_eq!(capacity.time_for(ByteCount(1), at(11)), Some(Duration::from_secs(7)));
     assert_eq!((capacity.next_down(Instant::ZERO), capacity.next_down(at(12))), (Some(at(10)), None));
-    // It flaps for ever, and never carries.
+    // It flaps for ever, and never forwards.
     let outages = Outages::periodic(Duration::from_secs(1), Duration::from_secs(1));
     let capacity = Capacity::new(&LinkConfig { outages, ..config }, 1).unwrap();
     assert_eq!(capacity.up_time(Instant::ZERO, at(20)), Duration::from_secs(1));

@@ -1,19 +1,19 @@
-//! **The ACK stall.** When a cut is predicted, more can be held than a few segments: in the last moments no ACK passes,
+//! **The ACK stall.** Before a predicted cut, more than a few segments can be held: in the last moments no ACK passes,
 //! neither a new one nor a duplicate. The window stays as it is, and the sender continues until its congestion window
-//! is full. If that is a round trip before the cut, queues included, everything sent has arrived when the link breaks,
-//! and only time is lost: the sender's timer expires, but the first ACK after the outage shows that the timeout was
-//! spurious (Eifel, RFC 3522, or F-RTO, RFC 5682). The sender undoes it, with all changes of its window. Then the ACKs
-//! are released one by one (`ack_train.rs`), and the sender resumes where it was.
+//! is full. If the stall begins a round trip before the cut, queues included, everything sent has arrived when the link
+//! breaks, and only time is lost: the sender's timer expires, but the first ACK after the outage shows that the timeout
+//! was spurious (Eifel, RFC 3522, or F-RTO, RFC 5682). The sender undoes it, with all changes of its window. Then the
+//! ACKs are released one by one (`ack_train.rs`), and the sender resumes with its former window.
 //!
-//! If the cut comes sooner, the rest of the window is lost, and what was held is released as after any cut
-//! ([`crate::release`]): the sender finds a large part of its window acknowledged and starts with as much.
+//! If the cut comes sooner, the rest of the window is lost, and held ACKs are released as after any cut
+//! ([`crate::release`]): the sender finds a large part of its window acknowledged, and starts with as many segments.
 //!
-//! The stall serves the purpose of freezing (a zero window in the last moments) without its trap: a zero window over
-//! unacknowledged data makes current Linux cut ssthresh with each retransmission, so a freeze that is too late for the
-//! data in flight to be acknowledged leaves a sender that is slow for a long time. The two must not be combined.
+//! The stall has the purpose of freezing (a zero window in the last moments) without its trap: a zero window over
+//! unacknowledged data makes current Linux cut ssthresh with each retransmission. A freeze that is too late for the
+//! data in flight to be acknowledged therefore slows the sender down for a long time. The two must not be combined.
 //!
-//! A warning that is too early costs little: the stall begins only a lead before the predicted cut, and ends before it
-//! can cause a timeout (Linux waits a round trip and 200 ms).
+//! An early warning costs little: the stall begins only a lead before the predicted cut, and ends before it can cause a
+//! timeout (Linux waits a round trip and 200 ms).
 //!
 //! The decision for each packet is part of the flow path: `is_stalling` in `crates/flow/c/decisions.h`.
 

@@ -1,9 +1,8 @@
 //! Stalled ACKs, released one by one.
 //!
-//! A sender whose whole window has arrived lacks only its ACK clock. If all of the window were acknowledged at once, it
-//! would send a window at once, which no queue on the path can hold. So the ACKs are released with their original
-//! spacing, but within a round trip without queues: by then the first answer arrives, and the queue is as long as it
-//! was before.
+//! A sender whose whole window has arrived lacks only its ACK clock. Acknowledging the whole window at once would make
+//! it send a window at once, which no queue on the path can hold. So the ACKs are released with their original spacing,
+//! but within a round trip without queues: by then the first answer arrives, and the queue is as long as before.
 
 use std::collections::VecDeque;
 
@@ -14,7 +13,7 @@ use holdover_wire::Seq;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AckTrain {
     acks: VecDeque<Seq>,
-    /// The number of segments that each stands for (a power of two, as its exponent), and the last one, perhaps fewer.
+    /// The number of segments for each ACK (a power of two, as its exponent), and for the last ACK, possibly fewer.
     thinned: u32,
     in_last: u32,
     first_at: Instant,
@@ -29,7 +28,7 @@ struct Departure {
 }
 
 impl AckTrain {
-    /// More are thinned out: each then acknowledges twice as much.
+    /// The most ACKs. Beyond that they are thinned out: each then acknowledges twice as much.
     const MOST: usize = 512;
 
     /// Records that the receiver acknowledges data up to `ack` during the stall.

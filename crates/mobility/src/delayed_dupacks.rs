@@ -1,21 +1,22 @@
 //! **Delayed duplicate ACKs** (Vaidya, Mehta, Perkins and Montenegro, "Delayed duplicate acknowledgements: a TCP-unaware approach to
-//! improve performance of TCP over wireless", 1999). A wireless link that repeats its own losses delivers what it repeats late, after
-//! segments that were sent later. Each of those makes the mobile host's TCP send a duplicate ACK, and the third makes the fixed host
-//! retransmit what is on its way, and halve its window. So the mobile host sends the first two at once and holds up the third and later
-//! ones for a time d:
+//! improve performance of TCP over wireless", 1999). A wireless link that retransmits its own losses delivers the retransmitted packets
+//! late, after segments that were sent later. Each of those makes the mobile host's TCP send a duplicate ACK, and the third makes the fixed
+//! host retransmit a segment that is already on its way, and halve its window. So the mobile host sends the first two at once, and delays
+//! the third and later ones for a time d:
 //!
-//! - the hole is filled, and the host's TCP acknowledges more: the duplicates are dropped;
-//! - d is over: they are all sent, and further ones at once. What is missing was lost before the link, or given up by it, and the sender
-//!   has to recover.
+//! - If the hole is filled, and the host's TCP acknowledges more, the duplicates are dropped.
+//! - When d has passed, all of them are sent, and further ones at once. The missing segment was lost before the link, or given up by it,
+//!   and the sender has to recover.
 //!
-//! The base station needs no TCP, so encrypted connections profit as others do. What was lost by congestion is recovered d later.
+//! The base station does not parse TCP, so encrypted connections benefit as well. Losses by congestion are recovered d later.
 //!
 //! # Where the paper is silent
 //!
-//! - **What a duplicate is**: a pure ACK with the number and the window of the one before, sent after data have arrived beyond a hole.
-//! - **SACK.** The paper's senders count duplicates. Senders of today need one SACK block and a quarter of a round trip (RFC 8985), and
-//!   get that with the first duplicate. They are held up no more than the paper says.
-//! - **Many.** [`MOST_HELD`] duplicates are kept of each connection; then the oldest goes, of which a newer one says more.
+//! - **Definition of a duplicate**: a pure ACK with the number and the window of the one before, sent after data has arrived beyond a hole.
+//! - **SACK.** The paper's senders count duplicates. Current senders need one SACK block and a quarter of a round trip (RFC 8985), and get
+//!   that with the first duplicate. The delay is no longer for them than in the paper.
+//! - **Many.** [`MOST_HELD`] duplicates are kept for each connection; beyond that the oldest is dropped, as a newer one carries more
+//!   information.
 
 use std::collections::VecDeque;
 
@@ -60,7 +61,7 @@ pub struct DelayedDupacks {
 struct State {
     /// The number and the window of the last ACK.
     last: Option<(Seq, u16)>,
-    /// Data have arrived beyond it.
+    /// Data has arrived beyond it.
     has_hole: bool,
     duplicates: u32,
     held: VecDeque<Packet>,
@@ -158,7 +159,7 @@ impl SegmentFilter for DelayedDupacks {
                 continue;
             }
             state.is_over = true;
-            // A window update in the meantime is not taken back.
+            // A window update in the meantime is not reverted.
             let window = state.last.map(|(_, window)| window);
             self.ready.extend(state.held.drain(..).map(|mut packet| {
                 if let (Some(segment), Some(window)) = (tcp_mut(&mut packet), window) {

@@ -1,10 +1,10 @@
-//! **The fixed host's part of EBSN** (Bakshi, Krishna, Vaidya and Pradhan 1997). A base station that repeats what its wireless link
-//! loses notifies the sender of each failed attempt (`holdover_gateway::ebsn`). The sender starts its retransmission timer anew, with the
-//! timeout that is in force: the backoff, cwnd and ssthresh stay as they are. When notifications stop, the timer expires as ever.
+//! **The fixed host's part of EBSN** (Bakshi, Krishna, Vaidya and Pradhan 1997). A base station that retransmits the losses of its wireless
+//! link notifies the sender of each failed attempt (`holdover_gateway::ebsn`). The sender restarts its retransmission timer with the
+//! current timeout: the backoff, cwnd and ssthresh do not change. When notifications stop, the timer expires as usual.
 //!
-//! A message is believed if it quotes a connection of this host and a byte that is outstanding (RFC 5927 section 4.1), and only as long
-//! as SND.UNA has not stood still for [`EbsnConfig::longest`] since the first of them: nobody can stop the timer for ever, and what ends
-//! a connection in the end (RFC 9293 section 3.8.3, R2) still does.
+//! A notification is honoured if it quotes a connection of this host and an outstanding byte (RFC 5927 section 4.1), and for at most
+//! [`EbsnConfig::longest`] from the first one on while SND.UNA does not advance: nobody can stop the timer for ever, and the limit on
+//! retransmissions (RFC 9293 section 3.8.3, R2) still applies.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -106,7 +106,7 @@ impl EndpointMechanism for Ebsn {
                 self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what });
             }
         }
-        // Closed connections are removed in time.
+        // Closed connections are removed now and then.
         if self.since.len() > 2 * endpoint.connections().count() + Self::MOST_ARRIVED {
             let names = |(_, connection): (ConnectionId, &holdover_tcp::Connection)| Connection {
                 local: connection.local(),

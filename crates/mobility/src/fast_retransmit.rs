@@ -1,15 +1,14 @@
-//! **Fast retransmit after a handoff.** What was lost in a handoff is found by timeouts that have backed off. The mobile host
-//! knows when the handoff is over, and need not wait: it retransmits its own oldest segment at once, and makes its peers do the
-//! same with three identical ACKs.
+//! **Fast retransmit after a handoff.** Losses of a handoff are detected by timeouts that have backed off. The mobile host knows when the
+//! handoff is over, and need not wait: it retransmits its own oldest segment at once, and makes its peers do the same with three identical
+//! ACKs.
 //!
-//! After Caceres and Iftode, *Improving the Performance of Reliable Transport Protocols in Mobile Computing Environments*; the
-//! PROBE paper compares itself with it as FR-TCP. The host's own retransmission drops the window and begins slow start, as
-//! theirs does: the new cell is unknown. It needs the host's own TCP; where that is a kernel, [`crate::reconnect_acks`] does the
-//! half that concerns the peers.
+//! After Caceres and Iftode, *Improving the Performance of Reliable Transport Protocols in Mobile Computing Environments*; the PROBE paper
+//! compares itself with it as FR-TCP. As in that paper, the host's own retransmission reduces the window and begins slow start, because the
+//! new cell is unknown. The mechanism needs the host's own TCP; in front of a kernel, [`crate::reconnect_acks`] does the half that concerns
+//! the peers.
 //!
-//! **What can go wrong.** After a timeout, senders that guard against false fast retransmits ignore the duplicates (RFC 6582
-//! section 3.2), and so do SACK senders; the small window afterwards stays. Where the last ACK was lost, three copies are two
-//! duplicates.
+//! **Failure modes.** After a timeout, senders that avoid false fast retransmits ignore the duplicates (RFC 6582 section 3.2), and so do
+//! SACK senders; the small window remains. If the last ACK was lost, three copies are two duplicates.
 
 use std::collections::VecDeque;
 

@@ -1,30 +1,28 @@
-//! **Freezing.** When the link goes, a sender takes the silence for congestion: its window of packets is lost, its timer backs
-//! off, and it comes back slowly. But TCP has a way to be silent without suspicion. A receiver that advertises a window of zero
-//! is full, and its sender stops, keeps its congestion window, and probes now and then. So a host that feels its link fading
-//! says that it is full, and says that it has room again when it is back.
+//! **Freezing.** When the link breaks, a sender takes the silence for congestion: it loses its window of packets, backs off its timer, and
+//! recovers slowly. But a sender may be silent for another reason: a receiver that advertises a window of zero is full, and its sender
+//! stops, keeps its congestion window, and probes now and then. So a host whose link fades advertises a window of zero, and opens it again
+//! when the link is back.
 //!
-//! After Goff, Moronski, Phatak and Gupta, *Freeze-TCP* (section III), and the thesis that builds on it (sections 4.5 and 5.1).
-//! From the warning on, every segment that the host sends carries a window of zero, and at least one such ACK (a ZWA) leaves at
-//! once, even if there is nothing new to acknowledge. The host's TCP knows nothing of it: data that are still on their way are
-//! taken, and acknowledged. At reconnection the real window is told again, at once by the copies of
-//! [`crate::reconnect_acks`] if that is on. A host that is not warned does nothing.
+//! After Goff, Moronski, Phatak and Gupta, *Freeze-TCP* (section III), and the thesis that builds on it (sections 4.5 and 5.1). From the
+//! warning on, every segment that the host sends carries a window of zero, and at least one such ACK (a ZWA) is sent at once, even if there
+//! is nothing new to acknowledge. The host's TCP is not involved: it accepts and acknowledges data that still arrives. At reconnection the
+//! real window is advertised again, at once by the copies of [`crate::reconnect_acks`] if that is enabled. Without a warning the mechanism
+//! does nothing.
 //!
-//! **When.** The ZWA must reach the sender, and what the sender sent before that must still arrive, all before the cut: one round
-//! trip, not more. Earlier, the sender idles on a link that works; later, packets and ACKs are lost and, worse, the sender
-//! may have unacknowledged data behind a closed window, which some time out again and again, halving ssthresh each time.
-//! See [`WarningPeriod`].
+//! **When.** Before the cut, the ZWA must reach the sender, and data that the sender sent until then must arrive: one round trip, not more.
+//! Earlier, the sender idles on a link that works; later, packets and ACKs are lost and, worse, the sender may have unacknowledged data
+//! behind a closed window: some senders then time out repeatedly, and halve ssthresh each time. See [`WarningPeriod`].
 //!
-//! **None delayed.** A ZWA should not wait for a delayed-ACK timer, but a filter must not acknowledge what the host's TCP has
-//! not: a segment that passed the filter may have been dropped behind it. So it asks. A segment without data just below the
-//! window, like a keep-alive of the peer, is one that every TCP answers at once with its true ACK (RFC 9293 section 3.10.7.4),
-//! and the answer passes the filter. TCPs limit such answers (RFC 5961 section 10; Linux to two a second without data); what is
-//! not answered is acknowledged when the host's TCP would have done so by itself.
+//! **No delay.** A ZWA should not wait for a delayed-ACK timer, but a filter must not acknowledge data that the host's TCP has not
+//! acknowledged: a segment that passed the filter may have been dropped after it. So the filter prompts the TCP. Every TCP answers a
+//! segment without data just below the window, like a keep-alive of the peer, at once with its current ACK (RFC 9293 section 3.10.7.4), and
+//! the answer passes the filter. TCPs limit such answers (RFC 5961 section 10; Linux to two a second without data); without an answer, the
+//! data is acknowledged when the host's TCP does so by itself.
 //!
-//! **What can go wrong.** The prediction was wrong: [`LinkEvent::Recovered`] thaws, and where that never comes, a deadline does.
-//! Warnings that go on and on over a link that works freeze a connection once, and not again before they have paused.
-//! The ZWA is lost: it is repeated by every ACK that follows. The sender ignores a window in an ACK without news (M-TCP and the
-//! thesis say that some do, and Linux did until 6.6): only data that still come help, by their ACKs. The sender was in the
-//! middle of recovery: it stops there.
+//! **Failure modes.** The prediction was wrong: [`LinkEvent::Recovered`] thaws, or else a deadline does. Continuous warnings over a link
+//! that works freeze a connection once, and not again before they have paused. The ZWA is lost: every following ACK repeats it. The sender
+//! ignores the window of an ACK that acknowledges nothing new (some do, according to M-TCP and the thesis, and Linux did until 6.6): then
+//! only the ACKs of data that still arrives help. The sender was in loss recovery: it stops there.
 
 use std::collections::VecDeque;
 
@@ -94,7 +92,7 @@ pub enum WarningPeriod {
     WholeLead,
     /// This long (Freeze-TCP's experiments: the round trip, measured beforehand).
     Fixed(Duration),
-    /// This many round trips of the connection, measured from its packets, with their queues; as [`Self::WholeLead`]
+    /// This many round trips of the connection, measured from its packets, queues included; as [`Self::WholeLead`]
     /// without a measurement.
     RoundTrips(f64),
     /// A time after the warning that is adapted by experience, whatever lead it names: after each cut, a period that
@@ -401,7 +399,7 @@ impl State {
     ) {
         self.data_at = Some(now);
         match self.phase {
-            // Data has started to flow only now, or it has thawed too early.
+            // Data has begun to flow only now, or the connection thawed too early.
             Phase::Open => {
                 if let Some(warning) = warning {
                     self.warn(now, connection, warning, config, out);

@@ -1,27 +1,26 @@
-//! **Holding back.** A sender that has had a timeout is woken by an ACK of something *new*, and by little else; but when the
-//! link breaks without a warning, everything has been acknowledged already, and the host has nothing new to say. So it always
-//! keeps something in hand: while data flows, the ACK of the last few whole segments is withheld, a few milliseconds' worth.
-//! Whenever the link breaks, there is something to say when it is back ([`crate::release`] tells how).
+//! **Holding back.** A sender that has had a timeout is woken by an ACK of *new* data, and by little else; but when the link breaks without
+//! a warning, everything has been acknowledged already, and the host has no new ACK to send. So while data flows, the ACK of the last few
+//! whole segments is withheld, a few milliseconds' worth. Whenever the link breaks, there is a new ACK to send when it is back
+//! ([`crate::release`] describes how).
 //!
-//! The cost is a window that is smaller by the segments held, and a round trip that is longer by as many. Four whole segments
-//! are enough (one fails for cuts shorter than the RTO, when the tail loss probe has used its slot); more let the sender start
-//! faster, as slow start begins with one segment for each that is acknowledged.
+//! The cost is a window that is smaller by the segments held, and a round trip that is longer by as many. Four whole segments are enough
+//! (one fails for cuts shorter than the RTO, when the tail loss probe has used its slot); more let the sender start faster, as slow start
+//! begins with one segment for each that is acknowledged.
 //!
 //! Nothing is held back:
-//! - in the first 150 kB, for about a second after link-up, and for a while after the sender has waited for what was held (the
-//!   *flush*);
-//! - of more than an eighth of the window that the receiver offers, or of what the sender has in flight, as far as that is known
-//!   from what is acknowledged in a round trip: a small window would starve;
+//! - in the first 150 kB, for about a second after link-up, and for a while after the sender has waited for held ACKs (the *flush*);
+//! - beyond an eighth of the receiver's window, or of the sender's data in flight, as far as that can be estimated from the bytes
+//!   acknowledged in a round trip: a small window would starve;
 //! - beyond 2 Gbit/s;
-//! - of an ACK that repeats the last or carries SACK blocks: loss recovery counts on them;
-//! - of SYN, FIN and RST, and once the sender's FIN has come.
+//! - from an ACK that repeats the last one or carries SACK blocks: loss recovery depends on them;
+//! - from SYN, FIN and RST, and after the sender's FIN.
 //!
-//! If no newer ACK comes within 40 ms, what is held is flushed: the sender may be waiting for it. So requests and answers do not
-//! suffer, and the sender's RTO hardly does (Linux's own ACK may be as late as that).
+//! If no newer ACK arrives within 40 ms, held ACKs are flushed: the sender may be waiting for them. So requests and answers are not
+//! delayed, and the sender's RTO hardly grows (Linux's own ACK may be as late as that).
 //!
-//! The same is done for ACKs that come in: what the host's own TCP has not been shown wakes it as soon as the link is back.
+//! The same is done for incoming ACKs: those that the host's own TCP has not been shown wake it as soon as the link is back.
 //!
-//! The decision is made at every packet, so it is part of the flow path: `hold_back` in `crates/flow/c/decisions.h`.
+//! The decision is made for every packet, so it is part of the flow path: `hold_back` in `crates/flow/c/decisions.h`.
 
 use holdover_base::Duration;
 use holdover_flow::Half;

@@ -1,15 +1,15 @@
 //! Mechanisms of a mobile host for its TCP connections on a link that comes and goes. One file per mechanism; each can be used alone,
 //! and together with the others.
 //!
-//! A [`SegmentFilter`] stands in the path of packets and works in front of any TCP, also that of an unmodified kernel. An
-//! [`EndpointMechanism`] steers the connections of our own TCP ([`holdover_tcp`]) by their verbs. Both learn what happens to
-//! the link as a [`LinkEvent`], and nothing else. A [`Chain`] lines them up, and [`Mechanisms`] describes one.
+//! A [`SegmentFilter`] is in the path of packets and works in front of any TCP, also that of an unmodified kernel. An [`EndpointMechanism`]
+//! steers the connections of our own TCP ([`holdover_tcp`]) by their verbs. Changes of the link are reported to both as [`LinkEvent`]s. A
+//! [`Chain`] runs several in order, and [`Mechanisms`] describes one.
 //!
-//! Every ACK that a mechanism sends or lets pass covers only bytes that the host's TCP has acknowledged or would have
-//! acknowledged; no SACK block is made up.
+//! Every ACK that a mechanism sends or passes covers only bytes that the host's TCP has acknowledged or would have acknowledged; no
+//! mechanism invents SACK blocks.
 //!
-//! [`mobile_ip`] is no mechanism but the protocol by which mobile hosts say where they are, with the agents of the network that hear it.
-//! [`registration`] is the one by which a mobile host tells a gateway in its path of its link.
+//! [`mobile_ip`] and [`registration`] are protocols: Mobile IP, by which mobile hosts register their location with the agents of the
+//! network, and reports of a mobile host about its link to a gateway in its path.
 
 #![forbid(unsafe_code)]
 

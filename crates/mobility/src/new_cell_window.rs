@@ -1,14 +1,13 @@
-//! **A smaller window in a new cell.** A sender that was frozen, or woken, goes on with the window that it had, into a cell
-//! that may be fuller than the one before. The mobile host knows that it has moved, and can hold it back: it offers a small
-//! window at first and opens it with the data that arrive, as slow start would open the sender's.
+//! **A smaller window in a new cell.** A sender that was frozen, or woken, continues with its former window, in a cell that may have more
+//! load than the one before. The mobile host knows that it has moved, and can restrict the sender: it offers a small window at first, and
+//! opens it as data arrives, as slow start would open the sender's.
 //!
-//! An idea of the thesis on Freeze-TCP (section 7.2), which gives neither size nor rule of growth; the Freeze-TCP paper
-//! (section V) raises the question and leaves it open. Both are options here. After an outage without another attachment,
-//! the window is what it was.
+//! An idea of the thesis on Freeze-TCP (section 7.2), which gives neither size nor growth; the Freeze-TCP paper (section V) raises the
+//! question and leaves it open. Both are options here. After an outage without a new attachment, the window does not change.
 //!
-//! **What can go wrong.** The right edge of the window moves back, which RFC 9293 discourages: a sender that was not frozen may
-//! have packets under way beyond it. They are taken in, for the host's TCP knows of its own window only. A window below a few
-//! segments leaves a lost segment without duplicates to find it by.
+//! **Failure modes.** The right edge of the window moves back, which RFC 9293 discourages: a sender that was not frozen may have packets in
+//! flight beyond it. They are accepted, as the host's TCP knows only its own window. With a window below a few segments, a lost segment
+//! causes too few duplicate ACKs to be detected.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
-//! **PROBE: explicit handoff recovery.** Losses of a handoff are found by timeouts that have backed off, or one loss a
-//! round trip, and slow start goes on from a threshold that the timeouts have cut. Here both ends' TCPs know of handoffs: the
-//! mobile receiver says when one is over, the sender probes the new path with three segments, and the answer says what is
-//! missing and how fast the path is.
+//! **PROBE: explicit handoff recovery.** Losses of a handoff are detected by timeouts that have backed off, or one loss per round trip, and
+//! slow start continues up to a threshold that the timeouts have reduced. Here the TCPs of both ends know of handoffs: the mobile receiver
+//! reports the end of one, the sender probes the new path with three segments, and the answer reports the missing data and the bandwidth of
+//! the path.
 //!
-//! After Chan, Tsang and Gupta, *Impacts of Handoff on TCP Performance in Mobile Wireless Computing* (1997), section III.A.
-//! Both ends need this mechanism and their own TCP. It does not go with what else restarts a sender after a handoff
-//! ([`crate::fast_retransmit`], [`crate::retransmission_trigger`], [`crate::reconnect_acks`]), nor with what withholds ACKs
+//! After Chan, Tsang and Gupta, *Impacts of Handoff on TCP Performance in Mobile Wireless Computing* (1997), section III.A. Both ends need
+//! this mechanism and their own TCP. It cannot be combined with mechanisms that restart a sender after a handoff
+//! ([`crate::fast_retransmit`], [`crate::retransmission_trigger`], [`crate::reconnect_acks`]), nor with those that withhold ACKs
 //! ([`crate::wake`] and its parts).
 //!
 //! **The exchange.**
@@ -13,51 +13,50 @@
 //! 1. *Mobile host*, when its link is up at another attachment: three nacks on each connection, pure ACKs with an option. A
 //!    distinct kind is needed because a sender that guards against false fast retransmits ignores duplicate ACKs after a
 //!    timeout (RFC 6582 section 3.2).
-//! 2. *Sender*, at the first nack of a handoff; a mobile sender at the link event: the handoff recovery phase begins. Fast
-//!    retransmit is barred below SND.NXT, the timer starts anew without backoff, and three consecutive segments from SND.UNA on
-//!    go out as probes. Outstanding data is presumed lost but not sent again before the bitmask has come.
-//! 3. *Receiver*: the spacing of consecutive probes gives the bandwidth (packet pair). After the last probe, or when no other has
-//!    come for [`ProbeConfig::patience`], one ACK carries the bitmask.
-//! 4. *Sender*: ssthresh = bandwidth × round-trip time, cwnd = ssthresh / 2. Data that the receiver holds is struck off; the rest is
-//!    retransmitted within cwnd, oldest first, and cwnd grows with ACKs as ever. The phase ends, and the bar is lifted, when all
+//! 2. *Sender*, at the first nack of a handoff; a mobile sender at the link event: the handoff recovery phase begins. Fast retransmit is
+//!    barred below SND.NXT, the timer restarts without backoff, and three consecutive segments from SND.UNA on are sent as probes.
+//!    Outstanding data is presumed lost but not retransmitted before the bitmask has arrived.
+//! 3. *Receiver*: the spacing of consecutive probes gives the bandwidth (packet pair). After the last probe, or when no other has arrived
+//!    for [`ProbeConfig::patience`], one ACK carries the bitmask.
+//! 4. *Sender*: ssthresh = bandwidth × round-trip time, cwnd = ssthresh / 2. Data that the receiver holds is marked as received; the rest
+//!    is retransmitted within cwnd, oldest first, and cwnd grows with ACKs as usual. The phase ends, and the bar is lifted, when all data
 //!    up to recovery_end is acknowledged, the highest byte that the receiver held.
 //!
-//! **Encoding.** A shared experimental option (RFC 6994) of kind 253 with the identifier [`OPTION_ID`], a byte for the kind of
-//! message and one that tells one handoff from the next:
+//! **Encoding.** A shared experimental option (RFC 6994) of kind 253 with the identifier [`OPTION_ID`], a byte for the kind of message, and
+//! a byte that identifies the handoff:
 //!
 //! ```text
 //!   nack     8 bytes   0, number
-//!   probe   10 bytes   1, number, index of the probe, how many there are
+//!   probe   10 bytes   1, number, index of the probe, number of probes
 //!   bitmask            2, number, bandwidth (32 bits, bytes of data per second, 0 if unknown),
 //!                      ms waited for missing probes, bytes from the ACK number to the highest byte held,
-//!                      then in turn: bytes missing, bytes held, from the ACK number on
+//!                      then alternately: bytes missing, bytes held, from the ACK number on
 //! ```
 //!
-//! The highest in-sequence byte is the segment's ACK number. Numbers after the bandwidth have 7 bits a byte, lowest first. With
-//! timestamps, three ranges of full-sized segments fit into 40 bytes of options, without them six; SACK blocks give way. What lies
-//! beyond the ranges listed counts as missing. Probes are 12 bytes shorter than full-sized segments, for the option.
+//! The highest in-sequence byte is the segment's ACK number. Numbers after the bandwidth have 7 bits a byte, lowest first. With timestamps,
+//! three ranges of full-sized segments fit into 40 bytes of options, without them six; SACK blocks are dropped. Data beyond the listed
+//! ranges counts as missing. Probes are 12 bytes shorter than full-sized segments, to make room for the option.
 //!
 //! **Where the paper is silent.**
 //!
-//! - *The first nack counts.* The others of its number are ignored, however late; a nack must have sequence and ACK numbers
-//!   that the peer can send.
-//! - *All nacks are lost:* TCP's timer goes on as it was.
-//! - *Probes or the bitmask are lost:* without the first or the third the bandwidth is that of the pair that arrived; without
-//!   a pair cwnd is one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from
-//!   as many segments, and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing
-//!   comes, the timer runs out after one RTO, and the phase ends with an ordinary timeout. No probe is repeated by itself.
-//! - *The round-trip time* is that of the probes' own exchange, without the time that the second and third probe take on the
-//!   bottleneck: SRTT is of the old cell, and has no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] is
-//!   SRTT.
+//! - *The first nack counts.* The others with its number are ignored, however late; a nack must have sequence and ACK numbers that the peer
+//!   can send.
+//! - *All nacks are lost:* TCP's timer continues unchanged.
+//! - *Probes or the bitmask are lost:* without the first or the third the bandwidth is that of the pair that arrived; without a pair cwnd
+//!   is one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start continues from as many segments, and
+//!   the phase ends with the next ACK that advances: this happens with a peer without PROBE. If nothing arrives, the timer expires after
+//!   one RTO, and the phase ends with an ordinary timeout. Probes are not repeated.
+//! - *The round-trip time* is that of the probes' own exchange, without the transmission time of the second and third probe on the
+//!   bottleneck: SRTT belongs to the old cell, and gets no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] uses SRTT.
 //! - *Bounds:* ssthresh at least 2 segments and at most the peer's window, cwnd at least 1.
-//! - *Count* is TCP's own estimate of what is in flight: it falls with each segment acknowledged, not with each ACK.
-//! - *Data above recovery_end* that was sent before the handoff is in no bitmask. It is retransmitted after what is missing
-//!   below, and before new data. TCP's loss state lasts until all of it is acknowledged, like that after a timeout.
-//! - *A retransmission is lost:* three duplicate ACKs send the segment after the ACK again, once; with SACK it is left to
-//!   TCP's own loss detection and timer. A timeout ends the phase and retransmits what the receiver is not known to hold.
-//! - *A closed window, or nothing outstanding:* no phase. The windows then stay those of the old cell.
-//! - *The wireless link is taken to be the bottleneck, and the probes to be alone on it.* Other traffic between them makes
-//!   the estimate smaller.
+//! - *Count* is TCP's own estimate of the data in flight: it falls with each acknowledged segment, not with each ACK.
+//! - *Data above recovery_end* that was sent before the handoff is not covered by the bitmask. It is retransmitted after the missing data
+//!   below, and before new data. TCP's loss state lasts until all of it is acknowledged, as after a timeout.
+//! - *A retransmission is lost:* three duplicate ACKs make the sender retransmit the segment after the ACK again, once; with SACK, TCP's
+//!   own loss detection and timer handle it. A timeout ends the phase, and retransmits all data that the receiver is not known to hold.
+//! - *A closed window, or nothing outstanding:* no phase. The windows of the old cell remain in force.
+//! - *The wireless link is assumed to be the bottleneck, without other traffic between the probes.* Other traffic makes the estimate
+//!   smaller.
 
 mod option;
 mod receiver;
@@ -78,7 +77,7 @@ use sender::{Progress, Recovering};
 
 pub use option::OPTION_ID;
 
-/// How a handoff is recovered from.
+/// The recovery from a handoff.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProbeConfig {
     /// The number of nacks for each peer; 0 for none.
@@ -125,7 +124,7 @@ pub struct Probe {
     handoffs: VecDeque<Affected>,
     /// The number of the last handoff of this host.
     number: u8,
-    /// Nacks and bitmasks that wait for an ACK.
+    /// Nacks and bitmasks to be sent with an ACK.
     outgoing: BTreeMap<Connection, VecDeque<Outgoing>>,
     heard: VecDeque<PeerMessage>,
     recovering: BTreeMap<Connection, Recovering>,
@@ -259,7 +258,7 @@ impl Probe {
         }
     }
 
-    /// The mobile host has arrived: sends nacks to its peers, and probes for its own data.
+    /// The mobile host has arrived: it sends nacks to its peers, and probes for its own data.
     fn hand_off(&mut self, now: Instant, endpoint: &mut Endpoint, who: &Affected) {
         self.number = self.number.wrapping_add(1);
         let is_meant = |tcp: &holdover_tcp::Connection| match who {

@@ -1,16 +1,16 @@
-//! **Reconnection ACKs.** The link is back, but the peer does not know: it waits for its next retransmission or zero-window
-//! probe, which it has put off further and further in the dark. So the host that does know says its last ACK again, several
-//! times. A sender that is frozen by a zero window finds the window open and goes on at once. A sender that runs ordinary fast
-//! retransmit takes three duplicates for a loss and retransmits at once.
+//! **Reconnection ACKs.** The link is back, but the peer does not know: it waits for its next retransmission or zero-window probe, which it
+//! has backed off repeatedly during the outage. So the host, which knows, repeats its last ACK several times. A sender that is frozen by a
+//! zero window finds the window open and continues at once. A sender with ordinary fast retransmit takes three duplicates for a loss and
+//! retransmits at once.
 //!
-//! After Caceres and Iftode; Freeze-TCP (section III) and the thesis send three, the HIP paper (section 2.3) asks for four,
-//! since three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that guard
-//! against false fast retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without news is no duplicate.
+//! After Caceres and Iftode; Freeze-TCP (section III) and the thesis send three copies, the HIP paper (section 2.3) asks for four, since
+//! three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that avoid false fast
+//! retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without new information is no duplicate.
 //!
 //! M-TCP's mobile host marks the ACK (section 4.2), so that its supervisor host knows of the cut; see [`ReconnectAcksConfig::marked`].
 //!
-//! A smaller window than the real one can be offered at first, for a network whose capacity is not known (thesis, section
-//! 7.2); the host's TCP opens it with the ACKs that follow.
+//! A smaller window than the real one can be offered at first, for a network of unknown capacity (thesis, section 7.2); the host's TCP
+//! opens it with the ACKs that follow.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub struct ReconnectAcksConfig {
     /// Whether they carry the mark of M-TCP's mobile host (URG with an urgent pointer of 0), which the supervisor host
     /// removes. For other peers the flag has no meaning.
     pub marked: bool,
-    /// Connections without a packet of the peer for this long before the cut are left alone: no peer waits there.
+    /// Connections without a packet of the peer for this long before the cut get no ACKs: their peers do not wait.
     pub idle: Duration,
 }
 

@@ -1,26 +1,27 @@
-//! **Letting go of held ACKs.** When the link is back, the far sender has given up on its window segment by segment; it sits on
-//! a retransmission timer that has been doubled many times. What wakes it is an ACK of something new, and it matters which:
+//! **Releasing held ACKs.** When the link is back, the far sender has given its window up as lost, and waits for a retransmission timer
+//! that has been doubled many times. An ACK of new data wakes it, and the order matters:
 //!
-//! 1. The first ACK acknowledges *one byte*, inside the segment that the sender has been retransmitting. It acknowledges no
-//!    whole segment, so it gives no RTT sample as long as the outage and no reason to believe that the timeout was spurious: an
-//!    ACK of a segment that was sent only once would (F-RTO, RFC 5682), and the sender would take a window of dead segments for
-//!    one in flight, and wait for another timeout. But it is news, so F-RTO is over.
+//! 1. The first ACK acknowledges *one byte*, inside the segment that the sender has been retransmitting. It acknowledges no whole segment,
+//!    so it gives no RTT sample as long as the outage and no reason to regard the timeout as spurious: an ACK of a segment that was sent
+//!    only once would (F-RTO, RFC 5682), and the sender would take a window of lost segments for one in flight, and wait for another
+//!    timeout. But it acknowledges new data, so F-RTO is over.
 //! 2. The next acknowledges all the rest at once. Ordinary loss recovery begins, with room for as many segments as were held.
 //!
-//!    What the receiver has beyond a hole is said too (SACK): else the sender would repeat it, and take what comes of that for the
-//!    loss of its retransmissions. Without the first step it is not: it would be a reason to believe that the timeout was spurious.
+//! Data that the receiver has beyond a hole is reported as well (SACK): otherwise the sender would retransmit it, and take the resulting
+//! ACKs for the loss of its retransmissions. Without the first step it is not reported: it would be a reason to regard the timeout as
+//! spurious.
 //!
-//! Both echo a *refreshed* timestamp. The echo of a TSval from before the outage is Eifel's proof (RFC 3522) that the original
-//! arrived after all, with the same wrong conclusion. So TSecr is moved forward by the time that has passed, as the thesis behind
-//! Freeze-TCP does (its timestamp echo update), to a value that the peer's clock has certainly passed. The peer may never have
-//! sent that very value: who minds that switches it off. Of a connection so young that the rate of the peer's clock is not known,
-//! TSecr is 0, which Linux takes for no echo: the old one would be a round trip as long as the outage to it, besides.
+//! Both echo a *refreshed* timestamp. The echo of a TSval from before the outage is Eifel's proof (RFC 3522) that the original arrived
+//! after all, with the same wrong conclusion. So TSecr is advanced by the elapsed time, as in the thesis behind Freeze-TCP (its timestamp
+//! echo update), to a value that the peer's clock has certainly passed. The peer may never have sent that very value; the refresh can be
+//! disabled. On a connection so young that the rate of the peer's clock is unknown, TSecr is 0, which Linux treats as no echo: to Linux,
+//! the old one would also be a round trip as long as the outage.
 //!
-//! If the last ACKs before the cut were lost with the link, the sender's first segment is an earlier one: so the one-byte ACK is
-//! sent for each ACK of the last moments, in ascending order (the *ladder*). Those below what the sender knows are old to it; for
-//! those above, it retransmits what has arrived. So there are a few such steps and no more. If more ACKs may have been lost, there
-//! is one ACK, of everything: it acknowledges segments that were sent once, so the sender undoes its timeout (F-RTO), and with
-//! so many acknowledged it has room for new data, whose SACKs tell it at once what of the rest is lost.
+//! If the last ACKs before the cut were lost with the link, the sender's first segment is an earlier one: so a one-byte ACK is sent for
+//! each of the last ACKs, in ascending order (the *ladder*). Those below the sender's SND.UNA are old to it; those above make it retransmit
+//! data that has arrived. So the number of steps is limited to a few. If more ACKs may have been lost, there is one ACK, of everything: it
+//! acknowledges segments that were sent once, so the sender undoes its timeout (F-RTO), and with so much acknowledged it has room for new
+//! data, whose SACKs show it at once which of the remaining segments are lost.
 //!
 //! All of it was measured on Linux 6.18 senders with CUBIC, Reno and BBR.
 
@@ -69,8 +70,8 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// The ACKs that release everything, in order. Those shown since `lost_after` may have died with the link, and
-/// `step_from` is the last of them; `direction` is theirs. They echo `echo`, if given.
+/// The ACKs that release everything, in order. Those shown since `lost_after` may have been lost with the link, and
+/// `step_from` is the last of them; `direction` is their direction. They echo `echo`, if given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
     half: &Half,
@@ -99,8 +100,8 @@ pub(crate) fn acks(
     packets.into_iter().map(refreshed).collect()
 }
 
-/// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are
-/// too many.
+/// One byte beyond each ACK that may be the last one the sender has received; beyond the very last one only, if these
+/// are too many.
 fn steps(
     config: &ReleaseConfig,
     half: &Half,
@@ -130,8 +131,8 @@ pub(crate) fn fresh_echo(
     match (direction, beyond) {
         // The delay of the TSvals keeps the estimate behind.
         (Direction::Outgoing, None) => clock.at(now),
-        // At a gateway that delay is shorter than to the host, which would send the ACK: a round trip between the two
-        // is missing.
+        // At a gateway that delay is shorter than at the host, which would send the ACK: by the round trip between the
+        // two.
         (Direction::Outgoing, Some(beyond)) => clock.around(now - beyond),
         // An ACK that arrives now echoes a TSval of a round trip ago. A later one, of a retransmission into a path that
         // did not work yet, would be a round trip shorter than any: BBR would use it for ten seconds.

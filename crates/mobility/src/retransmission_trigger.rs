@@ -1,19 +1,19 @@
-//! **Retransmission trigger.** A sender that was cut off has put its next retransmission off further and further; when the way
-//! is there again, it goes on waiting, for up to a minute by RFC 6298 and two in Linux. The trigger lets TCP retransmit as soon
-//! as the layer below it says that the peer may be within reach again, as though the retransmission timer had run out just
-//! then: the first outstanding segment goes out, and slow start follows. Windows and thresholds change as they do at a timeout.
+//! **Retransmission trigger.** A sender that was cut off has backed off its retransmission timer; when the path works again, it still
+//! waits, for up to a minute by RFC 6298 and two in Linux. The trigger lets TCP retransmit as soon as the layer below it reports that the
+//! peer may be reachable again, as though the retransmission timer had expired at that time: the first outstanding segment is sent, and
+//! slow start follows. Windows and thresholds change as at a timeout.
 //!
-//! After Schuetz, Eggert, Schmid and Brunner, section 2.3. An indicator is *symmetric* if both ends get it at the same time, as
-//! at the end of a readdressing handshake: each retransmits what is its own. An *asymmetric* one is seen at one end alone, which
-//! then has to make the other one retransmit as well. There are two ways: the [Immediate Retransmission option](OPTION_ID),
-//! which the other end must know, and which is for it as good as an indicator of its own; or duplicate ACKs, for any peer that
-//! runs fast retransmit. The prototype moved congestion state to a new network as it was when the cut was shorter than the
-//! timeout; *forced slow start*, which the paper asks for and did not build, forgets it.
+//! After Schuetz, Eggert, Schmid and Brunner, section 2.3. An indicator is *symmetric* if both ends get it at the same time, as at the end
+//! of a readdressing handshake: each retransmits its own data. An *asymmetric* one is seen at one end alone, which then has to make the
+//! other one retransmit as well. There are two ways: the [Immediate Retransmission option](OPTION_ID), which the other end must support,
+//! and which it treats like an indicator of its own; or duplicate ACKs, for any peer with fast retransmit. The prototype carried congestion
+//! state over to a new network unchanged when the cut was shorter than the timeout; *forced slow start*, which the paper asks for and did
+//! not build, resets it.
 //!
-//! What can go wrong: an indicator that comes before the way is there in both directions costs a segment, and TCP goes on at its
-//! next timeout. Indicators without end would make a sender start over without end, so that there is one per interval on each
-//! connection; what comes too soon waits for the end of the interval, for the first may have been the early one. Duplicate ACKs that carry data do not count at a peer that goes by RFC 5681, and none counts at a SACK sender
-//! whose timer has run out.
+//! Failure modes: an indicator before the path works in both directions costs a segment, and TCP continues at its next timeout. Repeated
+//! indicators would make a sender restart repeatedly, so there is at most one per interval on each connection; an earlier one is postponed
+//! to the end of the interval, as the first may have come too early. A peer that follows RFC 5681 does not count duplicate ACKs that carry
+//! data, and a SACK sender whose timer has expired counts none.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -26,8 +26,8 @@ use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, Segment, Seq, T
 use crate::{Action, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, LIMIT, tcp_mut};
 
-/// The Immediate Retransmission option is a shared experimental option (RFC 6994) of kind 253 with this identifier, "HOIR", which
-/// is not registered, and a 16-bit number that tells one request from the next: 8 bytes in all.
+/// The Immediate Retransmission option is a shared experimental option (RFC 6994) of kind 253 with this identifier, "HOIR", which is not
+/// registered, and a 16-bit number that identifies the request: 8 bytes in all.
 pub const OPTION_ID: u32 = 0x484f_4952;
 
 const OPTION_LEN: usize = 8;
@@ -67,13 +67,13 @@ impl Default for RetransmissionTriggerConfig {
 pub enum Relay {
     /// It is not.
     None,
-    /// By the Immediate Retransmission option, on the next segment if that has room for it, or else on a separate ACK;
-    /// on three segments if the peer sends nothing new meanwhile.
+    /// By the Immediate Retransmission option, on the next segment if it has room, otherwise on a separate ACK; on
+    /// three segments if the peer sends nothing new meanwhile.
     Option,
     /// By this many segments with the same ACK number, at least four: three duplicates and the original that may be
     /// lost.
     DuplicateAcks {
-        /// How many.
+        /// Their number.
         segments: u8,
         /// Whether retransmissions count among them, as in the paper; only the rest is then sent as pure ACKs. A peer
         /// that follows RFC 5681 section 2 does not count those.

@@ -1,23 +1,22 @@
-//! **Timestamp echo update.** A sender measures its round trip by the timestamps that come back with its ACKs (RFC 7323). If the
-//! last ACK before a cut was lost, the first one after it acknowledges new data and brings back a stamp from before: the sample
-//! is as long as the outage, the retransmission timeout swells, and a loss that only the timer can repair waits for it. Linux
-//! suffers more: a stale stamp proves to it that its timeout was spurious, so that it takes a window of dead packets for packets
-//! in flight (Eifel, RFC 3522).
+//! **Timestamp echo update.** A sender measures its round trip from the timestamps echoed by its ACKs (RFC 7323). If the last ACK before a
+//! cut was lost, the first one after it acknowledges new data and echoes a timestamp from before: the sample is as long as the outage, the
+//! retransmission timeout grows, and a loss that only the timer can repair waits for it. Linux suffers more: a stale echo proves to it that
+//! its timeout was spurious, so that it takes a window of lost packets for packets in flight (Eifel, RFC 3522).
 //!
-//! So the host adds to the stamp what the outage took. After the thesis (section 4.4, *timestamp echo update*): at reconnection
-//! the stamp to echo becomes that of the last segment before the cut, plus the time since the last ACK with a window of zero.
-//! From then on no ACK echoes less, which is also the thesis's rule for segments that waited in the network during the outage,
-//! and whose stamps are old too. A segment that the peer sent after the reconnection is stamped later than any value made here,
-//! and so ends it; and so does the longest time that a segment can be in the network.
+//! So the host adds the duration of the outage to the echoed timestamp. After the thesis (section 4.4, *timestamp echo update*): at
+//! reconnection the timestamp to echo becomes that of the last segment before the cut, plus the time since the last ACK with a window of
+//! zero. From then on no ACK echoes less, which is also the thesis's rule for segments that waited in the network during the outage and
+//! carry old timestamps. A segment that the peer sends after the reconnection has a later timestamp than any value made here, and so ends
+//! the rule; and so does the longest time that a segment can be in the network.
 //!
-//! The time must be counted in ticks of the peer's clock, whose rate is learnt from its stamps (those in use are known, and an
-//! unusual one is taken for a slower one). The made-up stamp is not to be ahead of the peer's clock: time counts from the
-//! arrival of the stamp at the earliest, when the peer's clock had passed it already, and a little is left out for what a
-//! crystal may be off. The peer has never sent that stamp, though: this is a mechanism to choose, not one to have by default.
+//! The time must be counted in ticks of the peer's clock, whose rate is estimated from its timestamps (the usual rates are known, and an
+//! unusual one is taken for a slower one). The made-up timestamp must not be ahead of the peer's clock: time counts from the arrival of the
+//! timestamp at the earliest, when the peer's clock had passed it already, less an allowance for the tolerance of crystals. But the peer
+//! has never sent that timestamp: so this mechanism is off by default.
 //!
-//! **What can go wrong.** Nothing was learnt of the clock, or no ACK with a window of zero left ([`Since::ZeroWindow`]): the
-//! stamp stays as it is. The zero window was early: the sample comes out smaller than the round trip, which the sender's
-//! smoothing and the floor of its timeout absorb.
+//! **Failure modes.** The clock's rate is unknown, or no ACK with a window of zero was sent ([`Since::ZeroWindow`]): the timestamp is not
+//! changed. The zero window was early: the sample is smaller than the round trip, which the sender's smoothing and the minimum of its
+//! timeout absorb.
 
 use std::collections::VecDeque;
 
@@ -56,7 +55,7 @@ pub enum Since {
 /// The stamp that the host echoes while the link is up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Echo {
-    /// The choice of its TCP: of the segment that ACKs wait for (RFC 7323 section 4.3).
+    /// The choice of its TCP: the timestamp of the segment that ACKs wait for (RFC 7323 section 4.3).
     Own,
     /// The newest one of a segment that begins at or before RCV.NXT, even if its ACK was lost or delayed (thesis,
     /// section 5.1.3, after Wright and Stevens).

@@ -1,16 +1,15 @@
-//! **The unreachable poke.** A sender that retransmits into an outage doubles its timeout each time, as if the path were
-//! congested. RFC 6069 (TCP-LCD) gives it a way to know better: an ICMP *host unreachable* that quotes its oldest outstanding byte
-//! while it backs off shows that it was the path that broke (over IPv6 *no route to destination*). Each such message takes back one
-//! doubling; when the timeout so reduced is over already, it retransmits at once. Linux does this.
+//! **The unreachable poke.** A sender that retransmits into an outage doubles its timeout each time, as if the path were congested. RFC
+//! 6069 (TCP-LCD) provides a remedy: an ICMP *host unreachable* (over IPv6 *no route to destination*) that quotes the sender's oldest
+//! outstanding byte while it backs off shows that the path was broken. Each such message takes back one doubling; if the reduced timeout is
+//! over already, the sender retransmits at once. Linux implements this.
 //!
-//! So a mobile host whose link is back tells the peer, truthfully if late, that it could not be reached: twelve times, a
-//! millisecond apart, as many as there may be doublings; and it tells its own TCP the same about the peer. It stops as soon as data
-//! comes.
+//! So a mobile host whose link is back tells the peer, truthfully if late, that it was unreachable: twelve times, a millisecond apart, as
+//! many as there may be doublings; and it tells its own TCP the same about the peer. It stops as soon as data arrives.
 //!
-//! What can go wrong: many networks filter ICMP about hosts other than its sender's neighbours, or rewrite addresses on the way;
-//! senders other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and ends nothing). It must quote exactly the
-//! oldest outstanding byte, so it fails if the last ACKs were lost. And the sender starts from one segment. So it is the second
-//! choice: for the case that nothing is held back, such as a cut amid loss recovery.
+//! Failure modes: many networks filter ICMP about hosts other than its sender's neighbours, or translate addresses on the path; senders
+//! other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and does not end the connection). It must quote exactly the
+//! oldest outstanding byte, so it fails if the last ACKs were lost. And the sender starts from one segment. So it is the second choice: for
+//! cuts with nothing held back, such as a cut during loss recovery.
 
 use std::net::{IpAddr, SocketAddr};
 

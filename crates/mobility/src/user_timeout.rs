@@ -1,21 +1,19 @@
-//! **User timeout.** A connection is given up when data has not been acknowledged for too long. How long that is, each end
-//! decides alone, and few minutes of disconnection can be too long. With the TCP User Timeout option (RFC 5482) one end can ask
-//! the other for more time. The endpoint ([`holdover_tcp`]) has the option and its rules: what is advertised, whether the
-//! peer's advertisement may change the timeout, and the limits for it. This is a policy for when to use it: keep the short
-//! timeout that a host reclaims its resources with, ask for a long one when a disconnection is near, and go back to the former
-//! one when that is over.
+//! **User timeout.** A connection is given up when data has not been acknowledged for too long. Each end alone decides how long that is,
+//! and a few minutes of disconnection can exceed it. With the TCP User Timeout option (RFC 5482) one end can ask the other for more time.
+//! The endpoint ([`holdover_tcp`]) has the option and its rules: the advertised time, whether the peer's advertisement may change the
+//! timeout, and its limits. This is a policy for its use: keep the short timeout with which a host reclaims its resources, request a long
+//! one when a disconnection is near, and return to the former one when that is over.
 //!
-//! It is over for a connection when the peer has acknowledged something since the link came back, or nothing waits to be. By the
-//! clock alone, the former timeout could return before the sender's next retransmission, which has been put off for up to
-//! two minutes, and end what the long one has saved.
+//! It is over for a connection when the peer has acknowledged something since link-up, or nothing is outstanding. With a fixed time
+//! instead, the former timeout could return before the sender's next retransmission, which has been backed off to up to two minutes, and
+//! end the connection that the long one has saved.
 //!
-//! After Schuetz, Eggert, Schmid and Brunner, section 2.2, who name this use and no policy ("start short and ask for more when
-//! a disconnection is near"). Their measurements have a fixed timeout of 15 min at both ends instead of the option.
+//! After Schuetz, Eggert, Schmid and Brunner, section 2.2, who name this use but no policy ("start short and ask for more when a
+//! disconnection is near"). Their measurements have a fixed timeout of 15 min at both ends instead of the option.
 //!
-//! What can go wrong: the option is not acknowledged, and one that is sent as the link goes down is lost with it; then the
-//! timeout is long at this end only. A peer need not grant it. Afterwards, the option can ask for another time, but not take
-//! back the request: a peer that was asked for nothing before keeps the long timeout unless something is configured to
-//! be asked for then.
+//! Failure modes: the option is not acknowledged, and is lost if it is sent as the link goes down; then the timeout is long at this end
+//! only. A peer need not grant it. Afterwards, the option can request another time, but not withdraw the request: a peer without an earlier
+//! request keeps the long timeout unless a later request is configured.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,7 +29,7 @@ use holdover_filter::Connection;
 pub struct UserTimeoutPolicyConfig {
     /// The long timeout, within the limits of the host's own TCP.
     pub long: Duration,
-    /// The timeout advertised afterwards where there was none before; `None` for none.
+    /// The timeout advertised afterwards on connections that advertised none before; `None` for none.
     pub afterwards: Option<Duration>,
     /// How long after the disconnection the former timeout returns at the earliest: until then the next disconnection
     /// finds the long one in place.

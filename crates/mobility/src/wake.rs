@@ -1,19 +1,19 @@
-//! **Wake.** What a mobile host alone can do to have data flow one round trip after its link is back, on connections with
-//! unmodified peers and before an unmodified TCP of its own. It is made of three mechanisms, each of which can be used alone:
+//! **Wake.** Makes data flow one round trip after link-up, by actions of the mobile host alone: with unmodified peers, and in front of an
+//! unmodified TCP of its own. It consists of three mechanisms, each of which can be used alone:
 //!
-//! - [`crate::hold_back`] sees to it that after any cut there is something new to acknowledge;
-//! - [`crate::ack_stall`] makes that much more if the cut was foreseen;
-//! - [`crate::unreachable_poke`] is for the case that nothing is held: a cut soon after another, or amid loss recovery.
+//! - [`crate::hold_back`] ensures that after any cut there is new data to acknowledge;
+//! - [`crate::ack_stall`] holds much more before a predicted cut;
+//! - [`crate::unreachable_poke`] is used when nothing is held: after a cut soon after another, or during loss recovery.
 //!
-//! At link-up, what is held is let go as [`crate::release`] tells. It concerns connections that were transferring data when the
-//! link broke, in either direction. If data comes by itself within a moment, because the network has kept it, nothing is done.
-//! While the link is down no ACK is let out: if it did not die, it would come as a stale one.
+//! At link-up, held ACKs are released as described in [`crate::release`]. This concerns connections that were transferring data when the
+//! link broke, in either direction. If data arrives by itself within a moment, because the network has buffered it, nothing is done. While
+//! the link is down no ACK is sent: it would be lost, or arrive late and stale.
 //!
-//! It is honest by construction: every ACK that it makes is made in one place, which never goes beyond what the receiver's own
-//! TCP has acknowledged, and has no SACK blocks but that TCP's; every other is the receiver's, as it is or with a lower number.
+//! All ACKs that it makes are made in one place, which never acknowledges more than the receiver's own TCP has, and adds no SACK blocks but
+//! that TCP's; every other ACK is the receiver's, unchanged or with a lower number.
 //!
-//! It is in two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets,
-//! is [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] puts both together into one filter.
+//! It has two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets, is
+//! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
 
 mod attempt;
 mod between;
@@ -41,16 +41,16 @@ use crate::{Action, Direction, Injected, WakeOutcome};
 pub use filter::Wake;
 use holdover_filter::Connection;
 
-/// Which of the three mechanisms are on.
+/// The enabled mechanisms.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WakeConfig {
-    /// Keep something in hand.
+    /// ACKs held back while data flows.
     pub hold_back: Option<HoldBackConfig>,
-    /// Keep more if the cut is foreseen.
+    /// ACKs held before a predicted cut.
     pub ack_stall: Option<AckStallConfig>,
-    /// What to do if there is nothing in hand.
+    /// ICMP messages for connections without held ACKs.
     pub unreachable_poke: Option<UnreachablePokeConfig>,
-    /// How what is in hand is let go.
+    /// How held ACKs are released.
     pub release: ReleaseConfig,
 }
 
@@ -65,7 +65,7 @@ impl WakeConfig {
         }
     }
 
-    /// What the flow path has to know of it.
+    /// The parameters for the flow path.
     pub fn rules(&self) -> Rules {
         Rules::new(self.hold_back.map(Into::into), self.holds(), self.release.refresh_for)
     }
@@ -75,7 +75,7 @@ impl WakeConfig {
     }
 }
 
-/// All of [`Wake`] but what every packet passes.
+/// The controller: all of [`Wake`] except the flow path.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
 /// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
@@ -83,37 +83,37 @@ impl WakeConfig {
 #[derive(Debug)]
 pub struct WakeControl {
     config: WakeConfig,
-    /// It is not at the host, but between both hosts.
+    /// The controller is between both hosts, not at one of them.
     is_between: bool,
-    /// Connections of which there is something to remember.
+    /// Connections with state.
     connections: BTreeMap<Connection, State>,
     link: Link,
-    /// Whose doing it is that there is something to release.
+    /// The mechanism that holds the ACKs to be released.
     held_by: &'static str,
-    /// Connections with a deadline, and one that is not later than it.
+    /// Connections with a deadline, each with a time that is not later than it.
     deadlines: BTreeSet<(Instant, Connection)>,
     ready: VecDeque<(Connection, Injected)>,
     actions: VecDeque<Action>,
     outcomes: VecDeque<WakeOutcome>,
-    /// What is being woken since the link came back.
+    /// The connections being woken since link-up.
     waking: Option<Waking>,
-    /// What is known of the path while the moment of grace lasts.
+    /// The known state of the path during the grace period.
     known_path: Path,
-    /// What pokes of all connections may take of the link.
+    /// Limits the share of the link that all pokes take.
     pokes: Pacing,
 }
 
-/// How what is held is let go while the link is there.
+/// How held ACKs are released while the link is up.
 #[derive(Clone, Copy, Debug)]
 struct LetGo {
     /// Release at once: no later timer will run.
     at_once: bool,
-    /// ACKs were stalled: the duplicates among them are missing.
+    /// ACKs were stalled: their duplicates are missing.
     stalled: bool,
 }
 
 impl WakeControl {
-    /// Before a link that is up, with no connection.
+    /// A controller of a link that is up, without connections.
     pub fn new(config: WakeConfig) -> Self {
         Self {
             config,
@@ -131,12 +131,12 @@ impl WakeControl {
         }
     }
 
-    /// What is on.
+    /// Its configuration.
     pub fn config(&self) -> &WakeConfig {
         &self.config
     }
 
-    /// The flow path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
+    /// Handles a notice of the flow path about the half whose ACKs go in `direction`; `now` is the time of its packet.
     pub fn handle_notice(
         &mut self,
         now: Instant,
@@ -158,7 +158,7 @@ impl WakeControl {
             Notice::Stalled(ack) => half.train.record(now, ack),
             Notice::Queued(ack) if half.train.is_under_way() => half.train.append(ack),
             Notice::Queued(_) => {
-                // The last one went while this was on its way.
+                // The train's last ACK was released while this notice was in flight.
                 let at = At { connection, direction };
                 if let Some(flow) = path.snapshot(connection) {
                     if flow.half(direction).is_clocked() {
@@ -168,10 +168,10 @@ impl WakeControl {
                     self.ready.extend(flushed.map(|injected| (connection, injected)));
                 }
             }
-            // Older than the departure: those that the sender knows are not sent again.
+            // The notice precedes the release, which repeats no ACK that the sender has received.
             Notice::Opened if half.train.is_under_way() => {}
             Notice::Opened => half.train.cancel(),
-            // Windows are shut by other controllers.
+            // Only other controllers shut windows.
             Notice::Probed(_) | Notice::Heard(_) => {}
         }
         self.schedule(connection);
@@ -196,17 +196,17 @@ impl WakeControl {
         }
     }
 
-    /// The next packet to send, or to hand to the host, and the connection that it is for.
+    /// The next packet to send, or to hand to the host, and its connection.
     pub fn poll_transmit(&mut self) -> Option<(Connection, Injected)> {
         self.ready.pop_front()
     }
 
-    /// The next thing that was done.
+    /// The next action.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// The next outcome of what was done.
+    /// The next outcome of waking a connection.
     pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
         self.outcomes.pop_front()
     }
@@ -254,7 +254,7 @@ impl WakeControl {
         }
     }
 
-    /// The deadline of a connection may have moved: an entry that is too early is put right when its time comes.
+    /// The deadline of a connection may have changed. An entry that is too early is corrected when it is due.
     fn schedule(&mut self, connection: Connection) {
         let Some(state) = self.connections.get_mut(&connection) else { return };
         let deadline = state.deadline();
@@ -287,7 +287,7 @@ impl WakeControl {
             let flow_half = flow.half(direction);
             let mut send = |injected| self.ready.push_back((connection, injected));
             if half.flush_at.is_some_and(|at| at <= now) {
-                // A newer ACK has come since, or nothing is held any more.
+                // A newer ACK has arrived since, or nothing is held any more.
                 half.flush_at = flow_half.flush_at().filter(|&at| at > now);
                 let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
                 let is_kept =
@@ -295,7 +295,7 @@ impl WakeControl {
                 if is_due && is_kept {
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                 } else if is_due && !flow.withholds_all(environment) {
-                    // What comes before the order is given is looked after too.
+                    // ACKs held before the order is applied are covered as well.
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                     half.flush(now, at, flow_half, path).into_iter().for_each(&mut send);
                 }

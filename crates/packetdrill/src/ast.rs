@@ -1,10 +1,10 @@
-//! A script as a value.
+//! The syntax tree of a script.
 
 use core::net::IpAddr;
 
 use holdover_wire::Flags;
 
-/// A script: options, a command to begin with, events in time, a command to end with.
+/// A script: options, an initial command, timed events, a final command.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Script {
     pub(crate) options: Vec<ScriptOption>,
@@ -52,12 +52,12 @@ pub(crate) enum Action {
     Code(String),
 }
 
-/// A packet that arrives, or that is expected to leave.
+/// An incoming packet, or an expected outgoing one.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct PacketSpec {
     pub(crate) inbound: bool,
     pub(crate) ip: IpInfo,
-    /// What the packet is wrapped in, if Holdover has nothing of the kind.
+    /// The encapsulation of the packet, if Holdover does not support it.
     pub(crate) wrapped: Option<&'static str>,
     pub(crate) body: Body,
 }
@@ -69,7 +69,7 @@ pub(crate) enum Body {
     Icmp(IcmpSpec),
 }
 
-/// What a script says of the IP header.
+/// The IP header fields given by a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct IpInfo {
     pub(crate) tos: Option<Tos>,
@@ -91,14 +91,14 @@ pub(crate) enum Tos {
 pub(crate) struct TcpSpec {
     pub(crate) ports: Option<(u16, u16)>,
     pub(crate) flags: Flags,
-    /// The flags' AE, CWR and ECE are a number (RFC 9768): compared as one.
+    /// The AE, CWR and ECE flags form a number (RFC 9768), compared as a whole.
     pub(crate) ace: bool,
     pub(crate) seq: u32,
     pub(crate) len: u16,
     pub(crate) ack: u32,
     pub(crate) window: Option<u16>,
     pub(crate) urgent: u16,
-    /// `None` for `<...>`: not compared.
+    /// `None` for `<...>`, which is not compared.
     pub(crate) options: Option<Vec<TcpOption>>,
 }
 
@@ -122,14 +122,14 @@ pub(crate) struct IcmpSpec {
     pub(crate) kind: String,
     pub(crate) code: Option<String>,
     pub(crate) mtu: Option<u32>,
-    /// Sequence number and length of the quoted segment; `None` if it is not of TCP.
+    /// Sequence number and length of the quoted segment; `None` if it is not TCP.
     pub(crate) quoted: Option<(u32, u16)>,
 }
 
-/// A system call, and what it is expected to return.
+/// A system call with its expected result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Call {
-    /// When a blocking call returns.
+    /// The time at which a blocking call returns.
     pub(crate) end: Option<i64>,
     pub(crate) name: String,
     pub(crate) args: Vec<Expr>,
@@ -159,7 +159,7 @@ pub(crate) struct Field {
 }
 
 impl Expr {
-    /// A field of a structure by its name.
+    /// The field of a structure called `name`.
     pub(crate) fn field(&self, name: &str) -> Option<&Expr> {
         let Self::Struct(fields) = self else { return None };
         fields.iter().find(|field| field.name.as_deref() == Some(name)).map(|field| &field.value)

@@ -1,8 +1,8 @@
-//! The names of `<sys/socket.h>` and its neighbours, with Linux's values.
+//! Constants of `<sys/socket.h>` and related headers, with Linux's values.
 
 use crate::ast::Expr;
 
-/// Values by name; the names are the C library's.
+/// Values by their C library names.
 const VALUES: &[(&str, i64)] = &[
     ("NULL", 0),
     ("AF_UNSPEC", 0),
@@ -160,7 +160,7 @@ pub(crate) fn errno(name: &str) -> i64 {
     ERRNOS.iter().find(|(known, _)| *known == name).map_or(0, |&(_, number)| number)
 }
 
-/// The number that an expression stands for: literal, name, alternatives of bits, or the one item of a list.
+/// The number denoted by an expression: a literal, a name, alternatives of bits, or a list of one item.
 pub(crate) fn integer(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Int(value) => Some(*value),
@@ -172,7 +172,7 @@ pub(crate) fn integer(expr: &Expr) -> Option<i64> {
     }
 }
 
-/// Every name in an expression.
+/// Visits every name in an expression.
 pub(crate) fn names<'a>(expr: &'a Expr, visit: &mut dyn FnMut(&'a str)) {
     match expr {
         Expr::Word(name) => visit(name),

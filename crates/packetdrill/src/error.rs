@@ -1,8 +1,8 @@
-//! What is wrong with a script, and where.
+//! Syntax errors of a script.
 
 use serde::Serialize;
 
-/// A script that cannot be run because it is not one: where, what was expected there, and what was found.
+/// A syntax error: its position, the expected text, and the text found.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, thiserror::Error)]
 #[error("{line}:{column}: expected {expected}, found {found}")]
 pub struct ScriptError {
@@ -10,16 +10,16 @@ pub struct ScriptError {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What would have been right.
+    /// The expected text.
     pub expected: String,
-    /// What is there.
+    /// The text found.
     pub found: String,
 }
 
-/// A place in a script: a byte offset, converted to line and column on demand.
+/// A position in a script: a byte offset, converted to line and column on demand.
 pub(crate) type Offset = usize;
 
-/// Line and column, from 1, of a byte offset.
+/// The line and column, from 1, of a byte offset.
 pub(crate) fn line_and_column(text: &str, offset: Offset) -> (u32, u32) {
     let before = &text[..floor_char(text, offset)];
     let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;

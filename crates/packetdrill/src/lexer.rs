@@ -1,4 +1,4 @@
-//! The words of a script.
+//! The lexer of scripts.
 
 use core::fmt;
 use core::ops::Range;
@@ -7,7 +7,7 @@ use logos::Logos;
 
 use crate::error::ScriptError;
 
-/// A token. Keywords are words: whether `ack` is one depends on where it stands.
+/// A token. Keywords are ordinary words, because their meaning depends on the context (`ack`, for example).
 #[derive(Logos, Clone, PartialEq, Debug)]
 #[logos(skip r"[ \t\r\n\f]+")]
 #[logos(skip(r"//[^\n]*", allow_greedy = true))]
@@ -74,7 +74,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// A token and where it stands.
+/// A token and its position.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Spanned {
     pub(crate) token: Token,

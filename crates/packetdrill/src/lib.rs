@@ -1,18 +1,17 @@
 //! packetdrill scripts against Holdover's TCP, in virtual time.
 //!
-//! [packetdrill](https://github.com/google/packetdrill) is a language for tests of a TCP: system calls, packets that arrive and
-//! packets that are expected to leave, each at its time, with assertions about `tcp_info` between them. Its scripts are written for
-//! a kernel; here a [`Script`] runs against the endpoint of `holdover-tcp` with a layer of sockets around it, and [`run`] says
-//! in a [`Report`] what came of it.
+//! [packetdrill](https://github.com/google/packetdrill) is a language for tests of a TCP: timed system calls, incoming packets and expected
+//! outgoing packets, with assertions about `tcp_info`. Its scripts are written for a kernel; here a [`Script`] runs against the endpoint of
+//! `holdover-tcp` with a socket layer around it, and [`run`] returns the result in a [`Report`].
 //!
-//! Nothing is read or started here: scripts are text, files that their commands name come from the caller, and commands are not
-//! run but understood (`shell`). A script is bounded: it ends after a day of virtual time, or after a great number of steps.
+//! The crate reads no files and starts no programs: scripts are passed as text, the caller supplies the files named by their commands, and
+//! commands are interpreted rather than run (`shell`). Scripts are bounded in virtual time (a day) and in steps.
 //!
-//! - `lexer`, `parser`, `ast`: text to a [`Script`], or a [`ScriptError`] with its place;
-//! - `settings`: sysctls and routes, and the `Config` that follows from them;
-//! - `code`: the part of Python in which assertions are written;
+//! - `lexer`, `parser`, `ast`: from text to a [`Script`], or to a [`ScriptError`] with its position;
+//! - `settings`: sysctls and routes, and the resulting `Config`;
+//! - `code`: the subset of Python used for assertions;
 //! - `kernel`: sockets around the endpoint;
-//! - `run`: events in their order, and the comparison.
+//! - `run`: runs the events in order and compares the results.
 
 #![forbid(unsafe_code)]
 

@@ -1,50 +1,50 @@
-//! What came of a script.
+//! The result of a script.
 
 use core::fmt;
 
 use serde::Serialize;
 
-/// What came of one script under one IP version.
+/// The result of a script under one IP version.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The addresses it ran with.
+    /// The IP version of the run.
     pub ip_version: IpVersion,
-    /// Whether it passed.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why it was not run: what it needs that Holdover does not have.
+    /// The unsupported feature for which it was not run.
     pub reason: Option<String>,
-    /// Where Holdover did something else than the script expects, in order.
+    /// The differences from the script, in order.
     pub differences: Vec<Difference>,
-    /// Settings that were not understood, and passed over.
+    /// Ignored settings that are not supported.
     pub notes: Vec<String>,
 }
 
-/// Whether a script passed.
+/// The verdict on a script.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything happened as the script says.
+    /// Everything happened as in the script.
     Passed,
-    /// Something did not.
+    /// Something differed.
     Differs,
-    /// It tests what Holdover does not have.
+    /// The script tests an unsupported feature.
     NotRun,
 }
 
-/// A place where Holdover did something else than the script expects.
+/// A difference between the script and Holdover.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Difference {
-    /// The script's line.
+    /// The line of the script.
     pub line: u32,
-    /// When it happened, in seconds of the script.
+    /// The time, in seconds of the script.
     pub time_s: f64,
-    /// What the script expects.
+    /// The script's expectation.
     pub expected: String,
-    /// What happened.
+    /// The actual result.
     pub actual: String,
 }
 
-/// The addresses that a script's packets have.
+/// The IP version of a script's packets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 pub enum IpVersion {
     /// IPv4.
@@ -60,10 +60,10 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// All of them.
+    /// All versions.
     pub const ALL: [Self; 3] = [Self::V4, Self::V6, Self::V4Mapped];
 
-    /// The name in `--ip_version`.
+    /// The name for `--ip_version`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V4 => "ipv4",
@@ -72,7 +72,7 @@ impl IpVersion {
         }
     }
 
-    /// The version of that name.
+    /// The version called `name`.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }

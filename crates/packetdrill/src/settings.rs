@@ -1,9 +1,9 @@
-//! The machine under test, as far as TCP is concerned: what sysctls, routes and the scripts' own options say.
+//! TCP settings of the machine under test: sysctls, routes and the scripts' own options.
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit};
 
-/// Settings of the machine, initially Linux's defaults.
+/// The settings, initially Linux's defaults.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Settings {
     pub(crate) congestion_control: String,
@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) max_reordering: u32,
     pub(crate) syn_retries: u32,
     pub(crate) syn_linear_timeouts: u32,
-    /// `tcp_invalid_ratelimit`; zero for none.
+    /// `tcp_invalid_ratelimit`; zero for no limit.
     pub(crate) invalid_ack_interval: Duration,
     pub(crate) retries2: u32,
     pub(crate) fin_timeout: Duration,
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     /// `tcp_fastopen`'s bits.
     pub(crate) fast_open: u32,
     pub(crate) fast_open_key: Option<[u8; 16]>,
-    /// What is known of peers is to be forgotten (`ip tcp_metrics flush`).
+    /// Whether to clear the cached metrics of peers (`ip tcp_metrics flush`).
     pub(crate) flush_metrics: bool,
     pub(crate) paced_by_fq: bool,
     notes: Vec<String>,
@@ -92,8 +92,8 @@ impl Default for Settings {
     }
 }
 
-/// Settings that change nothing here: limits that no script reaches, pacing and segmentation offload, which a sender without
-/// queues below it does not need, and Fast Open's and ECN's details.
+/// Settings without effect here: limits that no script reaches; pacing and segmentation offload, which a sender without queues below it
+/// does not need; and details of Fast Open and ECN.
 const WITHOUT_EFFECT: &[&str] = &[
     "tcp_fack",
     "tcp_tso_win_divisor",
@@ -142,7 +142,8 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 impl Settings {
-    /// Bits of `tcp_fastopen`: client, server, client without cookie, server without cookie, and every listener without being asked.
+    /// Bits of `tcp_fastopen`: client, server, client without cookie, server without cookie, and every listener even without the socket
+    /// option.
     pub(crate) const FAST_OPEN_CLIENT: u32 = 1;
     pub(crate) const FAST_OPEN_SERVER: u32 = 2;
     pub(crate) const FAST_OPEN_CLIENT_NO_COOKIE: u32 = 4;
@@ -153,12 +154,12 @@ impl Settings {
         self.fast_open & bits != 0
     }
 
-    /// Something is set that is not understood, and may matter little.
+    /// Records an unsupported setting that may not matter.
     pub(crate) fn note(&mut self, note: String) {
         self.notes.push(note);
     }
 
-    /// Something that the script rests on is not understood.
+    /// Records an unsupported setting that the script depends on.
     pub(crate) fn block(&mut self, reason: String) {
         self.blockers.push(reason);
     }
@@ -244,13 +245,13 @@ impl Settings {
         }
     }
 
-    /// Bytes of the largest packet on the way to the peer.
+    /// The largest packet size towards the peer.
     pub(crate) fn mtu(&self) -> u32 {
         self.route_mtu.map_or(self.device_mtu, |route| route.min(self.device_mtu))
     }
 
-    /// What a new connection is made of, or why there is none. `profile` is the user's choice; without one, it is the Linux
-    /// profile of the congestion control.
+    /// The configuration of a new connection, or the reason for none. `profile` is the user's choice; `None` uses the Linux profile of the
+    /// congestion control.
     pub(crate) fn config(&self, profile: Option<Profile>, is_ipv6: bool) -> Result<Config, String> {
         let profile = match (profile, self.congestion_control.as_str()) {
             (Some(profile), _) => profile,
@@ -313,7 +314,7 @@ impl Settings {
         }
     }
 
-    /// Linux `tcp_select_initial_window`: whole segments, at most what a field without scale can say.
+    /// Linux `tcp_select_initial_window`: whole segments, at most the maximum of an unscaled window field.
     pub(crate) fn first_window(&self, space: u32, mss: u16) -> u32 {
         let mss = u32::from(mss.max(1));
         let whole = if space > mss { space / mss * mss } else { space };
@@ -330,7 +331,7 @@ fn integer(text: &str) -> Option<u32> {
     }
 }
 
-/// Four words in hexadecimal, which Linux keeps in its own byte order; of two keys the first makes cookies.
+/// Four words in hexadecimal, in Linux's byte order; of two keys the first generates cookies.
 fn fast_open_key(text: &str) -> Option<[u8; 16]> {
     let mut key = [0; 16];
     let mut words = text.split(',').next()?.split('-');

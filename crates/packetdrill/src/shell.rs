@@ -1,17 +1,17 @@
-//! The commands between back quotes: what they would set on the machine under test.
+//! Interprets the commands between back quotes as settings of the machine under test.
 //!
-//! Nothing is run. Settings of the kernel (`sysctl`, `set_sysctls.py`, `echo` into `/proc/sys`), routes and scripts of such
-//! commands are understood; what has no effect on TCP is passed over; anything else is told.
+//! No command is run. Supported are kernel settings (`sysctl`, `set_sysctls.py`, `echo` into `/proc/sys`), routes, and scripts of such
+//! commands; commands without effect on TCP are ignored, and all others are reported.
 
 use crate::settings::Settings;
 
-/// Reads the scripts that commands name; `None` if there is no such file.
+/// Reads a script named by a command; `None` if there is no such file.
 pub type ReadFile<'a> = dyn FnMut(&str) -> Option<String> + 'a;
 
-/// Scripts that name scripts, and so on: no deeper than this.
+/// The maximum nesting of scripts in scripts.
 const MAX_NESTING: u32 = 8;
 
-/// Commands that change nothing TCP would notice.
+/// Commands without effect on TCP.
 const WITHOUT_EFFECT: &[&str] = &[
     "true", ":", "sleep", "rm", "/bin/rm", "dd", "/bin/dd", "ethtool", "nstat", "set", "cat", "mkdir", "touch",
     "modprobe", "exit", "ifconfig", "export",
@@ -79,7 +79,7 @@ fn echo(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// Routes: what of their metrics TCP uses.
+/// Routes: the metrics used by TCP.
 fn ip(args: &[String], settings: &mut Settings) {
     let words: Vec<&str> = args.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     match words.as_slice() {
@@ -110,7 +110,7 @@ fn ip(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// Queueing disciplines: one that paces is a difference; a plain queue is none.
+/// Queueing disciplines: fq is recorded as pacing, plain queues are ignored, others are reported.
 fn tc(args: &[String], settings: &mut Settings) {
     const PLAIN: &[&str] = &["pfifo", "pfifo_fast", "noqueue", "del", "delete"];
     if args.windows(2).any(|pair| pair[0] == "limit" && pair[1] == "0") {
@@ -122,7 +122,7 @@ fn tc(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// The commands of a text, each as its words.
+/// The commands of a text, split into words.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     let mut words: Vec<String> = Vec::new();
@@ -140,7 +140,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
                 word.get_or_insert_default().push_str(&expand(&quoted));
             }
             '#' if word.is_none() => while letters.next_if(|&next| next != '\n').is_some() {},
-            // Both streams into a file.
+            // Redirects both streams into a file.
             '&' if letters.peek() == Some(&'>') => words.extend(word.take()),
             '\n' | ';' | '&' | '|' => {
                 words.extend(word.take());
@@ -164,7 +164,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// `$((15*1024*1024))`: products and sums; other expansions stay as they are.
+/// Expands `$((15*1024*1024))`: products and sums; other expansions stay as they are.
 fn expand(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,6 +1,6 @@
 //! Writes every kind of figure into a directory, to look at: `cargo run -p holdover-report --example figures -- DIR`.
 
-// Files are written here.
+// Writes files.
 #![allow(clippy::disallowed_types)]
 
 use std::error::Error;
@@ -183,7 +183,7 @@ fn fine_surface() -> Drawn {
     ("surface-fine", figure.to_svg_file(), figure.to_png())
 }
 
-/// Numbers between 0 and 1 that look random.
+/// Pseudo-random numbers between 0 and 1.
 fn scattered(seed: u64, count: usize) -> impl Iterator<Item = f64> {
     let next =
         |state: &u64| Some(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
@@ -194,7 +194,7 @@ fn scattered(seed: u64, count: usize) -> impl Iterator<Item = f64> {
         .take(count)
 }
 
-/// Times until an outage's end is noticed, as they may be.
+/// Plausible delays until the end of an outage is noticed.
 fn delays(seed: u64, count: usize, mean: f64) -> Vec<f64> {
     scattered(seed, count).zip(scattered(seed + 7, count)).map(|(a, b)| -mean * (1.0 - a * b).ln()).collect()
 }

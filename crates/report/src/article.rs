@@ -6,36 +6,36 @@ use crate::draw::escape;
 use crate::html::beginning;
 use crate::plots::Plot;
 
-/// What a page tells, from the top to the bottom.
+/// The content of a page, from top to bottom.
 #[derive(Clone, Copy, Debug)]
 pub struct Article<'a> {
     /// The headline.
     pub title: &'a str,
-    /// What it is about, in a sentence or two.
+    /// The topic, in a sentence or two.
     pub lead: &'a str,
-    /// The picture that shows it.
+    /// The main figure.
     pub figure: &'a Plot,
-    /// The figures behind it.
+    /// The numbers behind the figure.
     pub table: &'a Table,
-    /// What one should know to read the table, a paragraph each.
+    /// Notes on reading the table, a paragraph each.
     pub notes: &'a [String],
-    /// For those who want to see more.
+    /// Further figures.
     pub more: &'a [Plot],
-    /// How it was made, a paragraph each.
+    /// The method, a paragraph each.
     pub facts: &'a [String],
 }
 
 /// A table of text.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Table {
-    /// Over the columns.
+    /// Column headings.
     pub heading: Vec<String>,
-    /// Each with as many cells, the first of which says what the row is about.
+    /// The rows, each with as many cells as there are columns; the first cell names the row.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Article<'_> {
-    /// The page.
+    /// The page as HTML.
     pub fn to_html(&self) -> String {
         let mut html = beginning(self.title);
         let figure = self.figure.inline_svg();

@@ -1,4 +1,4 @@
-//! One capture for each interface, and one for the packets that each link dropped.
+//! Packet captures: one per interface, and one of drops per link.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,32 +16,32 @@ use crate::recorder::RecordError;
 /// How much of each packet a capture keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureLen {
-    /// Its first bytes.
+    /// The first bytes of each packet.
     Bytes(u32),
-    /// All of it: only so can a reader check TCP checksums.
+    /// Whole packets, which a reader needs to verify TCP checksums.
     Whole,
 }
 
 /// The format of captures.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum CaptureFormat {
-    /// With the names of interfaces, directions, and the reason for which each segment was sent as its comment.
+    /// pcapng, with interface names, directions, and the reason for each segment as its comment.
     #[default]
     Pcapng,
     /// Times and packets only, for programs that do not read pcapng.
     Pcap,
 }
 
-/// What captures keep.
+/// Capture settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CaptureOptions {
-    /// In which format.
+    /// The file format.
     pub format: CaptureFormat,
-    /// The hosts and routers whose interfaces are captured; `None` for all. What links and cells drop is always captured.
+    /// The hosts and routers whose interfaces are captured; `None` for all. Drops of links and cells are always captured.
     pub nodes: Option<Vec<String>>,
-    /// Of each packet.
+    /// How much of each packet is kept.
     pub len: CaptureLen,
-    /// Of each file, about this many bytes. Packets after that are left out, and [`crate::Record::cut_captures`] says so.
+    /// The approximate size limit of each file. Packets beyond it are omitted and reported by [`crate::Record::cut_captures`].
     pub max_file_bytes: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for CaptureOptions {
     }
 }
 
-/// With more interfaces than this, one file has all of them: a process may have only so many files open.
+/// With more interfaces than this, a single file is used for all: the number of open files is limited.
 const MAX_FILES: usize = 128;
 
 /// The captures of a run.
@@ -62,13 +62,13 @@ pub(crate) struct Captures {
     dir: PathBuf,
     names: FileNames,
     files: Vec<CaptureFile>,
-    /// Where the packets of an interface go. A mobile host has one interface for all cells.
+    /// Capture ports by interface. A mobile host has one interface for all cells.
     ports: BTreeMap<(NodeId, Option<Medium>), Port>,
-    /// Where dropped packets go, by the link, cell or node that dropped them; begun with the first one.
+    /// Capture ports for drops, by the link, cell or node that dropped the packet; created with the first drop.
     drops: BTreeMap<String, Port>,
     /// For each link, whether its packets may arrive damaged.
     may_damage: Vec<bool>,
-    /// An arrival of which it is not yet known whether it was damaged.
+    /// An arrival not yet known to be intact or damaged.
     pending: Option<(Instant, Place, Frame)>,
 }
 
@@ -84,7 +84,7 @@ struct Port {
 struct CaptureFile {
     path: PathBuf,
     writer: FileWriter,
-    /// About how many bytes it has.
+    /// Approximate bytes written.
     written: u64,
     cut: bool,
 }
@@ -95,11 +95,11 @@ enum FileWriter {
     Pcap(pcap::Writer<PartFile>),
 }
 
-/// An interface to be.
+/// An interface to create.
 struct NewPort<'a> {
     node: NodeId,
     medium: Option<Medium>,
-    /// What its name begins with after the node's: `eth` or `wlan`.
+    /// The prefix of its name after the node's: `eth` or `wlan`.
     kind: &'static str,
     /// The name of its link or cell.
     attached_to: &'a str,
@@ -108,7 +108,7 @@ struct NewPort<'a> {
 }
 
 impl Captures {
-    /// Begins the captures of the world that `config` describes, in `dir`.
+    /// Begins the captures of the world described by `config`, in `dir`.
     pub(crate) fn create(dir: &Path, config: &WorldConfig, options: CaptureOptions) -> Result<Self, RecordError> {
         let mut captures = Self {
             options,
@@ -154,7 +154,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Adds an interface to the file that was begun last.
+    /// Adds an interface to the file begun last.
     fn add_interface(&mut self, interface: &Interface<'_>) -> Result<Port, RecordError> {
         let snap_len = match self.options.len {
             CaptureLen::Bytes(len) => Some(len),
@@ -172,7 +172,7 @@ impl Captures {
         Ok(Port { file, interface })
     }
 
-    /// A packet passes an interface.
+    /// Handles a packet at an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) -> Result<(), RecordError> {
         self.settle()?;
         if let (Transit::In, Medium::Link(link)) = (place.transit, place.medium)
@@ -184,8 +184,8 @@ impl Captures {
         self.write_passing(at, place, frame)
     }
 
-    /// A packet was dropped by what is called `by`. Hardware drops a frame with a bad check sequence before anything could
-    /// capture it, so that a damaged packet does not show at the receiving interface.
+    /// Handles a packet dropped by the link, cell or node called `by`. Hardware drops a frame with a bad check sequence before it can be
+    /// captured, so a damaged packet is not in the capture of the receiving interface.
     pub(crate) fn dropped(&mut self, at: Instant, by: &str, why: Dropped, frame: &Frame) -> Result<(), RecordError> {
         match why {
             Dropped::Corrupted(_) => self.pending = None,
@@ -210,7 +210,7 @@ impl Captures {
         Ok(port)
     }
 
-    /// What was waiting turned out to be whole.
+    /// Writes the pending arrival as intact.
     fn settle(&mut self) -> Result<(), RecordError> {
         match self.pending.take() {
             Some((at, place, frame)) => self.write_passing(at, place, &frame),
@@ -261,7 +261,7 @@ impl Captures {
         written.map_err(|error| file.failed(error))
     }
 
-    /// Ends the captures; returns the names of those that are not complete.
+    /// Ends the captures; returns the names of the incomplete ones.
     pub(crate) fn finish(mut self) -> Result<Vec<String>, RecordError> {
         self.settle()?;
         let mut cut = Vec::new();
@@ -285,7 +285,7 @@ const BLOCK_OVERHEAD: usize = 48;
 
 impl CaptureFile {
     fn create(path: PathBuf, options: &CaptureOptions) -> Result<Self, RecordError> {
-        /// What tcpdump writes if no snap length is asked for.
+        /// tcpdump's default snap length.
         const NO_LIMIT: u32 = 262_144;
         let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
         let writer = match (options.format, options.len) {

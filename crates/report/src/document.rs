@@ -1,6 +1,6 @@
-//! A self-contained page of sections, in the style of all pages.
+//! A self-contained page of sections, in the common page style.
 //!
-//! Texts may have `code` in backquotes and [links](to) as Markdown has them; everything else is escaped.
+//! Texts may contain Markdown's `code` in backquotes and [links](to); everything else is escaped.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::article::Table;
 use crate::draw::escape;
 use crate::html::beginning;
 
-/// A page under construction: what is added comes below what is there.
+/// A page under construction; content is appended at its end.
 #[derive(Clone, Debug)]
 pub struct Document {
     html: String,
@@ -16,12 +16,12 @@ pub struct Document {
 }
 
 impl Document {
-    /// A page with a headline.
+    /// Creates a page with a headline.
     pub fn new(title: &str) -> Self {
         Self { html: beginning(title), in_section: false }
     }
 
-    /// Adds what the page is about, in a sentence or two.
+    /// Adds a lead: the page's topic in a sentence or two.
     pub fn lead(&mut self, text: &str) {
         self.paragraph_of("about", text);
     }
@@ -40,7 +40,7 @@ impl Document {
         let _ = writeln!(self.html, "<p class=\"{class}\">{}</p>", inline(text));
     }
 
-    /// Begins a section; `id` is what links to it name.
+    /// Begins a section; links to it use `id`.
     pub fn section(&mut self, id: &str, title: &str) {
         self.end_section();
         let _ = writeln!(self.html, "<section id=\"{}\">\n<h2>{}</h2>", escape(id), inline(title));
@@ -52,7 +52,7 @@ impl Document {
         let _ = writeln!(self.html, "<h3>{}</h3>", inline(title));
     }
 
-    /// Adds a table whose cells are texts to be read, not figures: they are aligned to the left and wrap.
+    /// Adds a table of text, aligned to the left and wrapped.
     pub fn table_of_text(&mut self, table: &Table) {
         self.table_of("text", table);
     }
@@ -83,12 +83,12 @@ impl Document {
         self.html.push_str("</tbody>\n</table></div>\n");
     }
 
-    /// Adds a picture: what `inline_svg` of a figure gives.
+    /// Adds a figure, from its `inline_svg`.
     pub fn figure(&mut self, svg: &str) {
         let _ = writeln!(self.html, "<figure>{svg}</figure>");
     }
 
-    /// The page, with small print at its end.
+    /// The page as HTML, with a footer in small print.
     pub fn to_html(mut self, footer: &str) -> String {
         self.end_section();
         let _ = write!(self.html, "<footer>{}</footer>\n</main>\n</body>\n</html>\n", inline(footer));
@@ -102,7 +102,7 @@ impl Document {
     }
 }
 
-/// A text with `code` and links.
+/// Renders a text with `code` and links.
 fn inline(text: &str) -> String {
     let mut html = String::new();
     for (index, part) in text.split('`').enumerate() {
@@ -124,7 +124,7 @@ fn with_links(text: &str, html: &mut String) {
     html.push_str(&escape(rest));
 }
 
-/// The first `[name](target)` of a text, and what is around it.
+/// The first `[name](target)` of a text, and the text before and after it.
 fn next_link(text: &str) -> Option<(&str, &str, &str, &str)> {
     let middle = text.find("](")?;
     let start = text[..middle].rfind('[')?;

@@ -1,4 +1,4 @@
-//! Events as JSON lines: one object each, in the order in which they happened.
+//! Event log as JSON lines: one object per line, in the order of occurrence.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ impl EventLog {
         self.write(at, name, fields)
     }
 
-    /// A packet passes an interface: written if packets are wanted. What its sender sends again, and probes, always are.
+    /// Handles a packet at an interface. It is written if packets are wanted; retransmissions and probes always are, at their sender.
     pub(crate) fn packet(
         &mut self,
         at: Instant,
@@ -91,13 +91,13 @@ impl EventLog {
         self.write(at, "packet-dropped", Value::Object(fields))
     }
 
-    /// `fields` is an object; the keys of a line after the first two are in the order of the alphabet.
+    /// Writes a line. `fields` is an object; the keys after the first two are sorted.
     fn write(&mut self, at: Instant, name: &str, fields: Value) -> Result<(), RecordError> {
         self.try_write(at, name, &fields).map_err(|error| RecordError::io(&self.path, error))
     }
 
     fn try_write(&mut self, at: Instant, name: &str, fields: &Value) -> io::Result<()> {
-        // Seconds with all nine decimals: a number that keeps every nanosecond.
+        // Nanosecond resolution: all nine decimals.
         write!(self.out, "{{\"t_s\":{at},\"event\":\"{name}\"")?;
         for (key, value) in fields.as_object().into_iter().flatten() {
             write!(self.out, ",\"{key}\":{value}")?;
@@ -118,7 +118,7 @@ fn kind_of(medium: Medium) -> &'static str {
     }
 }
 
-/// The name of an event, and what else is to be said of it.
+/// The name and the fields of an event.
 fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Value) {
     let link = |id: LinkId| config.links[id.0 as usize].name.as_str();
     let flow = |id: FlowId| config.flows[id.0 as usize].name.as_str();
@@ -177,7 +177,7 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
     }
 }
 
-/// An object with one entry more.
+/// `object` with one more entry.
 fn with(mut object: Value, key: &str, value: Value) -> Value {
     if let Some(fields) = object.as_object_mut() {
         fields.insert(key.to_owned(), value);
@@ -185,7 +185,7 @@ fn with(mut object: Value, key: &str, value: Value) -> Value {
     object
 }
 
-/// What a packet is.
+/// The fields of a packet.
 fn describe(owner: Option<Owner>, frame: &Frame, config: &WorldConfig) -> Map<String, Value> {
     let mut fields = Map::new();
     if let Some(owner) = owner {

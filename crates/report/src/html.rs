@@ -10,25 +10,25 @@ use crate::summary::{Summary, VariantSummary};
 use crate::table::{FlowTable, IDEAL, side_by_side};
 use crate::words::what_happened;
 
-/// What is beside the page in every results directory.
+/// The files beside the page in every results directory.
 const FILES: &str = "<a href=\"summary.json\">summary.json</a>, <a href=\"flows.csv\">flows.csv</a>, \
                      <a href=\"scenario.toml\">scenario.toml</a>";
 
-/// What a page shows.
+/// The content of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// What was measured.
+    /// The results.
     pub summary: &'a Summary,
-    /// The text of the scenario, as it was run.
+    /// The text of the scenario as run.
     pub scenario: &'a str,
-    /// All variants in one plot.
+    /// The plot of all variants together.
     pub progress: Option<&'a Plot>,
-    /// The plots of each variant, in the order of the summary.
+    /// The plots of each variant, in the summary's order.
     pub plots: &'a [Vec<Plot>],
 }
 
 impl Page<'_> {
-    /// The page.
+    /// The page as HTML.
     pub fn to_html(&self) -> String {
         let summary = self.summary;
         let mut html = beginning(&summary.title);
@@ -81,7 +81,7 @@ impl Page<'_> {
         );
     }
 
-    /// Variants side by side, a table for each flow.
+    /// The comparison of variants: one table per flow.
     fn comparison(&self, html: &mut String) {
         html.push_str("<section>\n<h2 id=\"side-by-side\">Side by side</h2>\n");
         const TABLES: usize = 8;
@@ -132,7 +132,7 @@ impl Page<'_> {
     }
 }
 
-/// Everything up to and with the headline, which is the title as well.
+/// The page up to and including the headline, which is the title as well.
 pub(crate) fn beginning(title: &str) -> String {
     let title = escape(title);
     format!(
@@ -145,7 +145,7 @@ pub(crate) fn beginning(title: &str) -> String {
     )
 }
 
-/// A paragraph whose first words, the name of a variant or flow, stand out.
+/// A paragraph that highlights its first words, the name of a variant or flow.
 fn lead_in(paragraph: &str, summary: &Summary) -> String {
     let names_flow = |variant: &VariantSummary, flow: &FlowMetrics, lead: &str| {
         lead == flow.flow || lead.strip_prefix(variant.variant.as_str()) == Some(&format!(", {}", flow.flow))
@@ -162,7 +162,7 @@ fn lead_in(paragraph: &str, summary: &Summary) -> String {
     }
 }
 
-/// `text` with no line break between a number and its unit.
+/// Prevents line breaks between a number and its unit.
 fn glue(text: &str) -> String {
     let mut glued = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -183,7 +183,7 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
     for (variant, flow) in &table.rows {
         let (class, status) = match flow.status {
             StatusName::Completed => ("", flow.status.name()),
-            // A conversation or a stream of datagrams has no end that it could miss.
+            // Conversations and datagram streams have no end, so being unfinished is normal.
             StatusName::Unfinished if is_endless(flow) => ("", "to the end"),
             StatusName::Unfinished | StatusName::Failed => (" class=\"bad\"", flow.status.name()),
         };
@@ -204,12 +204,12 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
     html.push_str("</tbody>\n</table></div>\n");
 }
 
-/// Whether a flow goes on as long as the run does: exchanges of request and answer, and datagrams.
+/// Whether a flow lasts as long as the run: request-response exchanges, and datagrams.
 fn is_endless(flow: &FlowMetrics) -> bool {
     flow.exchanges.is_some() || (flow.sender.is_none() && flow.receiver.is_none())
 }
 
-/// What both ends of a connection sent and received, by reason and disposition.
+/// The segments sent and received by both ends of a connection, by reason and disposition.
 fn counters(html: &mut String, flow: &FlowMetrics) {
     let ends = [(&flow.from, &flow.sender), (&flow.to, &flow.receiver)];
     if ends.iter().all(|(_, end)| end.is_none()) {
@@ -259,7 +259,7 @@ fn small_table<'a>(html: &mut String, caption: &str, rows: impl Iterator<Item = 
     html.push_str("</table>\n");
 }
 
-/// Routers whose processors take time.
+/// The routers with processing delay.
 fn cpus(html: &mut String, variant: &VariantSummary) {
     if variant.cpus.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Runs on real kernels: their additional measurements, and differences from the simulator.
+//! Runs on real kernels: additional measurements, and differences from the simulator.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,96 +12,95 @@ use crate::quantity::{bytes, count, percent, seconds, significant};
 use crate::recorder::RecordError;
 use crate::summary::{Summary, VariantSummary};
 
-/// What is known of a variant that was run on real kernels. Its other figures are those of one of its repetitions: the one
-/// whose flows took as long as the median's.
+/// Measurements of a variant run on real kernels. The variant's other figures are those of the median repetition by flow duration.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KernelSummary {
     /// The kernel's release, as `uname -r` prints it.
     pub release: String,
     /// The variant's name in the simulator.
     pub simulated: String,
-    /// How late packets were handed to their kernels.
+    /// The lateness of packets.
     pub lateness: LatenessMetrics,
-    /// What each host's kernel counted during the run.
+    /// Each host's kernel counters for the run.
     pub hosts: Vec<HostCounters>,
-    /// Every repetition.
+    /// All repetitions.
     pub repetitions: Vec<Repetition>,
 }
 
-/// How late packets were handed to their kernels: what the wall clock adds to the delay of the links.
+/// The lateness of packets at their kernels: a delay on top of that of the links.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LatenessMetrics {
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
-    /// Half of them were not later.
+    /// The median.
     pub median_s: f64,
-    /// 99 of 100 were not later.
+    /// The 99th percentile.
     pub p99_s: f64,
-    /// The latest.
+    /// The maximum.
     pub max_s: f64,
 }
 
-/// What one host's kernel counted.
+/// Counters of one host's kernel.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostCounters {
     /// The host.
     pub host: String,
-    /// Those of TCP that are not 0, under the names that `nstat` prints.
+    /// The TCP counters that are not 0, by the names of `nstat`.
     pub counters: BTreeMap<String, i64>,
 }
 
-/// One run of several on real kernels.
+/// One of several runs on real kernels.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Repetition {
-    /// The directory of its files, relative to that of the run.
+    /// The directory of its files, relative to the run's.
     pub directory: String,
-    /// How it ended.
+    /// The reason for its end.
     pub ending: String,
-    /// Its lateness.
+    /// The lateness of packets.
     pub lateness: LatenessMetrics,
-    /// Every flow.
+    /// All flows.
     pub flows: Vec<FlowMetrics>,
 }
 
-/// One figure of a flow in the simulator and on kernels.
+/// One measure of a flow in the simulator and on kernels.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// The variant, as the simulator calls it.
+    /// The variant's name in the simulator.
     pub variant: String,
     /// The flow.
     pub flow: String,
-    /// What is compared.
+    /// The measure.
     pub measure: Measure,
-    /// Of several of a kind (idle times), which one, from 1.
+    /// The number of the value, from 1, for measures with several values (idle times).
     pub number: Option<usize>,
-    /// In the simulator; `None` if it did not occur.
+    /// The simulator's value; `None` if it did not occur.
     pub simulator: Option<f64>,
-    /// The median of the kernel's runs; `None` if it did not occur in most of them.
+    /// The median of the kernel runs; `None` if it did not occur in most of them.
     pub kernel: Option<f64>,
-    /// The least and the most of the kernel's runs.
+    /// The minimum and maximum of the kernel runs.
     pub kernel_range: Option<(f64, f64)>,
 }
 
-/// What is compared.
+/// A measure to compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// From the flow's beginning to its last byte, in seconds.
+    /// From the flow's start to its last byte, in seconds.
     CompletionTime,
-    /// From a return of the path to the first new data, in seconds.
+    /// From a reconnection of the path to the first new data, in seconds.
     IdleAfterReconnection,
     /// Retransmitted bytes.
     BytesRetransmitted,
-    /// Runs of the retransmission timer that ended in a retransmission.
+    /// Expirations of the retransmission timer that caused a retransmission.
     Timeouts,
-    /// Half of the answers came within so many seconds.
+    /// The median response time, in seconds.
     ExchangeMedian,
-    /// Bytes that the application read, of flows that end with the run.
+    /// Bytes read by the application, for flows that last as long as the run.
     BytesReceived,
 }
 
 impl Measure {
-    /// What it is called in tables.
+    /// The name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CompletionTime => "completion time",
@@ -124,8 +123,7 @@ impl Measure {
 }
 
 impl Difference {
-    /// By how much the simulator's figure differs from the kernel's, as a share of the kernel's; `None` where there is no such
-    /// share.
+    /// The simulator's deviation from the kernel, relative to the kernel's value; `None` if that is undefined.
     pub fn relative(&self) -> Option<f64> {
         let (simulator, kernel) = (self.simulator?, self.kernel.filter(|&kernel| kernel != 0.0)?);
         Some(simulator / kernel - 1.0)
@@ -159,7 +157,7 @@ impl Difference {
 const HEADINGS: [&str; 5] = ["", "simulator", "kernel", "kernel's runs", "difference"];
 
 impl Summary {
-    /// How the simulator's runs differ from the kernels', for every variant and flow that was run in both.
+    /// The differences between simulator and kernels, for every variant and flow run in both.
     pub fn differences(&self) -> Vec<Difference> {
         let mut differences = Vec::new();
         for on_kernel in &self.variants {
@@ -176,7 +174,7 @@ impl Summary {
         differences
     }
 
-    /// [`Self::differences`] as a table: times in seconds, amounts in bytes; what did not occur is empty.
+    /// [`Self::differences`] as a table: times in seconds, amounts in bytes; values that did not occur are empty.
     pub(crate) fn differences_csv(&self, path: &Path) -> Result<Vec<u8>, RecordError> {
         let mut out = csv::Writer::from_writer(Vec::new());
         let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -257,7 +255,7 @@ impl Summary {
         html
     }
 
-    /// The rows of the tables, each below its title.
+    /// The rows of the tables by title.
     fn rows(&self) -> Vec<(String, [String; 5])> {
         let title = |difference: &Difference| format!("{}, {}", difference.variant, difference.flow);
         self.differences().iter().map(|difference| (title(difference), difference.cells())).collect()
@@ -265,7 +263,7 @@ impl Summary {
 }
 
 impl KernelSummary {
-    /// The facts of the run as a paragraph and the counters of each host, for the page.
+    /// The facts of the run as a paragraph, and the counters of each host, for the page.
     pub(crate) fn to_html(&self) -> String {
         let late = self.lateness;
         let mut html = format!(
@@ -317,7 +315,7 @@ fn compare(variant: &str, flow: &FlowMetrics, runs: &[FlowMetrics]) -> Vec<Diffe
     let unfinished = !ends(flow) || runs.iter().any(|run| !ends(run));
     add(Measure::BytesReceived, None, &|flow| unfinished.then_some(flow.bytes_received as f64));
     add(Measure::ExchangeMedian, None, &|flow| flow.exchanges.as_ref().map(|exchanges| exchanges.median_s));
-    // With many returns the order is random; only the first ones are compared singly.
+    // With many reconnections their order is random; only the first ones are compared individually.
     const ONE_BY_ONE: usize = 8;
     for number in 0..flow.reconnections.len().min(ONE_BY_ONE) {
         add(Measure::IdleAfterReconnection, Some(number + 1), &|flow| flow.reconnections.get(number)?.idle_s);
@@ -337,7 +335,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The widths of the columns of the table below `title`.
+/// The column widths of the table called `title`.
 fn widths(rows: &[(String, [String; 5])], title: &str) -> [usize; 5] {
     let mut widths = HEADINGS.map(|heading| heading.chars().count());
     for (_, cells) in rows.iter().filter(|(other, _)| other == title) {

@@ -1,21 +1,21 @@
 //! The files that a run writes.
 //!
-//! - [`Recorder`] listens to a run and writes captures, events and samples as they happen, so that its memory does not grow
-//!   with the time that is simulated. What plots need is thinned out on the way ([`Series`]).
-//! - [`ExportFormat`] are formats of other programs in which a recorder writes the same run.
-//! - [`Record`] is what is known when the run has ended: every metric of every flow, the links, the files.
+//! - [`Recorder`] observes a run and writes captures, events and samples as they occur, so that its memory does not grow with the simulated
+//!   time. Data for plots is thinned while recording ([`Series`]).
+//! - [`ExportFormat`] are formats of other programs, written by the recorder for the same run.
+//! - [`Record`] is the result of a run: every metric of every flow, the links, the files.
 //! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
-//! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
+//! - [`plots`] draws a record as SVG and PNG, and [`html`] combines everything on one page.
 //! - [`Article`] is a page about one comparison, and [`plots::progress_of_flows`] its picture.
-//! - [`Document`] is a page of sections, for a paper that was reproduced.
-//! - [`figures`] draws what many runs came to, for sweeps and beside published numbers.
-//! - [`ResultsDir`] is the directory that all of it goes to.
+//! - [`Document`] is a page of sections, for the reproduction of a paper.
+//! - [`figures`] draws the results of many runs, for sweeps and for comparison with published numbers.
+//! - [`ResultsDir`] is the output directory.
 //!
-//! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes. Runs on real
-//! kernels ([`KernelSummary`]) are no function of anything; they are recorded in the same way.
+//! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes. Runs on real kernels
+//! ([`KernelSummary`]) are not reproducible; they are recorded in the same way.
 
 #![forbid(unsafe_code)]
-// Files are written here.
+// Writes files.
 #![allow(clippy::disallowed_types)]
 
 mod article;

@@ -1,4 +1,4 @@
-//! Every metric of a flow and of a link, as they stand in `summary.json` and `flows.csv`.
+//! The metrics of flows and links, as in `summary.json` and `flows.csv`.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::series::OutageLog;
 
-/// How a flow ended.
+/// The outcome of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StatusName {
-    /// Everything arrived.
+    /// All data arrived.
     Completed,
-    /// The connection ended before.
+    /// The connection ended first.
     Failed,
-    /// The run ended before.
+    /// The run ended first.
     Unfinished,
 }
 
@@ -34,65 +34,65 @@ impl StatusName {
     }
 }
 
-/// What was measured of one flow. Times of day are seconds since the start of the run.
+/// Measurements of a flow. Times are seconds since the start of the run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlowMetrics {
     /// Its name.
     pub flow: String,
-    /// The node that sends (or asks).
+    /// The sending (or requesting) node.
     pub from: String,
-    /// The node that receives (or answers).
+    /// The receiving (or responding) node.
     pub to: String,
-    /// How it ended.
+    /// The outcome.
     pub status: StatusName,
-    /// Why it failed, if it did.
+    /// The error of a failed flow.
     pub error: Option<String>,
-    /// When it began.
+    /// The time of its start.
     pub started_at_s: f64,
-    /// When its connection was established.
+    /// The time of connection establishment.
     pub connected_at_s: Option<f64>,
-    /// When the last byte was read.
+    /// The time of the last byte read.
     pub completed_at_s: Option<f64>,
-    /// From its beginning to the last byte read, or to the end of the run.
+    /// From its start to the last byte read, or to the end of the run.
     pub duration_s: f64,
-    /// How much of that a link on its path was down.
+    /// The time within it during which a link on the path was down.
     pub outage_s: f64,
-    /// Net transmission time: the duration without outages.
+    /// Net transmission time: the duration minus outages.
     pub net_duration_s: f64,
-    /// What a perfect sender would have needed under the same schedule of links.
+    /// The time of a perfect sender under the same link schedule.
     pub ideal_s: Option<f64>,
-    /// Ideal time over the time taken: 1 is perfect.
+    /// Ideal time divided by the actual time: 1 is perfect.
     pub ideal_share: Option<f64>,
-    /// Bytes that the application has read.
+    /// Bytes read by the application.
     pub bytes_received: u64,
-    /// Payload bits per second that both ends sent over the duration, what they sent again included.
+    /// Payload bits per second sent by both ends over the duration, including retransmissions.
     pub throughput_bps: f64,
-    /// Payload bits per second that the application read over the duration.
+    /// Payload bits per second read by the application over the duration.
     pub goodput_bps: f64,
-    /// The same over the net transmission time.
+    /// The goodput over the net transmission time.
     pub net_goodput_bps: f64,
-    /// The longest time without new data at an application, from the first to the last, or to the end of the run.
+    /// The longest time without new data at an application, between its first and last data or the end of the run.
     pub longest_pause_s: Option<f64>,
     /// The connection at `from`.
     pub sender: Option<ConnectionMetrics>,
     /// The connection at `to`.
     pub receiver: Option<ConnectionMetrics>,
-    /// Every return of a link on its path.
+    /// All reconnections of links on its path.
     pub reconnections: Vec<ReconnectionMetrics>,
-    /// Exchanges of request and answer.
+    /// Request-response exchanges.
     pub exchanges: Option<ExchangeMetrics>,
 }
 
-/// What one end of a connection did.
+/// Counters of one end of a connection.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ConnectionMetrics {
     /// Segments sent.
     pub segments_sent: u64,
-    /// Segments that arrived.
+    /// Segments received.
     pub segments_received: u64,
     /// Data bytes sent for the first time.
     pub bytes_sent: u64,
-    /// Data bytes sent again.
+    /// Data bytes retransmitted.
     pub bytes_retransmitted: u64,
     /// Data bytes acknowledged by the peer.
     pub bytes_acked: u64,
@@ -100,50 +100,50 @@ pub struct ConnectionMetrics {
     pub bytes_received: u64,
     /// Data bytes that arrived more than once.
     pub bytes_duplicate: u64,
-    /// Segments of which all data had already arrived.
+    /// Segments whose data had all arrived before.
     pub duplicate_segments: u64,
-    /// Runs of the retransmission timer that ended in a retransmission.
+    /// Expirations of the retransmission timer that caused a retransmission.
     pub timeouts: u64,
     /// Segments sent as fast retransmits.
     pub fast_retransmits: u64,
-    /// Times that recovery began by duplicate ACKs, SACK or RACK.
+    /// Recoveries started by duplicate ACKs, SACK or RACK.
     pub recoveries: u64,
-    /// Timeouts or recoveries that were undone as spurious.
+    /// Timeouts or recoveries undone as spurious.
     pub undos: u64,
-    /// Segments sent, by reason; those that occurred.
+    /// Segments sent by reason, without zeros.
     pub sent_by_reason: BTreeMap<String, u64>,
-    /// Segments received, by what became of them; those that occurred.
+    /// Segments received by disposition, without zeros.
     pub received_by_disposition: BTreeMap<String, u64>,
 }
 
-/// A link on the path came back.
+/// A reconnection of a link on the path.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ReconnectionMetrics {
-    /// When.
+    /// The time of reconnection.
     pub up_at_s: f64,
     /// From then to the first new data at the application; `None` if there was none before the next outage or the end.
     pub idle_s: Option<f64>,
 }
 
-/// Times from request to answer.
+/// Response times.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ExchangeMetrics {
-    /// How many.
+    /// The number of exchanges.
     pub count: u64,
-    /// The shortest.
+    /// The minimum.
     pub min_s: f64,
-    /// Their mean.
+    /// The mean.
     pub mean_s: f64,
-    /// Half of them took no longer.
+    /// The median.
     pub median_s: f64,
-    /// 95 of 100 took no longer.
+    /// The 95th percentile.
     pub p95_s: f64,
-    /// The longest.
+    /// The maximum.
     pub max_s: f64,
 }
 
 impl FlowMetrics {
-    /// What was measured of every flow of `world`, for a run that nothing recorded.
+    /// Measurements of every flow of `world`, for a run without a recorder.
     pub fn of_world(world: &World) -> Vec<Self> {
         let config = world.config();
         let flows = config.flows.iter().zip(world.report());
@@ -188,7 +188,7 @@ impl FlowMetrics {
         }
     }
 
-    /// The idle times after the reconnections that were followed by new data.
+    /// The idle times after reconnections that were followed by new data.
     pub fn idle_times_s(&self) -> impl Iterator<Item = f64> + '_ {
         self.reconnections.iter().filter_map(|reconnection| reconnection.idle_s)
     }
@@ -199,7 +199,7 @@ impl FlowMetrics {
         (count > 0).then(|| self.idle_times_s().sum::<f64>() / count as f64)
     }
 
-    /// Retransmitted bytes over bytes sent for the first time.
+    /// Retransmitted bytes divided by bytes sent for the first time.
     pub fn retransmitted_share(&self) -> Option<f64> {
         let sender = self.sender.as_ref().filter(|sender| sender.bytes_sent > 0)?;
         Some(sender.bytes_retransmitted as f64 / sender.bytes_sent as f64)
@@ -241,7 +241,7 @@ impl ExchangeMetrics {
         let mut sorted: Vec<f64> = times.iter().map(|time| time.as_secs_f64()).collect();
         sorted.sort_by(f64::total_cmp);
         let (&min_s, &max_s) = (sorted.first()?, sorted.last()?);
-        // The nearest rank: a value that occurred.
+        // The nearest rank, so that the value occurred.
         let quantile = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
         Some(Self {
             count: sorted.len() as u64,
@@ -254,16 +254,16 @@ impl ExchangeMetrics {
     }
 }
 
-/// What was measured of one link.
+/// Measurements of a link.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LinkMetrics {
     /// Its name.
     pub link: String,
-    /// The node at its one end.
+    /// The node at one end.
     pub a: String,
-    /// The node at its other end.
+    /// The node at the other end.
     pub b: String,
-    /// When it was down.
+    /// Its outages.
     pub outages: OutageMetrics,
     /// From `a` to `b`.
     pub forward: DirectionMetrics,
@@ -271,52 +271,52 @@ pub struct LinkMetrics {
     pub backward: DirectionMetrics,
 }
 
-/// What one direction of a link counted.
+/// Counters of one direction of a link.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DirectionMetrics {
-    /// Packets that entered.
+    /// Packets entered.
     pub packets: u64,
-    /// Their bytes.
+    /// Bytes of the packets entered.
     pub bytes: u64,
-    /// Packets that came out, damaged ones included.
+    /// Packets delivered, including damaged ones.
     pub delivered_packets: u64,
-    /// Packets that came out damaged.
+    /// Packets delivered damaged.
     pub damaged_packets: u64,
-    /// Copies that the link made.
+    /// Duplicates made by the link.
     pub duplicated_packets: u64,
-    /// Dropped packets by cause; those that occurred.
+    /// Dropped packets by cause, without zeros.
     pub dropped_packets: BTreeMap<String, u64>,
-    /// The waiting line.
+    /// The queue.
     pub queue: QueueMetrics,
 }
 
-/// A queue over the run, without the packet that is being sent.
+/// A queue over the run, without the packet in transmission.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct QueueMetrics {
-    /// The mean number of packets over time.
+    /// The time-weighted mean number of packets.
     pub mean_packets: f64,
-    /// The most packets.
+    /// The maximum number of packets.
     pub max_packets: u64,
-    /// The most bytes.
+    /// The maximum number of bytes.
     pub max_bytes: u64,
 }
 
-/// When something was cut off.
+/// Outages of a link or host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OutageMetrics {
-    /// How often.
+    /// Their number.
     pub count: u64,
-    /// How long in all.
+    /// Their total duration.
     pub total_s: f64,
-    /// The shortest that ended.
+    /// The shortest completed one.
     pub shortest_s: Option<f64>,
-    /// The longest that ended.
+    /// The longest completed one.
     pub longest_s: Option<f64>,
-    /// The first ones, from and to; at most 20.
+    /// Start and end of the first 20.
     pub first_s: Vec<(f64, f64)>,
 }
 
-/// What was measured of one radio cell.
+/// Measurements of a radio cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CellMetrics {
     /// Its name.
@@ -327,48 +327,48 @@ pub struct CellMetrics {
     pub down: DirectionMetrics,
     /// To the base station.
     pub up: DirectionMetrics,
-    /// Packets handed back to their sender when a station left.
+    /// Packets returned to their sender when a station left.
     pub handed_back_packets: u64,
-    /// Attempts without an answer.
+    /// Transmission attempts without a response.
     pub unanswered: u64,
-    /// Attempts whose data frames were damaged by bit errors.
+    /// Transmission attempts whose data frames had bit errors.
     #[serde(default)]
     pub damaged: u64,
-    /// Attempts that collided.
+    /// Collided transmission attempts.
     pub collisions: u64,
-    /// How long the medium was busy, over the length of the run.
+    /// The share of the run during which the medium was busy.
     pub airtime_share: f64,
 }
 
-/// What was measured of one router's processor.
+/// Measurements of a router's processor.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CpuMetrics {
     /// The router.
     pub router: String,
-    /// Packets that were served.
+    /// Packets served.
     pub packets: u64,
-    /// Packets that mechanisms handled.
+    /// Packets handled by mechanisms.
     pub operations: u64,
-    /// Packets that mechanisms made without one that came.
+    /// Packets originated by mechanisms without an incoming one.
     pub made_packets: u64,
-    /// Bytes of data that mechanisms compressed.
+    /// Data bytes compressed by mechanisms.
     pub compressed_bytes: u64,
-    /// Packets that found the backlog full.
+    /// Packets dropped by a full backlog.
     pub dropped_packets: u64,
-    /// How long it was busy, over the length of the run.
+    /// The share of the run during which it was busy.
     pub utilisation: f64,
-    /// How long a packet waited and was served, on average; `None` if none was.
+    /// The mean time of waiting and service; `None` if no packet was served.
     pub mean_sojourn_s: Option<f64>,
-    /// The most packets that waited or were served at one time.
+    /// The maximum number of packets waiting or in service.
     pub max_backlog_packets: u64,
 }
 
-/// What was measured of one mobile host.
+/// Measurements of a mobile host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MobileMetrics {
     /// Its name.
     pub node: String,
-    /// When packets did not get through to it and back.
+    /// The times during which packets could not pass between it and the network.
     pub outages: OutageMetrics,
 }
 

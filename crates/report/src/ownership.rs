@@ -1,7 +1,7 @@
-//! Which files of a directory a run has written, so that nothing else is ever removed.
+//! Ownership of the files in a results directory: only files written by a run are removed.
 //!
-//! The manifest of a run lists the files at the top with a digest of their content: one that has been changed since, or that was
-//! never written by a run, is somebody's own. A run that did not come to its end has left nothing at the top.
+//! A run's manifest lists its top-level files with digests. A file that was changed since, or never written by a run, belongs to the user.
+//! An incomplete run leaves no top-level files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The files that a run writes at the top of its directory.
+/// The top-level files of a run.
 const FILES: [&str; 7] =
     ["report.html", "summary.json", "flows.csv", "differences.csv", "scenario.toml", "progress.svg", "progress.png"];
 const VARIANTS: &str = "variants";
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The digests of what a run has written at the top of `dir`, by name.
+/// The digests of a run's top-level files in `dir`, by name.
 pub(crate) fn digests(dir: &Path) -> io::Result<BTreeMap<&'static str, String>> {
     let mut digests = BTreeMap::new();
     for name in FILES {
@@ -31,7 +31,7 @@ pub(crate) fn digests(dir: &Path) -> io::Result<BTreeMap<&'static str, String>> 
     Ok(digests)
 }
 
-/// The first file of `dir` that has the name of a run's and was not written by one, or was changed since.
+/// The first file of `dir` with the name of a run's file that was not written by a run, or was changed since.
 pub(crate) fn foreign(dir: &Path) -> io::Result<Option<PathBuf>> {
     #[derive(Default, Deserialize)]
     struct Known {
@@ -55,7 +55,7 @@ pub(crate) fn foreign(dir: &Path) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Removes what a run wrote in `dir`. Directories of variants stay if something else is in them.
+/// Removes a run's files from `dir`. Directories of variants with other content stay.
 pub(crate) fn remove_results(dir: &Path) -> io::Result<()> {
     for name in FILES.into_iter().chain([MANIFEST]) {
         remove_file(&dir.join(name))?;
@@ -68,7 +68,7 @@ pub(crate) fn remove_results(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes files that a run writes in `dir` and below it, and directories that are empty then. Links are never followed.
+/// Removes a run's files in `dir` and below, and directories left empty. Links are not followed.
 fn remove_written(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -110,7 +110,7 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// 64-bit FNV-1a of a content of any size, as 16 hexadecimal digits: it tells changes, not forgeries.
+/// 64-bit FNV-1a of content of any size, as 16 hexadecimal digits: detects changes, not forgeries.
 fn digest(mut content: impl io::Read) -> io::Result<String> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut block = vec![0; 1 << 16];

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file under way. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
-/// not taken for whole. Dropped without a commit, it is removed.
+/// A file being written. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
+/// not mistaken for a complete one. It is removed if dropped without a commit.
 #[derive(Debug)]
 pub struct PartFile {
     path: PathBuf,
@@ -14,11 +14,11 @@ pub struct PartFile {
 }
 
 impl PartFile {
-    /// Begins the file that shall be called `path`; its directory exists.
+    /// Begins the file `path` in an existing directory.
     ///
     /// # Errors
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
@@ -27,7 +27,7 @@ impl PartFile {
         Ok(Self { path: path.to_owned(), part, out: Some(out) })
     }
 
-    /// Writes `content` to `path`, all or nothing.
+    /// Writes `content` to `path` atomically.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl PartFile {
     ///
     /// # Errors
     ///
-    /// If the rest of it cannot be written, or it cannot be renamed.
+    /// If the remaining content cannot be written, or the file cannot be renamed.
     pub fn commit(mut self) -> io::Result<()> {
         if let Some(mut out) = self.out.take() {
             let renamed = out.flush().and_then(|()| fs::rename(&self.part, &self.path));

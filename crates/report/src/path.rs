@@ -1,23 +1,23 @@
-//! When the path between two nodes was down: when no path of links that were up connected them.
+//! Outages of the path between two nodes: times at which no sequence of links that are up connects them.
 
 use std::collections::BTreeSet;
 
 use holdover_base::Instant;
 
-/// A link between two nodes, and when it was down.
+/// A link between two nodes, and its outages.
 #[derive(Clone, Debug)]
 pub struct PathEdge<'a> {
     /// The nodes.
     pub ends: [&'a str; 2],
-    /// The times, in order, without overlaps.
+    /// The outages, in order and without overlaps.
     pub down: Vec<(Instant, Instant)>,
 }
 
-/// The times in which no way led from node `a` to node `b`, in order and without overlaps.
+/// The times without a path from node `a` to node `b`, in order and without overlaps.
 pub fn path_outages(edges: &[PathEdge<'_>], a: &str, b: &str) -> Vec<(Instant, Instant)> {
     let times: BTreeSet<Instant> =
         edges.iter().flat_map(|edge| &edge.down).flat_map(|&(down, up)| [down, up]).collect();
-    // Where each link is in its list, as time goes by.
+    // The current index into each link's list.
     let mut next = vec![0; edges.len()];
     let mut outages: Vec<(Instant, Instant)> = Vec::new();
     for (&from, &to) in times.iter().zip(times.iter().skip(1)) {
@@ -40,7 +40,7 @@ pub fn path_outages(edges: &[PathEdge<'_>], a: &str, b: &str) -> Vec<(Instant, I
     outages
 }
 
-/// Whether `links` lead from `a` to `b`.
+/// Whether `links` connect `a` and `b`.
 fn leads(links: &[[&str; 2]], a: &str, b: &str) -> bool {
     let mut reached = BTreeSet::from([a]);
     loop {
@@ -65,7 +65,7 @@ mod tests {
         PathEdge { ends: [a, b], down: down.iter().map(at).collect() }
     }
 
-    /// A host with two links to a router, and a link that leads elsewhere.
+    /// A host with two links to a router, and a link elsewhere.
     #[test]
     fn a_path_is_down_when_no_way_is_left() {
         let edges = [

@@ -16,9 +16,9 @@ use crate::series::{Cut, FlowSeries, QueueSeries};
 /// A plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// The name of its files, without their endings.
+    /// The file name, without extension.
     pub name: String,
-    /// One below the other.
+    /// The charts, one below the other.
     charts: Vec<Chart>,
 }
 
@@ -52,24 +52,24 @@ impl Plot {
 /// Flows of one run in the same axes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Panel<'a> {
-    /// What they have in common.
+    /// The panel's title.
     pub title: &'a str,
-    /// The flows, and what each is called.
+    /// The flows and their names.
     pub flows: Vec<(FlowId, &'a str)>,
 }
 
-/// What is drawn of a run.
+/// A kind of plot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PlotKind {
-    /// Data sent and acknowledged, and what was sent again and why.
+    /// Data sent, acknowledged, and retransmitted by reason.
     TimeSequence,
-    /// The congestion window, ssthresh and what is outstanding.
+    /// The congestion window, ssthresh and the data outstanding.
     Window,
     /// The round-trip time and the retransmission timeout.
     Rtt,
-    /// What the application gets per second.
+    /// The application's goodput.
     Goodput,
-    /// How many packets wait in links.
+    /// The number of packets queued in links.
     Queues,
 }
 
@@ -89,18 +89,18 @@ impl PlotKind {
     }
 }
 
-/// One variant of a run, as plots need it.
+/// The input of the plots of one variant.
 #[derive(Clone, Copy, Debug)]
 pub struct PlottedRun<'a> {
     /// The variant's name; empty if there is only one.
     pub variant: &'a str,
-    /// What was run.
+    /// The configuration of the run.
     pub config: &'a WorldConfig,
-    /// What came of it.
+    /// The results of the run.
     pub record: &'a Record,
 }
 
-/// The plots of one variant, each flow's after the other's, and the queues at the end. Their time axis goes to `end`.
+/// The plots of one variant: flow by flow, then the queues. The time axis extends to `end`.
 pub fn plots(run: &PlottedRun<'_>, kinds: &[PlotKind], end: Instant) -> Vec<Plot> {
     let series = &run.record.series;
     let mut names = FileNames::default();
@@ -137,7 +137,7 @@ pub fn plots(run: &PlottedRun<'_>, kinds: &[PlotKind], end: Instant) -> Vec<Plot
     plots
 }
 
-/// How far the first flow of each variant had come, all in one plot; `None` if nothing was measured.
+/// The progress of each variant's first flow, in one plot; `None` without data.
 pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
     let mut curves = Vec::new();
     let mut name = "";
@@ -165,14 +165,13 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
     Some(Plot::new(PROGRESS.to_owned(), chart))
 }
 
-/// How far the flows of one run had come, in panels one below the other. Outages are those that the first flow of each panel met,
-/// and are called `outage`.
+/// The progress of the flows of one run, in panels one below the other. Outages are those of each panel's first flow, labelled `outage`.
 pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &str) -> Plot {
     let series = |id| run.record.series.flows().find(|(flow, _)| *flow == id).map(|(_, series)| series);
     let chart = |panel: &Panel<'_>| {
         let curves = (0..).zip(&panel.flows).filter_map(|(index, &(id, name))| {
             let mut points = received_over_time(series(id)?);
-            // What is complete goes no further.
+            // A completed flow stays at its last value.
             let most = points.last().map_or(0.0, |last| last.1);
             points.truncate(points.partition_point(|point| point.1 < most) + 1);
             Some(Curve { width: 2.2, ..distinct_curve(index, name, points) })
@@ -190,7 +189,7 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
     Plot { name: PROGRESS.to_owned(), charts: panels.iter().map(chart).collect() }
 }
 
-/// Curve number `index` of several in one chart, distinct by dashes and marks as well as colour.
+/// Curve number `index` of several in one chart, distinguished by dashes and marks as well as colour.
 fn distinct_curve(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
     let mark = (index > 0).then(|| Mark::category(index - 1));
     Curve { dashed: index % 2 == 1, mark, ..Curve::new(name, Ink::category(index), Kind::Line, points) }
@@ -198,8 +197,7 @@ fn distinct_curve(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
 
 const PROGRESS: &str = "progress";
 
-/// Where the time axes of several variants end: together, unless one took so much longer that nothing of the others would
-/// be seen.
+/// The ends of the variants' time axes: the same for all, unless one took so much longer that the others would be unreadable.
 pub fn time_axis_ends(ends: &[Instant]) -> Vec<Instant> {
     let longest = ends.iter().copied().max().unwrap_or(Instant::ZERO);
     let shortest = ends.iter().copied().min().unwrap_or(Instant::ZERO);
@@ -209,9 +207,9 @@ pub fn time_axis_ends(ends: &[Instant]) -> Vec<Instant> {
 
 type Content = Option<(Axis, f32, Vec<Curve>)>;
 
-/// The outages that a flow met: the times in which no way of links led from its one end to the other, or one of them was a mobile
-/// host that was cut off. If that is not how long the flow was cut off in all (a host may hold on to a link that is down while
-/// another one is up), all outages that it may have crossed. With more than one kind, each is named.
+/// The outages of a flow: times without a path of links between its ends, or with one end a mobile host that is cut off. If their sum does
+/// not match the flow's outage time (a host may stay with a link that is down while another is up), all outages it may have crossed. With
+/// more than one kind, each is named.
 fn bands_of(record: &Record, config: &WorldConfig, id: FlowId) -> Vec<Band> {
     let series = &record.series;
     let flow = &config.flows[id.0 as usize];
@@ -239,19 +237,19 @@ fn bands_of(record: &Record, config: &WorldConfig, id: FlowId) -> Vec<Band> {
     match bands.len() {
         0 | 1 => bands,
         _ => {
-            // Bands of one colour cannot be told apart, so that they have one name.
+            // Bands of the same colour cannot be distinguished, so they share one name.
             let times_s = bands.into_iter().flat_map(|band| band.times_s).collect();
             vec![Band { name: "a link or host is cut off".to_owned(), times_s }]
         }
     }
 }
 
-/// Whether the links are more than a tree needs.
+/// Whether there are more links than a tree has.
 fn has_other_ways(config: &WorldConfig) -> bool {
     config.links.len() >= config.nodes.len()
 }
 
-/// The times in which no way led from end to end, if they are as long in all as the flow was cut off.
+/// The times without a path between the ends, if their sum matches the flow's outage time.
 fn path_bands(record: &Record, config: &WorldConfig, id: FlowId) -> Option<Vec<(f64, f64)>> {
     let flow = &config.flows[id.0 as usize];
     if config.mobiles.iter().any(|mobile| mobile.node == flow.from || mobile.node == flow.to) {
@@ -282,7 +280,7 @@ fn time_sequence(flow: &FlowSeries) -> Content {
         cells.points().map(|point| (point.at.as_secs_f64(), point.value as f64)).collect()
     };
     let mut sent = points(&flow.new_data);
-    // Data that is handed back and sent once more is not a step back.
+    // Data returned and sent again does not decrease the value.
     let mut most = 0.0;
     sent.retain(|&(_, value)| {
         let ahead = value >= most;
@@ -296,7 +294,7 @@ fn time_sequence(flow: &FlowSeries) -> Content {
         Curve { width: 1.6, ..Curve::new("acknowledged", Ink::Ack, Kind::Steps, points(&flow.acks)) },
         Curve { width: 1.6, ..Curve::new("new data", Ink::Data, Kind::Steps, sent) },
     ];
-    // The most frequent first: rare ones are on top.
+    // The most frequent first, so that rare ones are drawn on top.
     let mut again: Vec<_> = flow.retransmissions.iter().collect();
     again.sort_by_key(|(_, cells)| std::cmp::Reverse(cells.count()));
     for (&reason, cells) in again {
@@ -363,7 +361,7 @@ fn goodput(flow: &FlowSeries, end: Instant) -> Content {
     if received.iter().all(|&bytes| bytes == 0) {
         return None;
     }
-    // Seconds, unless the run is so short that they would say nothing, or so long that its spans are longer already.
+    // One second, unless the run is too short for it, or so long that its bins are longer already.
     let second = if end < Instant::from_secs(20) { 1 } else { 10 };
     let fine = flow.received_width() == Duration::from_millis(100);
     let merge = if fine { second } else { 1 };
@@ -380,7 +378,7 @@ fn goodput(flow: &FlowSeries, end: Instant) -> Content {
     Some((Axis::new("goodput", Unit::BitsPerSecond), 170.0, curves))
 }
 
-/// The fullest queues, if any ever had more than a packet or two in it.
+/// The fullest queues, if any ever held more than a packet or two.
 fn queues(run: &PlottedRun<'_>, end: Instant) -> Option<Chart> {
     const MOST: usize = 4;
     const WORTH_IT: u64 = 3;
@@ -412,7 +410,7 @@ fn queues(run: &PlottedRun<'_>, end: Instant) -> Option<Chart> {
     })
 }
 
-/// The bytes that were read up to each moment.
+/// The cumulative bytes read over time.
 fn received_over_time(flow: &FlowSeries) -> Vec<(f64, f64)> {
     let mut sum = 0;
     let mut points = vec![(0.0, 0.0)];

@@ -1,4 +1,4 @@
-//! Numbers as people read them, and names as files can have them.
+//! Formatting of quantities for people, and of file names.
 
 use std::collections::BTreeSet;
 
@@ -24,12 +24,12 @@ pub(crate) fn seconds(secs: f64) -> String {
     }
 }
 
-/// A span as [`seconds`] prints it.
+/// Formats a span like [`seconds`].
 pub(crate) fn duration(span: Duration) -> String {
     seconds(span.as_secs_f64())
 }
 
-/// A point of a run: always in seconds, as the axes of plots have them.
+/// A time of a run: always in seconds, like the axes of plots.
 pub(crate) fn moment(secs: f64) -> String {
     let text = format!("{secs:.3}");
     format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
@@ -40,7 +40,7 @@ pub(crate) fn bit_rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, "bit/s")
 }
 
-/// `10.5 MB`; thousands, as rates have them.
+/// `10.5 MB`; decimal prefixes, as with rates.
 pub(crate) fn bytes(bytes: f64) -> String {
     if bytes < 1000.0 {
         format!("{} {}", bytes.round(), if bytes == 1.0 { "byte" } else { "bytes" })
@@ -64,7 +64,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", significant(share * 100.0))
 }
 
-/// Three significant digits, without zeros at the end.
+/// Three significant digits, without trailing zeros.
 pub(crate) fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         value if value >= 99.95 => 0,
@@ -94,19 +94,19 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
-/// Names for files and directories: letters, digits and `-_.`, and each only once.
+/// Unique names for files and directories: letters, digits and `-_.`.
 #[derive(Debug, Default)]
 pub(crate) struct FileNames {
     used: BTreeSet<String>,
 }
 
 impl FileNames {
-    /// The name for something called `name`.
+    /// A unique file name for `name`.
     pub(crate) fn unique(&mut self, name: &str) -> String {
         let plain = plain_name(name);
         let mut unique = plain.clone();
         let mut number = 2;
-        // File systems that do not tell upper from lower case must not see one name twice.
+        // Names must differ on case-insensitive file systems.
         while !self.used.insert(unique.to_lowercase()) {
             unique = format!("{plain}-{number}");
             number += 1;
@@ -115,7 +115,7 @@ impl FileNames {
     }
 }
 
-/// `name` with what file names should not have replaced by `-`.
+/// `name` with characters unsuited to file names replaced by `-`.
 pub(crate) fn plain_name(name: &str) -> String {
     const MAX_LEN: usize = 80;
     let mut plain = String::new();

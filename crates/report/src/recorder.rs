@@ -19,23 +19,23 @@ use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
 use crate::traffic::{Owners, Ways};
 
-/// The output of a recorder besides samples.
+/// The outputs of a recorder besides samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecorderOptions {
-    /// What captures keep; `None` for no captures.
+    /// Capture settings; `None` disables captures.
     pub captures: Option<CaptureOptions>,
     /// Whether events are written.
     pub events: bool,
-    /// Whether the events have a line for every packet at every interface.
+    /// Whether events include every packet at every interface.
     pub packets_in_events: bool,
-    /// Of how many flows plots are wanted, counted from the first.
+    /// The number of flows to plot, counted from the first.
     pub plotted_flows: usize,
-    /// Formats of other programs to write beside.
+    /// Additional export formats.
     pub exports: Vec<ExportFormat>,
 }
 
 impl Default for RecorderOptions {
-    /// Captures and events, no packets among the events, plots of four flows, no exports.
+    /// Captures and events, without packets among the events; plots of four flows; no exports.
     fn default() -> Self {
         Self {
             captures: Some(CaptureOptions::default()),
@@ -47,36 +47,36 @@ impl Default for RecorderOptions {
     }
 }
 
-/// Errors of recording. The message names the file.
+/// Errors of recording; messages include the file name.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// A file could not be written.
     #[error("cannot write {}: {error}", path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// A capture could not be written.
     #[error("cannot write {}: {}", path.display(), cause(error))]
     Capture {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: holdover_wire::CaptureError,
     },
     /// A plot could not be drawn.
     #[error("cannot draw {}: {reason}", path.display())]
     Plot {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
 
-/// The system's words, where it is the system that could not.
+/// The system's message if the error is the system's.
 fn cause(error: &holdover_wire::CaptureError) -> String {
     match error {
         holdover_wire::CaptureError::Io(error) => error.to_string(),
@@ -95,11 +95,10 @@ impl RecordError {
     }
 }
 
-/// Listens to a run and writes captures, events and samples to the files of one directory as they happen.
+/// Observes a run and writes captures, events and samples into one directory as they occur.
 ///
-/// Files have their names only after [`Recorder::finish`]; until then, and after an interruption, they end in `.part`. An
-/// error (the disk is full) ends the writing and is returned by [`Recorder::finish`]; a shell that wants to stop the run then
-/// asks [`Recorder::error`].
+/// Until [`Recorder::finish`], and after an interruption, file names end in `.part`. An error (such as a full disk) ends the writing and is
+/// returned by [`Recorder::finish`]; a caller that wants to stop the run early polls [`Recorder::error`].
 #[derive(Debug)]
 pub struct Recorder {
     dir: PathBuf,
@@ -115,33 +114,33 @@ pub struct Recorder {
     error: Option<RecordError>,
 }
 
-/// The end of a run.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// How it ended: `all-done`, `time-limit` or `idle`.
+    /// The reason for its end: `all-done`, `time-limit` or `idle`.
     pub ending: &'static str,
-    /// When.
+    /// The time of its end.
     pub ended_at: Instant,
-    /// How many events were handled.
+    /// The number of events handled.
     pub events: u64,
-    /// Every flow.
+    /// All flows.
     pub flows: Vec<FlowMetrics>,
-    /// Every link.
+    /// All links.
     pub links: Vec<LinkMetrics>,
-    /// Every radio cell.
+    /// All radio cells.
     pub cells: Vec<CellMetrics>,
-    /// Every mobile host.
+    /// All mobile hosts.
     pub mobiles: Vec<MobileMetrics>,
-    /// Every router whose processor takes time.
+    /// All routers with processing delay.
     pub cpus: Vec<CpuMetrics>,
-    /// Captures that reached their limit and lack later packets.
+    /// Captures that reached their size limit and lack later packets.
     pub cut_captures: Vec<String>,
-    /// What the plots are drawn from.
+    /// The series for plots.
     pub series: Series,
 }
 
 impl Recorder {
-    /// Begins to record the run of the world that `config` describes, into `dir`, which is made if it does not exist.
+    /// Begins to record the run of the world described by `config` into `dir`, which is created if needed.
     pub fn create(dir: &Path, config: &WorldConfig, options: &RecorderOptions) -> Result<Self, RecordError> {
         let captures = match &options.captures {
             Some(captures) => {
@@ -176,12 +175,12 @@ impl Recorder {
         self.error.as_ref()
     }
 
-    /// Bytes that the applications of all flows had read at the latest samples, for a progress bar.
+    /// The bytes read by all applications as of the latest samples, for a progress bar.
     pub fn bytes_received(&self) -> u64 {
         self.received.iter().sum()
     }
 
-    /// Ends the recording of `world`, whose run has ended as `ending`, and gives all files their names.
+    /// Ends the recording of `world`, whose run ended as `ending`, and gives all files their final names.
     pub fn finish(mut self, world: &World, ending: Ending) -> Result<Record, RecordError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -239,7 +238,7 @@ impl Recorder {
         })
     }
 
-    /// Remembers the first error.
+    /// Keeps the first error.
     fn keep(&mut self, result: Result<(), RecordError>) {
         if let Err(error) = result
             && self.error.is_none()
@@ -339,9 +338,8 @@ fn make_dir(dir: &Path) -> Result<(), RecordError> {
     fs::create_dir_all(dir).map_err(|error| RecordError::io(dir, error))
 }
 
-/// The data of the time-sequence plots, as `time-sequence.csv`: `position` is the number of the first byte sent, or of
-/// the next
-/// byte that an ACK expects. Thinned out: the captures have everything.
+/// Writes the data of the time-sequence plots, `time-sequence.csv`: `position` is the number of the first byte sent, or
+/// of the next byte that an ACK expects. The data is thinned; the captures are complete.
 fn write_time_sequences(dir: &Path, config: &WorldConfig, series: &Series) -> Result<(), RecordError> {
     let path = dir.join("time-sequence.csv");
     let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;

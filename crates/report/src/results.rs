@@ -1,11 +1,11 @@
-//! The directory that a run's results go to.
+//! The results directory of a run.
 //!
 //! ```text
 //! report.html          everything on one page
 //! summary.json         every metric
 //! flows.csv            the metrics of flows, one row for each flow and variant
 //! differences.csv      simulator and kernel side by side, if a scenario was run in both
-//! scenario.toml        what was run, with everything that was set on the command line
+//! scenario.toml        the scenario as run, including changes by the command line
 //! manifest.json        version, seed, command line, when and how long, and a digest of each file beside it: the only file that
 //!                      differs when a run is repeated
 //! progress.svg, .png   the variants in one plot
@@ -27,19 +27,19 @@ use crate::summary::Summary;
 /// Errors of a results directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// There is something in it.
+    /// The directory is not empty.
     #[error("{} is not empty; choose another directory, or replace the results in it with --force", path.display())]
     NotEmpty {
         /// The directory.
         path: PathBuf,
     },
-    /// It is a file.
+    /// The path is a file.
     #[error("{} is not a directory", path.display())]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
-    /// A file in it has the name of a run's, and was not written by one or was changed since.
+    /// A file with the name of a run's file was not written by a run, or was changed since.
     #[error(
         "{} was not written by a run, or was changed since, and --force removes only what runs have written; move it away, or \
          choose another directory",
@@ -49,41 +49,40 @@ pub enum ResultsError {
         /// The file.
         path: PathBuf,
     },
-    /// It could not be made, read or emptied.
+    /// The directory could not be created, read or emptied.
     #[error("cannot use {}: {error}", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
 
-/// Properties of a run that are not a function of scenario and seed.
+/// Properties of a run that do not follow from scenario and seed.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Manifest {
     /// The version of Holdover.
     pub version: String,
-    /// The seed; `None` where several scenarios have run, each with its own.
+    /// The seed; `None` if several scenarios ran, each with its own.
     pub seed: Option<u64>,
     /// The command line.
     pub command_line: Vec<String>,
-    /// When the run began, in UTC as ISO 8601 has it.
+    /// The start of the run, in UTC (ISO 8601).
     pub started_at: String,
-    /// How long it took.
+    /// The duration of the run.
     pub took_s: f64,
 }
 
-/// The directory of one run.
+/// The results directory of one run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResultsDir {
     path: PathBuf,
 }
 
 impl ResultsDir {
-    /// Takes `path`, which must not exist or be empty. With `force`, what an earlier run wrote there is removed first;
-    /// whatever else is there stays. If a file that the run will write is there already and is not an earlier run's, nothing is
-    /// removed, and the directory is refused.
+    /// Takes `path`, which must be absent or empty. With `force`, the files of an earlier run are removed first; other files stay. If a
+    /// file of the new run already exists and is not an earlier run's, nothing is removed, and the directory is refused.
     pub fn create(path: &Path, force: bool) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::Io { path: path.to_owned(), error };
         if path.exists() && !path.is_dir() {
@@ -101,7 +100,7 @@ impl ResultsDir {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Takes `path` with whatever is in it; it is made if it does not exist.
+    /// Takes `path` with its content; creates it if needed.
     pub fn open(path: &Path) -> Result<Self, ResultsError> {
         if path.exists() && !path.is_dir() {
             return Err(ResultsError::NotADirectory { path: path.to_owned() });
@@ -110,7 +109,8 @@ impl ResultsDir {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Makes a new directory below `parent` for a run of `name` at `stamp`; a number is appended if that one exists.
+    /// Creates a new directory below `parent` for a run of `name` at `stamp`, with a number appended if that one
+    /// exists.
     pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, ResultsError> {
         fs::create_dir_all(parent).map_err(|error| ResultsError::Io { path: parent.to_owned(), error })?;
         let stem = format!("{}-{stamp}", plain_name(name));
@@ -128,7 +128,7 @@ impl ResultsDir {
         }
     }
 
-    /// Removes what a run wrote there, and the directory if nothing else is in it.
+    /// Removes the run's files, and the directory if it is empty then.
     pub fn discard(&self) -> Result<(), ResultsError> {
         let failed = |error| ResultsError::Io { path: self.path.clone(), error };
         remove_results(&self.path).map_err(failed)?;
@@ -136,18 +136,18 @@ impl ResultsDir {
         if is_empty { fs::remove_dir(&self.path).map_err(failed) } else { Ok(()) }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The directories of variants with these names, relative to the run's: in their order, and each different.
+    /// The directories of variants with these names, relative to the run's: in the same order, all distinct.
     pub fn variant_directories<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let mut taken = FileNames::default();
         names.into_iter().map(|name| format!("variants/{}", taken.unique(name))).collect()
     }
 
-    /// Writes a file, all or nothing; the directories of its name are made.
+    /// Writes a file atomically, creating parent directories.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RecordError> {
         let path = self.path.join(name);
         let parent = path.parent().unwrap_or(&self.path);
@@ -155,7 +155,7 @@ impl ResultsDir {
         PartFile::write(&path, content).map_err(|error| RecordError::io(&path, error))
     }
 
-    /// Writes what was measured: `summary.json`, `flows.csv` and, if there are any, `differences.csv`.
+    /// Writes the results: `summary.json`, `flows.csv` and, if there are any, `differences.csv`.
     pub fn write_summary(&self, summary: &Summary) -> Result<(), RecordError> {
         self.write("flows.csv", &summary.flows_csv(&self.path.join("flows.csv"))?)?;
         if !summary.differences().is_empty() {
@@ -165,7 +165,8 @@ impl ResultsDir {
         self.write("summary.json", summary.to_json().as_bytes())
     }
 
-    /// Writes `manifest.json`, with a digest of each file beside it. It comes last: with it, the results are complete.
+    /// Writes `manifest.json`, with a digest of each file beside it. It is written last and marks the results as
+    /// complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RecordError> {
         #[derive(Serialize)]
         struct WithFiles<'a> {

@@ -1,4 +1,4 @@
-//! The states of connections as CSV, under the names of `TCP_INFO` without their `tcpi_`.
+//! Connection states as CSV, with the names of `TCP_INFO` without `tcpi_`.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use holdover_tcp::RecoveryState;
 use crate::part_file::PartFile;
 use crate::recorder::RecordError;
 
-/// The columns. Times are in seconds (`t_s`) and, as in `TCP_INFO`, microseconds; `snd_cwnd`, `snd_ssthresh`, `unacked`,
-/// `sacked` and `lost` count segments; `snd_ssthresh` is empty while it is unlimited. `app_bytes_received` is what the
-/// receiving application has read.
+/// The columns. Times are in seconds (`t_s`) and, as in `TCP_INFO`, microseconds; `snd_cwnd`, `snd_ssthresh`, `unacked`, `sacked` and
+/// `lost` count segments; `snd_ssthresh` is empty while it is unlimited. `app_bytes_received` counts the bytes read by the receiving
+/// application.
 const COLUMNS: [&str; 18] = [
     "t_s",
     "flow",

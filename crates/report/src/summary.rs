@@ -1,4 +1,4 @@
-//! A run of all variants in figures: `summary.json` and `flows.csv`.
+//! The results of all variants of a run: `summary.json` and `flows.csv`.
 
 use std::path::Path;
 
@@ -8,21 +8,20 @@ use crate::kernel::KernelSummary;
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::recorder::{Record, RecordError};
 
-/// All that was measured in a run. It says nothing of when and where it ran, unless on real kernels: the same scenario and seed
-/// give the same.
+/// The measurements of a run. They contain no time or place, unless on real kernels: the same scenario and seed give the same summary.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The scenario's name.
     pub name: String,
-    /// Its title; its name if it has none.
+    /// Its title, or its name if it has none.
     pub title: String,
-    /// What it is about, in the scenario's words; may be empty.
+    /// The scenario's description; may be empty.
     pub description: String,
     /// The version of Holdover.
     pub version: String,
-    /// What everything random was drawn from.
+    /// The random seed.
     pub seed: u64,
-    /// The variants, in the order of the scenario.
+    /// The variants, in the scenario's order.
     pub variants: Vec<VariantSummary>,
 }
 
@@ -31,34 +30,34 @@ pub struct Summary {
 pub struct VariantSummary {
     /// Its name.
     pub variant: String,
-    /// The directory of its files, relative to that of the run.
+    /// The directory of its files, relative to the run's.
     pub directory: String,
-    /// How the run ended: `all-done`, `time-limit` or `idle`.
+    /// The reason for the end of the run: `all-done`, `time-limit` or `idle`.
     pub ending: String,
-    /// When it ended.
+    /// The time of its end.
     pub ended_at_s: f64,
-    /// How many events the simulator handled.
+    /// The number of events handled by the simulator.
     pub events: u64,
-    /// Captures that reached their limit and lack later packets.
+    /// Captures that reached their size limit and lack later packets.
     pub cut_captures: Vec<String>,
-    /// Every flow.
+    /// All flows.
     pub flows: Vec<FlowMetrics>,
-    /// Every link.
+    /// All links.
     pub links: Vec<LinkMetrics>,
-    /// Every radio cell.
+    /// All radio cells.
     pub cells: Vec<CellMetrics>,
-    /// Every mobile host.
+    /// All mobile hosts.
     pub mobiles: Vec<MobileMetrics>,
-    /// Every router whose processor takes time.
+    /// All routers with processing delay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuMetrics>,
-    /// What is known of it besides if it was run on real kernels.
+    /// Additional measurements of a run on real kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelSummary>,
 }
 
 impl VariantSummary {
-    /// What `record` says of the variant called `variant`, whose files are in `directory`.
+    /// The summary of `record` for the variant called `variant`, with files in `directory`.
     pub fn new(variant: &str, directory: &str, record: &Record) -> Self {
         Self {
             variant: variant.to_owned(),
@@ -78,15 +77,15 @@ impl VariantSummary {
 }
 
 impl Summary {
-    /// The summary as JSON, indented, with a newline at the end.
+    /// The summary as indented JSON with a final newline.
     pub fn to_json(&self) -> String {
-        // Its maps have strings for keys and its numbers are finite, which is all that could go wrong.
+        // Serialization cannot fail: keys are strings and numbers finite.
         let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
         json.push('\n');
         json
     }
 
-    /// One row for each flow of each variant, with every metric. Times are in seconds, rates in bits per second.
+    /// One row per flow and variant, with every metric. Times are in seconds, rates in bits per second.
     pub(crate) fn flows_csv(&self, path: &Path) -> Result<Vec<u8>, RecordError> {
         let mut out = csv::Writer::from_writer(Vec::new());
         let write = |out: &mut csv::Writer<Vec<u8>>| {
@@ -103,8 +102,8 @@ impl Summary {
     }
 }
 
-/// The columns of `flows.csv`. What does not apply is empty; `idle_after_reconnection_s` lists the times, separated by
-/// semicolons, with a `-` where no new data came before the next outage or the end.
+/// The columns of `flows.csv`. Metrics that do not apply are empty; `idle_after_reconnection_s` lists the times,
+/// separated by semicolons, with a `-` where no new data came before the next outage or the end.
 const FLOW_COLUMNS: [&str; 42] = [
     "variant",
     "seed",

@@ -1,4 +1,4 @@
-//! Flows side by side: the same columns on the page and on a terminal.
+//! The comparison of flows, with the same columns on the page and on a terminal.
 
 use crate::metrics::FlowMetrics;
 use crate::quantity::{bit_rate, bytes, count, percent, seconds};
@@ -8,10 +8,9 @@ use crate::summary::{Summary, VariantSummary};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
-    /// What it says, in words.
+    /// The explanation.
     pub(crate) meaning: &'static str,
-    /// The value of a flow; `None` where it does not apply. A column that applies to no flow is left
-    /// out.
+    /// The value for a flow; `None` where it does not apply. A column that applies to no flow is omitted.
     pub(crate) value: fn(&FlowMetrics) -> Option<String>,
 }
 
@@ -19,7 +18,7 @@ const fn column(heading: &'static str, meaning: &'static str, value: fn(&FlowMet
     Column { heading, meaning, value }
 }
 
-/// The heading of the column that has ideal time over time taken.
+/// The heading of the column with ideal time divided by actual time.
 pub(crate) const IDEAL: &str = "ideal";
 
 const COLUMNS: [Column; 14] = [
@@ -67,7 +66,7 @@ pub(crate) struct FlowTable<'a> {
     pub(crate) rows: Vec<(&'a VariantSummary, &'a FlowMetrics)>,
 }
 
-/// A table for each name of a flow, in the order in which they appear.
+/// One table per flow name, in order of appearance.
 pub(crate) fn side_by_side(summary: &Summary) -> Vec<FlowTable<'_>> {
     let mut tables: Vec<FlowTable<'_>> = Vec::new();
     for variant in &summary.variants {
@@ -86,7 +85,7 @@ pub(crate) fn side_by_side(summary: &Summary) -> Vec<FlowTable<'_>> {
 }
 
 impl Summary {
-    /// The variants side by side as text for a terminal of `width` columns; columns that do not fit are left out.
+    /// The comparison of variants as text for a terminal of `width` columns; columns that do not fit are omitted.
     pub fn to_text(&self, width: usize) -> String {
         const TABLES: usize = 8;
         let tables = side_by_side(self);

@@ -1,4 +1,4 @@
-//! The flow of a packet.
+//! Maps packets to flows.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -9,15 +9,14 @@ use holdover_wire::{Flags, Packet, Payload, Seq};
 /// Source and destination, addresses and ports.
 type Tuple = (IpAddr, u16, IpAddr, u16);
 
-/// A packet's flow, and whether it goes from the flow's `from` to its `to`.
+/// The flow of a packet, and whether the packet goes from the flow's `from` to its `to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     pub(crate) flow: FlowId,
     pub(crate) forward: bool,
 }
 
-/// Learns which flow a packet belongs to. A flow that has begun owns the next new connection (or stream of datagrams) from its
-/// opener to the other end.
+/// Assigns packets to flows. A started flow owns the next new connection (or datagram stream) from its opener to the other end.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     begun: Vec<FlowId>,
@@ -25,7 +24,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// A flow has begun.
+    /// Handles the start of a flow.
     pub(crate) fn begin(&mut self, flow: FlowId) {
         self.begun.push(flow);
     }
@@ -68,14 +67,14 @@ fn opens(flow: &FlowConfig, packet: &Packet) -> bool {
     fits && NodeId::of(packet.src) == Some(opener) && NodeId::of(packet.dst) == Some(other)
 }
 
-/// Which way packets of one source went over a link last. Drops are reported without it.
+/// The latest direction of each source's packets on a link; drops are reported without one.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
     forward: BTreeMap<(LinkId, IpAddr), bool>,
 }
 
 impl Ways {
-    /// Whether a packet that passes `place`, at one end of `link`, goes from the link's `a` to its `b`.
+    /// Whether a packet at `place`, one end of `link`, goes from the link's `a` to its `b`.
     pub(crate) fn note(&mut self, place: Place, link: LinkId, frame: &Frame, config: &WorldConfig) -> bool {
         let at_a = config.links[link.0 as usize].a == place.node;
         let forward = at_a == (place.transit == Transit::Out);
@@ -83,27 +82,27 @@ impl Ways {
         forward
     }
 
-    /// Whether a dropped packet went from the link's `a` to its `b`.
+    /// Whether a dropped packet was going from the link's `a` to its `b`.
     pub(crate) fn of(&self, link: LinkId, frame: &Frame) -> Option<bool> {
         self.forward.get(&(link, frame.packet.src)).copied()
     }
 }
 
-/// Follows sequence numbers of one direction around the circle, as bytes since the first data byte.
+/// Unwraps sequence numbers of one direction into bytes since the first data byte.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Unwrap {
     last: Option<(Seq, u64)>,
 }
 
 impl Unwrap {
-    /// The SYN: the byte after it is number 0.
+    /// Handles the SYN: the byte after it is number 0.
     pub(crate) fn begin(&mut self, syn: Seq) {
         if self.last.is_none() {
             self.last = Some((syn + 1, 0));
         }
     }
 
-    /// The number of the byte at `seq`; `None` before the SYN was seen.
+    /// The number of the byte at `seq`; `None` before the SYN.
     pub(crate) fn position(&mut self, seq: Seq) -> Option<u64> {
         let (last, position) = self.last?;
         if seq.ge(last) {

@@ -6,12 +6,12 @@ use crate::metrics::{FlowMetrics, OutageMetrics, StatusName};
 use crate::quantity::{bit_rate, bytes, counted, moment, percent, seconds, significant};
 use crate::summary::{Summary, VariantSummary};
 
-/// A few sentences, or one paragraph each, in order.
+/// The findings of a run, a paragraph or a few sentences each, in order.
 pub(crate) fn what_happened(summary: &Summary) -> Vec<String> {
     let mut paragraphs = outages(summary);
     let several_flows = summary.variants.iter().any(|variant| variant.flows.len() > 1);
     for variant in &summary.variants {
-        // Of many flows, the table tells.
+        // With more flows, only the table describes them.
         const TOLD: usize = 4;
         let flows = variant.flows.iter().take(TOLD);
         let sentences: Vec<String> = flows.map(|flow| flow_story(variant, flow, summary, several_flows)).collect();
@@ -23,7 +23,7 @@ pub(crate) fn what_happened(summary: &Summary) -> Vec<String> {
     paragraphs
 }
 
-/// What was cut off and when: once if it was the same for all variants.
+/// The outages, stated once if they were the same for all variants.
 fn outages(summary: &Summary) -> Vec<String> {
     let of = |variant: &VariantSummary| -> Vec<String> {
         let links = variant.links.iter().map(|link| (format!("The link {}", link.link), "was down", &link.outages));
@@ -40,7 +40,7 @@ fn outages(summary: &Summary) -> Vec<String> {
         let story = of(first);
         return if story.is_empty() { vec!["No link went down.".to_owned()] } else { story };
     }
-    // A variant that took longer met more of the same outages.
+    // A longer variant met more of the same outages.
     let longest = summary.variants.iter().max_by(|a, b| a.ended_at_s.total_cmp(&b.ended_at_s)).unwrap_or(first);
     let mut story = of(longest);
     story.push(format!(
@@ -112,7 +112,7 @@ fn outcome(flow: &FlowMetrics) -> String {
     }
 }
 
-/// How long it took after each return of the path.
+/// The idle times after reconnections.
 fn idle_times(flow: &FlowMetrics) -> Option<String> {
     const LISTED: usize = 3;
     let returns = flow.reconnections.len();
@@ -181,7 +181,7 @@ fn repetitions(flow: &FlowMetrics) -> Option<String> {
     Some(format!("{timeouts}, and {again}{undone}."))
 }
 
-/// Who was fastest, if all variants have one flow and completed it.
+/// The fastest variant, if all have one flow and completed it.
 fn comparison(summary: &Summary) -> Option<String> {
     let mut times: Vec<(&str, f64)> = Vec::new();
     for variant in &summary.variants {

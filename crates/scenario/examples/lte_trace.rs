@@ -4,30 +4,29 @@
 //! cargo run -p holdover-scenario --example lte_trace > scenarios/traces/lte-drive.trace
 //! ```
 //!
-//! The model: the logarithm of the rate is pulled towards that of 6 Mbit/s and pushed about by noise (an Ornstein-Uhlenbeck
-//! process, sampled every millisecond), as slow fading is; a bridge takes most of the signal away for two seconds. Nothing in
-//! it was recorded anywhere.
+//! The model: the logarithm of the rate is an Ornstein-Uhlenbeck process around 6 Mbit/s, sampled every millisecond, like slow fading; a
+//! bridge removes most of the signal for two seconds. No part of it was recorded.
 
 use holdover_base::Rng;
 
-/// How long the trace lasts.
+/// The duration of the trace.
 const LENGTH_MS: u32 = 30_000;
-/// What the rate is pulled towards.
+/// The mean-reversion level of the rate.
 const MEDIAN_MBPS: f64 = 6.0;
-/// Standard deviation of the rate's logarithm in the long run: about two thirds of the time within a factor of 1.8.
+/// The long-run standard deviation of the rate's logarithm: about two thirds of the time within a factor of 1.8.
 const DEVIATION: f64 = 0.6;
-/// How long the rate remembers where it was.
+/// The time constant of the mean reversion.
 const MEMORY_MS: f64 = 1_500.0;
-/// No cell gives more.
+/// The maximum rate of the cell.
 const MOST_MBPS: f64 = 20.0;
-/// Under the bridge.
+/// The time under the bridge.
 const BRIDGE_MS: core::ops::Range<u32> = 17_000..19_000;
-/// What the bridge leaves of the rate.
+/// The share of the rate left under the bridge.
 const BRIDGE_SHARE: f64 = 0.04;
-/// What one line of the trace delivers.
+/// The size of a delivery opportunity, one line of the trace.
 const OPPORTUNITY_BITS: f64 = 1500.0 * 8.0;
 
-/// The trace, one line for each opportunity.
+/// The trace, one line per delivery opportunity.
 pub fn trace() -> String {
     let mut rng = Rng::new(2026);
     let mut log_rate = MEDIAN_MBPS.ln();

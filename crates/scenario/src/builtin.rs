@@ -1,4 +1,4 @@
-//! The example scenarios, carried along so that they run without a checkout.
+//! The example scenarios, compiled in so that they run without a checkout.
 
 use crate::error::ScenarioError;
 use crate::scenario::Scenario;
@@ -9,9 +9,9 @@ use crate::traces::Files;
 pub struct Builtin {
     /// Its name.
     pub name: &'static str,
-    /// Its file.
+    /// The text of its file.
     pub text: &'static str,
-    /// The files that it names, and their texts.
+    /// The names and texts of the files that it names.
     pub files: &'static [(&'static str, &'static str)],
 }
 
@@ -26,7 +26,7 @@ macro_rules! example {
 }
 
 impl Builtin {
-    /// All of them.
+    /// All examples.
     pub const ALL: &'static [Self] = &[
         example!("train-tunnel"),
         example!("elevator"),
@@ -42,17 +42,17 @@ impl Builtin {
         example!("lte-trace", "traces/lte-drive.trace"),
     ];
 
-    /// The one called `name`, with or without `.toml`.
+    /// The example called `name`, with or without `.toml`.
     pub fn find(name: &str) -> Option<&'static Self> {
         let name = name.strip_suffix(".toml").unwrap_or(name);
         Self::ALL.iter().find(|builtin| builtin.name == name)
     }
 
-    /// The scenario.
+    /// Reads the scenario.
     ///
     /// # Errors
     ///
-    /// None: a test reads them all.
+    /// Never: a test reads all examples.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         Scenario::parse(&format!("{}.toml", self.name), self.text, *self)
     }

@@ -5,45 +5,45 @@ use core::ops::Deref;
 
 use serde::Serialize;
 
-/// Why a scenario cannot be run: one [`Diagnostic`].
+/// The error of a scenario: one [`Diagnostic`].
 ///
-/// [`fmt::Display`] gives one line, `file:line:column: field: message`; [`ScenarioError::report`] the place in its file as
-/// well; serialised it is the machine form.
+/// [`fmt::Display`] gives one line, `file:line:column: field: message`; [`ScenarioError::report`] adds the line in the file; serialization
+/// gives the machine-readable form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize)]
 #[error("{0}")]
 #[serde(transparent)]
 pub struct ScenarioError(Box<Diagnostic>);
 
-/// One problem, with its place and what would be accepted there.
+/// A problem with its position and the accepted values.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Diagnostic {
-    /// What sort of problem it is.
+    /// The kind of problem.
     pub kind: ErrorKind,
-    /// What is wrong, as a sentence without the place.
+    /// The message, as a sentence without the position.
     pub message: String,
-    /// The field, as a path that `--set` takes: `link.radio.delay`. Empty where no single field is to blame.
+    /// The field, as a path for `--set`: `link.radio.delay`. Empty if no single field is at fault.
     pub field: String,
-    /// What was found there.
+    /// The value found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
-    /// What would be accepted.
+    /// The accepted values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
-    /// The accepted word that looks most like the one found.
+    /// The accepted word closest to the one found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub did_you_mean: Option<String>,
-    /// Which variant or point of a sweep it shows in, if not in the scenario as it stands.
+    /// The variant or point of a sweep in which the problem occurs, if it does not occur in the scenario as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// Where it is.
+    /// The position.
     #[serde(flatten)]
     pub location: Location,
-    /// For a problem in a trace: where the scenario names the trace.
+    /// For a problem in a trace: the position of its name in the scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub named_at: Option<Location>,
 }
 
-/// The sorts of problems.
+/// The kinds of problems.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -52,41 +52,41 @@ pub enum ErrorKind {
     Unreadable,
     /// The text is not TOML.
     Syntax,
-    /// A field that does not exist.
+    /// An unknown field.
     UnknownField,
-    /// A field that must be there and is not.
+    /// A missing field.
     MissingField,
-    /// A number where a text is expected, and the like.
+    /// A wrong type, such as a number instead of a text.
     WrongType,
-    /// A value that is not among those accepted: a bad unit, a negative rate, an unknown word.
+    /// A value that is not accepted: a bad unit, a negative rate, an unknown word.
     BadValue,
     /// The name of a host, flow, variant or profile that does not exist.
     UnknownName,
-    /// A name that is given twice.
+    /// A duplicate name.
     Duplicate,
     /// Two fields that exclude each other.
     Conflict,
-    /// A host or the end of a flow that nothing leads to.
+    /// A host or the end of a flow without a path to it.
     Unreachable,
-    /// A trace that is not what it should be.
+    /// An invalid trace.
     BadTrace,
-    /// The path of an override or of a sweep that names nothing.
+    /// A path of an override or of a sweep that does not exist.
     NoSuchPath,
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Location {
-    /// The file, or `--set` and the like.
+    /// The file, or a source such as `--set`.
     pub file: String,
-    /// The line, from 1; 0 where there is none.
+    /// The line, from 1; 0 if unknown.
     pub line: usize,
-    /// The column in characters, from 1; 0 where there is none.
+    /// The column in characters, from 1; 0 if unknown.
     pub column: usize,
-    /// How many characters on that line are meant.
+    /// The number of characters concerned on that line.
     #[serde(skip)]
     pub width: usize,
-    /// The line itself.
+    /// The text of the line.
     #[serde(skip)]
     pub text: String,
 }
@@ -119,7 +119,7 @@ impl Deref for ScenarioError {
 }
 
 impl ScenarioError {
-    /// Says which variant or point of a sweep the problem shows in.
+    /// Sets the variant or point of a sweep in which the problem occurs.
     pub(crate) fn within(mut self, context: impl FnOnce() -> String) -> Self {
         self.0.context.get_or_insert_with(context);
         self
@@ -127,7 +127,7 @@ impl ScenarioError {
 }
 
 impl Diagnostic {
-    /// A problem of which nothing more is known than what is wrong and where.
+    /// A problem with only a message and a position.
     pub fn new(kind: ErrorKind, message: impl Into<String>, location: Location) -> Self {
         Self {
             kind,
@@ -161,7 +161,7 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Location {
-    /// The place of `span` (in bytes) in `text`.
+    /// The position of `span` (in bytes) in `text`.
     pub fn of(file: &str, text: &str, span: core::ops::Range<usize>) -> Self {
         let start = floor(text, span.start);
         let end = floor(text, span.end.max(start));
@@ -176,14 +176,14 @@ impl Location {
         }
     }
 
-    /// A whole line of `text`, from 1.
+    /// A whole line of `text`, counted from 1.
     pub(crate) fn of_line(file: &str, text: &str, line: usize) -> Self {
         let content = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
         let width = content.chars().count().max(1);
         Self { file: file.to_owned(), line, column: 1, width, text: content.to_owned() }
     }
 
-    /// A file as a whole.
+    /// A whole file.
     pub(crate) fn of_file(file: &str) -> Self {
         Self { file: file.to_owned(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! All values between two ends, as a place between 0 and 1.
+//! Intervals of scenario values, parametrized from 0 to 1.
 
 use crate::error::ErrorKind;
 use crate::problem::Problem;
@@ -12,22 +12,22 @@ pub struct Interval {
     logarithmic: bool,
 }
 
-/// Why two values are not the ends of a range.
+/// The error of an interval's end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct IntervalError {
-    /// The end that is wrong: `from` or `to`.
+    /// The invalid end: `from` or `to`.
     pub key: &'static str,
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
 }
 
 impl Interval {
-    /// The values from `from` to `to`, both included; on a logarithmic scale equal ratios are equally far apart.
+    /// The values from `from` to `to`, both included; a logarithmic scale spaces equal ratios equally.
     ///
     /// # Errors
     ///
-    /// If an end is no number, their units differ, `to` is not above `from`, or a logarithmic scale begins at zero or below.
+    /// If an end is not a number, the units differ, `to` is not above `from`, or a logarithmic scale begins at zero or below.
     pub fn new(from: &toml::Value, to: &toml::Value, logarithmic: bool) -> Result<Self, IntervalError> {
         let wrong = |key, problem: &Problem| IntervalError { key, message: problem.to_string() };
         let from_amount = Amount::read(from).map_err(|problem| wrong("from", &problem))?;
@@ -50,8 +50,8 @@ impl Interval {
         Ok(())
     }
 
-    /// The value at `place`, 0 for `from` and 1 for `to`. Between the ends it has three significant digits, and what comes in
-    /// whole numbers is rounded.
+    /// The value at `place`, 0 for `from` and 1 for `to`. Between the ends it has three significant digits, and is rounded if its unit is a
+    /// whole number of things.
     pub fn at(&self, place: f64) -> toml::Value {
         let (from, to) = (self.from.number, self.to.number);
         if place <= 0.0 || place >= 1.0 {
@@ -62,24 +62,24 @@ impl Interval {
         self.from.write(rounded.clamp(from, to))
     }
 
-    /// The place of `value`, from 0 to 1; `None` if it is of another kind or outside.
+    /// The place of `value`, from 0 to 1; `None` if it is of another kind or outside the interval.
     pub fn place_of(&self, value: &toml::Value) -> Option<f64> {
         let number = Amount::read(value).and_then(|amount| amount.in_unit_of(&self.from)).ok()?.number;
         let (from, to) = (self.from.number, self.to.number);
         let place =
             if self.logarithmic { (number / from).ln() / (to / from).ln() } else { (number - from) / (to - from) };
-        // Rounding moves an end by less than this.
+        // The largest displacement of an end by rounding.
         const ROUNDING: f64 = 1e-6;
         (-ROUNDING..=1.0 + ROUNDING).contains(&place).then(|| place.clamp(0.0, 1.0))
     }
 
-    /// Whether equal ratios are equally far apart.
+    /// Whether the scale is logarithmic.
     pub const fn is_logarithmic(&self) -> bool {
         self.logarithmic
     }
 }
 
-/// A number and what kind of value it is part of.
+/// A number with the kind of its value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Amount {
     pub(crate) number: f64,
@@ -93,7 +93,7 @@ enum Form {
     Unit(String),
 }
 
-/// Units of things that come in whole numbers.
+/// Units counted in whole numbers.
 const WHOLE: [&str; 9] = ["B", "byte", "bytes", "packet", "packets", "segment", "segments", "retry", "retries"];
 
 impl Amount {
@@ -141,7 +141,7 @@ impl Amount {
     }
 }
 
-/// The number to ten significant digits: 0.1 + 0.2 is 0.3 here.
+/// Rounds to ten significant digits, so that 0.1 + 0.2 is 0.3.
 fn tidy(number: f64) -> f64 {
     format!("{number:.9e}").parse().unwrap_or(number)
 }

@@ -1,15 +1,15 @@
 //! Scenario files: the description of a run, read from TOML and checked before anything runs.
 //!
-//! A [`Scenario`] is read from a file ([`Scenario::read`]) or a text ([`Scenario::parse`]). What is wrong in it is one
-//! [`ScenarioError`] that names the file, line, column and field, what was found and what would be accepted. What was read is
-//! whole: each of its [variants](Scenario::variants) makes a [world](Variant::world) for every seed, and every value of its
-//! [sweep](Scenario::sweep) was tried.
+//! A [`Scenario`] is read from a file ([`Scenario::read`]) or a text ([`Scenario::parse`]). An error is one [`ScenarioError`] with the
+//! file, line, column and field, the value found and the accepted values. A scenario that was read is valid: each of its
+//! [variants](Scenario::variants) makes a [world](Variant::world) for every seed, and every value of its [sweep](Scenario::sweep) was
+//! tried.
 //!
-//! The road of a field: the text becomes a tree whose parts know their places; variants, sweeps and `--set` change the tree
-//! by [paths](Override); the tree is read into the form of a file, and that is built into a
-//! [`WorldConfig`](holdover_sim::WorldConfig). A problem found anywhere on it is led back to its place through the tree.
+//! The stages of reading: the text is parsed into a tree with positions; variants, sweeps and `--set` change the tree by [paths](Override);
+//! the tree is deserialized into the form of a file, from which a [`WorldConfig`](holdover_sim::WorldConfig) is built. The tree maps a
+//! problem of any stage to its position.
 //!
-//! Apart from [`Scenario::read`] and [`Scenario::open`], nothing here touches a file: traces come through [`Files`].
+//! Only [`Scenario::read`] and [`Scenario::open`] access files; traces are read through [`Files`].
 
 #![forbid(unsafe_code)]
 

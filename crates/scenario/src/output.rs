@@ -7,31 +7,31 @@ use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::word::{OrNone, Vocabulary, vocabulary};
 
-/// What a run records and draws.
+/// The recordings and plots of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
-    /// Whose interfaces are captured.
+    /// The captured interfaces.
     pub captures: Captures,
-    /// In which format.
+    /// The format of captures.
     pub capture_format: CaptureFormat,
-    /// How many bytes of each packet are captured; `None` for all.
+    /// The number of bytes captured of each packet; `None` for all.
     pub snap_length: Option<u32>,
-    /// How often the state of each connection is sampled; `None` for never.
+    /// The sampling interval of each connection's state; `None` for no samples.
     pub sample_every: Option<Duration>,
     /// Whether events are written as JSON lines.
     pub events: bool,
-    /// What is drawn.
+    /// The plots.
     pub plots: Vec<Plot>,
 }
 
-/// Whose interfaces are captured.
+/// The captured interfaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Captures {
-    /// Those of all hosts and routers.
+    /// The interfaces of all hosts and routers.
     All,
-    /// None.
+    /// No interfaces.
     None,
-    /// Those of these hosts and routers, by name.
+    /// The interfaces of these hosts and routers, by name.
     Nodes(Vec<String>),
 }
 
@@ -44,7 +44,7 @@ pub enum CaptureFormat {
     Pcap,
 }
 
-/// A picture of a flow over time.
+/// A plot of a flow over time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Plot {
     /// Sequence numbers sent and acknowledged.
@@ -53,7 +53,7 @@ pub enum Plot {
     Cwnd,
     /// The round-trip time and the RTO.
     Rtt,
-    /// The rate at which the receiving application gets data.
+    /// The rate at which the receiving application reads data.
     Goodput,
 }
 
@@ -66,7 +66,7 @@ vocabulary!(Plot as "Plot" {
 });
 
 impl CaptureFormat {
-    /// The name in scenario files, and the ending of file names.
+    /// The name in scenario files, and the extension of file names.
     pub fn name(self) -> &'static str {
         crate::word::Word(self).name()
     }
@@ -82,10 +82,10 @@ impl Plot {
     }
 }
 
-/// How often connections are sampled if the scenario does not say.
+/// The default sampling interval.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// How often connections are sampled. A problem lies below the root of the file.
+/// The sampling interval. A problem lies below the root of the file.
 pub(crate) fn sample_every(output: Option<&file::Output>) -> Result<Option<Duration>, Problem> {
     let shortest = Duration::from_micros(1);
     match output.and_then(|output| output.sample_every.as_ref()) {

@@ -1,7 +1,7 @@
-//! Paths of fields, as variants, sweeps and `--set` write them: `link.radio.delay`, `flow.*.stack.rto.min`.
+//! Paths of fields in variants, sweeps and `--set`: `link.radio.delay`, `flow.*.stack.rto.min`.
 //!
-//! A step into a table is a field's name; a step into a list is the name of an element, its number from 0, or `*` for all.
-//! A step that holds a dot is put in double quotes.
+//! A step into a table is a field's name; a step into a list is the name of an element, its number from 0, or `*` for all. A step that
+//! contains a dot is put in double quotes.
 
 use crate::error::ErrorKind;
 use crate::file::ScenarioFile;
@@ -12,7 +12,7 @@ use crate::tree::{Entry, Mark, Node, Value};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FieldPath(Vec<String>);
 
-/// Fields that hold a short text or a table, and the field of the table that the text stands for.
+/// Fields that take a short text or a table, and the field of the table set by the text.
 const SHORTHANDS: [(&str, &str); 9] = [
     ("stack", "profile"),
     ("from_stack", "profile"),
@@ -50,13 +50,12 @@ impl FieldPath {
         }
     }
 
-    /// The section that it leads into.
+    /// The section that the path begins with.
     pub(crate) fn section(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 
-    /// Puts `value` where the path leads. Fields that are not there are made, at `mark`, so that an unknown one is noticed
-    /// when the tree is read.
+    /// Sets `value` at the path. Missing fields are created, at `mark`, so that an unknown one is reported when the tree is read.
     pub(crate) fn set(&self, root: &mut Node, mark: Mark, value: &Node) -> Result<(), Problem> {
         if ScenarioFile::LISTS.contains(&self.section()) && root.field(self.section()).is_none() {
             let message = format!("there is no [[{}]] in the scenario", self.section());
@@ -97,7 +96,7 @@ fn set(node: &mut Node, steps: &[String], name: &str, mark: Mark, value: &Node) 
     }
 }
 
-/// The elements of a list that a step means.
+/// The elements of a list selected by a step.
 fn pick(list: &[Node], step: &str, list_name: &str) -> Result<Vec<usize>, Problem> {
     if step == "*" && !list.is_empty() {
         return Ok((0..list.len()).collect());
@@ -116,7 +115,7 @@ fn pick(list: &[Node], step: &str, list_name: &str) -> Result<Vec<usize>, Proble
     })
 }
 
-/// Turns a short text into the table that it stands for, so that a field of it can be set.
+/// Expands a short text into its table, so that a field of it can be set.
 fn expand_shorthand(node: &mut Node, name: &str, mark: Mark) {
     let Some((_, field)) = SHORTHANDS.iter().find(|(shorthand, _)| *shorthand == name) else { return };
     if matches!(node.value, Value::String(_)) {

@@ -7,7 +7,7 @@ use serde::de;
 use crate::error::{Diagnostic, ErrorKind, Location, ScenarioError};
 use crate::suggest::closest;
 
-/// A problem and the way from the root of the file to it, innermost step first.
+/// A problem with its path from the root of the file, innermost step first.
 #[derive(Debug)]
 pub(crate) struct Problem(Box<Inner>);
 
@@ -20,19 +20,19 @@ struct Inner {
     did_you_mean: Option<String>,
     /// Innermost first.
     steps: Vec<Step>,
-    /// The key of the innermost step is meant, not its value.
+    /// The problem concerns the key of the innermost step, not its value.
     at_key: bool,
     elsewhere: Option<Location>,
 }
 
-/// A step from a table or list to something in it.
+/// A step from a table or list to one of its values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Key(String),
     Index(usize),
 }
 
-/// A problem taken apart.
+/// The parts of a problem.
 pub(crate) struct Parts {
     pub(crate) kind: ErrorKind,
     pub(crate) message: String,
@@ -59,7 +59,7 @@ impl Problem {
         }))
     }
 
-    /// Something else was found than what would be accepted.
+    /// A value other than the accepted ones.
     pub(crate) fn unexpected(kind: ErrorKind, found: impl Into<String>, accepted: impl Into<String>) -> Self {
         let (found, accepted) = (found.into(), accepted.into());
         let mut problem = Self::new(kind, format!("found {found}, expected {accepted}"));
@@ -68,7 +68,7 @@ impl Problem {
         problem
     }
 
-    /// A name that nothing has.
+    /// A name that does not exist.
     pub(crate) fn unknown_name<'a>(what: &str, found: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
         let mut problem = if known.is_empty() {
@@ -94,13 +94,13 @@ impl Problem {
         self
     }
 
-    /// What was found is in another file; the steps lead to where that file is named.
+    /// The problem is in another file; the steps lead to the name of that file.
     pub(crate) fn elsewhere(mut self, location: Location) -> Self {
         self.0.elsewhere = Some(location);
         self
     }
 
-    /// The key is meant, not the value.
+    /// The problem concerns the key, not the value.
     pub(crate) fn at_key(mut self) -> Self {
         self.0.at_key = true;
         self
@@ -116,7 +116,7 @@ impl Problem {
         self
     }
 
-    /// The problem lies at `steps`, outermost first, below the place that is added later.
+    /// The problem lies at `steps`, outermost first, below the path added later.
     pub(crate) fn at_steps(mut self, steps: &[Step]) -> Self {
         self.0.steps.extend(steps.iter().rev().cloned());
         self
@@ -130,7 +130,7 @@ impl Problem {
 }
 
 impl Parts {
-    /// The error, now that its place is known.
+    /// The error, with its position.
     pub(crate) fn into_error(self, field: String, here: Location) -> ScenarioError {
         let Self { kind, message, found, accepted, did_you_mean, elsewhere, .. } = self;
         let (location, named_at) = match elsewhere {
@@ -141,7 +141,7 @@ impl Parts {
     }
 }
 
-/// Adds a step to the way to a problem.
+/// Adds a step to the path of a problem.
 pub(crate) trait Under {
     fn under(self, key: &str) -> Self;
     fn under_index(self, index: usize) -> Self;
@@ -224,7 +224,7 @@ fn describe(found: de::Unexpected<'_>) -> String {
     }
 }
 
-/// What serde's own implementations expect, in words.
+/// The expectation of serde's own implementations, in words.
 fn plain(expected: &str) -> String {
     match expected {
         "u8" => "a whole number from 0 to 255".to_owned(),

@@ -1,4 +1,4 @@
-//! Amounts as scenario files write them: a text with a number and its unit.
+//! Quantities in scenario files: texts with a number and a unit.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -10,20 +10,20 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Something that is written as a text.
+/// A quantity written as a text.
 pub(crate) trait Quantity: Sized {
     /// The name in the schema.
     const NAME: &'static str;
-    /// What would be accepted, as it goes on after "expected".
+    /// The accepted form, as the continuation of "expected".
     const EXPECTED: &'static str;
-    /// What the text looks like, for the schema.
+    /// The pattern of the text, for the schema.
     const PATTERN: &'static str;
 
     fn read(text: &str) -> Option<Self>;
     fn write(&self) -> String;
 }
 
-/// A number, a space that may be missing, and what follows it.
+/// The pattern of a number with an optional space.
 const NUMBER: &str = "[0-9][0-9_]*(\\.[0-9]+)? ?";
 
 macro_rules! quantity {
@@ -94,7 +94,7 @@ impl Quantity for Time {
     }
 }
 
-/// A century: sums of a few times stay far from the end of what an instant holds.
+/// A century: sums of a few such times stay far below the range of an instant.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 fn write_time(time: Duration) -> String {
@@ -199,7 +199,7 @@ impl Quantity for QueueSize {
     }
 }
 
-/// How much a bulk transfer sends: an amount, or what goes in a time.
+/// The amount of a bulk transfer: bytes, or the data sent within a time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Volume {
     Bytes(ByteCount),
@@ -320,7 +320,7 @@ impl Quantity for Retries {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Distance(pub(crate) f64);
 
-/// To the moon and back: beyond that positions lose their centimetres.
+/// Positions lose centimetres beyond this.
 const FARTHEST_M: f64 = 1e9;
 
 impl Quantity for Distance {
@@ -368,13 +368,13 @@ impl Quantity for Speed {
     }
 }
 
-/// `"75 packets"` as 75.
+/// Parses a count: `"75 packets"` as 75.
 fn count_of(text: &str, units: &[&str]) -> Option<u32> {
     let number = units.iter().find_map(|unit| text.trim().strip_suffix(unit))?;
     number.trim().replace('_', "").parse().ok()
 }
 
-/// A number of at least zero, without exponent or sign.
+/// Parses a nonnegative number without exponent or sign.
 fn unsigned(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain =
@@ -382,7 +382,7 @@ fn unsigned(text: &str) -> Option<f64> {
     if plain { f64::from_str(&text.replace('_', "")).ok() } else { None }
 }
 
-/// The size of a quantity in its base unit (seconds, bit/s, bytes, metres, packets, a share from 0 to 1), whatever its kind.
+/// The size of a quantity of any kind in its base unit (seconds, bit/s, bytes, metres, packets, a share from 0 to 1).
 pub(crate) fn magnitude(text: &str) -> Option<f64> {
     if let Some(time) = Time::read(text) {
         return Some(time.0.as_secs_f64());

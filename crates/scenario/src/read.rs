@@ -1,6 +1,6 @@
-//! The one part of this crate that touches files.
+//! File access of this crate.
 
-// Reading a scenario means reading a file; nothing else here does.
+// Only this module reads files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// If a file cannot be read, or the scenario cannot be run: see [`Scenario::parse`].
+    /// If a file cannot be read, or the scenario is invalid: see [`Scenario::parse`].
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
@@ -36,7 +36,7 @@ impl Scenario {
         Self::parse(&name, &text, path.parent().map_or_else(PathBuf::new, Path::to_path_buf))
     }
 
-    /// Reads a scenario file, or, if there is no file of this name, the built-in scenario that is called so.
+    /// Reads a scenario file or, if there is no such file, the built-in scenario of that name.
     ///
     /// # Errors
     ///
@@ -44,7 +44,7 @@ impl Scenario {
     pub fn open(file_or_name: &str) -> Result<Self, ScenarioError> {
         let path = Path::new(file_or_name);
         match Builtin::find(file_or_name) {
-            // A directory may well be called like the scenario whose results are in it.
+            // A directory may have the name of the scenario whose results it contains.
             Some(builtin) if !path.exists() || path.is_dir() => builtin.scenario(),
             _ if path.exists() => Self::read(path),
             _ => {

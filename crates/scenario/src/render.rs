@@ -1,4 +1,4 @@
-//! The text of an error: the cause, its position, and a suggestion.
+//! Error reports: the cause, its position, and a suggestion.
 
 use core::fmt::Write;
 
@@ -7,10 +7,10 @@ use crate::error::{Location, ScenarioError};
 /// Whether to use colours.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Style {
-    /// Text alone, for files and pipes.
+    /// Plain text, for files and pipes.
     #[default]
     Plain,
-    /// With the escape sequences of terminals (ECMA-48).
+    /// Text with escape sequences for terminals (ECMA-48).
     Colour,
 }
 
@@ -36,7 +36,7 @@ impl Style {
 }
 
 impl ScenarioError {
-    /// The error with its line of text, several lines long, with a newline at the end.
+    /// The error with its line of text, as several lines with a final newline.
     pub fn report(&self, style: Style) -> String {
         let mut out = String::new();
         let field = if self.field.is_empty() { String::new() } else { format!("{}: ", self.field) };
@@ -71,7 +71,7 @@ fn place(out: &mut String, at: &Location, gutter: usize, style: Style) {
     if at.line == 0 {
         return;
     }
-    // A tab is as wide as the terminal likes, so that what stands before the mark must hold the same ones.
+    // The width of a tab depends on the terminal, so the text before the mark has the same tabs.
     let before: String =
         at.text.chars().take(at.column.saturating_sub(1)).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let _ = writeln!(out, "{:gutter$} {bar}", "");

@@ -1,4 +1,4 @@
-//! A scenario: read, checked, and turned into worlds.
+//! Scenarios: reading, checking, and building worlds.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::{build, output, sweep};
 /// Sections that neither a variant nor a point of a sweep can change.
 pub(crate) const SAME_FOR_ALL_RUNS: [&str; 6] = ["variant", "sweep", "output", "seed", "title", "description"];
 
-/// The seed of a scenario that names none.
+/// The default seed.
 const DEFAULT_SEED: u64 = 1;
 
-/// A scenario that was read and checked: every variant and every value of a sweep makes a world.
+/// A checked scenario: every variant and every value of a sweep makes a valid world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     sources: Arc<Vec<Source>>,
@@ -34,7 +34,7 @@ pub struct Scenario {
     output: Output,
 }
 
-/// A scenario as one of its variants has it.
+/// The scenario as changed by one of its variants.
 #[derive(Clone, Debug)]
 pub struct Variant {
     name: String,
@@ -45,7 +45,7 @@ pub struct Variant {
     traces: Traces,
 }
 
-/// A field and the value that it gets.
+/// A field and its new value.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Override {
     /// The path of the field: `link.radio.delay`, `flow.*.stack.rto.min`.
@@ -55,12 +55,13 @@ pub struct Override {
 }
 
 impl Override {
-    /// `value` for the field at `path`.
+    /// Sets the field at `path` to `value`.
     pub fn new(path: impl Into<String>, value: impl Into<toml::Value>) -> Self {
         Self { path: path.into(), value: value.into() }
     }
 
-    /// Reads `path=value`. What is no TOML value is taken as a text, so that `link.radio.delay=50 ms` needs no quotes.
+    /// Parses `path=value`. A value that is not valid TOML is taken as a text, so that `link.radio.delay=50 ms` needs
+    /// no quotes.
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ impl Override {
         Ok(Self::new(path, parsed.unwrap_or_else(|| toml::Value::String(value.to_owned()))))
     }
 
-    /// The override as a text of its own, and where in it path and value are.
+    /// The override as a separate source, with the positions of its path and value.
     fn source(&self, index: usize) -> (Source, Mark, Mark) {
         let text = format!("{} = {}", self.path, self.value);
         let path = Mark::new(index, 0..self.path.len());
@@ -95,31 +96,31 @@ impl core::fmt::Display for Override {
 
 impl Scenario {
     /// Reads a scenario from `text`, which messages call `name`. The traces that it names are read through `files`: a
-    /// [`std::path::PathBuf`] is the directory that they lie in.
+    /// [`std::path::PathBuf`] is their directory.
     ///
     /// # Errors
     ///
-    /// The first problem of the scenario, of one of its variants or of its sweep.
+    /// The first problem of the scenario, its variants or its sweep.
     pub fn parse(name: &str, text: &str, files: impl Files + 'static) -> Result<Self, ScenarioError> {
         let source = Source { name: name.to_owned(), text: text.to_owned() };
         let tree = Node::parse(&source, 0)?;
         Self::of_tree(Arc::new(vec![source]), tree, Traces::new(Arc::new(files)), true)
     }
 
-    /// The scenario with some fields changed, in order.
+    /// The scenario with the given changes, applied in order.
     ///
     /// # Errors
     ///
-    /// If a path names nothing or a value is not accepted there.
+    /// If a path does not exist or a value is not accepted there.
     pub fn with(&self, overrides: &[Override]) -> Result<Self, ScenarioError> {
         self.changed(overrides, true)
     }
 
-    /// The scenario at a point of its sweep. It has no sweep any more.
+    /// The scenario at a point of its sweep, without the sweep.
     ///
     /// # Errors
     ///
-    /// If the values of several axes exclude each other, or those of an axis and a variant.
+    /// If values of several axes, or of an axis and a variant, exclude each other.
     pub fn at(&self, point: &Point) -> Result<Self, ScenarioError> {
         self.changed(&point.overrides, false)
     }
@@ -170,23 +171,23 @@ impl Scenario {
         }
     }
 
-    /// What happens, and what there is to see.
+    /// The description: the course of the run, and points of interest.
     pub fn description(&self) -> Option<&str> {
         self.file.description.as_deref()
     }
 
-    /// The name that it was read under.
+    /// The name under which it was read.
     pub fn name(&self) -> &str {
         self.sources.first().map_or("", |source| &source.name)
     }
 
-    /// What everything random is drawn from.
+    /// The random seed.
     pub fn seed(&self) -> u64 {
         self.file.seed.unwrap_or(DEFAULT_SEED)
     }
 
-    /// The seed of the `run`th run of the same, counted from 0. Variants are compared on the same seeds. A TOML integer holds
-    /// each of them, so that a single run can be repeated.
+    /// The seed of the `run`th replication, counted from 0. Variants are compared on the same seeds. A TOML integer can represent each of
+    /// them, so that a single run can be repeated.
     pub fn replication_seed(&self, run: u32) -> u64 {
         match run {
             0 => self.seed(),
@@ -194,26 +195,26 @@ impl Scenario {
         }
     }
 
-    /// What is run side by side; one variant called `base` if the scenario names none.
+    /// The variants; a single one called `base` if the scenario names none.
     pub fn variants(&self) -> &[Variant] {
         &self.variants
     }
 
-    /// What is varied, if anything is.
+    /// The sweep, if there is one.
     pub const fn sweep(&self) -> Option<&Sweep> {
         self.sweep.as_ref()
     }
 
-    /// What is recorded and drawn.
+    /// The recordings and plots.
     pub const fn output(&self) -> &Output {
         &self.output
     }
 
-    /// What is no error but hardly meant, a sentence each: flows that stop with a link although another way leads to their end.
+    /// Warnings, a sentence each: flows that stop with a link although another path leads to their end.
     ///
     /// # Errors
     ///
-    /// None that reading the scenario has not found already.
+    /// Only errors that reading the scenario reports already.
     pub fn warnings(&self) -> Result<Vec<String>, ScenarioError> {
         let mut warnings: Vec<(String, Vec<&str>)> = Vec::new();
         for variant in &self.variants {
@@ -233,20 +234,20 @@ impl Scenario {
         Ok(warnings.into_iter().map(of_some).collect())
     }
 
-    /// The files that the scenario names: their names in it, and their texts. Store them with the scenario.
+    /// The names and texts of the files that the scenario names. Store them with the scenario.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traces.texts()
     }
 
-    /// The scenario as a file, changes included, in the one normal form: reading it gives the same scenario.
+    /// The scenario as a file in normal form, including changes: reading it gives the same scenario.
     pub fn to_toml(&self) -> String {
-        // Everything in a scenario is a table, a list, a text, a number or a truth value, and so can be written.
+        // Serialization cannot fail: all values are tables, lists, texts, numbers or booleans.
         toml::to_string_pretty(&self.file).unwrap_or_default()
     }
 }
 
 impl Variant {
-    /// The name of a variant that stands for the scenario itself.
+    /// The name of the variant that is the scenario itself.
     pub const BASE: &'static str = "base";
 
     /// Its name.
@@ -254,16 +255,16 @@ impl Variant {
         &self.name
     }
 
-    /// What it is.
+    /// Its description.
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// The world to run.
+    /// Builds the world to run.
     ///
     /// # Errors
     ///
-    /// None that reading the scenario has not found already.
+    /// Only errors that reading the scenario reports already.
     pub fn world(&self, seed: u64) -> Result<WorldConfig, ScenarioError> {
         let mut traces = self.traces.clone();
         build::world(&self.file, seed, &mut traces).map_err(|problem| self.tree.explain(problem, &self.sources))
@@ -331,7 +332,7 @@ fn apply(tree: &mut Node, path: &str, mark: Mark, value: &Node) -> Result<(), Pr
     }
 }
 
-/// Checks every value of every axis, each on its own.
+/// Checks every value of every axis individually.
 fn check_axes(sweep: &Sweep, sources: &[Source], tree: &Node, traces: &mut Traces) -> Result<(), ScenarioError> {
     let tables =
         tree.field("sweep").and_then(|sweep| sweep.node.field("axis")).map_or(&[][..], |axes| axes.node.elements());

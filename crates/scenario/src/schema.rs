@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use crate::file::ScenarioFile;
 use crate::scenario::SAME_FOR_ALL_RUNS;
 
-/// The JSON schema (draft 2020-12) of a scenario file, as a text with a newline at the end.
+/// The JSON schema (draft 2020-12) of a scenario file, with a final newline.
 ///
-/// A variant's `set` has a pattern for each path that can be set, with the schema of the field that the path leads to.
+/// A variant's `set` has a pattern for each path that can be set, with the schema of its field.
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ScenarioFile>();
     let mut schema = schema.to_value();
@@ -19,16 +19,16 @@ pub fn schema() -> String {
         set.insert("patternProperties".to_owned(), Value::Object(patterns));
         set.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
-    // A schema is made of texts, numbers and lists: it can always be written.
+    // Serialization cannot fail: a schema consists of texts, numbers and lists.
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A step to an element of a list: its name, in quotes if it has a dot, its number, or `*`.
+/// A step to an element of a list: its name, in quotes if it contains a dot, its number, or `*`.
 const ELEMENT: &str = r#"(?:[^."]+|"[^"]+")"#;
 
-/// The pattern of each path that a variant can set, and the schema of its values.
+/// The patterns of all paths that a variant can set, with the schemas of their values.
 fn settable_paths(root: &Value) -> Map<String, Value> {
     let mut paths = Paths { root, found: BTreeMap::new() };
     let Some(Value::Object(sections)) = root.get("properties") else { return Map::new() };
@@ -42,14 +42,14 @@ fn settable_paths(root: &Value) -> Map<String, Value> {
     paths.found.into_iter().map(|(path, places)| (format!("^{path}$"), values(places))).collect()
 }
 
-/// Paths as patterns, and the places in the schema that say what stands there.
+/// Paths as patterns, with their positions in the schema.
 struct Paths<'a> {
     root: &'a Value,
     found: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Paths<'_> {
-    /// Deeper than any scenario: a bound in case that a table ever holds its own kind.
+    /// The maximum depth, above that of any scenario, to end a recursion of tables.
     const DEEPEST: u32 = 12;
 
     fn add(&mut self, path: &str, place: &str, schema: &Value, depth: u32) {

@@ -1,6 +1,6 @@
-//! "Did you mean": the known word that looks most like an unknown one.
+//! Suggestions: the known word closest to an unknown one.
 
-/// Words that people bring from other tools, and what they are called here.
+/// Words from other tools, with their names here.
 const SYNONYMS: [(&str, &str); 14] = [
     ("bandwidth", "rate"),
     ("bw", "rate"),
@@ -18,7 +18,7 @@ const SYNONYMS: [(&str, &str); 14] = [
     ("destination", "to"),
 ];
 
-/// The word of `known` that `word` was probably meant to be.
+/// The word of `known` most similar to `word`.
 pub(crate) fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let folded = |word: &str| word.to_lowercase().replace('-', "_");
     let folded_word = folded(word);
@@ -31,10 +31,11 @@ pub(crate) fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     distances.filter(|(distance, _)| *distance <= most).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
 }
 
-/// How many letters must be inserted, removed, changed or swapped with their neighbour (optimal string alignment).
+/// The edit distance with transpositions (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // Row i, column j: from the first i letters of a to the first j of b. The edges are right, the rest is not yet.
+    // Row i, column j: the distance between the first i letters of a and the first j of b. The edges are correct; the
+    // rest is filled in below.
     let mut rows: Vec<Vec<usize>> = (0..=a.len()).map(|i| (i..=i + b.len()).collect()).collect();
     for i in 1..=a.len() {
         for j in 1..=b.len() {

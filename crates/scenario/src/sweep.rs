@@ -1,4 +1,4 @@
-//! Sweeps: which fields take which values, how often each point is run, and what is compared.
+//! Sweeps: varied fields and their values, replication, and comparison.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::scenario::Override;
 use crate::statistics::Method;
 use crate::word::{Vocabulary, Word, vocabulary};
 
-/// What is varied, how often each point is run, and what is compared.
+/// The axes, the replication and the comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sweep {
     axes: Vec<Axis>,
@@ -19,7 +19,7 @@ pub struct Sweep {
     compare: Option<Compare>,
 }
 
-/// One field and the values that it takes.
+/// A field and its values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
     /// The path of the field.
@@ -30,97 +30,97 @@ pub struct Axis {
     pub values: Vec<toml::Value>,
 }
 
-/// One combination of the axes' values.
+/// A combination of the axes' values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Its place in the order of points, from 0; the last axis changes fastest.
+    /// Its index in the order of points; the last axis varies fastest.
     pub index: usize,
-    /// What it changes in the scenario.
+    /// Its changes to the scenario.
     pub overrides: Vec<Override>,
-    /// Where it lies on each axis.
+    /// Its position on each axis.
     pub labels: Vec<Label>,
 }
 
-/// A place on an axis.
+/// A position on an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Label {
     /// The label of the axis.
     pub axis: String,
-    /// The value as it was written.
+    /// The value as written.
     pub value: String,
     /// The value in its base unit: seconds, bit/s, bytes, metres, packets, a share from 0 to 1; `None` for a word.
     pub number: Option<f64>,
 }
 
-/// How often each point is run.
+/// The replication of each point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replicate {
-    /// What is averaged over the runs.
+    /// The quantity averaged over the runs.
     pub measure: Measure,
-    /// Runs are added until the half-width of the confidence interval of the mean, relative to the mean, is below this;
-    /// `None` to make `min` runs.
+    /// The bound on the half-width of the mean's confidence interval, relative to the mean, until which runs are added;
+    /// `None` for exactly `min` runs.
     pub relative_error: Option<f64>,
     /// The confidence, always 0.95.
     pub confidence: f64,
-    /// At least so many runs.
+    /// The minimum number of runs.
     pub min: u32,
-    /// At most so many runs.
+    /// The maximum number of runs.
     pub max: u32,
 }
 
-/// A number that is taken of each run.
+/// A quantity measured in each run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measure {
-    /// Which.
+    /// The metric.
     pub metric: Metric,
-    /// Of which flow; `None` for all: their sum for rates and counts, their mean for times and ratios. A flow with a count
-    /// stands for all of its kind.
+    /// The flow; `None` for all: their sum for rates and counts, their mean for times and ratios. A flow with a count stands for all its
+    /// copies.
     pub flow: Option<String>,
 }
 
-/// Which variants are compared, and by which test.
+/// The variants to compare, and the test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compare {
-    /// The variant that the others are compared with.
+    /// The baseline variant.
     pub baseline: String,
-    /// The others.
+    /// The other variants.
     pub with: Vec<String>,
-    /// What is compared.
+    /// The compared quantity.
     pub measure: Measure,
-    /// By which test.
+    /// The test.
     pub method: Method,
 }
 
-/// What is measured of a flow.
+/// A metric of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Metric {
-    /// Bits that the receiving application got per second of the flow's duration.
+    /// Bits read by the receiving application per second of the flow's duration.
     Goodput,
-    /// The same per second of the net duration.
+    /// Bits read by the receiving application per second of the net duration.
     NetGoodput,
-    /// Bits of payload that the sender sent, retransmissions included, per second of the flow's duration.
+    /// Payload bits sent by the sender, including retransmissions, per second of the flow's duration.
     Throughput,
     /// From the flow's start to its last byte, in seconds.
     Duration,
     /// The duration without the outages, in seconds.
     NetDuration,
-    /// The ideal time for the same schedule over the time taken.
+    /// The ideal time for the same link schedule divided by the actual time.
     IdealShare,
     /// Retransmission timeouts.
     Timeouts,
-    /// Bytes of payload sent again.
+    /// Retransmitted payload bytes.
     BytesRetransmitted,
     /// Segments sent as fast retransmits.
     FastRetransmits,
-    /// From the return of a link to the first new data, in seconds; the mean over all returns.
+    /// From a reconnection of a link to the first new data, in seconds; the mean over all reconnections.
     IdleAfterReconnection,
     /// The longest time without new data at the receiver, in seconds.
     LongestPause,
-    /// Segments of which the receiver had all data already.
+    /// Segments whose data the receiver had already.
     DuplicateSegments,
-    /// From a request to its answer, in seconds; the mean over all exchanges.
+    /// From a request to its response, in seconds; the mean over all exchanges.
     ExchangeTime,
-    /// Flows that came to their end.
+    /// Flows that completed.
     Completed,
 }
 
@@ -164,7 +164,7 @@ impl Metric {
         }
     }
 
-    /// Whether several flows' values add up; otherwise their mean is taken.
+    /// Whether the values of several flows are added; otherwise they are averaged.
     pub const fn adds_up(self) -> bool {
         !matches!(
             self,
@@ -179,37 +179,37 @@ impl Metric {
 }
 
 impl Sweep {
-    /// What is varied.
+    /// The axes.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// How often each point is run.
+    /// The replication.
     pub const fn replicate(&self) -> &Replicate {
         &self.replicate
     }
 
-    /// Which variants are compared; `None` if there is only one.
+    /// The comparison; `None` if there is only one variant.
     pub const fn compare(&self) -> Option<&Compare> {
         self.compare.as_ref()
     }
 
-    /// How many points there are: 1 without an axis.
+    /// The number of points; 1 without an axis.
     pub fn len(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Whether there is no point at all; never, since every axis has a value.
+    /// Whether there are no points; never true, since every axis has a value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All points, the last axis changing fastest.
+    /// All points; the last axis varies fastest.
     pub fn points(&self) -> impl Iterator<Item = Point> {
         (0..self.len()).map(|index| self.point(index))
     }
 
-    /// The point of this number, from 0.
+    /// The point with this index.
     pub fn point(&self, index: usize) -> Point {
         let mut rest = index;
         let mut picked = Vec::with_capacity(self.axes.len());
@@ -236,7 +236,7 @@ impl Label {
     }
 }
 
-/// More points than anybody waits for.
+/// The maximum number of points.
 const MAX_POINTS: usize = 1_000_000;
 
 /// The sweep of a scenario. A problem lies below the root of the file.
@@ -293,7 +293,7 @@ fn axis(table: &file::Axis, before: &[Axis]) -> Result<Axis, Problem> {
     Ok(Axis { path: table.path.clone(), label, values })
 }
 
-/// The measure of goodput of all flows.
+/// The default measure: goodput of all flows.
 const DEFAULT_MEASURE: Measure = Measure { metric: Metric::Goodput, flow: None };
 
 fn measure(table: &file::Measure, file: &ScenarioFile) -> Result<Measure, Problem> {
@@ -322,7 +322,7 @@ fn replicate(table: Option<&file::Replicate>, file: &ScenarioFile) -> Result<Rep
         let problem = Problem::unexpected(ErrorKind::BadValue, "\"0 %\"", "a percentage above 0");
         return Err(problem.under("relative_error"));
     }
-    // Of fewer than two runs there is no deviation.
+    // A deviation requires two runs.
     let least = if relative_error.is_some() { 2 } else { 1 };
     let min = table.min.unwrap_or(if relative_error.is_some() { 5 } else { 1 });
     if min < least {
@@ -376,7 +376,7 @@ fn compare(table: Option<&file::Compare>, averaged: &Measure, file: &ScenarioFil
     Ok((!with.is_empty()).then_some(Compare { baseline, with, measure, method }))
 }
 
-/// A range of more values than this is a mistake.
+/// The maximum number of values of a range.
 const MAX_VALUES: f64 = 10_000.0;
 
 /// The values of a range.
@@ -406,7 +406,7 @@ fn spread(range: &Range) -> Result<Vec<toml::Value>, Problem> {
             if step_number <= 0.0 {
                 return Err(Problem::unexpected(ErrorKind::BadValue, step.to_string(), "more than 0")).under("step");
             }
-            // The last value counts although tenths do not add up exactly.
+            // Includes the last value despite rounding errors.
             let steps = ((to.number - from.number) / step_number + 1e-9).floor();
             if steps >= MAX_VALUES {
                 return too_many("step");

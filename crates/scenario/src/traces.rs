@@ -1,4 +1,4 @@
-//! The traces that a scenario names: read through [`Files`], parsed once.
+//! The traces of a scenario: read through [`Files`], parsed once.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -10,22 +10,22 @@ use crate::error::{ErrorKind, Location};
 use crate::file::{Trace, TraceFormat};
 use crate::problem::{Problem, Under};
 
-/// Where the files come from that a scenario names: a directory, or what a program carries in itself.
+/// A source of the files named by a scenario: a directory, or compiled-in files.
 pub trait Files: fmt::Debug + Send + Sync {
-    /// The text of the file called `name` in a scenario.
+    /// Reads the file called `name` in a scenario.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had, in words.
+    /// The reason, in words.
     fn read(&self, name: &str) -> Result<String, String>;
 
-    /// What the file is called in messages.
+    /// The file's name in messages.
     fn display_name(&self, name: &str) -> String {
         name.to_owned()
     }
 }
 
-/// Has no files.
+/// A source without files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NoFiles;
 
@@ -42,7 +42,7 @@ pub(crate) enum Loaded {
     Conditions(Arc<ConditionTrace>),
 }
 
-/// What has been read so far.
+/// The files and traces read so far.
 #[derive(Clone, Debug)]
 pub(crate) struct Traces {
     files: Arc<dyn Files>,
@@ -55,12 +55,12 @@ impl Traces {
         Self { files, texts: BTreeMap::new(), parsed: BTreeMap::new() }
     }
 
-    /// The files that were read: their names in the scenario, and their texts.
+    /// The names in the scenario and the texts of all files read.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
         self.texts.iter().map(|(name, text)| (name.as_str(), &**text))
     }
 
-    /// The trace that a scenario describes. A problem lies below the table that describes it.
+    /// Loads the trace described by a table. A problem lies below that table.
     pub(crate) fn load(&mut self, trace: &Trace) -> Result<Loaded, Problem> {
         let at_end = trace.at_end.map_or(AtEnd::Repeat, |at_end| at_end.0);
         let key = (trace.file.clone(), trace.format(), at_end == AtEnd::Stop);
@@ -85,7 +85,7 @@ impl Traces {
             let name = self.files.display_name(name);
             Problem::new(ErrorKind::Unreadable, format!("the trace {name} cannot be read: {reason}"))
         })?;
-        // Spreadsheets begin a table with a byte order mark.
+        // Spreadsheets write a byte order mark.
         let text: Arc<str> = text.strip_prefix('\u{feff}').unwrap_or(&text).into();
         self.texts.insert(name.to_owned(), Arc::clone(&text));
         Ok(text)

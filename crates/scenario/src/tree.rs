@@ -1,4 +1,4 @@
-//! A TOML text as a tree of nodes with positions, so that later errors can show them.
+//! A TOML text as a tree of nodes with positions, for error messages.
 
 use core::ops::Range;
 
@@ -7,14 +7,14 @@ use toml::de::{DeTable, DeValue};
 use crate::error::{Diagnostic, ErrorKind, Location, ScenarioError};
 use crate::problem::{Problem, Step};
 
-/// A text that parts of a tree come from: a file, or a value given by hand.
+/// A source of a tree's parts: a file, or a value given by hand.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// A place in one of the sources.
+/// A position in one of the sources.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Mark {
     pub(crate) source: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Mark {
     pub(crate) end: usize,
 }
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Node {
     pub(crate) mark: Mark,
@@ -36,10 +36,10 @@ pub(crate) enum Value {
     Integer(i64),
     Float(f64),
     Boolean(bool),
-    /// Dates have no place in a scenario; kept to be refused by name.
+    /// Dates are not used in scenarios; kept for an error message.
     Datetime(String),
     Array(Vec<Node>),
-    /// In the order of the text.
+    /// Fields in the order of the text.
     Table(Vec<Entry>),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// The tree of the text of `source`, whose place among the sources is `index`.
+    /// Parses `source`, whose index among the sources is `index`.
     pub(crate) fn parse(source: &Source, index: usize) -> Result<Self, ScenarioError> {
         let fail = |message: &str, span: Range<usize>| {
             let location = Location::of(&source.name, &source.text, span);
@@ -70,7 +70,7 @@ impl Node {
         Ok(Self { mark: Mark::new(index, span), value })
     }
 
-    /// The tree of `value`, all of which stands at `mark`.
+    /// The tree of `value`, with `mark` as the position of all its parts.
     pub(crate) fn of_value(value: &toml::Value, mark: Mark) -> Self {
         let value = match value {
             toml::Value::String(text) => Value::String(text.clone()),
@@ -89,7 +89,7 @@ impl Node {
         Self { mark, value }
     }
 
-    /// The value without places.
+    /// The value without positions.
     pub(crate) fn to_value(&self) -> toml::Value {
         match &self.value {
             Value::String(text) | Value::Datetime(text) => toml::Value::String(text.clone()),
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// The elements of a list; none for what is no list.
+    /// The elements of a list; none for other values.
     pub(crate) fn elements(&self) -> &[Self] {
         match &self.value {
             Value::Array(list) => list,
@@ -119,7 +119,7 @@ impl Node {
         }
     }
 
-    /// What an element of a list is called: the text in its field `name`, or `host` where it is about a host.
+    /// The name of a list element: the text of its field `name`, or of `host` for elements about a host.
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.field("name").or_else(|| self.field("host"))?.node.value {
             Value::String(name) => Some(name),
@@ -127,14 +127,14 @@ impl Node {
         }
     }
 
-    /// Turns a problem into the error that a person sees.
+    /// Turns a problem into an error with its position.
     pub(crate) fn explain(&self, problem: Problem, sources: &[Source]) -> ScenarioError {
         let parts = problem.into_parts();
         let (mark, field) = self.follow(&parts.steps, parts.at_key);
         parts.into_error(field, mark.locate(sources))
     }
 
-    /// The place to which `steps` lead, or the last one on the way that exists, and the way in words.
+    /// The position at the end of `steps`, or of the last existing one, and the path in words.
     fn follow(&self, steps: &[Step], at_key: bool) -> (Mark, String) {
         let mut node = Some(self);
         let mut mark = self.mark;
@@ -216,7 +216,7 @@ impl Value {
         })
     }
 }
-/// What is wrong where a name stands once in single and once in double brackets; the parser only calls it a duplicate.
+/// Explains a name used with both single and double brackets, which the parser reports as a duplicate.
 fn table_and_array(text: &str, message: &str, span: Range<usize>) -> Option<String> {
     let before = text.get(..span.start)?;
     let line = &text[before.rfind('\n').map_or(0, |end| end + 1)..];

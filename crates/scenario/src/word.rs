@@ -83,16 +83,16 @@ impl<T: Vocabulary> JsonSchema for Word<T> {
     }
 }
 
-/// A table that can be written as a text where one field of it says enough.
+/// A table that can be written as a text if a single field suffices.
 pub(crate) trait Shorthand: Sized {
     /// The text's type.
     type Text: JsonSchema;
-    /// What would be accepted, as it goes on after "expected".
+    /// The accepted forms, as the continuation of "expected".
     const EXPECTED: &'static str;
 
-    /// The table that the text stands for.
+    /// The table denoted by the text.
     fn of_text<E: de::Error>(text: &str) -> Result<Self, E>;
-    /// The text, if it says all that the table says.
+    /// The text, if it expresses the whole table.
     fn text(&self) -> Option<String>;
 }
 

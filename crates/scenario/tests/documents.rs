@@ -1,10 +1,10 @@
-//! What is published says what the code does.
+//! Published documents match the code.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-// The example is a program of its own; here its trace is compared with the one that is kept.
+// The example is a separate program; this test compares its trace with the committed one.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../examples/lte_trace.rs"]
 mod lte_trace;
@@ -18,10 +18,10 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover-scenario --test documents` brings it up to date.
+/// `HOLDOVER_WRITE_DOCS=1 cargo test -p holdover-scenario --test documents` updates it.
 #[test]
 fn the_committed_schema_is_the_present_one() {
-    // As values: in which order objects are written is up to the features that serde_json is built with.
+    // Compares values: the order of keys depends on serde_json's features.
     let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let schema = holdover_scenario::schema();
     if std::env::var_os("HOLDOVER_WRITE_DOCS").is_some() {
@@ -74,7 +74,7 @@ fn the_guide_has_every_field_and_every_word() {
     assert!(missing.is_empty(), "words that the guide does not name: {missing:?}");
 }
 
-/// Every example in the guide that is a whole scenario can be run, and every other one is TOML.
+/// Every example in the guide that is a complete scenario can be run, and every other one is valid TOML.
 #[test]
 fn the_examples_in_the_guide_are_right() {
     let guide = text("docs/guide/scenario-files.md");
@@ -97,8 +97,8 @@ fn the_lte_trace_is_what_its_generator_makes() {
     assert!(text("scenarios/traces/lte-drive.trace") == lte_trace::trace(), "run the example lte_trace again");
 }
 
-/// A path can be set by a variant if and only if the schema has a pattern for it. (That its values are checked, the tests of the Python
-/// module show with a validator.)
+/// A variant can set a path if and only if the schema has a pattern for it. (The tests of the Python module check the schemas of values
+/// with a validator.)
 #[test]
 fn the_schema_has_a_pattern_for_each_path_that_a_variant_sets() {
     let schema: Value = serde_json::from_str(&holdover_scenario::schema()).unwrap();

@@ -1,8 +1,8 @@
-//! Every sort of problem is one error with its place, what was found and what would be accepted.
+//! Every kind of problem is one error with its position, the value found and the accepted values.
 
 use holdover_scenario::{ErrorKind, Files, NoFiles, Override, Scenario, ScenarioError, Style};
 
-/// A scenario that can be run. The tests spoil one line of it.
+/// A valid scenario; the tests change one line of it.
 const GOOD: &str = r#"title = "Two hosts"
 time_limit = "30 s"
 
@@ -53,7 +53,7 @@ fn extended(more: &str) -> ScenarioError {
     error_of(&format!("{GOOD}{more}"))
 }
 
-/// Where it is, and of what sort.
+/// The kind and position of an error.
 fn place(error: &ScenarioError) -> (ErrorKind, usize, usize, &str) {
     assert_eq!(error.location.file, "test.toml", "{error}");
     (error.kind, error.location.line, error.location.column, &error.field)
@@ -525,7 +525,7 @@ fn mechanisms_that_undo_each_other_are_refused_where_they_are_named() {
     assert_eq!(error.field, "host.client.mechanisms.retransmission_trigger");
 }
 
-/// What only a link with a second layer has is refused elsewhere, and what it cannot have.
+/// Settings of links with a second layer are rejected on other links, and invalid values on all.
 #[test]
 fn a_second_layer_is_where_it_can_be() {
     let radio = "rate = \"2 Mbit/s\"";
@@ -559,7 +559,7 @@ fn a_second_layer_is_where_it_can_be() {
     assert!(error.to_string().contains("between a host and a router"), "{error}");
 }
 
-/// What a router is to do for mobile hosts is checked where it is said.
+/// Mechanisms of routers are checked at their tables.
 #[test]
 fn mechanisms_of_routers_can_be_as_described() {
     let with = |table: &str| spoilt("name = \"middle\"", &format!("name = \"middle\"\nmechanisms = {table}"));
@@ -614,7 +614,7 @@ fn mechanisms_of_routers_can_be_as_described() {
     assert!(error.to_string().contains("can never act"), "{error}");
 }
 
-/// A processor that takes no time, or takes no packet, is a mistake.
+/// A processor without any processing time, or with an empty backlog, is an error.
 #[test]
 fn processors_of_routers_can_be_as_described() {
     let with = |table: &str| spoilt("name = \"middle\"", &format!("name = \"middle\"\ncpu = {table}"));
@@ -637,7 +637,7 @@ fn changed(client: &str, server: &str, router: &str, radio: &str) -> String {
         .replace("name = \"radio\"\n", &format!("name = \"radio\"\n{radio}\n"))
 }
 
-/// Mechanisms that nothing would ever make act are refused, each at its table.
+/// Mechanisms that can never act are rejected, each at its table.
 #[test]
 fn mechanisms_that_can_never_act_are_refused() {
     const OUTAGES: &str = "outages = { list = [{ at = \"1 s\", for = \"1 s\" }] }";
@@ -675,7 +675,7 @@ fn mechanisms_that_can_never_act_are_refused() {
         changed(&warned(&freeze), "", "", OUTAGES),
         changed("", &ebsn, EBSN, "arq = { attempts = \"none\", timeout = \"5 ms\", in_order = false }"),
         changed(&srp, "", SRP, ""),
-        // It holds back while data flow, whether the link ever goes down or not.
+        // It holds back while data flows, whether or not the link ever goes down.
         changed("mechanisms = { wake = {} }", "", "", ""),
     ] {
         Scenario::parse("test.toml", &fine, NoFiles).unwrap();

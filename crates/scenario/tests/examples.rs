@@ -1,4 +1,4 @@
-//! Every example scenario is whole, is worth comparing, and runs.
+//! Every example scenario is valid, has something to compare, and runs.
 
 use holdover_base::Instant;
 use holdover_scenario::{Builtin, Scenario};
@@ -30,7 +30,7 @@ fn every_example_runs_and_its_variants_differ() {
     }
 }
 
-/// The scenario of the gateway: where packets are kept, the phone is served at once when it is back.
+/// The gateway's scenario: with packets kept at the gateway, the phone is served at once on its return.
 #[test]
 fn the_gateways_modes_gain_over_a_router_that_forwards_where_they_keep_packets() {
     let scenario = scenario(Builtin::find("gateway").unwrap());

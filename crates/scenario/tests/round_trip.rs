@@ -1,10 +1,10 @@
-//! What is written is read again as the same, and nothing that is read makes anything panic.
+//! Writing and reading again gives the same scenario, and no input causes a panic.
 
 use holdover_scenario::{Builtin, NoFiles, Override, Scenario};
 use holdover_sim::World;
 use proptest::prelude::*;
 
-/// Every field of a link, a flow and a stack at once.
+/// Every field of a link, a flow and a stack.
 const FULL: &str = r#"
 title = "Everything"
 description = "All fields"
@@ -309,7 +309,7 @@ fn seeds_of_runs_differ_and_begin_with_the_scenarios_own() {
     assert_eq!(seeds.len(), 100);
 }
 
-/// A change to a text at some place of it.
+/// A change at some position of a text.
 #[derive(Clone, Debug)]
 enum Mutation {
     Delete(usize, usize),
@@ -390,7 +390,7 @@ fn mutate(text: &str, mutation: &Mutation) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// A file that somebody has spoilt is refused with its place, or is whole: then the simulator takes it.
+    /// A mutated file is rejected with a position, or is valid: then the simulator accepts it.
     #[test]
     fn a_spoilt_file_never_panics(start in 0..=Builtin::ALL.len(), mutations in proptest::collection::vec(mutation(), 1..5)) {
         let original = Builtin::ALL.get(start).map_or(FULL, |builtin| builtin.text);
@@ -413,7 +413,7 @@ proptest! {
         }
     }
 
-    /// Whatever is given as `--set`.
+    /// Any text for `--set`.
     #[test]
     fn an_override_never_panics(path in "[a-z_.*0-9\"]{0,20}|link\\.(radio|\\*|0)\\.[a-z_]{0,8}(\\.[a-z]{0,5})?", value in "[ -~]{0,12}") {
         let scenario = read(FULL);

@@ -16,10 +16,10 @@ use crate::flow::{End, Flow, FlowId};
 use crate::host::Host;
 use crate::observer::{Observer, WorldEvent};
 
-/// Data that costs nothing to clone.
+/// A source of data that is cloned without cost.
 pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Whether what a flow is to do makes sense.
+/// Whether a flow's description is valid.
 pub(crate) fn check(flow: &FlowConfig) -> Result<(), WorldError> {
     let zero = |field| Err(WorldError::Zero { flow: flow.name.clone(), field });
     match flow.traffic {
@@ -48,7 +48,7 @@ pub(crate) fn check(flow: &FlowConfig) -> Result<(), WorldError> {
     }
 }
 
-/// One end of a flow has its turn.
+/// The turn of one end of a flow.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Instant,
     pub(crate) flow_id: FlowId,
@@ -78,7 +78,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Something happened to the connection at `end`.
+    /// Handles an event of the connection at `end`.
     pub(crate) fn hear<O: Observer>(&mut self, end: End, event: Event, observer: &mut O) {
         match event {
             Event::Connected => self.connected(end, observer),
@@ -117,7 +117,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The connection is established.
+    /// Handles an established connection.
     pub(crate) fn connected<O: Observer>(&mut self, end: End, observer: &mut O) {
         if end == self.flow.opener() {
             self.flow.connected_at = Some(self.now);
@@ -132,7 +132,7 @@ impl Turn<'_> {
         self.write(end);
     }
 
-    /// The pause is over: the next request.
+    /// The pause is over: sends the next request.
     pub(crate) fn ask(&mut self) {
         let Traffic::RequestResponse(config) = self.flow.config.traffic else { return };
         self.flow.exchange.ask_at = None;
@@ -141,7 +141,7 @@ impl Turn<'_> {
         self.write(End::From);
     }
 
-    /// Writes what there is to write and what fits.
+    /// Writes the pending data, as far as it fits.
     fn write(&mut self, end: End) {
         if self.host.external {
             return self.order_write(end);
@@ -157,8 +157,8 @@ impl Turn<'_> {
             _ => return,
         };
         let bulk = matches!(self.flow.config.traffic, Traffic::Bulk(_));
-        // Stacks wake a writer when a considerable part of the buffer is free (an eighth in 4.3BSD, a third in Linux), and it
-        // writes in large pieces.
+        // Stacks wake a writer when a considerable part of the buffer is free (an eighth in 4.3BSD, a third in Linux), and it writes in
+        // large chunks.
         let Some(id) = self.flow.connection(end) else { return };
         let Some(connection) = self.host.endpoint.connection(id) else { return };
         let worth_it = u64::from(connection.config().send.buffer_bytes / 8).min(ZEROS.len() as u64).min(left);
@@ -186,7 +186,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The application at `end` has read so many bytes.
+    /// The application at `end` has read this many bytes.
     pub(crate) fn take_in<O: Observer>(&mut self, end: End, read: u64, observer: &mut O) {
         if read == 0 {
             return;
@@ -236,7 +236,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The other end has nothing more to say.
+    /// The other end has closed.
     pub(crate) fn peer_closed<O: Observer>(&mut self, end: End, observer: &mut O) {
         if let Traffic::Bulk(bulk) = self.flow.config.traffic
             && end == End::To
@@ -255,7 +255,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Has all that is left written elsewhere, in one order.
+    /// Orders the rest of the data to be written elsewhere, in one order.
     fn order_write(&mut self, end: End) {
         let exchange = &mut self.flow.exchange;
         let (bytes, until) = match (self.flow.config.traffic, end) {
@@ -284,7 +284,7 @@ impl Turn<'_> {
     }
 }
 
-/// The next datagram of a source of bursts, and when the one after it is due; `None` when the flow only begins.
+/// The next datagram of a source of bursts, and when the following one is due; `None` when the flow only begins.
 pub(crate) fn datagram(flow: &mut Flow, now: Instant, config: &OnOff) -> Option<Packet> {
     let len = config.datagram.0.min(ZEROS.len() as u64 - 64) as usize;
     if flow.bursts.send_at.is_none() {

@@ -1,4 +1,4 @@
-//! Black holes: a link goes down, another way exists, and packets go on into the dead link.
+//! Black holes: a link goes down, and packets are still sent into it although another path exists.
 
 use std::collections::VecDeque;
 
@@ -10,21 +10,21 @@ use crate::network::Network;
 use crate::observer::LinkId;
 use crate::segment::own_outages;
 
-/// A flow that stops with one link although another way leads to its end.
+/// A flow that stops with one link although another path leads to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlackHole {
     /// The flow.
     pub flow: FlowId,
     /// The link.
     pub link: LinkId,
-    /// The end of the flow whose packets do not arrive while the link is down.
+    /// The end of the flow that sends the packets lost while the link is down.
     pub from: NodeId,
-    /// Where they are to go.
+    /// Their destination.
     pub to: NodeId,
 }
 
-/// The flows of a world, in order, that one link with outages stops although another way exists: routers go on sending into the dead
-/// link, or know no way around it. For each flow and direction, the first such link. Flows of hosts in radio cells are left out.
+/// The flows of a world, in order, that stop with a link's outages although another path exists: routers continue to send into the broken
+/// link, or have no route around it. For each flow and direction, the first such link. Flows of hosts in radio cells are left out.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ fn is_black_hole(config: &WorldConfig, network: &Network, link: usize, from: Nod
     is_dead && is_joined_without(config, link, from, to)
 }
 
-/// Whether any way leads from one host to another over routers and links other than `link`.
+/// Whether any path leads from one host to another over routers and links other than `link`.
 fn is_joined_without(config: &WorldConfig, link: usize, from: NodeId, to: NodeId) -> bool {
     let mut reached = vec![false; config.nodes.len()];
     let mut queue = VecDeque::from([from]);

@@ -13,7 +13,7 @@ use crate::layer2::LinkKind;
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;
 
-/// Checks everything that can be said without looking for ways through the network.
+/// Checks everything that does not need paths through the network.
 pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> {
     check_names("nodes", config.nodes.iter().map(|node| &node.name))?;
     check_names("links", config.links.iter().map(|link| &link.name))?;
@@ -152,7 +152,7 @@ fn check_addressing(config: &WorldConfig) -> Result<(), WorldError> {
     Ok(())
 }
 
-/// Checks that ways lead to where packets have to go.
+/// Checks that paths lead to all destinations of packets.
 pub(crate) fn all_is_within_reach(config: &WorldConfig, network: &Network) -> Result<(), WorldError> {
     for mobile in &config.mobiles {
         if let Attachment::Registration(registration) = &mobile.attachment {
@@ -183,7 +183,7 @@ pub(crate) fn all_is_within_reach(config: &WorldConfig, network: &Network) -> Re
     gateways_are_on_a_way(config, network)
 }
 
-/// Checks that each router with mechanisms is on a way between a mobile host that it looks after and another host.
+/// Checks that each router with mechanisms is on a path between one of its mobile hosts and another host.
 fn gateways_are_on_a_way(config: &WorldConfig, network: &Network) -> Result<(), WorldError> {
     for gateway in &config.gateways {
         let looks_after = |flow: &FlowConfig| {
@@ -200,7 +200,7 @@ fn gateways_are_on_a_way(config: &WorldConfig, network: &Network) -> Result<(), 
     Ok(())
 }
 
-/// Whether packets from one host to another may come through `node`.
+/// Whether packets from one host to another may pass `node`.
 fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: NodeId, to: NodeId) -> bool {
     let (starts, ends) = (places_of(config, network, from), places_of(config, network, to));
     let agent = network.mobile(to).and_then(|mobile| match &config.mobiles[mobile].attachment {
@@ -229,7 +229,7 @@ fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: Node
     })
 }
 
-/// Where a host may send and receive: at the base stations of the cells that it comes into, or where it is.
+/// Where a host may send and receive: at the base stations of the cells on its path, or at its own node.
 fn places_of(config: &WorldConfig, network: &Network, host: NodeId) -> Vec<NodeId> {
     let bases = |mobile: usize| -> Vec<NodeId> {
         cells_on_the_way(config, &config.mobiles[mobile]).into_iter().map(|cell| config.cells[cell].base).collect()
@@ -237,7 +237,7 @@ fn places_of(config: &WorldConfig, network: &Network, host: NodeId) -> Vec<NodeI
     network.mobile(host).map_or_else(|| vec![host], bases)
 }
 
-/// Whether ways lead from every place where `from` may be to every place where packets for `to` may have to go.
+/// Whether paths lead from every place of `from` to every place of `to`.
 fn is_within_reach(config: &WorldConfig, network: &Network, from: NodeId, to: NodeId) -> bool {
     let starts = places_of(config, network, from);
     let ends = match network.mobile(to).map(|mobile| &config.mobiles[mobile].attachment) {
@@ -247,7 +247,7 @@ fn is_within_reach(config: &WorldConfig, network: &Network, from: NodeId, to: No
     starts.iter().all(|&start| ends.iter().all(|&end| network.wired_way(start, end).is_some()))
 }
 
-/// The cells that a mobile host comes into.
+/// The cells that a mobile host enters.
 fn cells_on_the_way(config: &WorldConfig, mobile: &MobileHost) -> BTreeSet<usize> {
     let cells = |ids: &mut dyn Iterator<Item = CellId>| ids.map(CellId::index).collect();
     match &mobile.movement {

@@ -14,38 +14,38 @@ use crate::layer2::Layer2;
 use crate::mobility::{Attachment, MobileHost, RadioCell};
 use crate::observer::LinkId;
 
-/// A node of a world: its place in [`WorldConfig::nodes`].
+/// A node of a world: its index in [`WorldConfig::nodes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
 /// A whole world.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WorldConfig {
-    /// What everything random is drawn from.
+    /// The seed of all randomness.
     pub seed: u64,
     /// Hosts and routers.
     pub nodes: Vec<NodeConfig>,
     /// Links between them.
     pub links: Vec<LinkBetween>,
-    /// How routers choose between several ways.
+    /// The choice of routers between several paths.
     pub routing: Routing,
     /// Radio cells.
     pub cells: Vec<RadioCell>,
-    /// Which hosts move between cells, and how.
+    /// Hosts that move between cells, and their movement.
     pub mobiles: Vec<MobileHost>,
-    /// What hosts do for their connections when their links come and go.
+    /// Mechanisms of hosts.
     pub mechanisms: Vec<HostMechanisms>,
-    /// What routers do for the connections of mobile hosts.
+    /// Mechanisms of routers for the connections of mobile hosts.
     pub gateways: Vec<GatewayMechanisms>,
-    /// Routers that take time for what they forward. The others take none.
+    /// Routers that take time to forward packets. The others take none.
     pub cpus: Vec<RouterCpu>,
-    /// Hosts that have one address for each link, or an identity.
+    /// Hosts with one address for each link, or with an identity.
     pub addressing: Vec<HostAddressing>,
-    /// What the applications do.
+    /// Applications.
     pub flows: Vec<FlowConfig>,
-    /// When the run ends at the latest.
+    /// The latest end of the run.
     pub time_limit: Instant,
-    /// How often the state of each connection is sampled; `None` for never.
+    /// The interval of samples of each connection's state; `None` for no samples.
     pub sample_every: Option<Duration>,
 }
 
@@ -71,8 +71,8 @@ impl Default for WorldConfig {
 }
 
 impl WorldConfig {
-    /// Whether anything that happens in the world is drawn at random, so that another seed may give another run: what links do, radio cells and
-    /// movement in them, traffic in bursts, and BBR, which begins its cycles at random.
+    /// Whether the world has any randomness, so that another seed may give another run: links, radio cells and movement in them, traffic in
+    /// bursts, and BBR, which begins its cycles at random.
     pub fn is_random(&self) -> bool {
         let bbr = |config: &Config| config.congestion.algorithm.is_model_based();
         !self.cells.is_empty()
@@ -99,43 +99,42 @@ impl WorldConfig {
 pub struct NodeConfig {
     /// The name in reports and captures.
     pub name: String,
-    /// What it does.
+    /// Its role.
     pub role: Role,
 }
 
-/// What a node does.
+/// The role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It has an address, a TCP endpoint and applications, and forwards nothing. With several links, it uses the first one
-    /// that is up and leads to the packet's destination; packets to it take the first one that is up and that they can
-    /// reach. If none is up, the first one. Nodes know at once which links are up.
+    /// It has an address, a TCP endpoint and applications, and forwards nothing. With several links, it uses the first one that is up and
+    /// leads to the packet's destination; packets to it take the first reachable one that is up. If none is up, the first one is used.
+    /// Nodes know at once which links are up.
     Host,
     /// It forwards packets.
     Router,
 }
 
-/// How routers choose between several ways to a destination.
+/// The choice of routers between several paths to a destination.
 ///
-/// Each router takes the first of these that there is: the route with the lowest metric to the destination, the default route with the
-/// lowest metric (unless a link joins it with the destination), the way with the fewest hops (of equals, over the link that is described
-/// first). With [`Self::detection`], links that
-/// are known to be down are left out, and a router without a route answers by "destination unreachable". Without, all links
-/// count as up at all times.
+/// Each router uses the first of these that exists: the route with the lowest metric to the destination, the default route with the lowest
+/// metric (unless a link connects it with the destination), the path with the fewest hops (of equals, over the link that is described
+/// first). With [`Self::detection`], links known to be down are excluded, and a router without a route answers with "destination
+/// unreachable". Without it, all links always count as up.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Routing {
-    /// When routers heed that a link has gone down or come back; `None` for never. All routers learn of every link at the same
-    /// time, as by a link-state protocol whose flooding takes no time.
+    /// When routers notice that a link has gone down or come back; `None` for never. All routers notice each change at the same time, as
+    /// with a link-state protocol whose flooding takes no time.
     pub detection: Option<LinkDetection>,
-    /// Routes set by hand.
+    /// Configured routes.
     pub routes: Vec<Route>,
 }
 
-/// How long it takes until routers heed a change of a link.
+/// How long it takes until routers notice a change of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LinkDetection {
-    /// From when it goes down to when no router uses it any more. A shorter outage is not noticed.
+    /// From link-down until no router uses the link any more. A shorter outage is not noticed.
     pub down_after: Duration,
-    /// From its return to when routers use it again.
+    /// From link-up until routers use the link again.
     pub up_after: Duration,
 }
 
@@ -153,65 +152,65 @@ pub struct Route {
     pub router: NodeId,
     /// The destination, a host or a router that does not move; `None` for the default route.
     pub to: Option<NodeId>,
-    /// The link to send by, which ends at the router.
+    /// The link to use, one end of which is the router.
     pub link: LinkId,
     /// Of several routes to the same destination, the one with the lowest metric is used; of equals, the first.
     pub metric: u32,
 }
 
-/// What a host does for its connections when its links come and go.
+/// The mechanisms of a host.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostMechanisms {
     /// The host.
     pub node: NodeId,
-    /// What it does.
+    /// The mechanisms.
     pub mechanisms: Mechanisms,
-    /// How long before an outage of the link that it uses it is warned of it; `None` if it is not. For hosts with links: how a
-    /// mobile host foresees that it leaves its cell is [`MobileHost::prediction`].
+    /// The warning time before an outage of the link in use; `None` for no warnings. For hosts with links: mobile hosts predict leaving
+    /// their cell by [`MobileHost::prediction`].
     pub foresight: Option<Duration>,
 }
 
-/// What a router does for the connections of mobile hosts. It sees each packet to and from them that it forwards in the clear.
+/// The mechanisms of a router for the connections of mobile hosts. It sees each unencrypted packet to and from them that it forwards.
 ///
-/// It learns where they are as a node of its kind can: a base station, which of them its cell covers, which are about to leave it
-/// (if [`MobileHost::prediction`] foresees that) and which have attached elsewhere; a mobility agent, each registration; a router with
-/// a link to one of them, whether that link is up (unless outages of that link are none that a router sees).
+/// Its reports of presence depend on the node: a base station knows which hosts its cell covers, which are about to leave it (if
+/// [`MobileHost::prediction`] predicts that) and which have attached elsewhere; a mobility agent knows each registration; a router with a
+/// link to one of them knows whether that link is up (unless the link's outages are invisible to a router).
 #[derive(Clone, PartialEq, Debug)]
 pub struct GatewayMechanisms {
     /// The router.
     pub node: NodeId,
-    /// What it does.
+    /// The mechanisms.
     pub mechanisms: holdover_gateway::Mechanisms,
-    /// For which hosts.
+    /// The mobile hosts that they serve.
     pub mobiles: Vec<NodeId>,
-    /// Whether its link layer tells it where they are. Registrations it hears of in any case.
+    /// Whether its link layer reports their presence. Registrations are always reported.
     pub hears_links: bool,
 }
 
-/// The processor of a router: one server that takes packets in the order in which they come, and a bounded line before it.
+/// The processor of a router: one server with a bounded FIFO queue.
 ///
-/// An *operation* is a packet that the router's mechanisms handle, on top of forwarding. A packet that they make without one that they
-/// kept for it (a copy, an ACK of their own) leaves at once and takes the processor's time afterwards, like one that is forwarded.
+/// An *operation* is a packet that the router's mechanisms handle, on top of forwarding. A packet that they make in addition to those that
+/// arrived (a copy, an ACK of their own) leaves at once and takes the processor's time afterwards, like a forwarded one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RouterCpu {
     /// The router.
     pub node: NodeId,
-    /// What each packet takes.
+    /// The time for each packet.
     pub per_packet: Duration,
-    /// What each byte of it takes besides, headers of IP included.
+    /// The additional time for each byte, IP headers included.
     pub per_byte: Duration,
-    /// What each operation takes besides.
+    /// The additional time for each operation.
     pub per_operation: Duration,
-    /// What each byte of a packet takes besides in an operation.
+    /// The additional time for each byte of a packet in an operation.
     pub per_operation_byte: Duration,
-    /// What each byte of payload takes that the router's mechanisms compress, after the packet has left.
+    /// The time for each byte of payload that the router's mechanisms compress, taken after the packet has left.
     pub per_compressed_byte: Duration,
-    /// How many packets wait or are served at most; others are dropped.
+    /// The most packets that wait or are served; further ones are dropped.
     pub backlog_packets: u32,
 }
 
 impl RouterCpu {
-    /// A processor that takes no time, before which up to 1000 packets wait (Linux `net.core.netdev_max_backlog`).
+    /// A processor that takes no time, with a queue of 1000 packets (Linux `net.core.netdev_max_backlog`).
     pub const fn of(node: NodeId) -> Self {
         let none = Duration::ZERO;
         Self {
@@ -231,56 +230,57 @@ impl RouterCpu {
 pub struct HostAddressing {
     /// The host.
     pub node: NodeId,
-    /// What it has addresses for.
+    /// The scope of its addresses.
     pub addresses: Addresses,
-    /// Its identity, if it has one. Connections between two hosts with identities are bound to those, which have the form of
-    /// [`NodeId::address`]; other connections to the address that each host has when they begin.
+    /// Its identity, if it has one. Connections between two hosts with identities are bound to the identities, which have the form of
+    /// [`NodeId::address`]; other connections are bound to the current address of each host when they begin.
     pub identity: Option<HostIdentity>,
 }
 
-/// What a host has addresses for.
+/// The scope of a host's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Addresses {
-    /// One ([`NodeId::address`]) for all its links: packets find it wherever it is.
+    /// One ([`NodeId::address`]) for all its links: packets reach it anywhere.
     #[default]
     One,
-    /// One ([`NodeId::locator`]) for each link: packets from it leave by that link alone, packets to it arrive by it.
+    /// One ([`NodeId::locator`]) for each link: packets from it leave only on that link, and packets to it arrive on
+    /// it.
     PerLink,
 }
 
-/// Host identity ([`holdover_hip`]). All hosts that have one and share a flow have an association from the start.
+/// Host identity ([`holdover_hip`]). All hosts with an identity that share a flow have an association from the start.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostIdentity {
     /// From a new attachment to the first UPDATE.
     pub delay: Option<Length>,
-    /// Bytes that each packet of data gets on the wire, for what protects it.
+    /// The bytes by which protection lengthens each data packet.
     pub overhead: ByteCount,
-    /// How UPDATEs are retransmitted.
+    /// The retransmission of UPDATEs.
     pub shim: ShimConfig,
 }
 
 impl Default for HostIdentity {
-    /// No delay, and ESP in BEET mode (RFC 7402) with AES-CBC and HMAC-SHA-1-96: header 8, vector 16, trailer 2, check value 12,
-    /// and 6 of padding, which is what a full-sized segment of 1480 bytes needs.
+    /// No delay, and ESP in BEET mode (RFC 7402) with AES-CBC and HMAC-SHA-1-96: header 8, vector 16, trailer 2, check value 12, and 6 of
+    /// padding, as needed for a full-sized segment of 1480 bytes.
     fn default() -> Self {
         Self { delay: None, overhead: ByteCount(44), shim: ShimConfig::default() }
     }
 }
 
-/// A link between two nodes, each direction described on its own.
+/// A link between two nodes, each direction described separately.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkBetween {
     /// The name in reports and captures.
     pub name: String,
-    /// The one end.
+    /// One end.
     pub a: NodeId,
     /// The other end.
     pub b: NodeId,
-    /// From `a` to `b`. Its outages, and how late it forwards after them, are those of both directions.
+    /// From `a` to `b`. Its outages and its late forwarding apply to both directions.
     pub forward: LinkConfig,
     /// From `b` to `a`; its outages are not used.
     pub backward: LinkConfig,
-    /// What it is made of below IP.
+    /// Its second layer.
     pub layer2: Layer2,
 }
 
@@ -289,28 +289,28 @@ pub struct LinkBetween {
 pub struct FlowConfig {
     /// The name in reports.
     pub name: String,
-    /// Who sends (the client of a request and response exchange).
+    /// The sender (the client of a request and response exchange).
     pub from: NodeId,
-    /// Who receives (the server).
+    /// The receiver (the server).
     pub to: NodeId,
-    /// When it begins.
+    /// Its start.
     pub start: Instant,
     /// The TCP of `from`.
     pub sender: Arc<Config>,
     /// The TCP of `to`.
     pub receiver: Arc<Config>,
-    /// What it does.
+    /// The application.
     pub traffic: Traffic,
-    /// Use IPv6 addresses.
+    /// Whether it uses IPv6 addresses.
     pub ipv6: bool,
 }
 
-/// What an application does.
+/// The traffic of an application.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Traffic {
-    /// Data in one direction, as fast as TCP takes it.
+    /// Data in one direction, as fast as TCP accepts it.
     Bulk(Bulk),
-    /// Requests and answers in turn over one connection.
+    /// Requests and answers alternate over one connection.
     RequestResponse(RequestResponse),
     /// UDP datagrams in bursts of Pareto-distributed length.
     OnOff(OnOff),
@@ -319,22 +319,22 @@ pub enum Traffic {
 /// Bulk data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bulk {
-    /// How much.
+    /// The amount.
     pub amount: Amount,
-    /// Who opens the connection: the sender (an upload by a client) or the receiver (a download).
+    /// The end that opens the connection: the sender (an upload by a client) or the receiver (a download).
     pub opener: Opener,
 }
 
-/// How much data a bulk transfer sends.
+/// The amount of data of a bulk transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(ByteCount),
-    /// As much as goes in this time.
+    /// As much as TCP accepts in this time.
     For(Duration),
 }
 
-/// Who opens a connection.
+/// The end that opens a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opener {
     /// The sender of the data.
@@ -352,7 +352,7 @@ pub struct RequestResponse {
     pub response: ByteCount,
     /// Time from an answer to the next request.
     pub think: Duration,
-    /// How many exchanges; `None` until the run ends.
+    /// The number of exchanges; `None` until the run ends.
     pub count: Option<u64>,
 }
 
@@ -372,7 +372,7 @@ pub struct OnOff {
 }
 
 impl LinkBetween {
-    /// A wire that is the same in both directions.
+    /// A wire with equal directions.
     pub fn wire(name: impl Into<String>, a: NodeId, b: NodeId, config: LinkConfig) -> Self {
         Self { name: name.into(), a, b, forward: config.clone(), backward: config, layer2: Layer2::default() }
     }
@@ -399,9 +399,8 @@ impl NodeId {
         Ipv4Addr::new(10, b, c, d)
     }
 
-    /// The node's address at one of its links, which are counted in the order of their description: 172.16.0.0/12, or
-    /// fd00::/48, with the link's and the node's number in it. There are so many for the first [`Self::MAX_PER_LINK`] nodes
-    /// and [`Self::MAX_ACCESSES`] links of each.
+    /// The node's address at one of its links, which are numbered in the order of their description: 172.16.0.0/12, or fd00::/48, with the
+    /// link's and the node's number in it. They exist for the first [`Self::MAX_PER_LINK`] nodes, and [`Self::MAX_ACCESSES`] links of each.
     pub fn locator(self, access: u32, ipv6: bool) -> IpAddr {
         let number = self.0 + 1;
         if ipv6 {
@@ -413,18 +412,18 @@ impl NodeId {
         }
     }
 
-    /// How many nodes can have addresses for each link: they have numbers below this.
+    /// The number of nodes that can have addresses for each link; their numbers are below this.
     pub const MAX_PER_LINK: u32 = 0xffff;
 
-    /// How many links such a node can have.
+    /// The most links of such a node.
     pub const MAX_ACCESSES: usize = 16;
 
-    /// The node that has `address`, if it is one of [`Self::address`] or [`Self::locator`].
+    /// The node with this address, if it is one of [`Self::address`] or [`Self::locator`].
     pub fn of(address: IpAddr) -> Option<Self> {
         Self::and_access_of(address).map(|(node, _)| node)
     }
 
-    /// The node that has `address`, and at which of its links if that is one of [`Self::locator`].
+    /// The node with this address, and the index of its link if it is one of [`Self::locator`].
     pub fn and_access_of(address: IpAddr) -> Option<(Self, Option<u32>)> {
         let (number, access) = match address {
             IpAddr::V4(ip) => match ip.octets() {

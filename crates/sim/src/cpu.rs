@@ -10,19 +10,19 @@ use crate::frame::Frame;
 /// Counters of a router's processor.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CpuStatistics {
-    /// Packets that were served.
+    /// Served packets.
     pub packets: u64,
-    /// Packets that mechanisms handled.
+    /// Packets handled by mechanisms.
     pub operations: u64,
-    /// Packets that mechanisms made without one that came.
+    /// Packets that mechanisms made in addition to those that arrived.
     pub made: u64,
-    /// Bytes of payload that mechanisms compressed.
+    /// Bytes of payload compressed by mechanisms.
     pub compressed_bytes: u64,
-    /// Packets that found the line full.
+    /// Packets that found the queue full.
     pub dropped: u64,
-    /// How long it was busy.
+    /// The total busy time.
     pub busy: Duration,
-    /// The sum of the times that packets waited for it and were served.
+    /// The sum of the waiting and service times of packets.
     pub sojourn: Duration,
     /// The most packets that waited or were served at one time.
     pub most_waiting: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Cpu {
     line: VecDeque<Waiting>,
     /// When the service of the first packet ends.
     done_at: Option<Instant>,
-    /// Until when it has other things to do.
+    /// Until when it does other work.
     busy_until: Instant,
     statistics: CpuStatistics,
 }
@@ -92,7 +92,7 @@ impl Cpu {
         Ok(())
     }
 
-    /// The first in line is served. [`Self::begin`] is due when what follows from it is done.
+    /// Ends the service of the first packet. [`Self::begin`] is due when the consequences have been handled.
     pub(crate) fn finish(&mut self, now: Instant) -> Option<Box<Frame>> {
         self.done_at.take_if(|at| *at <= now)?;
         let Waiting { frame, takes, since, is_operation } = self.line.pop_front()?;
@@ -103,7 +103,7 @@ impl Cpu {
         Some(frame)
     }
 
-    /// The next in line has its turn, if there is one and the processor is free.
+    /// Begins the service of the next packet, if there is one and the processor is free.
     pub(crate) fn begin(&mut self, now: Instant) {
         if self.done_at.is_none()
             && let Some(first) = self.line.front()
@@ -112,7 +112,7 @@ impl Cpu {
         }
     }
 
-    /// Mechanisms have made packets of so many bytes each.
+    /// Mechanisms have made packets of these lengths.
     pub(crate) fn note_made(&mut self, now: Instant, bytes: impl Iterator<Item = u64>) {
         for bytes in bytes {
             self.occupy(now, self.config.per_packet + self.config.per_byte * bytes);
@@ -120,13 +120,13 @@ impl Cpu {
         }
     }
 
-    /// Mechanisms have compressed so many bytes of payload.
+    /// Mechanisms have compressed this many bytes of payload.
     pub(crate) fn note_compressed(&mut self, now: Instant, bytes: u64) {
         self.occupy(now, self.config.per_compressed_byte * bytes);
         self.statistics.compressed_bytes += bytes;
     }
 
-    /// Work that no packet in line waits for delays those in line.
+    /// Work for no packet in the queue delays the queue.
     fn occupy(&mut self, now: Instant, takes: Duration) {
         self.busy_until = self.busy_until.max(now) + takes;
         if let Some(done_at) = &mut self.done_at {

@@ -7,23 +7,23 @@ use holdover_mobility::CombinationError;
 /// Why a world cannot be built.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum WorldError {
-    /// Something names a node that does not exist.
+    /// A reference to a node that does not exist.
     #[error("{what} names node {node}, and there are {nodes}")]
     NoSuchNode {
-        /// What does.
+        /// The referring item.
         what: String,
         /// The node.
         node: u32,
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// A link with a second layer is between a host and its router.
+    /// A link with a second layer is not between a host and its router.
     #[error("link {link} has a second layer, which is between a host and a router")]
     Layer2Ends {
         /// The link.
         link: String,
     },
-    /// Only hosts have applications.
+    /// An application on a router.
     #[error("flow {flow} begins or ends at {node}, which is a router")]
     NotAHost {
         /// The flow.
@@ -31,13 +31,13 @@ pub enum WorldError {
         /// The node.
         node: String,
     },
-    /// Only hosts have mechanisms.
+    /// Mechanisms of hosts on a router.
     #[error("mechanisms of {node}, which is a router")]
     MechanismsOfRouter {
         /// The node.
         node: String,
     },
-    /// Only routers have mechanisms of gateways.
+    /// Mechanisms of routers on a host.
     #[error("gateway mechanisms of {node}, which is a host")]
     GatewayOfHost {
         /// The node.
@@ -49,7 +49,7 @@ pub enum WorldError {
         /// The router.
         node: String,
     },
-    /// A host has a processor that takes time.
+    /// A processor that takes time on a host.
     #[error("{node} is a host; the processors of routers take time")]
     CpuOfHost {
         /// The host.
@@ -67,43 +67,43 @@ pub enum WorldError {
         /// The router.
         node: String,
     },
-    /// A router looks after hosts alone.
+    /// A router is to serve a node that is no host.
     #[error("{node} is to look after {mobile}, which is a router")]
     MobileIsRouter {
         /// The router.
         node: String,
-        /// The node that is none.
+        /// That node.
         mobile: String,
     },
-    /// A router's mechanisms cannot be as described.
+    /// A router's mechanisms are invalid.
     #[error("the mechanisms of {node}: {error}")]
     Gateway {
         /// The router.
         node: String,
-        /// Why.
+        /// The reason.
         error: holdover_gateway::ConfigError,
     },
-    /// No flow's packets to or from a mobile host come through a router that has mechanisms for them.
+    /// No flow's packets to or from a mobile host pass a router with mechanisms for them.
     #[error("the mechanisms of {node} can never act: no flow of a host that it looks after comes through it")]
     GatewayOffPath {
         /// The router.
         node: String,
     },
-    /// Mechanisms that do not go together.
+    /// Mechanisms that cannot be combined.
     #[error("the mechanisms of {node}: {error}")]
     Mechanisms {
         /// The host.
         node: String,
-        /// Which, and why.
+        /// The mechanisms, and the reason.
         error: CombinationError,
     },
-    /// Only hosts have identities and addresses for each link.
+    /// An identity, or addresses for each link, on a router.
     #[error("addresses or identity of {node}, which is a router")]
     AddressingOfRouter {
         /// The node.
         node: String,
     },
-    /// Addresses for each link of a host that has none, or too many, or is too late in the list of nodes.
+    /// Addresses for each link of a host without links, with too many links, or with too high a node number.
     #[error(
         "{node} is to have an address for each link, expected 1 to {max_links} links and one of the first {max_nodes} nodes"
     )]
@@ -121,21 +121,21 @@ pub enum WorldError {
         /// The host.
         node: String,
     },
-    /// UPDATEs that are sent again without waiting.
+    /// UPDATEs would be retransmitted without a timeout.
     #[error("{node} is to repeat its UPDATE after 0 s, expected more than 0 s")]
     UpdateAfter {
         /// The host.
         node: String,
     },
-    /// A delay of readdressing cannot be as described.
+    /// The delay of readdressing is invalid.
     #[error("{node}: {error}")]
     IdentityDelay {
         /// The host.
         node: String,
-        /// Why.
+        /// The reason.
         error: ConfigError,
     },
-    /// A flow goes from a host to itself.
+    /// A flow from a host to itself.
     #[error("flow {flow} goes from {node} to itself")]
     SameHost {
         /// The flow.
@@ -148,17 +148,17 @@ pub enum WorldError {
     Unreachable {
         /// The flow.
         flow: String,
-        /// Its one end.
+        /// One end.
         from: String,
-        /// Its other end.
+        /// The other end.
         to: String,
     },
-    /// A link cannot be as described.
+    /// A link is invalid.
     #[error("link {link}: {error}")]
     Link {
         /// The link.
         link: String,
-        /// Why.
+        /// The reason.
         error: ConfigError,
     },
     /// A Pareto distribution with this shape has no mean.
@@ -169,15 +169,15 @@ pub enum WorldError {
         /// The shape.
         shape: f64,
     },
-    /// An amount or a rate that must not be zero is.
+    /// An amount or a rate is zero.
     #[error("flow {flow}: {field} is 0")]
     Zero {
         /// The flow.
         flow: String,
-        /// Which.
+        /// The field.
         field: &'static str,
     },
-    /// Two of a kind have the same name.
+    /// A duplicate name.
     #[error("two {kind} are called {name}")]
     SameName {
         /// Nodes, links, cells or flows.
@@ -185,7 +185,7 @@ pub enum WorldError {
         /// The name.
         name: String,
     },
-    /// A link leads from a node to itself.
+    /// A link from a node to itself.
     #[error("link {link} leads from {node} to itself")]
     SelfLink {
         /// The link.
@@ -193,15 +193,15 @@ pub enum WorldError {
         /// The node.
         node: String,
     },
-    /// Every flow has a port of its own, and there are not so many.
+    /// More flows than ports: every flow has its own port.
     #[error("{flows} flows, expected at most {most}")]
     TooManyFlows {
-        /// How many.
+        /// The number of flows.
         flows: usize,
-        /// The most.
+        /// The most flows.
         most: usize,
     },
-    /// A flow would begin when the run is over.
+    /// A flow would begin after the end of the run.
     #[error("flow {flow} starts at {start} s, expected a time before the end of the run at {time_limit} s")]
     StartsTooLate {
         /// The flow.
@@ -211,48 +211,48 @@ pub enum WorldError {
         /// The run's end.
         time_limit: Instant,
     },
-    /// Samples without time between them.
+    /// The interval of samples is zero.
     #[error("samples are to be taken every 0 s, expected more than 0 s")]
     SampleInterval,
-    /// A cell's or a movement's name for a cell that does not exist.
+    /// A movement refers to a cell that does not exist.
     #[error("{node} is to visit cell {cell}, and there are {cells}")]
     NoSuchCell {
         /// The mobile host.
         node: String,
         /// The cell.
         cell: u32,
-        /// How many cells there are.
+        /// The number of cells.
         cells: usize,
     },
-    /// Only routers are base stations or gateways.
+    /// A base station or gateway that is no router.
     #[error("{what} of {of} is {node}, which is a host, expected a router")]
     NotARouter {
-        /// The base station or the gateway.
+        /// Its function.
         what: &'static str,
-        /// Whose.
+        /// Its cell or mobile host.
         of: String,
         /// The node.
         node: String,
     },
-    /// A cell cannot be as described.
+    /// A cell is invalid.
     #[error("cell {cell}: {error}")]
     Cell {
         /// The cell.
         cell: String,
-        /// Why.
+        /// The reason.
         error: ConfigError,
     },
-    /// A route by a link that does not exist.
+    /// A route refers to a link that does not exist.
     #[error("{router} has a route by link {link}, and there are {links}")]
     NoSuchLink {
         /// The router.
         router: String,
         /// The link.
         link: u32,
-        /// How many links there are.
+        /// The number of links.
         links: usize,
     },
-    /// A router sends by its own links only.
+    /// A route over a link of another node.
     #[error("{router} has a route by link {link}, which does not end at it")]
     RouteBySomeLink {
         /// The router.
@@ -260,7 +260,7 @@ pub enum WorldError {
         /// The link.
         link: String,
     },
-    /// Mobile hosts are found through their gateway or base station.
+    /// A route to a mobile host: those are reached through their gateway or base station.
     #[error("{router} has a route to {mobile}, which moves; routes lead to hosts with links and to routers")]
     RouteToMobile {
         /// The router.
@@ -268,7 +268,7 @@ pub enum WorldError {
         /// The mobile host.
         mobile: String,
     },
-    /// Hosts do not forward.
+    /// A route through a host.
     #[error("{router} has a route to {to} through {host}, a host, which forwards nothing")]
     RouteThroughHost {
         /// The router.
@@ -278,39 +278,39 @@ pub enum WorldError {
         /// The host at the other end of the link.
         host: String,
     },
-    /// Cells on one channel speak the same language.
+    /// Cells on one channel have different medium access.
     #[error("cells {first} and {second} share channel {channel}, expected the same medium of both")]
     ChannelMedium {
-        /// The one.
+        /// The first cell.
         first: String,
-        /// The other.
+        /// The second cell.
         second: String,
         /// The channel.
         channel: u32,
     },
-    /// A base station has one cell.
+    /// Two cells have the same base station.
     #[error("cells {first} and {second} have the same base station {base}")]
     SameBase {
-        /// The one.
+        /// The first cell.
         first: String,
-        /// The other.
+        /// The second cell.
         second: String,
         /// Their base station.
         base: String,
     },
-    /// A router cannot move.
+    /// A router that moves.
     #[error("{node} is a router, and only hosts move")]
     MovingRouter {
         /// The router.
         node: String,
     },
-    /// A host cannot move in two ways.
+    /// Two movements of one host.
     #[error("{node} is described as mobile twice")]
     MobileTwice {
         /// The host.
         node: String,
     },
-    /// A mobile host has no links.
+    /// A mobile host with a link.
     #[error("{node} is mobile and cannot be at the end of link {link}")]
     MobileWithLink {
         /// The host.
@@ -318,33 +318,33 @@ pub enum WorldError {
         /// The link.
         link: String,
     },
-    /// A movement that leads nowhere.
+    /// A movement without destinations.
     #[error("{node} has nowhere to go: expected at least one {expected}")]
     NowhereToGo {
         /// The host.
         node: String,
-        /// A cell, a visit or a stop.
+        /// The missing item: a cell, a visit or a stop.
         expected: &'static str,
     },
-    /// A length of time of a movement cannot be as described.
+    /// A length of time in a movement is invalid.
     #[error("{node}: {error}")]
     Movement {
         /// The host.
         node: String,
-        /// Why.
+        /// The reason.
         error: ConfigError,
     },
-    /// Visits out of order.
+    /// Visits are out of order.
     #[error("{node}: visit {index} at {at} s must come after the one before it")]
     VisitOrder {
         /// The host.
         node: String,
-        /// Its place in the list, from 0.
+        /// Its index in the list, from 0.
         index: usize,
         /// Its time.
         at: Instant,
     },
-    /// A path from one place to another without speed, or with places that are no numbers.
+    /// A path between different positions without speed, or with positions that are not numbers.
     #[error("{node} cannot go its way at {speed_m_per_s} m/s, expected a speed above 0 and finite positions")]
     Speed {
         /// The host.
@@ -358,7 +358,7 @@ pub enum WorldError {
         /// The host.
         node: String,
     },
-    /// Without beacons, a mobile host that registers never hears of a cell.
+    /// A cell without beacons: a host that registers would never detect it.
     #[error("{node} registers with base stations, and that of cell {cell} sends no beacons")]
     NoBeacons {
         /// The host.
@@ -376,19 +376,19 @@ pub enum WorldError {
         /// The base station.
         base: String,
     },
-    /// A request that is sent again without waiting.
+    /// A request would be retransmitted without a timeout.
     #[error("{node} is to repeat its registration request after 0 s, expected more than 0 s")]
     RetransmitAfter {
         /// The host.
         node: String,
     },
-    /// A registration that is over at once.
+    /// A registration with a lifetime of zero.
     #[error("{node} is to register for 0 s, expected more than 0 s")]
     NoLifetime {
         /// The host.
         node: String,
     },
-    /// A threshold that is no percentage above 0.
+    /// A threshold that is not a percentage above 0.
     #[error("{node}: a prediction threshold of {percent} %, expected a number above 0")]
     Threshold {
         /// The host.
@@ -396,21 +396,21 @@ pub enum WorldError {
         /// The threshold.
         percent: f64,
     },
-    /// A host without positions has no signal strength that falls.
+    /// A signal threshold for a host without positions.
     #[error("{node} is to predict by signal strength, which needs a path to move along")]
     NoGeometry {
         /// The host.
         node: String,
     },
-    /// A way that is repeated and takes no time.
+    /// A repeated path that takes no time.
     #[error("{node} goes its way again and again in {round}, expected at least 1 us")]
     RestlessPath {
         /// The host.
         node: String,
-        /// How long the way takes.
+        /// The duration of one round.
         round: Duration,
     },
-    /// Nothing ends the run.
+    /// The run would never end.
     #[error("no flow has an end and there is no time limit, so that the run would never end")]
     NoEnd,
 }

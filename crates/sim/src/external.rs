@@ -1,19 +1,19 @@
 //! Hosts whose TCP and applications are elsewhere: in a real kernel, on the wall clock.
 //!
-//! An *external* host ([`World::set_external`]) keeps its place in the network, its links, its mechanisms and its identity;
-//! only its TCP and the sockets of its applications are not simulated. What the applications do is decided here, as for any
-//! other host, and carried out elsewhere. A shell goes round as follows:
+//! An *external* host ([`World::set_external`]) keeps its place in the network, its links, its mechanisms and its identity; only its TCP
+//! and the sockets of its applications are not simulated. The actions of the applications are decided here, as for any other host, and
+//! executed elsewhere. The loop of a shell:
 //!
-//! 1. [`World::run_to`] the present;
-//! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and
-//!    [`World::handle_raw`]) for each packet that a host's kernel has sent, [`World::handle_socket_event`] for what its
-//!    applications have seen, [`World::handle_sample`] for what a sampled socket has said;
+//! 1. [`World::run_to`] the current time;
+//! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and [`World::handle_raw`]) for each
+//!    packet that a host's kernel has sent, [`World::handle_socket_event`] for events of its applications, [`World::handle_sample`] for the
+//!    state of a sampled socket;
 //! 3. [`World::poll_order`] until `None`, and executes each order;
-//! 4. waits for packets, for event, or until [`World::next_deadline`].
+//! 4. waits for packets, for events, or until [`World::next_deadline`].
 //!
-//! A router can be external as well ([`World::set_external_router`]): it forwards nothing by itself. The ends of a link can be
-//! interfaces of kernels ([`World::attach_link`]), which exchange Ethernet frames of any kind over it and lose carrier with it; an
-//! external router has such interfaces beside one to the rest of its links.
+//! A router can be external as well ([`World::set_external_router`]): its kernel forwards. The ends of a link can be interfaces of kernels
+//! ([`World::attach_link`]), which exchange Ethernet frames of any kind over it and lose carrier with it; an external router has such
+//! interfaces in addition to one for the rest of its links.
 //!
 //! [`World`]: crate::World
 //! [`World::set_external`]: crate::World::set_external
@@ -42,12 +42,12 @@ use crate::observer::LinkId;
 /// An order to the shell of external hosts.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
-    /// A packet has come to a host, past its mechanisms, or to an external router: its kernel gets it, from the interface that
-    /// is attached to the frame's link if there is one.
+    /// A packet has arrived at a host, past its mechanisms, or at an external router: pass it to the kernel, through the interface that is
+    /// attached to the frame's link if there is one.
     Deliver {
         /// The host or router.
         node: NodeId,
-        /// When it came.
+        /// The time of its arrival.
         at: Instant,
         /// The packet.
         frame: Box<Frame>,
@@ -60,7 +60,7 @@ pub enum Order {
         end: End,
         /// The address to connect from.
         local: IpAddr,
-        /// Where to.
+        /// The destination.
         remote: SocketAddr,
     },
     /// An application writes this amount as fast as TCP accepts it.
@@ -69,7 +69,7 @@ pub enum Order {
         flow: FlowId,
         /// The end that writes.
         end: End,
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
         /// When it stops writing even if data remain.
         until: Option<Instant>,
@@ -85,26 +85,26 @@ pub enum Order {
     Datagram {
         /// The flow; its `from` sends.
         flow: FlowId,
-        /// From where.
+        /// The source.
         local: SocketAddr,
-        /// Where to.
+        /// The destination.
         remote: SocketAddr,
         /// Bytes of payload.
         len: usize,
     },
-    /// A link to which the interfaces of kernels are attached went down or came back.
+    /// A link with attached interfaces of kernels went down or came back.
     Link {
         /// The link.
         link: LinkId,
-        /// Whether it is back.
+        /// Whether it is up.
         up: bool,
     },
-    /// The host of a link to which the interfaces of kernels are attached loses its addresses and routes there
-    /// ([`crate::AddressLoss`]), or has them back.
+    /// The host of a link with attached interfaces of kernels loses its addresses and routes there
+    /// ([`crate::AddressLoss`]), or gets them back.
     Addresses {
         /// The link.
         link: LinkId,
-        /// Whether it has them back.
+        /// Whether it has them.
         present: bool,
     },
     /// The state of a flow's sender is to be sampled.
@@ -121,14 +121,14 @@ pub enum SocketEvent {
     Connected,
     /// The number of bytes read.
     Read(u64),
-    /// The peer has nothing more to say.
+    /// The peer has closed.
     PeerClosed,
-    /// The connection has ended before its time.
+    /// The connection has ended prematurely.
     Failed(ConnectionError),
 }
 
 impl Order {
-    /// The order to send a datagram as this one.
+    /// The order to send this datagram.
     pub(crate) fn datagram(flow: FlowId, packet: &Packet) -> Option<Self> {
         let Payload::Udp(udp) = &packet.payload else { return None };
         Some(Self::Datagram {

@@ -8,64 +8,64 @@ use holdover_tcp::{ConnectionError, ConnectionId, Counters};
 use crate::config::{FlowConfig, NodeId, OnOff, Opener, RequestResponse, Traffic};
 use crate::network::Way;
 
-/// A flow of a world: its place in [`crate::WorldConfig::flows`].
+/// A flow of a world: its index in [`crate::WorldConfig::flows`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FlowId(pub u32);
 
-/// How a flow stands at the end of a run.
+/// The status of a flow at the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowStatus {
-    /// Everything arrived.
+    /// All data arrived.
     Completed,
-    /// The connection ended before.
+    /// The connection failed before.
     Failed(ConnectionError),
     /// The run ended before.
     Unfinished,
 }
 
-/// The flow's path came back while the flow was under way: all its links are up again, and packets get through to the mobile
-/// hosts at its ends and back (with registration: they are registered where they are).
+/// The flow's path came back while the flow was under way: all its links are up again, and packets reach the mobile hosts at its ends and
+/// return (with registration: they are registered in their current cells).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reconnection {
     /// When the path was back.
     pub up_at: Instant,
-    /// From then to the first new data at the receiving application; `None` if none came before the next outage or the end.
+    /// From then to the first new data at the receiving application; `None` if none arrived before the next outage or the end.
     pub idle: Option<Duration>,
 }
 
-/// What was measured of a flow.
+/// The measurements of a flow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FlowReport {
-    /// How it stands.
+    /// Its status.
     pub status: FlowStatus,
-    /// When it began.
+    /// Its start.
     pub started_at: Instant,
-    /// When its connection was established, as its opener sees it.
+    /// When its opener saw the connection established.
     pub connected_at: Option<Instant>,
     /// When the last byte was read.
     pub completed_at: Option<Instant>,
     /// When the connection failed, if it did before that.
     pub failed_at: Option<Instant>,
-    /// Bytes that the receiving application has read (of both, for requests and answers).
+    /// Bytes read by the receiving application (by both, for requests and answers).
     pub bytes_received: u64,
-    /// Bytes of headers and data that a perfect sender would put on the wire for them, and how long its path would take from
-    /// the beginning: the capacity integral of the slowest link, and the propagation delay. `None` if the path never gets
-    /// that far, or nothing was to be sent; and if the path is not fixed (a mobile host, or a host with several links), for
-    /// then what it could carry depends on more than a schedule.
+    /// The duration from the start in which a perfect sender would put these bytes, with headers, on the wire and its path would deliver
+    /// them: the capacity integral of the slowest link, and the propagation delay. `None` if the path never gets that far, or there was
+    /// nothing to send; also if the path is not fixed (a mobile host, or a host with several links), as its capacity then depends on more
+    /// than a schedule.
     pub ideal: Option<Duration>,
-    /// How long its path was broken while it was under way: a link of it, there or back, was down, or packets did not get
-    /// through to a mobile host at one of its ends.
+    /// How long its path was broken during the flow: a link in either direction was down, or packets did not reach a mobile host at one of
+    /// its ends.
     pub outage: Duration,
     /// Every return of its path.
     pub reconnections: Vec<Reconnection>,
-    /// The longest time without new data at an application, from the first to the last; to [`Self::over_at`] if the flow was not
-    /// completed. `None` if none came.
+    /// The longest time without new data at an application, from the first to the last; to [`Self::over_at`] if the flow was not completed.
+    /// `None` if none arrived.
     pub longest_pause: Option<Duration>,
     /// The times from request to answer.
     pub exchanges: Vec<Duration>,
-    /// What the connection of `from` has done.
+    /// The counters of the connection of `from`.
     pub sender: Option<Counters>,
-    /// What the connection of `to` has done.
+    /// The counters of the connection of `to`.
     pub receiver: Option<Counters>,
     /// When the run ended.
     pub ended_at: Instant,
@@ -100,13 +100,13 @@ impl FlowReport {
     }
 }
 
-/// The port of the first flow; every flow has its own. Below are the well-known ports, Mobile IP's among them.
+/// The port of the first flow; every flow has its own. Lower ports are well-known ones, including that of Mobile IP.
 pub(crate) const FIRST_PORT: u16 = 1024;
 
-/// The most flows of a world: their ports end where the dynamic ports begin (RFC 6335 section 6).
+/// The most flows of a world: their ports are below the dynamic ports (RFC 6335 section 6).
 pub(crate) const MAX_FLOWS: usize = 49_152 - FIRST_PORT as usize;
 
-/// Whether a flow comes to an end of its own: what does not, does not hold the run up.
+/// Whether a flow ends by itself: the run does not wait for the others.
 pub(crate) fn is_finite(flow: &FlowConfig) -> bool {
     match flow.traffic {
         Traffic::Bulk(_) => true,
@@ -115,7 +115,7 @@ pub(crate) fn is_finite(flow: &FlowConfig) -> bool {
     }
 }
 
-/// Which end of a flow.
+/// One end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum End {
     /// [`FlowConfig::from`].
@@ -124,14 +124,14 @@ pub enum End {
     To,
 }
 
-/// A flow under way.
+/// A flow in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) config: FlowConfig,
     pub(crate) port: u16,
     /// The addresses of `from` and of `to`.
     pub(crate) addresses: (IpAddr, IpAddr),
-    /// Whether its time has come.
+    /// Whether it has begun.
     pub(crate) begun: bool,
     pub(crate) from: Option<ConnectionId>,
     pub(crate) to: Option<ConnectionId>,
@@ -144,34 +144,34 @@ pub(crate) struct Flow {
     pub(crate) read_at_to: u64,
     pub(crate) read_at_from: u64,
     pub(crate) reconnections: Vec<Reconnection>,
-    /// When new data arrived last, and the longest time between two such arrivals.
+    /// When new data last arrived, and the longest time between two such arrivals.
     pub(crate) new_data_at: Option<Instant>,
     pub(crate) longest_pause: Duration,
     pub(crate) exchange: Exchange,
     pub(crate) bursts: Bursts,
-    /// The way from `from` to `to`, and back; `None` while there is none.
+    /// The path from `from` to `to`, and back; `None` while there is none.
     pub(crate) path: Option<Way>,
     pub(crate) return_path: Option<Way>,
-    /// Whether the way can change.
+    /// Whether the path can change.
     pub(crate) roams: bool,
-    /// Since when the way has been broken.
+    /// Since when the path has been broken.
     pub(crate) down_since: Option<Instant>,
     /// How long it was broken before that.
     pub(crate) outage: Duration,
-    /// What external hosts have told of their connections at the ends.
+    /// The reports of external hosts about their connections at the ends.
     pub(crate) told: [Option<ConnectionReport>; 2],
 }
 
-/// What an external host tells of a connection of its own.
+/// A report of an external host about one of its connections.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConnectionReport {
-    /// What it has done.
+    /// Its counters.
     pub counters: Counters,
     /// Bytes of data in its full-sized segments.
     pub snd_mss: u32,
 }
 
-/// Where an exchange of requests and answers stands.
+/// The progress of an exchange of requests and answers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) asked_at: Option<Instant>,
@@ -181,7 +181,7 @@ pub(crate) struct Exchange {
     pub(crate) times: Vec<Duration>,
 }
 
-/// Where a source of bursts stands.
+/// The state of a source of bursts.
 #[derive(Clone, Debug)]
 pub(crate) struct Bursts {
     pub(crate) rng: Rng,
@@ -267,7 +267,7 @@ impl Flow {
         }
     }
 
-    /// The way is broken, or whole again.
+    /// The path is broken, or restored.
     pub(crate) fn note_path(&mut self, at: Instant, whole: bool) {
         if self.is_over() {
             return;
@@ -285,7 +285,7 @@ impl Flow {
         }
     }
 
-    /// How long the way was broken from the beginning to `end`.
+    /// How long the path was broken from the start to `end`.
     pub(crate) fn outage_until(&self, end: Instant) -> Duration {
         let open = self.down_since.map_or(Duration::ZERO, |since| end.saturating_since(since.max(self.config.start)));
         self.outage + open
@@ -318,7 +318,7 @@ impl End {
 }
 
 impl Bursts {
-    /// When the next datagram goes out after one at `now`.
+    /// When the datagram after one at `now` is sent.
     pub(crate) fn after(&mut self, now: Instant, config: &OnOff, wire_time: Duration) -> Instant {
         let next = now + wire_time;
         if next < self.burst_until {

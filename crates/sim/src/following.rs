@@ -15,17 +15,17 @@ pub(crate) struct Following {
 struct Link {
     /// The state known to routers.
     up: bool,
-    /// When that changes.
+    /// When the known state changes.
     changes_at: Option<Instant>,
 }
 
 impl Following {
-    /// All links are up at first, and known to be.
+    /// All links are up initially, and known to be.
     pub(crate) fn new(detection: LinkDetection, links: usize) -> Self {
         Self { detection, links: vec![Link { up: true, changes_at: None }; links] }
     }
 
-    /// A link has gone down or come back.
+    /// Notes that a link has gone down or come back.
     pub(crate) fn note(&mut self, now: Instant, link: usize, up: bool) {
         let after = if up { self.detection.up_after } else { self.detection.down_after };
         let entry = &mut self.links[link];
@@ -33,12 +33,12 @@ impl Following {
         entry.changes_at = (entry.up != up).then(|| now + after);
     }
 
-    /// When routers notice something next.
+    /// When routers notice the next change.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.links.iter().filter_map(|link| link.changes_at).min()
     }
 
-    /// The next link that routers notice a change of by `now`, and whether it is up.
+    /// The next link whose change routers notice by `now`, and whether it is up.
     pub(crate) fn poll_change(&mut self, now: Instant) -> Option<(usize, bool)> {
         let index = self.links.iter().position(|link| link.changes_at.is_some_and(|at| at <= now))?;
         let link = &mut self.links[index];

@@ -11,7 +11,7 @@ use crate::observer::LinkId;
 #[derive(Clone, Debug)]
 pub(crate) struct Forewarning {
     lead: Duration,
-    /// When the link that it uses goes down next.
+    /// When the link in use goes down next.
     down_at: Option<Instant>,
     warned: bool,
 }
@@ -34,7 +34,7 @@ impl Forewarning {
         Some(Instant::from_nanos(down_at.as_nanos().saturating_sub(self.lead.as_nanos())))
     }
 
-    /// The warning that is due, if it is: how long it is until the link goes down.
+    /// The due warning: the time until the link goes down.
     pub(crate) fn warn(&mut self, now: Instant) -> Option<Duration> {
         let due = self.warn_at().is_some_and(|at| at <= now);
         self.warned |= due;

@@ -1,4 +1,4 @@
-//! A packet on its way, with its length at hand.
+//! A packet in transit, with its length.
 
 use std::borrow::Cow;
 
@@ -11,25 +11,26 @@ use crate::config::NodeId;
 use crate::layer2::EthernetHeader;
 use crate::observer::LinkId;
 
-/// The key of hosts with identities, and of observers. Nothing else in a world has it.
+/// The key of hosts with identities, and of observers. No other part of a world has it.
 const KEY: EncryptionKey = EncryptionKey::new(0);
 
-/// A packet on its way. Its length is computed once, not at every hop.
+/// A packet in transit. Its length is computed once, not at every hop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The packet.
     pub packet: Packet,
-    /// Why it was sent, if it is TCP.
+    /// Why it was sent, for TCP.
     pub reason: Option<Reason>,
-    /// The base station at the end of the tunnel that it is in, if it is in one. The packet is the one inside.
+    /// The base station at the end of its tunnel, if it is in one. The packet is the inner one.
     pub tunnel: Option<NodeId>,
-    /// The link that the interface of a kernel has sent it to, or by which it has come to one.
+    /// The link to which a kernel's interface has sent it, or on which it has arrived at one.
     pub link: Option<LinkId>,
-    /// Its Ethernet header, if an interface of a kernel has given it one.
+    /// Its Ethernet header, if a kernel's interface has added one.
     pub ethernet: Option<EthernetHeader>,
-    /// Whether it is none of the world's packets: [`Self::packet`] has no addresses, and its payload is the frame's.
+    /// Whether it is not one of the world's packets: [`Self::packet`] then has no addresses, and its payload is the
+    /// frame's.
     pub raw: bool,
-    /// Bytes by which a router that compresses has made it shorter.
+    /// The bytes saved by a router's compression.
     saved: u32,
     len: u32,
 }
@@ -41,7 +42,7 @@ impl Frame {
         Self { packet, reason, tunnel: None, link: None, ethernet: None, raw: false, saved: 0, len }
     }
 
-    /// A frame on an Ethernet that carries something else than a packet between nodes of the world, such as ARP.
+    /// An Ethernet frame other than a packet between nodes of the world, such as ARP.
     pub fn raw(header: EthernetHeader, payload: Bytes) -> Self {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let nowhere = core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
@@ -49,7 +50,7 @@ impl Frame {
         Self { ethernet: Some(header), raw: true, len, ..Self::new(packet, None) }
     }
 
-    /// Whether it is of IPv6, or of its neighbour discovery.
+    /// Whether it is IPv6, or IPv6 neighbour discovery.
     pub(crate) fn is_ipv6(&self) -> bool {
         match self.ethernet {
             Some(header) if self.raw => header.ether_type == EthernetHeader::IPV6,
@@ -74,8 +75,7 @@ impl Frame {
         matches!(self.packet.payload, Payload::Encrypted(_))
     }
 
-    /// The packet for an observer of the simulation, who sees encrypted payload in the clear. Nodes and their mechanisms see
-    /// [`Self::packet`].
+    /// The packet for an observer of the simulation, with encrypted payload decrypted. Nodes and their mechanisms see [`Self::packet`].
     pub fn observed(&self) -> Cow<'_, Packet> {
         match self.plaintext() {
             Some(payload) => Cow::Owned(Packet { payload: payload.clone(), received: None, ..self.packet }),
@@ -83,7 +83,7 @@ impl Frame {
         }
     }
 
-    /// The TCP segment for an observer of the simulation, also if it is encrypted.
+    /// The TCP segment for an observer of the simulation, even if it is encrypted.
     pub fn observed_tcp(&self) -> Option<&Segment> {
         match self.plaintext().unwrap_or(&self.packet.payload) {
             Payload::Tcp(segment) => Some(segment),
@@ -98,7 +98,7 @@ impl Frame {
         }
     }
 
-    /// Encrypts the payload of a packet that has locators for addresses, which adds `overhead` bytes.
+    /// Encrypts the payload of a packet between locators, which adds `overhead` bytes.
     pub(crate) fn encrypt(&mut self, overhead: u32) {
         let len = self.packet.wire_len() - self.packet.ip_header_len() + overhead as usize;
         let ciphertext = Bytes::from_static(&ZEROS[..len.min(ZEROS.len())]);
@@ -108,7 +108,7 @@ impl Frame {
         self.measure();
     }
 
-    /// Decrypts the payload of a packet that has identities for addresses again.
+    /// Decrypts the payload of a packet that is between identities again.
     pub(crate) fn decrypt(&mut self) {
         if let Some(payload) = self.plaintext().cloned() {
             self.packet.payload = payload;
@@ -116,18 +116,18 @@ impl Frame {
         self.measure();
     }
 
-    /// A router compresses the packet's payload, which stays readable here, for all links up to its destination.
+    /// Compresses the packet's payload at a router, for all links up to its destination. It stays readable here.
     pub(crate) fn compress(&mut self, compression: &Compression) {
         self.saved = u32::try_from(compression.saved(&self.packet)).unwrap_or(0);
         self.measure();
     }
 
-    /// Bytes of payload that a router has compressed.
+    /// Bytes of payload compressed by a router.
     pub(crate) fn compressed_bytes(&self) -> u64 {
         self.packet.tcp().filter(|_| self.saved > 0).map_or(0, |segment| segment.payload.len() as u64)
     }
 
-    /// The packet may have another length than before.
+    /// Recomputes the packet's length.
     pub(crate) fn measure(&mut self) {
         self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX).saturating_sub(self.saved);
     }
@@ -143,7 +143,7 @@ impl holdover_link::Frame for Frame {
         self.len
     }
 
-    /// A tunnel or a shim hands the mark on to the packet inside (RFC 6040): it is marked itself.
+    /// A tunnel or a shim copies the mark to the inner packet (RFC 6040): the inner packet is marked itself.
     fn mark_congestion(&mut self) -> bool {
         !self.raw && holdover_link::Frame::mark_congestion(&mut self.packet)
     }
@@ -168,7 +168,7 @@ impl holdover_link::Frame for Box<Frame> {
     }
 }
 
-/// Boxes to use again. A packet has some 200 bytes, which are moved from queue to queue; in a box they stay where they are.
+/// Boxes for reuse. A packet has some 200 bytes and moves from queue to queue; in a box the bytes stay in place.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct FramePool(
     // The boxes are kept for reuse.
@@ -176,7 +176,7 @@ pub(crate) struct FramePool(
 );
 
 impl FramePool {
-    /// So many frames and what they hold are kept at most.
+    /// The most frames kept, with their contents.
     const LIMIT: usize = 1024;
 
     /// A packet about to be sent.
@@ -191,7 +191,7 @@ impl FramePool {
         }
     }
 
-    /// Takes back a frame that has arrived.
+    /// Takes back a frame after its arrival.
     #[inline]
     pub(crate) fn take_back(&mut self, frame: Box<Frame>) {
         if self.0.len() < Self::LIMIT {

@@ -14,15 +14,15 @@ use crate::frame::Frame;
 pub(crate) struct Gateway {
     pub(crate) node: NodeId,
     pub(crate) chain: Chain,
-    /// The hosts that it looks after, with their addresses.
+    /// The mobile hosts that it serves, with their addresses.
     pub(crate) mobiles: BTreeMap<NodeId, Vec<IpAddr>>,
     pub(crate) hears_links: bool,
-    /// How it compresses what it makes for mobile hosts.
+    /// Compression of packets for mobile hosts.
     pub(crate) compression: Option<Compression>,
 }
 
 impl Gateway {
-    /// The router that `config` describes, in a world where each node has these addresses.
+    /// The router described by `config`, in a world where each node has these addresses.
     pub(crate) fn new(config: &GatewayMechanisms, addresses: &[Vec<IpAddr>], seed: u64) -> Self {
         let mut rng = Rng::split(seed, &format!("gateway {}", config.node.0));
         let mut secret = [0; 16];
@@ -37,7 +37,7 @@ impl Gateway {
         }
     }
 
-    /// Whether a packet is from one of the hosts that it looks after, and whether it is to one of them.
+    /// Whether a packet is from one of its mobile hosts, and whether it is to one of them.
     pub(crate) fn mobile_ends(&self, frame: &Frame) -> (bool, bool) {
         let is_mobile = |address| NodeId::of(address).is_some_and(|node| self.mobiles.contains_key(&node));
         (is_mobile(frame.packet.src), is_mobile(frame.packet.dst))

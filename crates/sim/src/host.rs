@@ -20,7 +20,7 @@ pub(crate) struct Host {
     pub(crate) link: Option<LinkId>,
     /// The link that it used before it had none.
     pub(crate) last_link: Option<LinkId>,
-    /// What stands between its TCP and its links.
+    /// The mechanisms between its TCP and its links.
     pub(crate) chain: Option<Box<Chain>>,
     pub(crate) forewarning: Option<Forewarning>,
     /// Its identity.
@@ -31,12 +31,12 @@ pub(crate) struct Host {
     owners: Vec<Option<(FlowId, End)>>,
 }
 
-/// A host's identity at work.
+/// The state of a host's identity.
 #[derive(Debug)]
 pub(crate) struct HostShim {
     pub(crate) shim: Shim,
     pub(crate) config: HostIdentity,
-    /// What delays are drawn from.
+    /// The randomness of delays.
     pub(crate) rng: Rng,
 }
 
@@ -61,7 +61,7 @@ impl Host {
         }
     }
 
-    /// When it has its next turn.
+    /// Its next deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());
         let warning = self.forewarning.as_ref().and_then(Forewarning::warn_at);

@@ -8,7 +8,7 @@ use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use crate::config::NodeId;
 use crate::frame::Frame;
 
-/// From one error to the next for the same node, in the long run (Linux `icmp_ratelimit`).
+/// The mean interval between errors for the same node (Linux `icmp_ratelimit`).
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The burst of errors (Linux `XRLIM_BURST_FACTOR`).
 const BURST: u64 = 6;
@@ -23,7 +23,7 @@ pub(crate) struct IcmpErrors {
     allowances: BTreeMap<(NodeId, NodeId), Allowance>,
 }
 
-/// A token bucket: what has been saved up, in time.
+/// A token bucket, counted in time.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
     saved: Duration,
@@ -31,7 +31,7 @@ struct Allowance {
 }
 
 impl IcmpErrors {
-    /// The error that `router` sends about a packet that it cannot forward, if it is to send one.
+    /// The error that `router` sends about a packet that it cannot forward, if any.
     pub(crate) fn about(&mut self, now: Instant, router: NodeId, kind: Unreachable, frame: &Frame) -> Option<Packet> {
         if !deserves_an_error(frame) {
             return None;
@@ -60,7 +60,7 @@ impl Allowance {
     }
 }
 
-/// Routers send no errors about ICMP errors, multicast or fragments (RFC 1812 section 4.3.2.7; the first fragment, about which they may, is
+/// Routers send no errors about ICMP errors, multicast or fragments (RFC 1812 section 4.3.2.7 permits them about the first fragment; it is
 /// treated like the others), nor about packets in tunnels or between identities.
 fn deserves_an_error(frame: &Frame) -> bool {
     let packet = &frame.packet;

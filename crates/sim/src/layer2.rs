@@ -3,33 +3,32 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::MacAddress;
 
-/// What a link is made of below IP, and how its outages look from there.
+/// The second layer of a link, and the effect of its outages there.
 ///
-/// The simulator carries packets over all kinds alike, apart from late forwarding ([`holdover_link::LinkConfig::forwards_after`])
-/// and the resolution of neighbours. On real kernels ([`crate::World::set_external`]) the kind is what the ends of the link see.
+/// The simulator treats all kinds alike, apart from late forwarding ([`holdover_link::LinkConfig::forwards_after`]) and neighbour
+/// resolution. On real kernels ([`crate::World::set_external`]) the ends of the link see the kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Layer2 {
-    /// What it is made of.
+    /// The kind of link.
     pub kind: LinkKind,
-    /// What an outage is.
+    /// The kind of its outages.
     pub outage: OutageKind,
-    /// Which packets its outages concern. If not all, the carrier stays.
+    /// The packets affected by its outages. If not all, the carrier stays.
     pub families: Families,
-    /// What becomes of the host's addresses and routes of these families.
+    /// The effect of outages on the host's addresses and routes of these families.
     pub addresses: AddressLoss,
-    /// Whether the router translates the host's IPv4 addresses to its own, and drops what belongs to no connection. Real kernels
-    /// only.
+    /// Whether the router translates the host's IPv4 addresses to its own, and drops packets of unknown connections. Real kernels only.
     pub nat: bool,
 }
 
 impl Layer2 {
-    /// A link of this kind whose outages concern all packets and leave addresses as they are, without address translation.
+    /// A link of this kind whose outages affect all packets and keep addresses, without address translation.
     pub const fn new(kind: LinkKind, outage: OutageKind) -> Self {
         Self { kind, outage, families: Families::Both, addresses: AddressLoss::Kept, nat: false }
     }
 }
 
-/// Which packets the outages of a link concern.
+/// The packets affected by the outages of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Families {
     /// All.
@@ -41,37 +40,37 @@ pub enum Families {
     Ipv6,
 }
 
-/// What becomes of a host's addresses, and of its default routes, in an outage: as with a DHCP lease that is given up.
+/// The effect of an outage on a host's addresses and default routes, as with a released DHCP lease.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum AddressLoss {
-    /// They stay.
+    /// They are kept.
     #[default]
     Kept,
-    /// They go when the link goes down.
+    /// They are lost when the link goes down.
     Lost {
-        /// From when the link forwards again to when they are back.
+        /// From when the link forwards again until they are back.
         after: Duration,
-        /// Whether the host has other addresses then: on real kernels [`crate::NodeId::locator`], the next one after each outage.
+        /// Whether the host then has other addresses: on real kernels [`crate::NodeId::locator`], the next one after each outage.
         other: bool,
     },
 }
 
-/// What a link is made of.
+/// The kind of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum LinkKind {
-    /// A wire that carries IP packets only. Hosts learn of outages from the world alone.
+    /// A wire that carries IP packets only. Only the world notifies hosts of outages.
     #[default]
     Wire,
     /// Ethernet between a host and a router: interfaces with addresses and carrier, ARP and neighbour discovery.
     Ethernet,
-    /// A modem between a host and a router: interfaces with carrier, which carry IP packets and nothing before them.
+    /// A modem between a host and a router: interfaces with carrier and without link-layer headers.
     RawIp,
 }
 
-/// What an outage of a link with a second layer is.
+/// The kind of outage of a link with a second layer.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OutageKind {
-    /// Nothing gets through, and no interface shows it: a radio link, a switch farther away.
+    /// Packets are lost, and no interface shows it: a radio link, a distant switch.
     #[default]
     Silent,
     /// Both ends lose carrier: a cable.
@@ -80,23 +79,23 @@ pub enum OutageKind {
     CarrierNear,
     /// The router's port is set down; the host loses carrier.
     AdminDown,
-    /// The host's interface is set down, as in airplane mode: its routes go, and its IPv6 addresses. The router keeps its carrier.
+    /// The host's interface is set down, as in airplane mode: its routes and IPv6 addresses are lost. The router keeps its carrier.
     HostDown,
 }
 
 /// The header of an Ethernet frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EthernetHeader {
-    /// Who it is for.
+    /// The destination.
     pub destination: MacAddress,
-    /// Who has sent it.
+    /// The source.
     pub source: MacAddress,
-    /// What it carries.
+    /// The EtherType.
     pub ether_type: u16,
 }
 
 impl Families {
-    /// Whether packets of this family are among them.
+    /// Whether packets of this family are included.
     pub const fn has(self, ipv6: bool) -> bool {
         match self {
             Self::Both => true,
@@ -107,7 +106,7 @@ impl Families {
 }
 
 impl AddressLoss {
-    /// From when the link forwards again to when the addresses are back.
+    /// From when the link forwards again until the addresses are back.
     pub const fn after(self) -> Duration {
         match self {
             Self::Kept => Duration::ZERO,
@@ -129,16 +128,16 @@ impl OutageKind {
 }
 
 impl EthernetHeader {
-    /// The type of a frame that carries IPv4.
+    /// The EtherType of IPv4.
     pub const IPV4: u16 = 0x0800;
-    /// The type of a frame that carries ARP.
+    /// The EtherType of ARP.
     pub const ARP: u16 = 0x0806;
-    /// The type of a frame that carries IPv6.
+    /// The EtherType of IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// Bytes on the wire, without the frame's check sequence.
     pub const LEN: usize = 14;
 
-    /// Reads the header at the beginning of a frame; `None` if the frame is too short.
+    /// Parses the header at the start of a frame; `None` if the frame is too short.
     pub fn from_bytes(frame: &[u8]) -> Option<Self> {
         let (destination, rest) = frame.split_first_chunk()?;
         let (source, rest) = rest.split_first_chunk()?;
@@ -150,7 +149,7 @@ impl EthernetHeader {
         })
     }
 
-    /// As it stands on the wire.
+    /// In wire format.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..6].copy_from_slice(&self.destination.0);
@@ -161,13 +160,13 @@ impl EthernetHeader {
 }
 
 impl crate::LinkBetween {
-    /// When both directions carry packets of all families again after a return of the link at `up`: it is up and forwards, and the
-    /// host has its addresses and routes.
+    /// When both directions carry packets of all families again after link-up at `up`: the link forwards, and the host has its addresses
+    /// and routes.
     pub fn carries_at(&self, up: Instant) -> Instant {
         up + self.carries_after()
     }
 
-    /// From the link's return to when it carries packets.
+    /// From link-up until it carries packets.
     pub fn carries_after(&self) -> Duration {
         self.forward.forwards_after + self.layer2.addresses.after()
     }

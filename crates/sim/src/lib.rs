@@ -1,36 +1,34 @@
 //! A deterministic simulator of hosts, routers, links, radio cells and applications in virtual time.
 //!
-//! A [`World`] is built from a [`WorldConfig`] and run; it is a pure function of that description and its seed. Everything in
-//! it is one of Holdover's state machines, the same that meet real kernels elsewhere: TCP endpoints
-//! ([`holdover_tcp::Endpoint`]), links ([`holdover_link::PointToPoint`]) and cells ([`holdover_link::cell::Cell`]). What
-//! happens is told to an [`Observer`], which records as much of it as somebody wants; a run without one costs nothing extra.
-//! A host's [mechanisms](holdover_mobility) stand between its TCP and its links, and hear what the host itself can know of its
-//! connectivity. Those of a [router](holdover_gateway) see what it forwards to mobile hosts and from them.
+//! A [`World`] is built from a [`WorldConfig`] and run; it is a pure function of that description and its seed. It consists of Holdover's
+//! state machines, which elsewhere run with real kernels: TCP endpoints ([`holdover_tcp::Endpoint`]), links
+//! ([`holdover_link::PointToPoint`]) and cells ([`holdover_link::cell::Cell`]). Events are reported to an [`Observer`], which records them;
+//! a run without one costs nothing extra. A host's [mechanisms](holdover_mobility) are between its TCP and its links, and get the link
+//! events that the host itself can detect. Those of a [router](holdover_gateway) see the packets that it forwards to and from mobile hosts.
 //!
 //! # The order of simultaneous events
 //!
-//! Each machine is a *source* of events with one next deadline. Of several at the same instant, the source with the lowest
-//! number goes first, and all that follows from its event at that instant goes on before the next source has its turn.
-//! Sources are numbered so:
+//! Each machine is a *source* of events with one next deadline. At the same instant, the source with the lowest number is first, and all
+//! consequences of its event at that instant are handled before the next source. Sources are numbered in this order:
 //!
 //! 1. links, in the order of their description, the direction from the first named node before the other;
-//! 2. routing (routers heed that a link has gone down or come back);
-//! 3. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
-//!    then a registration request to be sent again, then a look ahead;
-//! 4. gateways that mobile hosts register with, in the order of their description (bindings that expire);
+//! 2. routing (routers notice that a link has gone down or come back);
+//! 3. mobile hosts, in the order of their description: a new segment of their movement, then a completed attachment, then a retransmitted
+//!    registration request, then a prediction;
+//! 4. home agents, in the order of their description (expiring bindings);
 //! 5. cells, in the order of their description;
 //! 6. base stations, in the order of their cells (beacons);
 //! 7. hosts, in the order of their description (the timers of their connections);
-//! 8. routers with mechanisms, in the order of the description of those;
-//! 9. routers whose processors take time, in the order of the description of those;
+//! 8. routers with mechanisms, in the order of the description of the mechanisms;
+//! 9. routers whose processors take time, in the order of the description of the processors;
 //! 10. flows, in the order of their description (applications);
 //! 11. the sampler.
 //!
 //! # Mobile hosts
 //!
-//! A mobile host has no links. It sends in one cell and packets to it are sent to one cell; it is *connected* while that is
-//! the same and covers it. At the start of a run it is attached to the first cell that covers it. How that changes is told
-//! at [`Attachment`]. Bindings hold for both of a host's addresses, IPv4 and IPv6, until the lifetime of the registration has passed.
+//! A mobile host has no links. It sends in one cell and packets to it are sent to one cell; it is *connected* while both are the same cell
+//! and that covers it. At the start of a run it is attached to the first cell that covers it. [`Attachment`] describes changes. Bindings
+//! are valid for both of a host's addresses, IPv4 and IPv6, until the lifetime of the registration has passed.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! How one end of an Ethernet finds the other in the simulator: RFC 826 and RFC 4861 as Linux does them.
+//! Neighbour resolution on a simulated Ethernet: RFC 826 and RFC 4861 as implemented by Linux.
 //!
-//! A packet for a neighbour that is not known waits while it is asked for. The request is repeated once a second, and after three
-//! of them what waits is dropped; the next packet begins anew. Who is asked knows the asker from then on. Entries last until they
-//! are flushed, which a loss of carrier does: the confirmation of old ones, which costs no packet its way, is left out.
+//! Packets for an unknown neighbour wait for its resolution. The request is repeated once a second, and after three requests waiting
+//! packets are dropped; the next packet starts again. A node learns the address of a node that sends it a request. Entries last until they
+//! are flushed by a loss of carrier: the confirmation of old entries, which delays no packet, is not modelled.
 
 use std::collections::VecDeque;
 
@@ -13,43 +13,42 @@ use holdover_wire::MacAddress;
 use crate::frame::Frame;
 use crate::layer2::EthernetHeader;
 
-/// From one request to the next: RETRANS_TIMER of RFC 4861 section 10, `retrans_time_ms` of Linux.
+/// The interval between requests: RETRANS_TIMER of RFC 4861 section 10, `retrans_time_ms` of Linux.
 const RETRANSMIT_AFTER: Duration = Duration::from_secs(1);
 /// Requests for one neighbour: MAX_MULTICAST_SOLICIT of RFC 4861 section 10, `mcast_solicit` of Linux.
 const MOST_REQUESTS: u32 = 3;
-/// Packets that wait for one neighbour. Linux counts bytes of memory (`unres_qlen_bytes`, 212,992), which are about as many
-/// packets of full size.
+/// Packets that wait for one neighbour. Linux counts bytes of memory (`unres_qlen_bytes`, 212,992), about as many full-sized packets.
 const MOST_WAITING: usize = 101;
-/// Bytes of an ARP packet on an Ethernet, with what fills the frame up to its least length.
+/// Bytes of an ARP packet on an Ethernet, padded to the frame's minimum length.
 const ARP_BYTES: usize = 46;
 /// Bytes of a neighbour solicitation or advertisement with its option.
 const NDP_BYTES: usize = 72;
 
-/// What one end of an Ethernet knows of the other end, for one family.
+/// The state of the other end of an Ethernet at one end, for one family.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Neighbour {
     /// Unknown, with no request pending.
     #[default]
     Unknown,
-    /// Nothing yet.
+    /// No answer yet.
     Asked { waiting: VecDeque<Box<Frame>>, requests: u32, again_at: Instant },
     /// Its Ethernet address.
     Known,
 }
 
-/// What becomes of a packet.
+/// The treatment of a packet.
 pub(crate) enum Admitted {
-    /// It goes on its way.
+    /// It is sent.
     Goes(Box<Frame>),
-    /// It waits. If it is the first one, a request goes on its way instead.
+    /// It waits. If it is the first one, a request is sent.
     Waits { ask: bool, dropped: Option<Box<Frame>> },
 }
 
-/// What is due.
+/// A due action.
 pub(crate) enum Due {
-    /// The request is to be sent again.
+    /// Repeat the request.
     Ask,
-    /// The neighbour does not answer: what waited is dropped.
+    /// The neighbour does not answer: drop the waiting packets.
     GiveUp(VecDeque<Box<Frame>>),
 }
 
@@ -61,7 +60,7 @@ pub(crate) enum Message {
 }
 
 impl Neighbour {
-    /// A packet is to be sent to it.
+    /// Handles a packet for the neighbour.
     pub(crate) fn admit(&mut self, now: Instant, frame: Box<Frame>) -> Admitted {
         match self {
             Self::Known => Admitted::Goes(frame),
@@ -77,7 +76,7 @@ impl Neighbour {
         }
     }
 
-    /// It has asked or answered: returns what waited for that.
+    /// The neighbour has asked or answered: returns the waiting packets.
     pub(crate) fn learn(&mut self) -> VecDeque<Box<Frame>> {
         match core::mem::replace(self, Self::Known) {
             Self::Asked { waiting, .. } => waiting,
@@ -85,7 +84,7 @@ impl Neighbour {
         }
     }
 
-    /// The carrier is gone: returns what waited.
+    /// The carrier is lost: returns the waiting packets.
     pub(crate) fn flush(&mut self) -> VecDeque<Box<Frame>> {
         match core::mem::take(self) {
             Self::Asked { waiting, .. } => waiting,
@@ -126,7 +125,7 @@ impl Message {
         Box::new(Frame::raw(header, Bytes::from(payload)))
     }
 
-    /// What a frame carries, and for which family.
+    /// The message in a frame, and its family.
     pub(crate) fn of(frame: &Frame) -> Option<(Self, bool)> {
         let (holdover_wire::Payload::Other { payload, .. }, Some(header)) = (&frame.packet.payload, frame.ethernet)
         else {

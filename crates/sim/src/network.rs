@@ -29,18 +29,18 @@ pub(crate) struct Hop {
     pub(crate) attached: bool,
 }
 
-/// Where a mobile host's packets go.
+/// The routing of a mobile host's packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Roaming {
     pub(crate) node: NodeId,
-    /// The cell that it sends in.
+    /// The cell in which it sends.
     pub(crate) uplink: Option<usize>,
-    /// The cell that packets to it are sent to.
+    /// The cell to which its packets are sent.
     pub(crate) binding: Option<usize>,
     pub(crate) via: Via,
 }
 
-/// How packets find a mobile host.
+/// The routing of packets to a mobile host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Via {
     /// Through a gateway and a tunnel.
@@ -55,17 +55,17 @@ pub(crate) struct Network {
     pub(crate) hops: Vec<Hop>,
     pub(crate) airs: Vec<Air>,
     pub(crate) roaming: Vec<Roaming>,
-    /// The mobile host that a node is; empty if there are none.
+    /// For each node the index of its mobile host; empty if there are none.
     mobile_of: Vec<Option<u32>>,
     routes: Routes,
-    /// What routers have not noticed yet, if they follow links.
+    /// Changes that routers have not noticed yet, if they follow links.
     pub(crate) following: Option<Following>,
     icmp: IcmpErrors,
     /// Whether any host has addresses for each of its links.
     per_link: bool,
-    /// Which links are up, as far as has been told.
+    /// Which links are up, as of the last report.
     link_up: Vec<bool>,
-    /// Which links carry packets of IPv4 and of IPv6, as far as has been told: they are up and forward.
+    /// Which links carry packets of IPv4 and of IPv6, as of the last report: they are up and forward.
     carries: Vec<[bool; 2]>,
     /// The second layer of each link that has one.
     pub(crate) segments: Vec<Option<Box<Segment>>>,
@@ -75,7 +75,7 @@ pub(crate) struct Network {
     pub(crate) pool: FramePool,
 }
 
-/// The way from one host to another as things stand.
+/// The current path from one host to another.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Way {
     /// The directed links.
@@ -156,7 +156,7 @@ impl Network {
         })
     }
 
-    /// A node sends a packet of its own, or one that it has received, on its way.
+    /// Sends a packet of a node itself, or forwards a received one.
     #[inline]
     pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if let Some(hop) = frame.link.take().and_then(|link| self.hop_from(node, link)) {
@@ -171,7 +171,7 @@ impl Network {
         }
     }
 
-    /// A node cannot forward a packet. A router tells the packet's sender (RFC 1812 section 4.3.3.1, RFC 4443 section 3.1).
+    /// Handles a packet that a node cannot forward. A router notifies the packet's sender (RFC 1812 section 4.3.3.1, RFC 4443 section 3.1).
     pub(crate) fn refuse<O: Observer>(
         &mut self,
         now: Instant,
@@ -292,7 +292,7 @@ impl Network {
         self.routes.next_hop_by_link(node, destination, leave_by, arrive_by, &self.link_up)
     }
 
-    /// Which of a host's links a link is.
+    /// The index of a link among a host's links.
     pub(crate) fn access_of(&self, node: NodeId, link: LinkId) -> Option<u32> {
         self.routes.access_of(node, link.0 as usize)
     }
@@ -338,7 +338,7 @@ impl Network {
         self.schedule.set(hop, deadline);
     }
 
-    /// Something was done to a cell: the channel that it shares with others may be free, and its deadline has changed.
+    /// A cell has changed: its shared channel may be free, and its deadline has changed.
     pub(crate) fn reschedule_air(&mut self, now: Instant, cell: usize) {
         let Some(channel) = self.airs[cell].cell.config().channel else { return self.schedule_air(now, cell) };
         let on_channel = |air: &Air| air.cell.config().channel == Some(channel);
@@ -356,7 +356,7 @@ impl Network {
         self.schedule.set(self.sources.cells + cell, deadline);
     }
 
-    /// The mobile host that a node is.
+    /// The index of a node's mobile host.
     pub(crate) fn mobile(&self, node: NodeId) -> Option<usize> {
         self.mobile_of.get(node.index()).copied().flatten().map(|mobile| mobile as usize)
     }
@@ -375,7 +375,7 @@ impl Network {
         }
     }
 
-    /// The next link that routers notice a change of by `now`, which their routes heed from now on, and whether it is up.
+    /// The next link whose change routers notice by `now`, and whether it is up. Their routes follow.
     pub(crate) fn notice_link(&mut self, now: Instant) -> Option<(LinkId, bool)> {
         let following = self.following.as_mut()?;
         let noticed = following.poll_change(now);
@@ -385,7 +385,7 @@ impl Network {
         Some((LinkId(link as u32), up))
     }
 
-    /// A link is down, and routers that follow links know it.
+    /// Marks a link as down, and known to be down to routers that follow links.
     pub(crate) fn take_down(&mut self, link: LinkId) {
         self.link_up[link.0 as usize] = false;
         self.routes.set_known(link.0 as usize, false);
@@ -415,13 +415,13 @@ impl Network {
         (forth..forth + 2).find(|&hop| self.hops.get(hop).is_some_and(|hop| hop.from == node))
     }
 
-    /// Whether a link between two nodes is up, as far as has been told.
+    /// Whether a link between two nodes is up, as of the last report.
     pub(crate) fn is_joined(&self, one: NodeId, other: NodeId) -> bool {
         let forth = self.hops.iter().filter(|hop| (hop.from, hop.to) == (one, other));
         forth.into_iter().any(|hop| self.link_up[hop.id.0 as usize])
     }
 
-    /// How many links a host has.
+    /// The number of a host's links.
     pub(crate) fn accesses(&self, node: NodeId) -> usize {
         self.routes.accesses(node)
     }
@@ -431,7 +431,7 @@ impl Network {
         self.routes.first_up(node, &self.link_up).map(|link| LinkId(link as u32))
     }
 
-    /// The directed links from one node to another that does not move; `None` if there is no way.
+    /// The directed links from one node to another that does not move; `None` if there is no path.
     pub(crate) fn wired_way(&self, from: NodeId, to: NodeId) -> Option<Vec<usize>> {
         let mut hops = Vec::new();
         let mut at = from;
@@ -447,7 +447,7 @@ impl Network {
         Some(hops)
     }
 
-    /// The way from one host to another as things stand; `None` while there is none.
+    /// The current path from one host to another; `None` while there is none.
     pub(crate) fn way(&self, from: NodeId, to: NodeId) -> Option<Way> {
         let mut way = Way::default();
         let mut at = from;
@@ -470,13 +470,13 @@ impl Network {
     }
 }
 
-/// One direction of a link, as packets meet it.
+/// The configuration of one direction of a link.
 pub(crate) fn config_of(config: &WorldConfig, hop: usize) -> LinkConfig {
     let link = &config.links[hop / 2];
     if hop.is_multiple_of(2) { own_outages(link) } else { backward(link) }
 }
 
-/// The capacity of one direction of a link, for packets of some family where that makes a difference.
+/// The capacity of one direction of a link, for packets of one family where families differ.
 pub(crate) fn capacity_of(config: &WorldConfig, hop: usize, ipv6: Option<bool>) -> Option<Capacity> {
     let link = &config.links[hop / 2];
     let mut of_hop = config_of(config, hop);

@@ -1,4 +1,4 @@
-//! What a run reports to its observer.
+//! Reports of a run to its observer.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;
@@ -11,11 +11,11 @@ use crate::frame::Frame;
 use crate::layer2::Families;
 use crate::mobility::CellId;
 
-/// A link of a world: its place in [`crate::WorldConfig::links`].
+/// A link of a world: its index in [`crate::WorldConfig::links`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u32);
 
-/// Whether a packet leaves a node or comes to it.
+/// Whether a packet leaves a node or arrives at it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Transit {
     /// The packet leaves the node.
@@ -24,7 +24,7 @@ pub enum Transit {
     In,
 }
 
-/// What an interface is attached to.
+/// The medium of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Medium {
     /// A link.
@@ -38,7 +38,7 @@ pub enum Medium {
 pub struct Place {
     /// The node.
     pub node: NodeId,
-    /// What the interface is attached to.
+    /// The medium of the interface.
     pub medium: Medium,
     /// Out or in.
     pub transit: Transit,
@@ -51,18 +51,17 @@ pub enum Dropped {
     Lost(Medium, DropCause),
     /// It arrived damaged, so that its receiver dropped it.
     Corrupted(Medium),
-    /// A node does not know where to send it: a mobile host that is registered nowhere, or no way over links that are up.
+    /// A node has no route for it: a mobile host without a registration, or no path over links that are up.
     NoRoute(NodeId),
-    /// Its hop limit ran out at a router.
+    /// Its hop limit was exceeded at a router.
     HopLimit(NodeId),
-    /// A mechanism of its host held it up.
+    /// A mechanism of its host dropped it.
     Filtered(NodeId),
-    /// A node has found no neighbour to send it to: the neighbour did not answer, too many packets waited for the answer, or the
-    /// carrier went.
+    /// A node could not resolve the neighbour: it did not answer, too many packets waited for the answer, or the carrier was lost.
     Unresolved(NodeId),
-    /// It came to a host with an identity from an address at which the host's peer has not been found reachable.
+    /// It arrived at a host with an identity from an unverified address of the peer.
     Unverified(NodeId),
-    /// A control message came to a node without a mechanism that can read it.
+    /// A control message arrived at a node without a mechanism that can parse it.
     NoListener(NodeId),
     /// Too many packets waited for a router's processor.
     Backlog(NodeId),
@@ -85,47 +84,47 @@ impl Dropped {
     }
 }
 
-/// Something that happened, other than a packet.
+/// An event other than a packet.
 #[derive(Clone, PartialEq, Debug)]
 pub enum WorldEvent {
     /// A link went down.
     LinkDown(LinkId),
-    /// A link is back.
+    /// A link came up.
     LinkUp(LinkId),
-    /// A link with a second layer carries packets again after its return: it is up and forwards, and its host has its addresses
-    /// back. The same moment as [`crate::LinkBetween::carries_at`].
+    /// A link with a second layer carries packets again after its return: it is up and forwards, and its host has its addresses back. The
+    /// same time as [`crate::LinkBetween::carries_at`].
     LinkCarries(LinkId),
-    /// A link does not carry packets of one family any more, and stays up.
+    /// A link stops carrying packets of one family, and stays up.
     FamilyLost(LinkId, Families),
-    /// Routers know that a link is down, and use it no more.
+    /// Routers have noticed that a link is down, and avoid it.
     LinkAvoided(LinkId),
-    /// Routers know that a link is back, and use it again.
+    /// Routers have noticed that a link is back, and use it again.
     LinkUsedAgain(LinkId),
-    /// A host with several links uses another one than before; `None` if none is up.
+    /// A host with several links has switched to another one; `None` if none is up.
     AccessLink(NodeId, Option<LinkId>),
-    /// A mobile host came within the range of a cell.
+    /// A mobile host entered the range of a cell.
     InRange(NodeId, CellId),
-    /// A mobile host went out of the range of a cell.
+    /// A mobile host left the range of a cell.
     OutOfRange(NodeId, CellId),
-    /// A mobile host heard a beacon.
+    /// A mobile host received a beacon.
     BeaconHeard(NodeId, CellId),
-    /// A mobile host sent a registration request in a cell, for the so-and-so-many-th time (from 1) since it chose the cell.
+    /// A mobile host sent a registration request in a cell. The number counts from 1 since it chose the cell.
     RegistrationRequested(NodeId, CellId, u32),
     /// The gateway sends a mobile host's packets to a cell from now on.
     BindingChanged(NodeId, CellId),
-    /// A mobile host got the reply to its registration request: it sends through this cell from now on.
+    /// A mobile host received the reply to its registration request: it sends through this cell from now on.
     Registered(NodeId, CellId),
-    /// A mobile host's registration is over, for its lifetime has passed: it sends nowhere until it has registered again.
+    /// A mobile host's registration has expired: it cannot send until it has registered again.
     RegistrationExpired(NodeId, CellId),
-    /// The gateway's binding of a mobile host is over: it has nowhere to send its packets.
+    /// The gateway's binding of a mobile host has expired: it has no destination for the host's packets.
     BindingExpired(NodeId),
-    /// Without registration: the routes to and from a mobile host lead through a cell from now on.
+    /// Without registration: the routes to and from a mobile host pass a cell from now on.
     Attached(NodeId, CellId),
-    /// A mobile host expects to lose its cell, this long from now if it goes on as it does.
+    /// A mobile host predicts the loss of its cell, this long from now if its motion continues.
     Fading(NodeId, CellId, Option<Duration>),
-    /// The expectation was wrong: the signal is strong again.
+    /// The prediction was wrong: the signal is strong again.
     Recovered(NodeId, CellId),
-    /// Packets no longer get through to a mobile host and back.
+    /// Packets no longer reach a mobile host, or no longer return from it.
     ConnectivityLost(NodeId),
     /// They do again: a cell covers it, packets to it are sent there, and it sends there.
     ConnectivityBack {
@@ -133,18 +132,18 @@ pub enum WorldEvent {
         node: NodeId,
         /// The cell.
         cell: CellId,
-        /// Whether it is another cell than before.
+        /// Whether the cell is another one than before.
         moved: bool,
     },
-    /// A host with links expects to lose the one that it uses, this long from now.
+    /// A host with links predicts the loss of the link in use, this long from now.
     LinkFading(NodeId, Duration),
     /// A host with an identity has another address than its peers know.
     ReaddressingStarted(NodeId),
-    /// Readdressing is complete, as the first one of the two sees it.
+    /// Readdressing is complete at the first of the two hosts.
     Readdressed(NodeId, NodeId),
-    /// The first one got no answer from the second, and asks no more.
+    /// The first host got no answer from the second, and gives up.
     ReaddressingFailed(NodeId, NodeId),
-    /// A mechanism of a host has done something.
+    /// An action of a host's mechanism.
     Mechanism(NodeId, Action),
     /// A flow began.
     FlowStarted(FlowId),
@@ -222,19 +221,19 @@ impl Sample {
     }
 }
 
-/// Listens to a run. Every method does nothing unless it is written; what is not listened to costs nothing.
+/// An observer of a run. All methods do nothing by default, and cost nothing then.
 pub trait Observer {
     /// A packet passes an interface.
     fn packet(&mut self, _at: Instant, _place: Place, _frame: &Frame) {}
     /// A packet was dropped.
     fn dropped(&mut self, _at: Instant, _why: Dropped, _frame: &Frame) {}
-    /// Something else happened.
+    /// Another event.
     fn event(&mut self, _at: Instant, _event: &WorldEvent) {}
     /// The state of a flow's sender.
     fn sample(&mut self, _at: Instant, _flow: FlowId, _sample: &Sample) {}
 }
 
-/// Listens to nothing.
+/// Observes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NoObserver;
 

@@ -1,28 +1,28 @@
 //! Routing of packets.
 //!
-//! Between routers: a route set by hand, or else fewest hops, and of equals the link that is described first. An outage changes nothing
-//! of that, unless routers follow links: then those that they know to be down are left out. Hosts do not forward. A host with
-//! several links uses the first one, in the order of their description, that is up and leads there; packets to it take the
-//! first one that is up and that they can reach; if none is up, the first.
+//! Between routers: a configured route, or else the path with the fewest hops, and of equals the one over the link that is described first.
+//! Outages have no effect on that, unless routers follow links: then links known to be down are excluded. Hosts do not forward. A host with
+//! several links uses the first one, in the order of their description, that is up and leads to the destination; packets to it take the
+//! first reachable one that is up; if none is up, the first.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::{LinkBetween, NodeConfig, NodeId, Role, Routing};
 
-/// The ways between all nodes. Memory grows with the square of the number of routers, not of hosts.
+/// The paths between all nodes. Memory grows with the square of the number of routers, not of hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     place: Vec<Where>,
     routers: usize,
-    /// The links that arrive at each router from other routers: directed links, and the router at the other end.
+    /// The links from other routers to each router: directed links, and the router at the other end.
     arriving: Vec<Vec<(u32, usize)>>,
     /// For every router and destination router, the directed link (twice the link's number, plus one from `b` to `a`).
     next: Vec<u32>,
-    /// The same while all links are up, if routers follow links.
+    /// The same with all links up, if routers follow links.
     next_at_first: Vec<u32>,
-    /// Which links are up as routers know it; empty if they do not follow links.
+    /// Which links routers know to be up; empty if they do not follow links.
     known_up: Vec<bool>,
-    /// Routes set by hand, by router and destination (`None` for the default route): directed links, the best first.
+    /// Configured routes, by router and destination (`None` for the default route): directed links, the best first.
     by_hand: BTreeMap<(NodeId, Option<NodeId>), Vec<u32>>,
 }
 
@@ -87,7 +87,7 @@ impl Routes {
         routes
     }
 
-    /// Routers know from now on that a link is down, or up. Does nothing unless they follow links.
+    /// Sets whether routers know a link to be up. Does nothing unless they follow links.
     pub(crate) fn set_known(&mut self, link: usize, up: bool) {
         if let Some(known) = self.known_up.get_mut(link)
             && core::mem::replace(known, up) != up
@@ -96,7 +96,7 @@ impl Routes {
         }
     }
 
-    /// Finds the ways between routers.
+    /// Finds the paths between routers.
     fn spread(&mut self) {
         self.next.clear();
         self.next.resize(self.routers * self.routers, NONE);
@@ -105,7 +105,7 @@ impl Routes {
         }
     }
 
-    /// Breadth first from the destination backwards.
+    /// Breadth-first search backwards from the destination.
     fn spread_from(&mut self, destination: usize) {
         let mut reached = VecDeque::from([destination]);
         while let Some(router) = reached.pop_front() {
@@ -123,7 +123,7 @@ impl Routes {
         matches!(self.place.get(node.index()), Some(Where::Router(_)))
     }
 
-    /// How many links a host has; 0 for a router.
+    /// The number of a host's links; 0 for a router.
     pub(crate) fn accesses(&self, node: NodeId) -> usize {
         match &self.place[node.index()] {
             Where::Host(access) => access.len(),
@@ -142,7 +142,7 @@ impl Routes {
     pub(crate) fn next_hop(&self, node: NodeId, destination: NodeId, up: &[bool]) -> Option<usize> {
         match self.place.get(node.index())? {
             Where::Router(router) => self.router_hop(node, *router, destination, up),
-            // A host's only link is used, wherever it leads.
+            // A host with a single link uses it for every destination.
             Where::Host(access) if access.len() == 1 => Some(access[0].away as usize),
             Where::Host(access) => {
                 let leads_there = |access: &&Access| {
@@ -155,8 +155,8 @@ impl Routes {
         }
     }
 
-    /// The directed link from `node` towards `destination`, where the packet's source or destination stands for a link of the
-    /// host that it belongs to: `leave_by`, a link of `node`, and `arrive_by`, a link of `destination`.
+    /// The directed link from `node` towards `destination`, where the packet's source or destination is an address for one link of its
+    /// host: `leave_by`, a link of `node`, and `arrive_by`, a link of `destination`.
     pub(crate) fn next_hop_by_link(
         &self,
         node: NodeId,
@@ -182,18 +182,18 @@ impl Routes {
         }
     }
 
-    /// Which link of a host, in the order of their description, a link is.
+    /// The index of a link among a host's links, in the order of their description.
     pub(crate) fn access_of(&self, node: NodeId, link: usize) -> Option<u32> {
         let Where::Host(access) = &self.place[node.index()] else { return None };
         access.iter().position(|access| access.away as usize / 2 == link).map(|index| index as u32)
     }
 
-    /// What routers go by now, where nodes know which links are `up`.
+    /// The current routing table, given which links are `up`.
     fn now<'a>(&'a self, up: &'a [bool]) -> Table<'a> {
         Table { next: &self.next, up: if self.known_up.is_empty() { up } else { &self.known_up } }
     }
 
-    /// What routers go by while all links are up: whether a link leads somewhere at all, which is what a host knows of it.
+    /// The routing table with all links up, which is a host's knowledge of where a link leads.
     fn at_first(&self) -> Table<'_> {
         let next = if self.next_at_first.is_empty() { &self.next } else { &self.next_at_first };
         Table { next, up: &[] }
@@ -203,7 +203,7 @@ impl Routes {
         self.hop_by_hand(node, destination).or_else(|| self.automatic_hop(&self.now(up), node, router, destination))
     }
 
-    /// By the best of a router's own routes whose link is not known to be down: those to the destination, then the default routes.
+    /// By the best of a router's configured routes whose link is not known to be down: those to the destination, then the default routes.
     fn hop_by_hand(&self, router: NodeId, destination: NodeId) -> Option<usize> {
         if self.by_hand.is_empty() || router == destination {
             return None;
@@ -215,7 +215,7 @@ impl Routes {
         best(Some(destination)).or_else(|| if self.is_joined(router, destination) { None } else { best(None) })
     }
 
-    /// Whether a link joins a router and another node: then the default route is not for that node.
+    /// Whether a link connects a router and another node: then the default route does not apply to that node.
     fn is_joined(&self, router: NodeId, node: NodeId) -> bool {
         match (&self.place[router.index()], self.place.get(node.index())) {
             (_, Some(Where::Host(access))) => access.iter().any(|access| access.neighbour == router),
@@ -257,7 +257,7 @@ impl Routes {
     }
 }
 
-/// What routers go by.
+/// A routing table.
 struct Table<'a> {
     /// As [`Routes::next`].
     next: &'a [u32],
@@ -265,12 +265,12 @@ struct Table<'a> {
     up: &'a [bool],
 }
 
-/// Whether a directed link is up, where links without an entry are.
+/// Whether a directed link is up; links without an entry are.
 fn is_up(up: &[bool], hop: usize) -> bool {
     up.get(hop / 2).copied().unwrap_or(true)
 }
 
-/// Routes set by hand by router and destination, the lowest metric first, and of equals the one that is described first.
+/// Configured routes by router and destination, the lowest metric first, and of equals the one that is described first.
 fn by_hand(links: &[LinkBetween], routing: &Routing) -> BTreeMap<(NodeId, Option<NodeId>), Vec<u32>> {
     let mut sorted: Vec<_> = routing.routes.iter().collect();
     sorted.sort_by_key(|route| route.metric);
@@ -310,7 +310,7 @@ mod tests {
         ends.iter().map(link).collect()
     }
 
-    /// The nodes on the way.
+    /// The nodes on the path.
     fn way(roles: &str, ends: &[(u32, u32)], up: &[bool], from: u32, to: u32) -> Option<Vec<u32>> {
         let routes = Routes::new(&nodes(roles), &links(ends), &Routing::default());
         way_by(&routes, roles, ends, up, from, to)
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_way_has_the_fewest_hops_and_does_not_lead_through_hosts() {
-        // 0 - 2 - 3 - 4 - 1, with a short cut 2 - 4, and 5 a host between 2 and 1.
+        // 0 - 2 - 3 - 4 - 1, with a shortcut 2 - 4, and host 5 between 2 and 1.
         let ends = [(0, 2), (2, 3), (3, 4), (4, 1), (4, 2), (2, 5), (5, 1)];
         let up = [true; 7];
         assert_eq!(way("hhrrrh", &ends, &up, 0, 1), Some(vec![0, 2, 4, 1]));
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_host_with_two_links_uses_the_first_that_is_up() {
-        // The host 0 reaches 1 through the routers 2 or 3, which meet in 4.
+        // Host 0 reaches 1 through router 2 or 3, which are both connected to 4.
         let ends = [(0, 2), (3, 0), (2, 4), (3, 4), (4, 1)];
         let both = [(true, true, 2), (false, true, 3), (true, false, 2), (false, false, 2)];
         for (first, second, router) in both {
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(way("hhh", &ends, &[true, true], 2, 1), None, "not through the host between");
     }
 
-    /// The host 0 at router 2, the host 1 at router 3, which are joined twice: directly (link 1), and over router 4 (links 2 and 3).
+    /// Host 0 at router 2, and host 1 at router 3. The routers are connected directly (link 1), and through router 4 (links 2 and 3).
     const RING: [(u32, u32); 5] = [(0, 2), (2, 3), (2, 4), (4, 3), (3, 1)];
 
     fn ring(detection: bool, routes: &[(u32, Option<u32>, u32, u32)]) -> Routes {

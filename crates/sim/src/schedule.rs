@@ -2,7 +2,7 @@
 
 use holdover_base::Instant;
 
-/// The number of the first source of each sort, links aside, which come first. The order is that of the crate's
+/// The number of the first source of each kind, except links, which are first. The order is that of the crate's
 /// documentation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
@@ -18,13 +18,13 @@ pub(crate) struct Sources {
     pub(crate) sampler: usize,
 }
 
-/// An indexed binary heap of sources by their deadline; of equal deadlines, the source with the lowest number goes first.
-/// Every source has one entry at most, so its size does not depend on what is under way.
+/// An indexed binary heap of sources by their deadline; of equal deadlines, the source with the lowest number is first. Every source has at
+/// most one entry, so the size does not depend on the number of packets in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     /// The deadline of each source; [`Instant::FAR_FUTURE`] for none.
     deadline: Vec<Instant>,
-    /// Where each source stands in `heap`; `ABSENT` if it does not.
+    /// The position of each source in `heap`; `ABSENT` if it is not in it.
     place: Vec<u32>,
     heap: Vec<u32>,
 }
@@ -40,12 +40,12 @@ impl Schedule {
         }
     }
 
-    /// The next event: when, and whose.
+    /// The next event: its time and its source.
     pub(crate) fn next(&self) -> Option<(Instant, usize)> {
         self.heap.first().map(|&source| (self.deadline[source as usize], source as usize))
     }
 
-    /// Sets when `source` is due.
+    /// Sets the deadline of `source`.
     pub(crate) fn set(&mut self, source: usize, deadline: Option<Instant>) {
         let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
         let before = core::mem::replace(&mut self.deadline[source], deadline);

@@ -16,16 +16,16 @@ use crate::observer::{Dropped, Medium, Observer};
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     families: Families,
-    /// When packets of these families do not get through, where that is not when the link is down: a link that carries nothing.
+    /// The times at which packets of these families are blocked, if these differ from the link's outages: a link that carries nothing.
     gate: Option<PointToPoint<Box<Frame>>>,
     is_closed: bool,
-    /// Whether the ends have to find each other: not on kernels, which do it themselves, nor where there is nobody to find.
+    /// Whether the ends have to resolve each other: not on kernels, which do it themselves, nor on links without neighbours.
     pub(crate) resolves: bool,
-    /// What the sender of each direction knows of its receiver, for IPv4 and for IPv6.
+    /// For the sender of each direction the state of its neighbour, for IPv4 and for IPv6.
     neighbours: [[Neighbour; 2]; 2],
 }
 
-/// The gate of a segment has closed, or opened.
+/// The gate of a segment has closed or opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GateChange {
     pub(crate) at: Instant,
@@ -57,14 +57,14 @@ impl Segment {
         })))
     }
 
-    /// When one direction of the link has its turn because of this.
+    /// The deadline of one direction of the link because of this layer.
     pub(crate) fn deadline(&self, hop: usize) -> Option<Instant> {
         let asked = self.neighbours[hop % 2].iter().filter_map(Neighbour::deadline).min();
         let gate = self.gate.as_ref().filter(|_| hop.is_multiple_of(2));
         asked.into_iter().chain(gate.and_then(|gate| gate.poll_timeout()).map(|(at, _)| at)).min()
     }
 
-    /// What the gate has done by `now`.
+    /// The changes of the gate until `now`.
     pub(crate) fn pass_gate(&mut self, now: Instant) -> Vec<GateChange> {
         let mut changes = Vec::new();
         let Some(gate) = &mut self.gate else { return changes };
@@ -83,7 +83,7 @@ impl Segment {
         changes
     }
 
-    /// Whether a frame does not get through now.
+    /// Whether a frame is blocked now.
     pub(crate) fn keeps_out(&self, frame: &Frame) -> bool {
         self.is_closed && self.families.has(frame.is_ipv6())
     }
@@ -93,7 +93,7 @@ impl Segment {
     }
 }
 
-/// The description of a link's own outages: without those that the gate has.
+/// The configuration of a link's own outages, without those of the gate.
 pub(crate) fn own_outages(link: &LinkBetween) -> LinkConfig {
     let mut config = link.forward.clone();
     if link.layer2.families != Families::Both {
@@ -103,8 +103,8 @@ pub(crate) fn own_outages(link: &LinkBetween) -> LinkConfig {
 }
 
 impl Network {
-    /// A frame is about to enter one direction of a link with a second layer: it may have to wait for its neighbour, or not get
-    /// through. `None` if it goes no further for the present.
+    /// Handles a frame that is about to enter one direction of a link with a second layer: it may have to wait for its neighbour, or be
+    /// blocked. `None` if it does not enter now.
     pub(crate) fn pass_segment<O: Observer>(
         &mut self,
         now: Instant,
@@ -140,7 +140,7 @@ impl Network {
         passes
     }
 
-    /// A frame is lost because its family does not get through.
+    /// Drops a frame because its family is blocked.
     pub(crate) fn keep_out<O: Observer>(&self, now: Instant, hop: usize, frame: &Frame, observer: &mut O) {
         if !frame.raw {
             let medium = Medium::Link(self.hops[hop].id);
@@ -148,7 +148,7 @@ impl Network {
         }
     }
 
-    /// A frame that is no packet has come to the end of one direction of a link that no kernel is attached to.
+    /// Handles a frame that is no packet at the end of one direction of a link without attached kernels.
     pub(crate) fn hear_neighbour<O: Observer>(&mut self, now: Instant, hop: usize, frame: &Frame, observer: &mut O) {
         let (Some((message, ipv6)), Some(segment)) = (Message::of(frame), &mut self.segments[hop / 2]) else { return };
         let back = hop ^ 1;
@@ -162,7 +162,7 @@ impl Network {
         self.reschedule_hop(back);
     }
 
-    /// Requests that are due again.
+    /// Repeats due requests.
     pub(crate) fn ask_again<O: Observer>(&mut self, now: Instant, hop: usize, observer: &mut O) {
         for ipv6 in [false, true] {
             let Some(segment) = &mut self.segments[hop / 2] else { return };
@@ -180,7 +180,7 @@ impl Network {
         }
     }
 
-    /// The sender of one direction has lost its carrier.
+    /// Handles a loss of carrier at the sender of one direction.
     pub(crate) fn forget_neighbours<O: Observer>(&mut self, now: Instant, hop: usize, observer: &mut O) {
         let node = self.hops[hop].from;
         let Some(segment) = &mut self.segments[hop / 2] else { return };

@@ -17,7 +17,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// Begins a capture in which the times of `clock` are shown as the time of day.
+    /// Begins a capture whose time stamps are the times of `clock` as calendar time.
     pub(crate) fn begin(out: Box<dyn Write + Send>, name: &str, clock: WallClock) -> Result<Self, CaptureError> {
         // A clock before 1970 is not reported as an error: the capture then begins in 1970.
         let since_1970 = Duration::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -28,7 +28,7 @@ impl Capture {
         Ok(Self { writer, interface })
     }
 
-    /// Records one packet, which need not be one: it may be corrupted.
+    /// Records one packet, which may be malformed by corruption.
     pub(crate) fn record(
         &mut self,
         at: Instant,

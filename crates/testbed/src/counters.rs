@@ -7,7 +7,7 @@ use std::io;
 
 use crate::{Namespace, NamespaceError};
 
-/// All counters of a namespace at one time, or the difference between two times.
+/// All counters of a namespace at one time, or their differences between two times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters(BTreeMap<String, i64>);
 
@@ -22,10 +22,10 @@ pub enum CountersError {
     Read {
         /// The file.
         path: &'static str,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
-    /// The file is not of the known form.
+    /// The file has an unknown format.
     #[error("{path} has a line that is not understood: \"{line}\"")]
     Format {
         /// The file.
@@ -37,7 +37,7 @@ pub enum CountersError {
 
 /// Two lines for each group: names and values.
 const PAIRED_FILES: [&str; 2] = ["/proc/thread-self/net/snmp", "/proc/thread-self/net/netstat"];
-/// One name and value a line; absent where IPv6 is.
+/// One name and value per line; absent without IPv6.
 const LISTED_FILE: &str = "/proc/thread-self/net/snmp6";
 
 impl Counters {
@@ -59,13 +59,12 @@ impl Counters {
         Ok(Self(counters))
     }
 
-    /// The counter `name`; `None` if this kernel has none of that name.
+    /// The counter `name`; `None` if this kernel does not have it.
     pub fn get(&self, name: &str) -> Option<i64> {
         self.0.get(name).copied()
     }
 
-    /// What was counted since `earlier`. (`TcpCurrEstab` and a few others are levels, not counters: their difference may
-    /// be negative.)
+    /// The increase since `earlier`. (`TcpCurrEstab` and a few others are levels, not counters: their difference may be negative.)
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |(name, value): (&String, &i64)| (name.clone(), value - earlier.get(name).unwrap_or(0));
         Self(self.0.iter().map(difference).collect())

@@ -1,21 +1,20 @@
 //! Checks of the requirements on kernel and user, with fixes.
 //!
-//! Each [`Check`] tries the thing itself where that can be done without a trace (a namespace, a socket option), and looks at files where
-//! it cannot.
+//! Each [`Check`] tries the operation itself if that leaves no traces (a namespace, a socket option), and otherwise reads files.
 
 use std::fs;
 use std::path::Path;
 
 use crate::{Congestion, KernelListener, Namespace, Privilege, SocketOptions};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     /// The name of the check.
     pub name: &'static str,
     /// The uses that need it.
     pub need: Need,
-    /// Whether it is there.
+    /// Whether the requirement is met.
     pub is_fine: bool,
     /// The result, in a few words.
     pub found: String,
@@ -26,14 +25,13 @@ pub struct Check {
 /// A use that needs a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// Runs with this machine's kernel, the demo among them.
+    /// Runs with this machine's kernel, including the demo.
     RealRuns,
-    /// Part of them: one sender, or one way to set something.
+    /// Some of these runs: one sender, or one way to set something.
     SomeRuns,
 }
 
-/// Looks at everything. To be called before the first thread is started: it may have to enter a user namespace, after which
-/// the process is root of that.
+/// Runs all checks. Call it before the first thread is started: it may enter a user namespace, after which the process is root of that.
 pub fn examine() -> Vec<Check> {
     // These checks concern the user before the process becomes another namespace's root.
     let mut checks = vec![kernel(), user_namespaces(), tun_device()];
@@ -53,7 +51,7 @@ fn check(name: &'static str, need: Need, found: Result<String, (String, String)>
     }
 }
 
-/// The kernel that the profiles copy.
+/// The kernel that the profiles model.
 const COPIED: (u32, u32) = (6, 18);
 
 fn kernel() -> Check {
@@ -149,7 +147,7 @@ fn rto_max(namespace: &Namespace) -> Check {
     check("TCP_RTO_MAX_MS", Need::SomeRuns, found)
 }
 
-/// Namespaces, devices and sockets go with the process that made them; what can stay behind is a process.
+/// Checks for leftovers. Namespaces, devices and sockets end with their process; only a process can remain.
 fn remains() -> Check {
     let own = fs::read_link("/proc/self/exe").ok();
     let mut orphans: Vec<u32> = Vec::new();
@@ -170,7 +168,7 @@ fn remains() -> Check {
     check("remains of runs", Need::SomeRuns, found)
 }
 
-/// The fourth field of `/proc/PID/stat`; the second, in parentheses, may hold anything.
+/// The fourth field of `/proc/PID/stat`; the second, in parentheses, may contain anything.
 fn parent_of(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

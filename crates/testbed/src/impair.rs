@@ -1,11 +1,11 @@
 //! An impaired link in one direction: loss, outages, corruption, duplication, delay and reordering, all from one seed.
 //!
-//! Without I/O, as the endpoints are: [`Impairment::handle_packet`] takes a packet in, [`Impairment::poll_packet`] gives out
-//! what has arrived at the other end (call it until `None`), [`Impairment::poll_timeout`] says when the next one will. It
-//! works on bytes, because corruption does.
+//! Without I/O, like the endpoints: [`Impairment::handle_packet`] accepts a packet, [`Impairment::poll_packet`] returns packets that have
+//! arrived at the other end (call it until `None`), [`Impairment::poll_timeout`] returns the time of the next arrival. It works on bytes,
+//! as corruption does.
 //!
-//! Each effect draws from a random stream of its own, once for each packet, so that changing one probability leaves the
-//! other effects' choices as they were.
+//! Each effect draws from a separate random stream, once for each packet, so that a change of one probability does not affect the other
+//! effects' choices.
 
 use std::collections::BTreeMap;
 
@@ -23,31 +23,32 @@ pub struct ImpairmentConfig {
     pub corrupt: f64,
     /// The delay of every packet.
     pub delay: Duration,
-    /// The probability that a packet takes [`ImpairmentConfig::reorder_delay`] longer, so that later ones overtake it.
+    /// The probability that a packet is delayed by [`ImpairmentConfig::reorder_delay`] more, so that later ones
+    /// overtake it.
     pub reorder: f64,
-    /// By how much a reordered packet is late.
+    /// The additional delay of a reordered packet.
     pub reorder_delay: Duration,
     /// When the link is cut. Packets that enter during an outage, or would leave during one, are lost.
     pub outages: Vec<Outage>,
 }
 
-/// A span in which nothing gets through: from `from` until just before `until`.
+/// A time without connectivity: from `from` until just before `until`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outage {
-    /// Its beginning.
+    /// Its start.
     pub from: Instant,
     /// Its end.
     pub until: Instant,
 }
 
-/// Counters of impairments so far.
+/// Counters of impairments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImpairmentCounters {
-    /// Packets that came in.
+    /// Packets that entered.
     pub offered: u64,
-    /// Packets that went out, duplicates included.
+    /// Packets that were delivered, duplicates included.
     pub delivered: u64,
-    /// Packets lost by chance.
+    /// Packets lost at random.
     pub lost: u64,
     /// Packets (and duplicates) lost to outages.
     pub lost_in_outage: u64,
@@ -55,28 +56,28 @@ pub struct ImpairmentCounters {
     pub duplicated: u64,
     /// Packets with a flipped bit.
     pub corrupted: u64,
-    /// Packets that were late.
+    /// Packets that were delayed more.
     pub reordered: u64,
 }
 
-/// The configuration makes no sense.
+/// The configuration is invalid.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum ImpairmentError {
     /// A probability is not from 0 to 1.
     #[error("{field} = {value} is no probability: it must be from 0 to 1")]
     Probability {
-        /// Which one.
+        /// The field.
         field: &'static str,
         /// Its value.
         value: f64,
     },
-    /// Packets shall be reordered by no delay, which is none.
+    /// Packets are to be reordered with a delay of zero.
     #[error("reorder without reorder_delay has no effect")]
     ReorderWithoutDelay,
-    /// An outage ends before it begins.
+    /// An outage ends before it starts.
     #[error("the outage from {from} ends at {until}")]
     Outage {
-        /// Its beginning.
+        /// Its start.
         from: Instant,
         /// Its end.
         until: Instant,
@@ -98,7 +99,7 @@ pub struct Impairment {
 }
 
 impl Impairment {
-    /// A link whose every choice follows from `seed`. The two directions of a link need two seeds.
+    /// A link whose choices are determined by `seed`. The two directions of a link need two seeds.
     pub fn new(config: ImpairmentConfig, seed: u64) -> Result<Self, ImpairmentError> {
         config.check()?;
         Ok(Self {
@@ -113,7 +114,7 @@ impl Impairment {
         })
     }
 
-    /// A link that does nothing to packets.
+    /// A link without impairments.
     pub fn none() -> Self {
         Self::new(ImpairmentConfig::default(), 0).expect("the default configuration is a perfect link")
     }
@@ -157,7 +158,7 @@ impl Impairment {
         self.in_flight.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn counters(&self) -> ImpairmentCounters {
         self.counters
     }
@@ -209,7 +210,7 @@ mod tests {
 
     const PACKETS: u64 = 20_000;
 
-    /// Sends `PACKETS` packets, 1 ms apart, numbered in their first eight bytes; returns when which of them arrived.
+    /// Sends `PACKETS` packets, 1 ms apart, numbered in their first eight bytes; returns the arrivals with their times.
     fn run(config: ImpairmentConfig, seed: u64) -> (Vec<(Instant, Bytes)>, ImpairmentCounters) {
         let mut link = Impairment::new(config, seed).unwrap();
         let mut arrived = Vec::new();
@@ -242,7 +243,7 @@ mod tests {
         arrived.iter().map(|(_, packet)| u64::from_be_bytes(packet[..8].try_into().unwrap())).collect()
     }
 
-    /// Whether `count` of `PACKETS` is what `p` makes likely: within five standard deviations.
+    /// Whether `count` of `PACKETS` is consistent with `p`: within five standard deviations.
     fn is_likely(count: u64, p: f64) -> bool {
         let (n, count) = (PACKETS as f64, count as f64);
         (count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt()
@@ -308,7 +309,7 @@ mod tests {
             }
             late += 1;
             assert_eq!(*took, Duration::from_micros(13_500));
-            // Packets sent in the 3.5 ms after it arrived first, unless they were late as well.
+            // Packets sent in the 3.5 ms after it arrived first, unless they were delayed as well.
             let overtakers = came[index + 1..].iter().take(3).filter(|(.., took)| *took == on_time);
             assert!(overtakers.into_iter().all(|(_, earlier, _)| earlier < place), "{number}");
         }

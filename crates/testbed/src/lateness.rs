@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use holdover_base::Duration;
 
-/// Measures from its creation on how late a thread wakes that sleeps for short times.
+/// Measures, from its creation on, how late a thread wakes from short sleeps.
 ///
-/// A measurement of milliseconds on a kernel may fail because the machine is busy with other work. A test may be tried again for that
-/// reason only if this shows it: [`Self::is_excuse`]. Without such a delay the first failure counts.
+/// A measurement of milliseconds on a kernel may fail because the machine is busy with other work. A test may be repeated for that reason
+/// only if this has measured such a delay: [`Self::is_excuse`]. Otherwise the first failure counts.
 #[derive(Debug)]
 pub struct Lateness {
     is_over: Arc<AtomicBool>,
@@ -18,21 +18,21 @@ pub struct Lateness {
     sleeper: Option<JoinHandle<()>>,
 }
 
-/// A nap that lasted too long.
+/// A sleep that lasted too long.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     due_at: Instant,
     woken_at: Instant,
 }
 
-/// The sleeper's naps.
+/// The length of the sleeps.
 const NAP: std::time::Duration = std::time::Duration::from_millis(2);
 /// Shorter delays are not kept: an idle machine wakes a thread within a quarter of this.
 const KEPT: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Lateness {
-    /// A delay from which on a failed measurement may be repeated: twenty times what an idle machine needs to wake a thread, and shorter
-    /// than what the tests allow for.
+    /// From this delay on, a failed measurement may be repeated: it is twenty times the wake-up time of an idle machine, and shorter than
+    /// the tests' margins.
     pub const EXCUSE: Duration = Duration::from_millis(5);
 
     /// Begins to measure.

@@ -1,23 +1,22 @@
-//! The test bed: real Linux kernels in network namespaces, and the wall-clock loop that joins one of them over a TUN
-//! device to an endpoint without I/O.
+//! The test bed: real Linux kernels in network namespaces, and the wall-clock loop that connects one of them over a TUN device with an
+//! endpoint without I/O.
 //!
-//! Everything happens in namespaces that this crate makes itself, with system calls only (no `ip`, no `tc`), and dies
-//! with them: no interface, address, route or sysctl of the host is touched, and nothing is left behind after a panic or
-//! a kill. The parts, in the order in which a test meets them:
+//! Everything takes place in namespaces that this crate creates itself, with system calls only (no `ip`, no `tc`), and ends with them: no
+//! interface, address, route or sysctl of the host is changed, and nothing is left behind after a panic or a kill. The parts, in the order
+//! in which a test uses them:
 //!
-//! 1. [`Privilege`] finds out whether this process may make namespaces, enters a user namespace where that is what it
-//!    takes, and otherwise says what an administrator would have to change.
-//! 2. [`Namespace`] is a network namespace; closures run on threads inside it, and programs too ([`Namespace::confine`]).
+//! 1. [`Privilege`] determines whether this process may create namespaces, enters a user namespace if needed, and otherwise reports what an
+//!    administrator would have to change.
+//! 2. [`Namespace`] is a network namespace; closures run on threads inside it, and so do programs ([`Namespace::confine`]).
 //! 3. [`Tun`] is a configured TUN or TAP device in a namespace, [`Netlink`] the rest of `ip link`, `ip address` and `ip route`,
 //!    [`sysctl`] the namespace's own kernel parameters.
-//! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
-//!    [`TcpInfo`] and [`Counters`] what the kernel says about them.
-//! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
-//!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
-//!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
-//! 6. [`world`] runs a world of the simulator with real kernels in the place of hosts.
-//! 7. [`conformance`] asks the kernel and the profiles that copy it the same questions about outages.
-//! 8. [`doctor`] looks at what of all this the machine allows.
+//! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything, [`TcpInfo`]
+//!    and [`Counters`] are the kernel's reports about them.
+//! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an optional [`Impairment`] in each direction, and
+//!    writes a capture of the packets that cross the device. The project's own TCP ([`holdover_tcp::Endpoint`]) is such an endpoint.
+//! 6. [`world`] runs a world of the simulator with real kernels in place of hosts.
+//! 7. [`conformance`] runs the same experiments about outages on the kernel and on the profiles that model it.
+//! 8. [`doctor`] checks which of these the machine supports.
 //! 9. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! With the feature `harness`, tests of this and other crates get their `main` from `harness`.

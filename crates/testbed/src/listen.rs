@@ -1,4 +1,4 @@
-//! IP packets of an interface as they pass, by a packet socket (`packet(7)`).
+//! Captures the IP packets of an interface with a packet socket (`packet(7)`).
 
 use std::ffi::CString;
 use std::io;
@@ -7,21 +7,21 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Listens to all IP packets that an interface sends and receives, without the headers of its link. It needs `CAP_NET_RAW`.
+/// Receives all IP packets that an interface sends and receives, without link-layer headers. Needs `CAP_NET_RAW`.
 #[derive(Debug)]
 pub struct PacketListener {
     socket: OwnedFd,
     is_loopback: bool,
 }
 
-/// A packet that passed.
+/// A captured packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Heard {
-    /// When the kernel saw it, counted from 1970.
+    /// The kernel's time stamp, since 1970.
     pub at: Instant,
-    /// Bytes of it that were put into the buffer.
+    /// The number of its bytes in the buffer.
     pub len: usize,
-    /// Bytes that it had. Devices may have joined several packets to one, or cut it up later.
+    /// Its length in bytes. Devices may have merged several packets into one, or may segment it later.
     pub original_len: usize,
 }
 
@@ -32,14 +32,14 @@ const CONTROL_LEN: usize = 64;
 struct Control([u8; CONTROL_LEN]);
 
 impl PacketListener {
-    /// Bytes of packets that the kernel keeps until they are read.
+    /// The bytes of packets that the kernel buffers until they are read.
     const BUFFER_LEN: i32 = 8 << 20;
 
     /// Begins to listen.
     ///
     /// # Errors
     ///
-    /// There is no such interface, or no right to listen to it.
+    /// There is no such interface, or a privilege is missing.
     pub fn open(interface: &str) -> io::Result<Self> {
         let name = CString::new(interface).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: the name ends in a zero byte and lives during the call.
@@ -66,7 +66,7 @@ impl PacketListener {
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index as i32;
         let len = size_of::<libc::sockaddr_ll>() as u32;
-        // SAFETY: the address lives during the call, with the length that is given.
+        // SAFETY: the address lives during the call, with its length.
         let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
         if bound < 0 {
             return Err(io::Error::last_os_error());
@@ -74,7 +74,7 @@ impl PacketListener {
         Ok(Self { socket, is_loopback: interface == "lo" })
     }
 
-    /// The next IP packet, its beginning in `buffer`; `None` if none comes within `patience`.
+    /// The next IP packet, with its beginning in `buffer`; `None` if none arrives within `patience`.
     ///
     /// # Errors
     ///
@@ -95,16 +95,15 @@ impl PacketListener {
         }
     }
 
-    /// Packets that passed and were not read, because there was no room for them, since the last call.
+    /// The packets dropped for lack of buffer space since the last call.
     ///
     /// # Errors
-    ///
     /// Those of `getsockopt(2)`.
     pub fn missed(&self) -> io::Result<u64> {
         // SAFETY: all zero is a valid `tpacket_stats`.
         let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tpacket_stats>() as u32;
-        // SAFETY: the statistics live during the call, with the length that is given.
+        // SAFETY: the statistics live during the call, with their length.
         let told = unsafe {
             let value = std::ptr::from_mut(&mut statistics).cast();
             libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &mut len)
@@ -112,7 +111,7 @@ impl PacketListener {
         if told < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::from(statistics.tp_drops)) }
     }
 
-    /// One packet; `None` if it is not IP, or is the same once more.
+    /// Receives one packet; `None` if it is not IP, or is a duplicate on loopback.
     fn receive_one(&self, buffer: &mut [u8]) -> io::Result<Option<Heard>> {
         // SAFETY: all zero is a valid `sockaddr_ll`.
         let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -126,7 +125,7 @@ impl PacketListener {
         message.msg_iovlen = 1;
         message.msg_control = control.0.as_mut_ptr().cast();
         message.msg_controllen = CONTROL_LEN as _;
-        // SAFETY: everything that the message points to lives during the call, with the lengths that are given.
+        // SAFETY: all pointers in the message are valid during the call, with their lengths.
         let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, libc::MSG_TRUNC) };
         let Ok(original_len) = usize::try_from(received) else { return Err(io::Error::last_os_error()) };
         let protocol = i32::from(u16::from_be(from.sll_protocol));
@@ -163,7 +162,7 @@ fn now() -> Instant {
 }
 
 fn set_option(socket: &OwnedFd, option: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the value lives during the call, with the length that is given.
+    // SAFETY: the value lives during the call, with its length.
     let set = unsafe {
         let value = std::ptr::from_ref(&value).cast();
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size_of::<i32>() as u32)

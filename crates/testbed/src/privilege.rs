@@ -1,5 +1,5 @@
-//! What this process may do: make network namespaces as it stands, make them after entering a user namespace, or not at
-//! all, and then why not and what would change that.
+//! The privileges of this process: it can create network namespaces directly, or after entering a user namespace, or
+//! not at all; then with the reason and its remedy.
 
 use std::ffi::CStr;
 use std::fs;
@@ -14,24 +14,24 @@ use rustix::thread::UnshareFlags;
 use holdover_host::interface_name::device_name;
 use holdover_host::tun;
 
-/// Whether and how this process can make network namespaces with TUN devices in them.
+/// Whether and how this process can create network namespaces with TUN devices in them.
 #[derive(Debug)]
 pub enum Privilege {
-    /// As it stands: it is root, or already root of a user namespace.
+    /// Directly: it is root, or root of a user namespace.
     Root,
     /// After [`enter_user_namespace`].
     UserNamespace,
-    /// Not at all, for this reason.
+    /// It cannot, for this reason.
     None(PrivilegeError),
 }
 
-/// Why no network namespace can be made. Every message says what would help.
+/// Why no network namespace can be created. Every message contains a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
     /// There is no TUN driver or no device node.
     #[error("{} is missing: load the module (modprobe tun), or give the container the device", tun::DEVICE_NAME)]
     TunMissing,
-    /// The device node is there, but not for this user.
+    /// This user has no access to the device node.
     #[error("{} may not be opened by this user: run as root, or let it (chmod 0666, as udev does)", tun::DEVICE_NAME)]
     TunNotPermitted,
     /// The administrator (or a Debian default) forbids user namespaces to ordinary users.
@@ -39,7 +39,7 @@ pub enum PrivilegeError {
         "user namespaces are forbidden to ordinary users: run as root, or set sysctl kernel.unprivileged_userns_clone=1"
     )]
     UnprivilegedUserNamespacesOff,
-    /// `AppArmor` lets ordinary programs make user namespaces, but takes every capability from them.
+    /// `AppArmor` lets ordinary programs create user namespaces, but removes every capability in them.
     #[error(
         "AppArmor takes the capabilities from user namespaces: run as root, or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"
     )]
@@ -53,10 +53,10 @@ pub enum PrivilegeError {
     /// A process that enters a user namespace must have one thread only (`unshare(2)`, EINVAL).
     #[error("this process has {threads} threads: enter the user namespace before the first thread is started")]
     NotSingleThreaded {
-        /// How many threads it has.
+        /// The number of its threads.
         threads: usize,
     },
-    /// A system call that the above do not explain was refused; a container's seccomp profile does that, for one.
+    /// A system call was refused for another reason, such as a container's seccomp profile.
     #[error("{call} was refused ({source}): run as root, outside of a container that forbids it")]
     Refused {
         /// The system call.
@@ -67,8 +67,8 @@ pub enum PrivilegeError {
 }
 
 impl Privilege {
-    /// Tries the whole chain (user namespace if needed, network namespace, TUN device) in a child process, so that this
-    /// process stays as it was. Works with any number of threads.
+    /// Tries the whole sequence (user namespace if needed, network namespace, TUN device) in a child process, so that
+    /// this process is not changed. Works with any number of threads.
     pub fn detect() -> Self {
         if probe(None).is_ok() {
             return Self::Root;
@@ -79,8 +79,8 @@ impl Privilege {
         }
     }
 
-    /// Detects, and enters a user namespace if that is what it takes. Afterwards every thread of this process can make
-    /// namespaces. To be called before the first thread is started; the result is never [`Privilege::None`].
+    /// Detects the privilege, and enters a user namespace if needed. Afterwards every thread of this process can create
+    /// namespaces. Call it before the first thread is started; the result is never [`Privilege::None`].
     pub fn acquire() -> Result<Self, PrivilegeError> {
         match Self::detect() {
             Self::None(reason) => Err(reason),
@@ -90,8 +90,8 @@ impl Privilege {
     }
 }
 
-/// Moves this process into a user namespace of its own, in which it is root: its uid and gid appear as 0, and it may do
-/// there (and in network namespaces made from there) what root may. The process must have one thread only.
+/// Moves this process into a new user namespace, in which it is root: its uid and gid appear as 0, and it has root's
+/// privileges there (and in network namespaces created from there). The process must have one thread only.
 pub fn enter_user_namespace() -> Result<(), PrivilegeError> {
     let threads = fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or(1);
     if threads > 1 {
@@ -100,8 +100,8 @@ pub fn enter_user_namespace() -> Result<(), PrivilegeError> {
     IdMaps::of_this_user().enter().map_err(Failure::explain)
 }
 
-/// Makes `command` run in a user namespace of its own: the way for a process that has threads already, which starts
-/// itself again. An error of the namespace appears as the error of [`Command::spawn`].
+/// Makes `command` run in a new user namespace: for a process with several threads, which starts itself again. An error
+/// of the namespace appears as the error of [`Command::spawn`].
 pub fn run_in_user_namespace(command: &mut Command) -> &mut Command {
     let id_maps = IdMaps::of_this_user();
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; `enter` makes system calls and does not
@@ -109,14 +109,14 @@ pub fn run_in_user_namespace(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(move || id_maps.enter().map_err(|failure| failure.errno.into())) }
 }
 
-/// `/proc/self/uid_map` and `gid_map` of a user namespace in which the present user is root, made before any fork: the
-/// child may not allocate.
+/// `/proc/self/uid_map` and `gid_map` of a user namespace in which the current user is root, prepared before any fork:
+/// the child may not allocate.
 struct IdMaps {
     uid_map: String,
     gid_map: String,
 }
 
-/// The steps on the way to a TUN device in a namespace. Their order is the one in which they are taken.
+/// The steps to a TUN device in a namespace, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     NewUser,
@@ -126,7 +126,7 @@ enum Step {
     CreateTun,
 }
 
-/// Where the chain broke.
+/// The step that failed.
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     step: Step,
@@ -142,7 +142,7 @@ impl IdMaps {
         }
     }
 
-    /// System calls only: see [`run_in_user_namespace`].
+    /// Only makes system calls: see [`run_in_user_namespace`].
     fn enter(&self) -> Result<(), Failure> {
         // SAFETY: the file descriptor table stays shared (no `UnshareFlags::FILES`).
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
@@ -160,8 +160,8 @@ fn write_proc(path: &CStr, text: &str) -> Result<(), Errno> {
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
 
-/// Takes all steps in a forked child that never executes a program. `Command` reports the errno with which a `pre_exec`
-/// hook ends to the parent; the hook always ends with one, and the step, counted from 1, is packed into it.
+/// Takes all steps in a forked child that never executes a program. `Command` reports the errno of a failing `pre_exec`
+/// hook to the parent; the hook always fails with one, which also encodes the step, counted from 1.
 fn probe(id_maps: Option<IdMaps>) -> Result<(), PrivilegeError> {
     const SUCCESS: i32 = 1_000_000;
     const STEP: i32 = 10_000;
@@ -175,7 +175,7 @@ fn probe(id_maps: Option<IdMaps>) -> Result<(), PrivilegeError> {
         };
         Err(io::Error::from_raw_os_error(code))
     };
-    // SAFETY: `take_steps` makes system calls and does not allocate; nor does an error from a number.
+    // SAFETY: `take_steps` only makes system calls and does not allocate; neither does an error from a number.
     unsafe { command.pre_exec(chain) };
     let refused = |source| PrivilegeError::Refused { call: "fork()", source };
     match command.spawn() {

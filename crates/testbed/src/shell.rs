@@ -1,9 +1,8 @@
 //! The wall-clock loop: one endpoint without I/O on this side of a TUN device, a Linux kernel on the other.
 //!
-//! Each round of [`Shell::run`] takes what the kernel sent through the impairment of that direction to the endpoint, tells
-//! the endpoint about a deadline that has passed, lets the application have its turn, and takes what the endpoint
-//! transmits through the other impairment to the kernel. When there is nothing left to move, it sleeps until a packet
-//! comes, a deadline passes or a [`Waker`] is used.
+//! Each round of [`Shell::run`] passes packets of the kernel through the impairment of that direction to the endpoint, handles expired
+//! deadlines of the endpoint, calls the application, and passes the endpoint's packets through the other impairment to the kernel. When
+//! nothing is left to do, it sleeps until a packet arrives, a deadline expires or a [`Waker`] is used.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -21,24 +20,24 @@ use rustix::io::Errno;
 use crate::capture::Capture;
 use crate::{Impairment, Tun, TunError};
 
-/// An endpoint without I/O. The order of the calls is [`Shell::run`]'s; times never go backwards.
+/// An endpoint without I/O. [`Shell::run`] determines the order of the calls; times never go backwards.
 pub trait PacketEndpoint {
     /// A packet arrived.
     fn handle_packet(&mut self, now: Instant, packet: Packet);
-    /// The next packet to send; asked until `None`.
+    /// The next packet to send; called until `None`.
     fn poll_transmit(&mut self, now: Instant) -> Option<Packet>;
     /// When [`PacketEndpoint::handle_timeout`] is to be called; `None` if nothing is pending.
     fn poll_timeout(&mut self) -> Option<Instant>;
-    /// The time that `poll_timeout` named has come; `now` may be a little later.
+    /// The deadline of `poll_timeout` has passed; `now` may be a little later.
     fn handle_timeout(&mut self, now: Instant);
 }
 
 /// A direction on the TUN device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TunDirection {
-    /// What the kernel sends and the endpoint receives.
+    /// From the kernel to the endpoint.
     FromKernel,
-    /// What the endpoint sends and the kernel receives.
+    /// From the endpoint to the kernel.
     ToKernel,
 }
 
@@ -58,32 +57,32 @@ pub struct Shell<'a> {
 /// The end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped<T> {
-    /// The application said so, with this.
+    /// The application ended it, with this value.
     ByApplication(T),
-    /// The deadline came first.
+    /// The deadline passed first.
     AtDeadline,
 }
 
 /// Counters of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ShellCounters {
-    /// Packets that the kernel sent.
+    /// Packets sent by the kernel.
     pub packets_from_kernel: u64,
     /// Their bytes, IP headers included.
     pub bytes_from_kernel: u64,
-    /// Packets of those that were no packet when they reached the endpoint: corrupted, or of an unknown form.
+    /// Of these, packets that could not be parsed at the endpoint: corrupted, or of an unknown form.
     pub unparsable: u64,
-    /// Packets that the kernel was handed.
+    /// Packets passed to the kernel.
     pub packets_to_kernel: u64,
     /// Their bytes, IP headers included.
     pub bytes_to_kernel: u64,
-    /// Packets of those that the kernel did not take for IP: corrupted in their first half byte.
+    /// Of these, packets that the kernel did not accept as IP: corrupted in their first half byte.
     pub not_ip: u64,
     /// Packets that were dropped because the interface was down.
     pub dropped_while_down: u64,
 }
 
-/// A run cannot go on.
+/// A run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShellError {
     /// The device failed.
@@ -100,15 +99,15 @@ pub enum ShellError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The endpoint wants to send what cannot be a packet.
+    /// The endpoint's packet cannot be emitted.
     #[error("the endpoint's packet cannot be written: {packet:?}")]
     Emit {
         /// The packet.
         packet: Box<Packet>,
-        /// What is wrong with it.
+        /// The error.
         source: EmitError,
     },
-    /// The endpoint wants to send more than fits through the interface.
+    /// The endpoint's packet exceeds the interface's MTU.
     #[error("the endpoint's packet of {len} bytes is over the MTU of {mtu}")]
     ExceedsMtu {
         /// The packet's length in bytes.
@@ -124,7 +123,7 @@ pub enum ShellError {
     },
 }
 
-/// Ends the sleep of a [`Shell`] from another thread, so that the application has its turn.
+/// Ends the sleep of a [`Shell`] from another thread, so that the application is called.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -134,16 +133,16 @@ pub struct WallClock {
     start: std::time::Instant,
 }
 
-/// How many packets one round takes from the device, so that deadlines and the application are not starved.
+/// The most packets that one round takes from the device, so that deadlines and the application are not starved.
 const RECEIVE_BATCH: usize = 64;
-/// How many packets one round takes from the endpoint, for the same reason.
+/// The most packets that one round takes from the endpoint, for the same reason.
 const TRANSMIT_BATCH: usize = 256;
-/// Rounds in a row in which the endpoint was called for a deadline and nothing moved. Far more than the timers of any
-/// endpoint that can expire at one time.
+/// The limit of consecutive rounds in which the endpoint was called for a deadline and nothing moved: far more than the
+/// timers of any endpoint that can expire at one time.
 const LIVELOCK_ROUNDS: u32 = 100_000;
 
 impl<'a> Shell<'a> {
-    /// A loop over `tun` whose clock starts now, with a perfect link.
+    /// A loop over `tun` with an unimpaired link, whose clock starts now.
     pub fn new(tun: &'a Tun) -> Result<Self, ShellError> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(failed("eventfd"))?;
         Ok(Self {
@@ -158,14 +157,14 @@ impl<'a> Shell<'a> {
         })
     }
 
-    /// With a pcapng capture of what crosses the device: what the kernel sends before it is impaired, and what the kernel
-    /// receives after. It is flushed at the end of each run.
+    /// Adds a pcapng capture of the packets on the device: those from the kernel before impairment, and those to the kernel after it. It is
+    /// flushed at the end of each run.
     pub fn with_capture(mut self, out: impl io::Write + Send + 'static) -> Result<Self, ShellError> {
         self.capture = Some(Capture::begin(Box::new(out), self.tun.name(), self.clock)?);
         Ok(self)
     }
 
-    /// With an impairment in one direction, whose outages count from the start of the clock.
+    /// Adds an impairment in one direction, whose outages count from the start of the clock.
     #[must_use]
     pub fn with_impairment(mut self, direction: TunDirection, impairment: Impairment) -> Self {
         *self.impairment_mut(direction) = impairment;
@@ -180,7 +179,7 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// The loop's clock; other threads may read it too.
+    /// The loop's clock, which other threads may read.
     pub fn clock(&self) -> WallClock {
         self.clock
     }
@@ -190,16 +189,15 @@ impl<'a> Shell<'a> {
         Waker(Arc::clone(&self.wake))
     }
 
-    /// What crossed the device so far.
+    /// The counters so far.
     pub fn counters(&self) -> ShellCounters {
         self.counters
     }
 
-    /// Drives `endpoint` until `application` breaks off or `limit` has passed.
+    /// Drives `endpoint` until `application` breaks or `limit` has passed.
     ///
-    /// The application is called once in every round, after the endpoint has handled all input: the place to read, to
-    /// write,
-    /// and to see whether the test is over. What the endpoint wants to send when it breaks off is still sent.
+    /// The application is called once in every round, after the endpoint has handled all input, to read, to write, and
+    /// to check for the end of the test. Packets of the endpoint that are pending at the break are still sent.
     pub fn run<E, T>(
         &mut self,
         endpoint: &mut E,
@@ -252,7 +250,7 @@ impl<'a> Shell<'a> {
                 }
                 _ => idle_rounds = 0,
             }
-            // After a transmission the application has its turn first, because it may have waited for the transmission.
+            // After a transmission the application is called first, because it may have waited for the transmission.
             if received < RECEIVE_BATCH && transmitted == 0 {
                 let wake_at = [endpoint.poll_timeout(), self.from_kernel.poll_timeout(), self.to_kernel.poll_timeout()];
                 self.sleep(wake_at.into_iter().flatten().fold(deadline, Instant::min))?;
@@ -260,13 +258,13 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Drives `endpoint` until `kernel_side` has returned, which runs on a thread of its own beside the loop: in the calling
-    /// thread's namespace, so that it can open sockets there. A panic of `kernel_side` goes on in the caller.
+    /// Drives `endpoint` until `kernel_side` has returned, which runs on a separate thread, in the calling thread's namespace, so that it
+    /// can open sockets there. A panic of `kernel_side` continues in the caller.
     ///
-    /// The run ends when all that the kernel had sent by then has reached the impairment.
+    /// The run ends when all packets that the kernel had sent by then have reached the impairment.
     ///
-    /// `kernel_side` must come to an end by itself, as the timeouts of [`crate::KernelStream`] make it: it is waited for
-    /// even when `limit` has passed.
+    /// `kernel_side` must end by itself, as the timeouts of [`crate::KernelStream`] ensure: the loop waits for it even when `limit` has
+    /// passed.
     pub fn run_beside<E, T>(
         &mut self,
         endpoint: &mut E,
@@ -302,7 +300,7 @@ impl<'a> Shell<'a> {
         })
     }
 
-    /// Kernel to endpoint. Returns how many packets moved.
+    /// Kernel to endpoint. Returns the number of packets moved.
     fn receive<E: PacketEndpoint + ?Sized>(&mut self, now: Instant, endpoint: &mut E) -> Result<usize, ShellError> {
         let mut moved = 0;
         while moved < RECEIVE_BATCH
@@ -325,7 +323,7 @@ impl<'a> Shell<'a> {
         Ok(moved)
     }
 
-    /// Endpoint to kernel. Returns how many packets the endpoint sent.
+    /// Endpoint to kernel. Returns the number of packets that the endpoint sent.
     fn transmit<E: PacketEndpoint + ?Sized>(&mut self, now: Instant, endpoint: &mut E) -> Result<usize, ShellError> {
         let mut moved = 0;
         while moved < TRANSMIT_BATCH
@@ -398,13 +396,13 @@ impl Waker {
         Ok(Self(Arc::new(fd)))
     }
 
-    /// Takes note of all wakes so far, so that the next poll waits.
+    /// Clears all wakes so far, so that the next poll waits.
     pub(crate) fn rest(&self) {
         // The read fails only if there was no wake.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 
-    /// Ends the present sleep, or the next one if the loop is awake.
+    /// Ends the current sleep, or the next one if the loop is awake.
     pub fn wake(&self) {
         // The counter can only be full if it is not 0, and then the loop will wake anyway.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
@@ -447,7 +445,8 @@ impl Drop for SignalEnd<'_> {
     }
 }
 
-/// Lets the calling thread's sleeps end within nanoseconds of their time, not the customary 50 us; until it is dropped.
+/// Lets the calling thread's sleeps end within nanoseconds of their time, instead of the usual 50 us; until it is
+/// dropped.
 pub(crate) struct TimerSlack {
     before: Option<std::num::NonZeroU64>,
 }
@@ -467,8 +466,7 @@ impl Drop for TimerSlack {
     }
 }
 
-/// Lets the calling thread run before all ordinary ones as soon as it is woken, where the system permits it (as root); until it
-/// is dropped.
+/// Lets the calling thread run before all ordinary ones as soon as it is woken, if the system permits it (as root); until it is dropped.
 pub(crate) struct Precedence(());
 
 impl Precedence {

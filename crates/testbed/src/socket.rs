@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::{Namespace, NamespaceError, TcpInfo};
 
-/// A congestion control algorithm of the kernel. There is no default: the machine's own varies.
+/// A congestion control algorithm of the kernel. There is no default, as machines differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Congestion {
     /// RFC 9438.
@@ -44,7 +44,7 @@ pub struct SocketOptions {
     pub fast_open_connect: bool,
     /// The address to connect from.
     pub local: Option<SocketAddr>,
-    /// How long a call of [`Read`] or [`Write`] waits before it fails with [`io::ErrorKind::TimedOut`].
+    /// The timeout of a call of [`Read`] or [`Write`], which fails with [`io::ErrorKind::TimedOut`] then.
     pub io_timeout: Duration,
 }
 
@@ -61,15 +61,15 @@ pub struct KernelStream {
     socket: Socket,
 }
 
-/// A kernel socket could not be made.
+/// A kernel socket could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// No connection or answer in time.
     #[error("{call} did not succeed within {timeout}")]
     TimedOut {
-        /// What was waited for.
+        /// The call.
         call: &'static str,
-        /// How long.
+        /// The timeout.
         timeout: Duration,
     },
     /// A system call failed.
@@ -86,10 +86,10 @@ pub enum SocketError {
 }
 
 impl Congestion {
-    /// The algorithms that a matrix goes through.
+    /// The algorithms of a matrix.
     pub const ALL: [Self; 3] = [Self::Cubic, Self::Reno, Self::Bbr];
 
-    /// The kernel's name of it.
+    /// The kernel's name for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -107,7 +107,7 @@ impl Congestion {
 }
 
 impl SocketOptions {
-    /// The kernel's defaults but for congestion control; reads and writes wait 30 s at most.
+    /// The kernel's defaults, except for congestion control; reads and writes time out after 30 s.
     pub fn new(congestion: Congestion) -> Self {
         Self {
             congestion,
@@ -122,7 +122,7 @@ impl SocketOptions {
         }
     }
 
-    /// A socket as described, neither bound nor connected.
+    /// A socket with these options, neither bound nor connected.
     pub(crate) fn socket(&self, namespace: &Namespace, domain: Domain) -> Result<Socket, SocketError> {
         namespace.require_current()?;
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(failed("socket"))?;
@@ -214,7 +214,7 @@ impl KernelStream {
         }
     }
 
-    /// Sets how long a read or write waits from now on.
+    /// Sets the timeout of later reads and writes.
     pub fn set_io_timeout(&self, timeout: Duration) -> Result<(), SocketError> {
         // The kernel interprets 0 as "no timeout".
         let timeout = Some(std::time::Duration::from(timeout.max(Duration::from_micros(1))));
@@ -257,7 +257,7 @@ impl KernelStream {
         self.socket.set_linger(Some(std::time::Duration::ZERO)).map_err(failed("setsockopt(SO_LINGER)"))
     }
 
-    /// Another handle of the same connection, for a thread that does the other direction.
+    /// Another handle of the same connection, for a thread that serves the other direction.
     pub fn try_clone(&self) -> Result<Self, SocketError> {
         self.socket.try_clone().map(|socket| Self { socket }).map_err(failed("dup"))
     }

@@ -1,7 +1,7 @@
-//! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
+//! The control socket: requests and responses, one line of JSON each, over a Unix socket that only root may use.
 //!
-//! A request is [`Request`], an answer [`Response`]. After a [`Request::Actions`] that follows, answers go on until one of the two
-//! hangs up; every other request has one answer, and the agent hangs up after it.
+//! A [`Request`] is answered by one [`Response`], after which the agent closes the connection. A [`Request::Actions`] with `follow` is
+//! answered by actions until either end closes it.
 
 mod client;
 
@@ -16,72 +16,72 @@ pub use self::client::{Client, ClientError, status};
 use crate::config::Time;
 use crate::status::{ActionLine, Status};
 
-/// Where the socket is if no other place is named.
+/// The default path of the socket.
 pub const DEFAULT_SOCKET: &str = "/run/holdover/agent.sock";
 
-/// What the agent is asked.
+/// A request to the agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Something has become of a link.
+    /// Reports a change of a link.
     Signal(SignalRequest),
-    /// How is it all?
+    /// Requests the status.
     Status,
-    /// What was done lately?
+    /// Requests the latest actions.
     #[serde(alias = "deeds")]
     Actions {
-        /// Whether to go on with what will be done.
+        /// Whether to continue with future actions.
         #[serde(default)]
         follow: bool,
     },
 }
 
-/// Something has become of a link.
+/// A change of a link.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
-    /// What.
+    /// The event.
     pub event: Word,
-    /// Which link; missing for all that the agent looks after.
+    /// The link's interface; missing for all managed links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// In how long it will be cut, if that is known; for [`Word::Fading`] only.
+    /// The time until the cut, if known; for [`Word::Fading`] only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Time>,
 }
 
-/// What can become of a link.
+/// An event of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Word {
-    /// It is about to be cut.
+    /// A cut is predicted.
     Fading,
-    /// It is not after all.
+    /// The prediction was wrong.
     Recovered,
-    /// It is cut.
+    /// The link is down.
     Down,
-    /// It is back.
+    /// The link is up.
     Up,
 }
 
-/// What the agent answers.
+/// A response of the agent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "response", rename_all = "kebab-case")]
 pub enum Response {
     /// The signal was passed to these links.
     Signalled {
-        /// Their names.
+        /// Their interfaces.
         links: Vec<String>,
     },
-    /// How it all is.
+    /// The status.
     Status(Box<Status>),
-    /// Something that was done.
+    /// An action.
     Action(ActionLine),
-    /// No.
+    /// The request was refused.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Refusal,
-        /// The same in words, with what to do about it.
+        /// The reason as text, with its remedy.
         message: String,
     },
 }
@@ -90,29 +90,29 @@ pub enum Response {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Refusal {
-    /// It is not a request.
+    /// The line is not a valid request.
     #[error("this is not a request: {message}")]
     NotUnderstood {
-        /// Why not.
+        /// The parser's message.
         message: String,
     },
-    /// The agent does not look after that link.
+    /// The agent does not manage that link.
     #[error("the agent does not look after \"{interface}\"; it does after: {}", list(links))]
     NoSuchLink {
         /// The link.
         interface: String,
-        /// Those that it looks after.
+        /// The managed links.
         links: Vec<String>,
     },
-    /// There is no link that it looks after.
+    /// The agent manages no link.
     #[error(
         "the agent looks after no link yet: none has a default route, and none was asked for in [links] of its configuration"
     )]
     NoLinks,
-    /// A time to a cut, with something else than a warning.
+    /// A time until the cut, with an event other than a warning.
     #[error("a lead belongs to \"fading\" only")]
     LeadWithoutWarning,
-    /// A time to a cut that is longer than a day.
+    /// A time until the cut of more than a day.
     #[error("a lead of more than a day is no warning; longer ones belong into a timetable ([signals] schedule)")]
     LeadTooLong,
 }
@@ -125,7 +125,7 @@ fn list(links: &[String]) -> String {
 }
 
 impl SignalRequest {
-    /// The same in the mechanisms' vocabulary.
+    /// The event for the mechanisms.
     ///
     /// # Errors
     /// [`Refusal::LeadWithoutWarning`], [`Refusal::LeadTooLong`].

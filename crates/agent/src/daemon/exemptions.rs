@@ -44,7 +44,7 @@ enum Verdict {
 enum Holder {
     /// A process has it open.
     Found,
-    /// Not accepted yet, or the kernel did not answer.
+    /// It is not accepted yet, or the kernel did not answer.
     ToCome,
     /// It has no socket, or no process has it open any more.
     Nobody,

@@ -56,7 +56,7 @@ use crate::path_engine::Attach;
 use crate::sockets::{SocketDiag, owner};
 use crate::status::{ActionLine, ConnectionStatus, Status};
 
-/// What the daemon is started with.
+/// The daemon's start parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// The configuration.

@@ -251,7 +251,7 @@ impl Engine {
                 self.retransmitted.clear();
             }
             self.lock.iter().for_each(InterfaceLock::hang_up);
-            // Agents that are turned away must not wait for other events.
+            // With a full table, new connections must not wait for the next interval.
             if self.path.alone_full() != self.tended_full {
                 self.tend_at = now;
             }
@@ -407,8 +407,7 @@ impl Engine {
         }
     }
 
-    /// Sends pending packets, as far as the link accepts them: of several ACKs the last one matters, and it is not
-    /// repeated.
+    /// Sends pending packets while the link accepts them. The last of several ACKs matters, and it is not repeated.
     fn send(&mut self, now: Instant) {
         Family::BOTH.into_iter().for_each(|family| self.send_of(now, family));
         self.take_actions();

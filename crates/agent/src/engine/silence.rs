@@ -52,7 +52,7 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer, with what the host waits to be acknowledged if that is short.
+    /// Probes a peer, with the first unacknowledged segment of the host if that is short.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };

@@ -7,8 +7,8 @@ use holdover_mobility::Connection;
 
 use crate::sockets::SocketDiag;
 
-/// Whether a connection is this host's own, but its address is not any more. Its peer keeps sending: such packets prove
-/// nothing about the link, as no connection of this host gets them.
+/// Whether a connection belongs to this host, but its address no longer does. Packets that its peer keeps sending prove
+/// nothing about the link, as no connection of this host receives them.
 ///
 /// A connection without a socket here is forwarded, and its addresses belong to other hosts.
 pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bool {

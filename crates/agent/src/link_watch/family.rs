@@ -147,7 +147,7 @@ impl LinkChange {
         Self { families: Families::BOTH, event }
     }
 
-    /// The events of each version, in order: equal ones become one change.
+    /// The events of each version, in order; events common to both become one change.
     pub(super) fn join([ipv4, ipv6]: [Vec<LinkEvent>; 2]) -> Vec<Self> {
         if ipv4 == ipv6 {
             return ipv4.into_iter().map(Self::of_both).collect();

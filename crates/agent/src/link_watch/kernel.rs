@@ -46,7 +46,7 @@ pub enum KernelEvent {
         is_loopback: bool,
         /// Whether it is administratively up (`IFF_UP`).
         is_set_up: bool,
-        /// Administratively up, with a carrier and not dormant.
+        /// Whether it is administratively up, with a carrier and not dormant.
         can_carry: bool,
         /// Whether hosts at the other end are resolved by ARP or neighbour discovery: not on point-to-point links.
         has_neighbours: bool,

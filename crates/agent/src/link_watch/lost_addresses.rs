@@ -16,7 +16,7 @@ use super::Family;
 #[derive(Clone, Debug, Default)]
 pub struct LostAddresses {
     present: BTreeSet<IpAddr>,
-    /// Those whose interface can carry packets.
+    /// Addresses whose interface can carry packets.
     usable: BTreeSet<IpAddr>,
     gone_at: BTreeMap<IpAddr, Instant>,
 }

@@ -79,8 +79,8 @@ impl Monitor {
     /// Dumps everything. Answers and notifications arrive on the same socket, and so in order.
     ///
     /// # Errors
-    /// The socket fails, the kernel does not answer in time, or every dump is inconsistent. Then nothing is removed for
-    /// missing in the dump.
+    /// The socket fails, the kernel does not answer in time, or every dump is inconsistent. Then interfaces missing in
+    /// the dump are not removed.
     pub fn take_snapshot(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
         for _ in 0..SNAPSHOTS {
             interfaces.begin_snapshot();

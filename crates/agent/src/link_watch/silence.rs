@@ -291,7 +291,7 @@ impl SilenceWatch {
                 if !found.evidence.is_empty() {
                     self.suspect(found);
                 } else {
-                    // Pure ACKs want no answer: time counts from the next data.
+                    // Pure ACKs are not answered: the time counts from the next data.
                     self.is_to_be_surveyed = is_too_soon;
                     self.sent_since = self.sent_since.filter(|_| is_too_soon);
                     if was_stream && self.options.asks {

@@ -13,7 +13,7 @@ use holdover_wire::TcpInfo;
 
 use super::{ArmedTimer, SocketDiagError, TcpSocket, TimerKind};
 
-/// More than the kernel puts into one piece of a dump (32 KiB).
+/// More than one part of a dump (32 KiB in the kernel).
 pub(super) const BUFFER_LEN: usize = 64 * 1024;
 
 const NLMSG_ERROR: u16 = 2;
@@ -97,7 +97,7 @@ impl Request {
     }
 }
 
-/// The messages in what one call of `recv` has returned.
+/// The messages in the result of one `recv`.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Result<Message, SocketDiagError>> {
     std::iter::from_fn(move || {
         if bytes.len() < NLMSG_HEADER_LEN {

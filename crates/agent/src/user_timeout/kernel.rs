@@ -76,7 +76,7 @@ pub(super) struct KernelRecord {
     pub(super) given: KernelGiven,
 }
 
-// SAFETY: `repr(C)` structures of integers without padding (checked below), of which all bits are values.
+// SAFETY: `repr(C)` structures of integers without padding (checked below); any bits are valid.
 unsafe impl aya::Pod for KernelWish {}
 // SAFETY: as above.
 unsafe impl aya::Pod for KernelRule {}
@@ -117,7 +117,7 @@ impl KernelWish {
 impl KernelRecord {
     /// Reads what one `bpf_seq_write` wrote.
     pub(super) fn from_bytes(bytes: &[u8; size_of::<Self>()]) -> Self {
-        // SAFETY: the bytes are as many as the structure has, and it consists of integers, of which all bits are values.
+        // SAFETY: the bytes are as many as the structure has, and it consists of integers, for which any bits are valid.
         unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
     }
 }

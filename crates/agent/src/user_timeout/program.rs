@@ -198,7 +198,7 @@ fn array<'a, T: aya::Pod>(
     Array::try_from(map).map_err(UserTimeoutError::map(name))
 }
 
-/// `bpf_getsockopt` knows `TCP_KEEPIDLE` and what belongs to it.
+/// `bpf_getsockopt` reads `TCP_KEEPIDLE` and the other keep-alive options.
 const TELLS_KEEP_ALIVE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The object and its maps, with the kernel's BTF.

@@ -127,7 +127,7 @@ impl Capture {
         // SAFETY: no memory of ours is touched.
         let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all zero is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

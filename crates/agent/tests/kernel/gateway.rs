@@ -186,7 +186,7 @@ impl Agent {
         loop {
             let (state, objections) = self.state();
             if state == expected {
-                // The kernel may find out, too.
+                // The kernel may notice, too.
                 let of_this_test = [Source::Silence, Source::Neighbour, Source::Suspend];
                 assert_eq!(state == LinkState::Down, !objections.is_empty(), "{objections:?}");
                 assert!(objections.iter().all(|source| of_this_test.contains(source)), "{objections:?}");

@@ -1,4 +1,4 @@
-//! A key that is typed while the link is silent, and probes that bring it.
+//! A key typed while the link is silent, delivered by probes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,7 +38,8 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     // TCP itself sends it some five times by then.
     assert!(sent.len() >= 15, "{sent:?}");
     assert!(sent.iter().all(|(_, payload)| payload[..] == [100]), "{sent:?}");
-    // Each with its own time: TCP's own are up to 1.7 s apart by then, and may fall into the millisecond of a probe.
+    // Each copy has its own TSval. TCP's own retransmissions are up to 1.7 s apart, and may fall into the millisecond
+    // of a probe.
     let spans: Vec<u32> = sent.windows(2).map(|pair| pair[1].0.wrapping_sub(pair[0].0)).collect();
     assert!(spans.iter().all(|span| (0..2_000).contains(span)), "{spans:?}");
 
@@ -47,7 +48,7 @@ fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     server.read_exact(&mut key).unwrap();
     eprintln!("{} segments; the key after {:?}", sent.len(), began.elapsed());
     assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
-    // It was one key, and the connection goes on.
+    // The key arrives once, and the connection continues.
     client.write_all(&[101]).unwrap();
     let mut next = [0];
     server.read_exact(&mut next).unwrap();

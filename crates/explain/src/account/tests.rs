@@ -36,7 +36,7 @@ fn acked(millis: u64, offset: u32, window: u16) -> Seen {
     Seen { ack: Seq::new(1 + offset), window, ..segment(millis, false) }
 }
 
-/// A handshake at the place of the capture, with round trips to both ends in ms, that ends at 0.
+/// A handshake as captured, with the given round trips to both ends in ms; it ends at 0.
 fn handshake(to_sender: u64, to_receiver: u64) -> Vec<Seen> {
     let syn = Seen { seq: Seq::new(0), flags: Flags::SYN, window_shift: Some(0), ..segment(0, true) };
     let answer =
@@ -58,7 +58,7 @@ fn millis(account: &Account, cause: Cause) -> u64 {
     account.total(cause).as_millis()
 }
 
-/// A path that is down for 2 s; the sender's timer, not the path, ends the silence 1.5 s later.
+/// The path is down for 2 s; the sender's timer, not the path, ends the silence 1.5 s later.
 #[test]
 fn the_wait_after_an_outage_is_the_timers() {
     let conversation =
@@ -139,7 +139,7 @@ fn one_lost_segment_is_no_outage() {
     assert_eq!(millis(&account(&conversation, &[]), Cause::RtoWait), 250);
 }
 
-/// The same outage from the other end: nothing of what was lost is seen there.
+/// The same outage from the other end, where the lost packets are not captured.
 #[test]
 fn an_outage_is_found_at_the_receiver() {
     let mut segments = handshake(50, 0);
@@ -159,7 +159,7 @@ fn an_outage_is_found_at_the_receiver() {
     assert!(millis(&account, Cause::Outage) + millis(&account, Cause::RtoWait) >= 3800, "{account:?}");
 }
 
-/// A client that thinks, asks and is answered: its server is idle in between, whatever the pauses look like.
+/// A client that pauses, requests and receives: its server is idle in between, however the pauses look.
 #[test]
 fn pauses_between_answers_are_idle_at_the_receiver() {
     let mut segments = handshake(50, 0);
@@ -186,7 +186,7 @@ fn a_packet_at_two_interfaces_is_counted_once() {
         segments.extend([data, Seen { at: at(time + 1), ..data }]);
         segments.push(acked(time + 50, 1000 * n + 1000, 9000));
     }
-    // Sent again, with an identification of its own.
+    // A retransmission, with its own IP identification.
     segments.push(Seen { id: Some(9), ..sent(300, 1000) });
     let conversation = conversation(&segments);
     assert_eq!((conversation.segments, conversation.retransmissions), (3, 1));
@@ -198,7 +198,7 @@ fn a_single_packet_is_an_account_too() {
 }
 
 proptest! {
-    /// Whatever was seen, the spans cover the whole time once, and so they do with the outages that were found.
+    /// For any input, the spans cover the whole time exactly once, also with the inferred outages.
     #[test]
     fn every_instant_has_one_cause(
         steps in proptest::collection::vec((0_u64..3000, any::<bool>(), 0_u32..20, 0_u16..3), 1..60),

@@ -23,7 +23,7 @@ fn a_new_syn_after_the_end_begins_another_connection() {
     assert_eq!(found.iter().map(|one| one.begin.as_millis()).collect::<Vec<_>>(), [0, 30]);
 }
 
-/// A scan of many ports, and a connection that sends something every 25 ms for a day: neither grows without end.
+/// Neither a scan of many ports nor a connection that sends every 25 ms for a day grows without bound.
 #[test]
 fn memory_is_bounded_in_connections_and_in_time() {
     let mut analysis = Analysis::new();

@@ -1,4 +1,4 @@
-//! Files that gzip or zstd has compressed.
+//! Decompression of gzip and zstd files.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ impl Failure {
     }
 }
 
-/// `input` decompressed, whether it was compressed, and where its errors are noted.
+/// The decompressed `input`, whether it was compressed, and where its errors are recorded.
 pub(super) fn decompressed<'a>(
     input: impl Read + Send + 'a,
 ) -> Result<(Box<dyn Read + Send + 'a>, bool, Failure), CaptureReadError> {
@@ -42,7 +42,7 @@ pub(super) fn decompressed<'a>(
     Ok((Box::new(Full { input: plain, failure: failure.clone() }), true, failure))
 }
 
-/// An input whose first bytes were looked at.
+/// An input with its first bytes peeked at.
 struct Peeked<R> {
     first: [u8; 4],
     len: usize,
@@ -74,8 +74,8 @@ impl<R: Read> Read for Peeked<R> {
     }
 }
 
-/// Fills the whole buffer unless the input ends: the parser decides by its first read what kind of file it has. An error ends
-/// the input and is noted, after what came before it was handed out.
+/// Fills the whole buffer unless the input ends, because the parser detects the file type from its first read. An error ends the input
+/// after the bytes before it, and is recorded.
 struct Full<R> {
     input: R,
     failure: Failure,
@@ -102,7 +102,7 @@ impl<R: Read> Read for Full<R> {
     }
 }
 
-/// Fills `buffer` as far as the input goes.
+/// Fills `buffer` as far as possible.
 fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {
@@ -116,7 +116,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len)
 }
 
-/// The frames of a zstd file, one after the other (RFC 8878 section 3.1).
+/// The frames of a zstd file in sequence (RFC 8878 section 3.1).
 struct Frames<R: BufRead> {
     frame: Option<StreamingDecoder<R, ruzstd::decoding::FrameDecoder>>,
 }

@@ -1,17 +1,17 @@
-//! Where the IP packet begins in a frame, for each link type of captures (<https://www.tcpdump.org/linktypes.html>).
+//! Finds the IP packet in a frame, for each link type of captures (<https://www.tcpdump.org/linktypes.html>).
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Payload {
     /// An IP packet that begins here.
     Ip(usize),
-    /// Something else, or nothing that can be read (an encrypted Wi-Fi frame).
+    /// Other content, or unreadable content (an encrypted Wi-Fi frame).
     Other,
-    /// The link type is not known here.
+    /// An unsupported link type.
     Unsupported,
 }
 
-/// What `frame` on a link of the type `link` carries.
+/// Finds the IP packet in `frame` of link type `link`.
 pub(crate) fn ip_packet(link: i32, frame: &[u8]) -> Payload {
     let at = match link {
         // LINKTYPE_RAW, LINKTYPE_IPV4, LINKTYPE_IPV6, and DLT_RAW as BSDs write it.
@@ -33,7 +33,7 @@ pub(crate) fn ip_packet(link: i32, frame: &[u8]) -> Payload {
         276 => be16(frame, 0).filter(|kind| is_ip(*kind)).map(|_| 20),
         _ => return Payload::Unsupported,
     };
-    // The version has the last word: what only claims to be IP is nothing.
+    // The IP version must match: other content is not IP.
     match at {
         Some(at) if frame.get(at).is_some_and(|first| matches!(first >> 4, 4 | 6)) => Payload::Ip(at),
         _ => Payload::Other,
@@ -44,7 +44,7 @@ fn is_ip(ethertype: u16) -> bool {
     matches!(ethertype, 0x0800 | 0x86dd)
 }
 
-/// The EtherType at `at`, after which VLAN tags (IEEE 802.1Q) and a PPPoE session (RFC 2516) may come.
+/// The packet after the EtherType at `at`, past VLAN tags (IEEE 802.1Q) and a PPPoE session header (RFC 2516).
 fn by_ethertype(frame: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match be16(frame, at)? {
@@ -55,7 +55,7 @@ fn by_ethertype(frame: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// A PPP frame at `at` (RFC 1661, RFC 1662): address and control may be left out, and so may the first byte of the protocol.
+/// The packet in the PPP frame at `at` (RFC 1661, RFC 1662): address and control may be absent, as may the first byte of the protocol.
 fn ppp(frame: &[u8], mut at: usize) -> Option<usize> {
     if frame.get(at..at + 2)? == [0xff, 0x03] {
         at += 2;
@@ -67,7 +67,7 @@ fn ppp(frame: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Four bytes with the address family of a BSD, macOS or Linux, in either byte order.
+/// The packet after a four-byte address family of a BSD, macOS or Linux, in either byte order.
 fn loopback(frame: &[u8]) -> Option<usize> {
     let family = match *frame.get(..4)? {
         [a, b, 0, 0] => u16::from_le_bytes([a, b]),
@@ -77,7 +77,7 @@ fn loopback(frame: &[u8]) -> Option<usize> {
     matches!(family, 2 | 10 | 24 | 28 | 30).then_some(4)
 }
 
-/// An IEEE 802.11 frame at `at`: unencrypted data with an LLC/SNAP header (RFC 1042).
+/// The packet in the IEEE 802.11 frame at `at`: unencrypted data with an LLC/SNAP header (RFC 1042).
 fn wifi(frame: &[u8], at: usize) -> Option<usize> {
     const DATA: u8 = 2;
     const PROTECTED: u8 = 0x40;
@@ -89,7 +89,7 @@ fn wifi(frame: &[u8], at: usize) -> Option<usize> {
         return None;
     }
     let mut llc = at + 24;
-    // To and from the distribution system: a fourth address.
+    // A fourth address is present if both distribution system flags are set.
     llc += if flags & 3 == 3 { 6 } else { 0 };
     if is_qos {
         let is_aggregate = frame.get(llc)? & 0x80 != 0;

@@ -1,6 +1,6 @@
-//! Reading pcapng and pcap files packet by packet, Holdover's own and others', compressed or not.
+//! Reads pcapng and pcap files packet by packet, from any program, optionally compressed.
 //!
-//! No more than one block of the file is in memory, and of a packet only the headers are kept.
+//! At most one block of the file is in memory, and only the headers of a packet are kept.
 
 mod compression;
 mod link_layer;
@@ -18,54 +18,54 @@ pub(crate) use link_layer::ip_packet;
 /// A packet of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Captured<'a> {
-    /// When it was captured, counted from the capture's own zero: 1970 in most, the start of the run in a simulator's.
+    /// The capture time since the capture's epoch: 1970 for most, the start of the run for a simulator's.
     pub at: Instant,
     /// The first bytes of the IP packet.
     pub ip: &'a [u8],
-    /// Bytes of the whole IP packet on the wire, padding of the link included.
+    /// The length of the whole IP packet on the wire, including link padding.
     pub original_len: usize,
 }
 
-/// Why a capture could not be read, or not be read to its end.
+/// Errors of reading a capture.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CaptureReadError {
-    /// Neither pcapng nor pcap.
+    /// The file is neither pcapng nor pcap.
     #[error("this is neither a pcapng nor a pcap file")]
     NotACapture,
-    /// It is one, but damaged.
+    /// The capture is damaged.
     #[error("the capture is damaged {position} bytes into the file{}: {reason}", if *compressed { " (uncompressed)" } else { "" })]
     Damaged {
-        /// Where the damaged block begins, in bytes of the uncompressed file.
+        /// The offset of the damaged block, in bytes of the uncompressed file.
         position: u64,
         /// Whether the file is compressed.
         compressed: bool,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
-    /// It ends in the middle of a packet.
+    /// The file ends within a packet.
     #[error("the capture ends in the middle of a packet, {position} bytes into the file{}", if *compressed { " (uncompressed)" } else { "" })]
     CutShort {
-        /// Where that packet begins, in bytes of the uncompressed file.
+        /// The offset of that packet, in bytes of the uncompressed file.
         position: u64,
         /// Whether the file is compressed.
         compressed: bool,
     },
-    /// It could not be read or decompressed.
+    /// The file could not be read or decompressed.
     #[error("cannot be read: {reason}")]
     Io {
-        /// What the system or the decompressor said.
+        /// The error of the system or the decompressor.
         reason: String,
     },
 }
 
-/// A capture that is read from its beginning to its end.
+/// A capture, read sequentially.
 pub struct Capture<'a> {
     reader: Box<dyn PcapReaderIterator + Send + 'a>,
     compressed: bool,
-    /// Why the input ended early, if it did: the parser does not hand this on.
+    /// The read error that ended the input early, if any: the parser does not pass it on.
     failure: compression::Failure,
     sources: Vec<Source>,
-    /// The packet that was handed out last.
+    /// The packet returned last.
     packet: Vec<u8>,
     skipped: u64,
     unsupported: Vec<i32>,
@@ -81,7 +81,7 @@ impl core::fmt::Debug for Capture<'_> {
     }
 }
 
-/// An interface of a capture: its link type and its clock.
+/// An interface of a capture, with its link type and clock.
 #[derive(Clone, Copy)]
 struct Source {
     link: i32,
@@ -89,19 +89,19 @@ struct Source {
     offset_seconds: i64,
 }
 
-/// A packet's place in time and on its link.
+/// The time and interface of a packet.
 struct Found {
     at: Instant,
     original_len: usize,
 }
 
 impl<'a> Capture<'a> {
-    /// Bytes of an IP packet that are kept: all its headers.
+    /// The bytes kept of an IP packet: all headers.
     const KEPT: usize = TcpHeaders::ENOUGH;
-    /// The largest block that is believed to be one. The largest that programs write have one packet of 256 kB.
+    /// The largest plausible block. Programs write blocks of at most one packet of 256 kB.
     const LARGEST_BLOCK: usize = 16 << 20;
 
-    /// Begins to read a capture, which gzip or zstd may have compressed.
+    /// Begins to read a capture, optionally compressed with gzip or zstd.
     ///
     /// # Errors
     ///
@@ -128,24 +128,24 @@ impl<'a> Capture<'a> {
     ///
     /// # Errors
     ///
-    /// The capture is damaged or ends early. What came before was good; nothing comes after.
+    /// The capture is damaged or ends early. Earlier packets are valid; no packets follow.
     pub fn next_packet(&mut self) -> Result<Option<Captured<'_>>, CaptureReadError> {
         let found = if self.over { None } else { self.find()? };
         self.over = found.is_none();
         Ok(found.map(|found| Captured { at: found.at, ip: &self.packet, original_len: found.original_len }))
     }
 
-    /// Bytes of the uncompressed file that were read.
+    /// The bytes of the uncompressed file read so far.
     pub fn position(&self) -> u64 {
         self.reader.consumed() as u64
     }
 
-    /// Packets so far that carry no IP, have no time, or are malformed below IP.
+    /// Packets so far without IP, without a time, or malformed below IP.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The link types (as <https://www.tcpdump.org/linktypes.html> numbers them) so far that cannot be read.
+    /// The unsupported link types so far (numbered as in <https://www.tcpdump.org/linktypes.html>).
     pub fn unsupported_links(&self) -> &[i32] {
         &self.unsupported
     }
@@ -220,7 +220,7 @@ impl<'a> Capture<'a> {
     }
 }
 
-/// The parser's errors in words.
+/// Describes a parser error.
 fn reason(error: &PcapError<&[u8]>) -> String {
     match error {
         PcapError::NomError(..) | PcapError::OwnedNomError(..) => {
@@ -234,9 +234,9 @@ fn reason(error: &PcapError<&[u8]>) -> String {
     }
 }
 
-/// What a block of a file is.
+/// A block of a file.
 enum Piece<'b> {
-    /// When it was captured, on which interface, its bytes, and how many there were.
+    /// Capture time, interface, bytes, and original length.
     Packet(Instant, Source, &'b [u8], usize),
     /// A packet without time or interface.
     Unreadable,
@@ -247,7 +247,7 @@ fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) ->
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
             let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
-            // The upper bits say whether frames end in a checksum.
+            // The upper bits describe the frame check sequence.
             sources.push(Source { link: header.network.0 & 0xffff, ticks_per_second, offset_seconds: 0 });
         }
         PcapBlockOwned::Legacy(packet) => {
@@ -277,14 +277,14 @@ fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) ->
     Piece::Nothing
 }
 
-/// Why a frame has no IP packet.
+/// The reason that a frame has no IP packet.
 enum NoIp {
-    /// Its link type is not known.
+    /// The link type is not supported.
     Unsupported,
     Other,
 }
 
-/// Puts the beginning of the IP packet in a frame into `kept`; returns how long the packet was.
+/// Copies the beginning of a frame's IP packet into `kept`; returns the packet's length.
 fn take_packet(source: Source, captured: &[u8], original_len: usize, kept: &mut Vec<u8>) -> Result<usize, NoIp> {
     let header_len = match ip_packet(source.link, captured) {
         link_layer::Payload::Ip(header_len) => header_len,

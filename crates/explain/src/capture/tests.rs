@@ -24,7 +24,7 @@ fn capture(snap_len: Option<u32>, packets: &[(u64, usize)]) -> Vec<u8> {
     writer.into_inner()
 }
 
-/// Time, and length of the payload, of each packet, and how the capture ended.
+/// The time and payload length of each packet, and the result at the end of the capture.
 fn read(file: &[u8]) -> (Vec<(u64, u32)>, Result<(), CaptureReadError>) {
     let mut capture = match Capture::new(file) {
         Ok(capture) => capture,

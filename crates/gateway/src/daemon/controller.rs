@@ -81,7 +81,7 @@ impl Controller {
         }
     }
 
-    /// Since when nothing has arrived from the mobile host, if that was noticed.
+    /// Since when nothing has arrived from the mobile host, if silence was detected.
     pub fn silent_since(&self) -> Option<Instant> {
         if let Self::Wake(control) = self { control.silent_since() } else { None }
     }

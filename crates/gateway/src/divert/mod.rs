@@ -1,20 +1,20 @@
-//! **Diverting**: what a gateway does with the packets of mobile hosts that come and go, whatever their protocol, without looking into
-//! them. While a mobile host is away, packets for it are diverted into a queue instead of being lost behind the gateway; when it is back,
-//! they are released in order, paced, and packets that come meanwhile queue behind them. It is the buffer of M-TCP's supervisor host
-//! (section 4) and of BUFFER-FREEZE without their TCP: for gateways that terminate and rewrite nothing.
+//! **Diverting**: buffers packets for absent mobile hosts at a gateway, of any protocol and without parsing them. While a mobile host is
+//! absent, packets for it are diverted into a queue instead of being lost behind the gateway; when it is back, they are released in order,
+//! paced, and packets that arrive meanwhile queue behind them. It is the buffer of M-TCP's supervisor host (section 4) and of BUFFER-FREEZE
+//! without their TCP: for gateways that neither terminate nor rewrite connections.
 //!
-//! A [`Diverter`] decides; its owner (the gateway's daemon) diverts, stores and sends. `T` is where the owner has stored a packet.
+//! A [`Diverter`] decides; its owner (the gateway's daemon) diverts, stores and sends. `T` identifies a packet in the owner's store.
 //!
 //! # Presence
 //!
-//! Several sources report about a host ([`Source`]). It is away while at least one says so, and a packet from it outweighs them all, except
-//! within [`STRAGGLERS`] of a report other than one of silence.
+//! Several sources report about a host ([`Source`]). It is absent while at least one of them reports so. A packet from the host overrules
+//! them all, except within [`STRAGGLERS`] of a report other than one of silence.
 //!
 //! # Bounds
 //!
-//! A queue has a limit, and so have all together; a packet has an age limit, which is applied once a second. Beyond the limit of a host, its
-//! new packets are dropped. Beyond the limit of all, the host that occupies most loses its newest packets: of a TCP flight the front is worth
-//! more than the rear, as the receiver acknowledges it.
+//! A queue has a limit, and so have all together; a packet has an age limit, which is applied once a second. Beyond the limit of a host,
+//! its new packets are dropped. Beyond the limit of all, the host that occupies most loses its newest packets: the front of a TCP flight is
+//! more useful than its end, as the receiver can acknowledge it.
 //!
 //! # The order of calls
 //!

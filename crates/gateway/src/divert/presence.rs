@@ -102,8 +102,8 @@ pub const STRAGGLERS: Duration = Duration::from_millis(100);
 /// How long a warning without a time holds.
 const FADING: Duration = Duration::from_secs(10);
 
-/// The reports about one mobile host. It is absent while at least one source says so; a packet from it outweighs them
-/// all.
+/// The reports about one mobile host. It is absent while at least one source reports so; a packet from it overrules
+/// them all.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Reports {
     /// The sources that report it absent, as bits.
@@ -154,7 +154,7 @@ impl Reports {
         }
     }
 
-    /// Since when the host is absent, if it is.
+    /// Since when the host is absent; `None` if it is present.
     pub(super) fn away_since(&self) -> Option<Instant> {
         self.away_since
     }

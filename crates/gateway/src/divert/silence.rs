@@ -1,5 +1,5 @@
 //! When a mobile host is probed, and when its silence means that it is absent (M-TCP's wintimer, section 4.1, without a
-//! connection: any packet answers any other).
+//! connection: any packet from the host is an answer).
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(prober.look_present(at(250), host(), Some(at(245))), Inquiry::None);
         assert_eq!(prober.look_present(at(260), host(), None), Inquiry::None);
         assert!(!prober.is_asking());
-        // It begins anew.
+        // It starts over.
         assert_eq!(prober.look_present(at(500), host(), Some(at(300))), Inquiry::Ask);
         assert_eq!(prober.look_present(at(540), host(), Some(at(300))), Inquiry::Ask);
         assert_eq!(prober.look_present(at(580), host(), Some(at(300))), Inquiry::Ask);

@@ -89,7 +89,7 @@ fn nothing_of_a_silent_host_was_under_way() {
     assert_eq!(diverter.status(host).unwrap().counts_from, Some(at(0)));
     diverter.handle_heard(at(1), host);
     assert_eq!(diverter.status(host).unwrap().standing, Standing::Present);
-    // With a loss of carrier, packets may have been in flight.
+    // After a loss of carrier, packets may have been in flight.
     for source in [Source::Silence, Source::Carrier] {
         diverter.handle_report(at(10), host, source, Presence::Away);
     }
@@ -182,7 +182,7 @@ fn the_burst_goes_at_once_and_the_rest_at_the_rate() {
         }
         diverter.handle_report(at(2), mobile(number), Source::Command, Presence::Present);
     }
-    // Three: the burst is what may be ahead when the next one leaves.
+    // Three: the burst, which may precede the next one.
     assert_eq!(release(&mut diverter, at(2)), [100, 200, 101, 201, 102, 202]);
     diverter.handle_timeout(at(2));
     assert_eq!(diverter.poll_timeout(), Some(at(3)));
@@ -235,10 +235,10 @@ fn the_number_of_hosts_is_bounded_and_idle_ones_are_forgotten() {
 enum Step {
     Report(u8, Source, bool),
     Heard(u8),
-    /// A packet of so many bytes comes for a host. It is diverted if the path was told to.
+    /// A packet of this many bytes arrives for a host. It is diverted if the path was ordered to.
     Packet(u8, u32),
     Wait(u64),
-    /// So many packets leave, of which every third finds the interface busy.
+    /// Releases this many packets; the interface is busy for every third.
     Release(usize),
     Discard(u8),
     Drain,
@@ -263,7 +263,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Path {
     diverted: BTreeSet<IpAddr>,
-    /// What has reached each host, in order.
+    /// The packets delivered to each host, in order.
     arrived: BTreeMap<IpAddr, Vec<u32>>,
 }
 
@@ -287,8 +287,8 @@ impl Path {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Each host gets its packets in order, none twice, none while it is absent; limits hold; every packet is accounted
-    /// for; and when all are back, everything was sent and the path passes.
+    /// Each host gets its packets in order, none twice, and none while it is absent; limits hold; every packet is
+    /// accounted for; and when all hosts are back, everything was sent and the path passes packets.
     #[test]
     fn nothing_is_reordered_doubled_or_lost_without_a_count(steps in steps()) {
         let config = DiverterConfig {

@@ -1,21 +1,22 @@
-//! **Freezing** at a gateway: fixed hosts that send to a mobile host are shown a window of zero while it is away, and its window again when
-//! it is back. They keep their congestion windows and wait in persist mode (RFC 9293 section 3.8.6.1), for as long as it takes, and their
-//! probes are answered in the mobile host's place. Neither end takes part.
+//! **Freezing** at a gateway: fixed hosts that send to a mobile host are shown a window of zero while it is absent, and its window again
+//! when it is back. They keep their congestion windows and wait in persist mode (RFC 9293 section 3.8.6.1) for any time, and the gateway
+//! answers their probes for the mobile host. Neither end takes part.
 //!
-//! It is one controller for two papers, which differ in what is held back, so that there is something new to say with the window:
+//! It is one controller for two papers, which differ in the ACKs that are held back, so that there is something new to acknowledge together
+//! with the window:
 //!
-//! - *BUFFER-FREEZE* (section III.B) withholds the newest ACK while data are outstanding ([`FreezeConfig::buffer_freeze`]);
-//! - *M-TCP* (section 4.1) has acknowledged one byte less than the mobile host ([`FreezeConfig::m_tcp`]), and shuts the window as well when
-//!   ACKs stop coming (*wintimer*).
+//! - *BUFFER-FREEZE* (section III.B) withholds the newest ACK while data is outstanding ([`FreezeConfig::buffer_freeze`]);
+//! - *M-TCP* (section 4.1) acknowledges one byte less than the mobile host ([`FreezeConfig::m_tcp`]), and shuts the window also when ACKs
+//!   stop arriving (*wintimer*).
 //!
-//! Packets pass the flow path ([`holdover_flow`]), which holds back, shows shut windows and notices probes. [`FreezeControl`] is the rest,
-//! for one mobile host: it hears that the host is away or back, takes notices, runs timers and makes packets. [`crate::daemon`] puts
-//! both together.
+//! Packets pass the flow path ([`holdover_flow`]), which holds ACKs back, shows shut windows and notices probes. [`FreezeControl`] is the
+//! rest, for one mobile host: it is called when the host leaves or returns, handles notices, runs timers and makes packets.
+//! [`crate::daemon`] combines both.
 //!
-//! Data that were lost in the cut are lost: whether the fixed host notices soon depends on who kept copies. A zero window over lost data costs
-//! today's Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
+//! Data lost in the cut stays lost: the fixed host notices that soon only if copies were kept somewhere. A zero window over lost data costs
+//! current Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
 //!
-//! Never is more acknowledged than the mobile host has: every ACK that is made is made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
+//! No ACK acknowledges more than the mobile host has: all are made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
 
 #[cfg(test)]
 mod tests;
@@ -244,7 +245,7 @@ impl FreezeControl {
         }
         let newest = half.progress_at(Direction::Incoming).unwrap_or(now);
         if !half.awaits_ack() {
-            // The end of a transfer, or a pause: its sender waits for nothing else.
+            // At the end of a transfer, or in a pause, its sender waits only for this ACK.
             if now >= newest + self.config.flush {
                 self.show(now, connection, path);
             } else {

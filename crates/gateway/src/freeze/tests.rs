@@ -141,7 +141,7 @@ fn a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered() {
     // As Linux and 4.4BSD probe. Neither is forwarded to the absent host.
     assert_eq!(script.pass(data(299, 0)), ["ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 1)), ["ack 300 win 0"]);
-    // Data are, and count as a probe if they have passed before.
+    // Data is forwarded, and counts as a probe if it has passed before.
     assert_eq!(script.pass(data(300, 100)), ["data 300:400", "ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
     assert_eq!(script.after(60_000), [] as [&str; 0]);
@@ -180,7 +180,7 @@ fn idle_connections_are_left_alone() {
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
 }
 
-/// A notice may be read late, when its window has been opened or shut since.
+/// A notice may be read late, when its window has already been opened or shut.
 #[test]
 fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     let mut script = under_way(FreezeConfig::buffer_freeze());

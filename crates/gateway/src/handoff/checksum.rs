@@ -1,4 +1,4 @@
-//! CRC-32 as in IEEE 802.3 (clause 3.2.9), which finds every error of up to 32 bits in a row.
+//! CRC-32 as in IEEE 802.3 (clause 3.2.9), which detects every burst error of up to 32 bits.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 

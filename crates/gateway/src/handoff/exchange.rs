@@ -9,7 +9,7 @@ use holdover_filter::ControlMessage;
 
 use super::message::{Body, Message};
 
-/// How a supervisor host hands connections on.
+/// Parameters of handoffs between supervisor hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandoffConfig {
     /// The other supervisor hosts. Messages of others are ignored.
@@ -40,9 +40,9 @@ pub(crate) enum Standing {
     Asking,
     /// The peers' records have arrived.
     Settled,
-    /// A peer has asked for them this long ago.
+    /// A peer requested them this long ago.
     Elsewhere {
-        /// How long.
+        /// The elapsed time.
         since: Duration,
     },
 }
@@ -50,7 +50,7 @@ pub(crate) enum Standing {
 /// An event for the owner of an [`Exchange`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// A peer asks: call [`Exchange::give`].
+    /// A peer requests records: call [`Exchange::give`].
     Wanted { peer: IpAddr, mobile: IpAddr, id: u64 },
     /// A record has arrived.
     Given { record: Bytes },
@@ -67,7 +67,7 @@ pub(crate) struct Exchange {
     salt: u16,
     last_id: u64,
     hosts: BTreeMap<IpAddr, Host>,
-    /// Those that the peers are being asked about.
+    /// Mobile hosts with pending requests to the peers.
     asking: BTreeSet<IpAddr>,
     /// The last answered request of each peer about each mobile host.
     answered: BTreeMap<(IpAddr, IpAddr), u64>,
@@ -106,7 +106,7 @@ struct Leaving {
     until: Instant,
 }
 
-/// When a message is repeated.
+/// The time and number of a message's repetitions.
 #[derive(Clone, Copy, Debug)]
 struct Repeat {
     at: Option<Instant>,
@@ -189,12 +189,12 @@ impl Exchange {
         self.forget_the_oldest();
     }
 
-    /// Hands these to the peer that has asked. They must not be used here from now on.
+    /// Hands these records to the peer that requested them. They must not be used here from now on.
     pub(crate) fn give(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, records: Vec<Bytes>) {
         self.answered.insert((peer, mobile), id);
         let is_asking = self.asking.contains(&mobile);
         if is_asking && records.is_empty() && self.hosts.get(&mobile).is_some_and(|host| host.id > id) {
-            // The peer's request is the older one: the mobile host has come here since.
+            // The peer's request is older: the mobile host has come here since.
             return self.say(peer, Message { id, mobile, body: Body::None });
         }
         let before = self.hosts.get(&mobile);
@@ -268,8 +268,8 @@ impl Exchange {
         }
     }
 
-    /// Whether a request has to wait for the answer to the own, older one: then the mobile host has moved on, and its
-    /// records have to follow.
+    /// Whether a request has to wait for the answer to this host's own, older one: then the mobile host has moved on,
+    /// and its records have to follow.
     pub(crate) fn has_to_wait(&self, mobile: IpAddr, id: u64) -> bool {
         self.asking.contains(&mobile) && self.hosts.get(&mobile).is_some_and(|host| host.id < id)
     }
@@ -325,7 +325,7 @@ impl Exchange {
             self.say(peer, Message { id, mobile, body: Body::Ask });
         }
         for mobile in given_up {
-            // The next packet asks again.
+            // The next packet triggers another request.
             self.hosts.remove(&mobile);
             self.asking.remove(&mobile);
             self.events.push_back(Event::Concluded { mobile, is_complete: false });
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(bodies(&mut old), [give(1)]);
         assert_eq!(hears(&mut old, 210, OTHER, 7, Body::Taken { index: 1 }), [], "it was for another peer");
         assert_eq!(old.take_back(MOBILE), [records()[1].clone()]);
-        // Everything is confirmed, or taken back: the same request finds nothing, and an older one gets no answer.
+        // Everything is confirmed, or taken back: the same request gets nothing, and an older one gets no answer.
         hears(&mut old, 220, PEER, 7, Body::Ask);
         assert_eq!(bodies(&mut old), [Body::None]);
         assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);

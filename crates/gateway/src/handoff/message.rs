@@ -9,9 +9,9 @@ use super::record::Record;
 
 /// A message between two supervisor hosts about one mobile host.
 ///
-/// On the wire, in network byte order: two bytes that mark it, version and kind (1 each), id (8), the family of the mobile host's address (4
-/// or 6, 1 byte), that address (4 or 16); in *give* and *taken* the place of the record (2), in *give* also how many there are (2) and the
-/// record; and the CRC-32 of all that (4).
+/// On the wire, in network byte order: two bytes that mark it, version and kind (1 each), id (8), the family of the mobile host's address
+/// (4 or 6, 1 byte), that address (4 or 16); in *give* and *taken* the index of the record (2), in *give* also the number of records (2)
+/// and the record; and the CRC-32 of all preceding bytes (4).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The number of the request, or of the one that it answers. One supervisor host's requests have growing numbers.
@@ -48,7 +48,7 @@ pub enum Body {
 /// Why bytes are no valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
-    /// They do not begin like one.
+    /// They lack the mark of a message.
     #[error("not a control message of a supervisor host")]
     Foreign,
     /// The checksum is wrong.

@@ -1,13 +1,13 @@
-//! **Handoff of connections between supervisor hosts**: the state of a mobile host's connections moves to the supervisor host that
-//! its packets pass now (M-TCP, section 4.3).
+//! **Handoff of connections between supervisor hosts**: the state of a mobile host's connections moves to the supervisor host that is now
+//! in the path of its packets (M-TCP, section 4.3).
 //!
-//! - [`Record`]: what one supervisor host tells another of a connection, in at most [`Record::MAX_BYTES`].
-//! - [`Message`]: what they say to each other.
+//! - [`Record`]: the state of a connection for another supervisor host, in at most [`Record::MAX_BYTES`].
+//! - [`Message`]: the messages between supervisor hosts.
 //! - `Exchange` (`exchange.rs`): requests and answers between supervisor hosts, with their retransmissions.
 //!
-//! The *new* supervisor host asks: it knows that a mobile host has come, by its link layer or by a packet of a connection that it does
-//! not know. It asks all its peers, as it need not know where the host has been. The one that has the connections stops them,
-//! sends a record of each, and says nothing on them from then on.
+//! The *new* supervisor host sends the request: its link layer, or a packet of an unknown connection, shows that a mobile host has arrived.
+//! It asks all its peers, as it need not know which of them served the host. The one that has the connections stops them, sends a record of
+//! each, and sends nothing on them from then on.
 //!
 //! ```text
 //!   new                                 old
@@ -18,9 +18,9 @@
 //!    | ------ taken (id, 2) -----------> |
 //! ```
 //!
-//! Messages may get lost, doubled, late, and overtake each other. Each side repeats what was not answered. Questions carry numbers
-//! that grow with time, so that an old one does not call connections back to where the mobile host has left; records
-//! carry an epoch that grows with each handoff, so that an old one is not taken for the newest.
+//! Messages may be lost, duplicated, delayed and reordered. Each side repeats unanswered messages. Requests carry numbers that grow with
+//! time, so that an old one does not move connections back to a former supervisor host; records carry an epoch that grows with each
+//! handoff, so that an old one is not taken for the newest.
 
 mod checksum;
 mod exchange;

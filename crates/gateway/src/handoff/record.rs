@@ -10,24 +10,24 @@ use holdover_wire::Seq;
 
 use super::checksum::{checked, crc32};
 
-/// The state of a connection that is split, without its buffers. In M-TCP's words: two *tcpcb*, two *inpcb*, one *mtb*.
+/// The state of a split connection, without its buffers. In M-TCP's terms: two *tcpcb*, two *inpcb*, one *mtb*.
 ///
 /// On the wire, in network byte order: version (1 byte), kind (1), flags (2), epoch (4), congestion window towards the mobile host (4),
-/// ports of the fixed host and of the mobile host (2 each), their addresses (4 or 16 each); for the half towards the fixed
-/// host and then for the one towards the mobile host: SND.UNA, the end of what was sent, RCV.NXT, SND.WND (4 each), the two segment sizes (2
-/// each), the two window shifts (1 each), two bytes of zero, TS.Recent, the next value of the timestamp clock, SRTT in microseconds (4 each);
-/// and the CRC-32 of all that (4). That is 100 bytes with IPv4 and 124 with IPv6.
+/// ports of the fixed host and of the mobile host (2 each), their addresses (4 or 16 each); for the half towards the fixed host and then
+/// for the one towards the mobile host: SND.UNA, the end of the sent data, RCV.NXT, SND.WND (4 each), the two segment sizes (2 each), the
+/// two window shifts (1 each), two bytes of zero, TS.Recent, the next value of the timestamp clock, SRTT in microseconds (4 each); and the
+/// CRC-32 of all preceding bytes (4). That is 100 bytes with IPv4 and 124 with IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// How many times the connection was handed on, this time included.
     pub epoch: u32,
-    /// The fixed host, and the mobile host.
+    /// The fixed host and the mobile host.
     pub connection: Connection,
     /// The half towards the fixed host.
     pub fixed: HalfRecord,
     /// The half towards the mobile host.
     pub mobile: HalfRecord,
-    /// Whether enough was acknowledged for a byte to be held back.
+    /// Whether enough data was acknowledged to hold a byte back.
     pub holds: bool,
     /// The congestion window towards the mobile host, in segments.
     pub cwnd_segments: u32,
@@ -36,10 +36,10 @@ pub struct Record {
 /// One half of a split connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HalfRecord {
-    /// Where it resumes.
+    /// The state in which it resumes.
     pub resumption: Resumption,
-    /// The end of what any supervisor host has sent on it. The peer may have it, and its ACK may arrive at the next
-    /// one.
+    /// The end of the data that any supervisor host has sent on it. The peer may have received it, and its ACK may
+    /// arrive at the next supervisor host.
     pub snd_max: Seq,
     /// Whether that ends with a FIN.
     pub is_fin_sent: bool,
@@ -86,7 +86,7 @@ pub enum RecordError {
 const IPV6: u16 = 1;
 const HOLDS: u16 = 1 << 1;
 
-/// Flags of a half; those of the mobile host's are shifted by [`HALF_FLAGS`].
+/// Flags of a half; those of the mobile host's half are shifted by [`HALF_FLAGS`].
 const SCALED: u16 = 1 << 2;
 const SACK: u16 = 1 << 3;
 const TIMESTAMPS: u16 = 1 << 4;
@@ -114,7 +114,7 @@ impl Record {
 
     /// This record merged with another one; `None` if that is of another connection between the same ports. Two
     /// supervisor hosts may both have continued a connection, if the answer of one was late. ACKs received by either
-    /// count, as both number the bytes of each half alike.
+    /// are valid, as both use the same sequence numbers for each half.
     pub fn merged_with(&self, other: &Self) -> Option<Self> {
         let offsets = |record: &Self| {
             let (fixed, mobile) = (&record.fixed.resumption, &record.mobile.resumption);
@@ -130,7 +130,7 @@ impl Record {
         })
     }
 
-    /// Whether by this record neither end has acknowledged more than by `other`.
+    /// Whether this record acknowledges no more than `other`, in either direction.
     pub fn says_no_more_than(&self, other: &Self) -> bool {
         [(&self.fixed, &other.fixed), (&self.mobile, &other.mobile)].into_iter().all(|(own, their)| {
             own.resumption.snd_una.le(their.resumption.snd_una) && own.resumption.rcv_nxt.le(their.resumption.rcv_nxt)
@@ -369,7 +369,7 @@ mod tests {
             prop_assert_eq!(Record::parse(&bytes), Ok(record));
         }
 
-        /// Up to four bytes next to each other, or two that are not; cut off, or too long.
+        /// Damages up to four adjacent bytes, or two that are not adjacent; truncates, or extends.
         #[test]
         fn a_damaged_record_is_not_taken(
             record in record(), at in any::<prop::sample::Index>(), change in prop::array::uniform4(any::<u8>()),

@@ -1,8 +1,9 @@
-//! The **bandwidth module**, which the paper leaves open ("a fixed amount for each connection, recomputed periodically"): what goes to
-//! one mobile host leaves at a given rate, and its connections take turns, one packet each. So each of those that have something to
-//! send gets the same number of packets, and what another leaves over; shares follow at every packet instead of periodically.
+//! The **bandwidth module**, which the paper leaves open ("a fixed amount for each connection, recomputed periodically"): packets to one
+//! mobile host leave at a given rate, and its connections take turns, one packet each. So each connection with packets gets the same number
+//! of packets, and those that others leave unused; shares are updated with every packet instead of periodically.
 //!
-//! What waits here is taken for sent by the half that has made it. It is discarded when the connection freezes, as it would be lost.
+//! The half that made a packet regards it as sent while it waits here. Packets are discarded when the connection freezes, as they would be
+//! lost.
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,7 @@ pub(super) struct Bandwidth {
 struct Host {
     /// When the next packet may be sent.
     free_at: Instant,
-    /// None of them is empty.
+    /// None of the queues is empty.
     queues: BTreeMap<Connection, VecDeque<Packet>>,
     /// The connection of the last packet.
     last: Option<Connection>,
@@ -72,7 +73,7 @@ impl Bandwidth {
         }
     }
 
-    /// When the next packet leaves.
+    /// When the next packet may be sent.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.hosts.values().filter(|host| !host.queues.is_empty()).map(|host| host.free_at).min()
     }

@@ -16,26 +16,26 @@ pub(super) const RESTART_SEGMENTS: u32 = 4;
 /// M-TCP's *mtb*: the state of both halves of a connection.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Flow {
-    /// Where received data begin, in each half's numbers.
+    /// Where received data begins, in each half's numbers.
     pub(super) received_from: [Option<Seq>; 2],
-    /// Where sent data begin.
+    /// Where sent data begins.
     pub(super) sent_from: [Option<Seq>; 2],
-    /// What each half has acknowledged.
+    /// The ACK point of each half.
     pub(super) point: [Option<Seq>; 2],
     /// The fixed host's window is shut (SHRUNK).
     pub(super) shrunk: bool,
     /// The end of the fixed host's data since its window was reopened (RECOVERING).
     pub(super) recovering: Option<Seq>,
-    /// Enough is acknowledged to hold a byte back.
+    /// Enough data is acknowledged to hold a byte back.
     pub(super) holds: bool,
-    /// The held byte may be shown: no more is expected.
+    /// The held byte may be shown: no more data is expected.
     pub(super) shows_all: bool,
     pub(super) wintimer_at: Option<Instant>,
     /// When the held byte is shown, if nothing arrives before.
     pub(super) flush_at: Option<Instant>,
     /// When each end was last sent a repeated ACK.
     pub(super) reminded_at: [Option<Instant>; 2],
-    /// When the next persist packet is sent to the mobile host, and the pause after it (FROZEN).
+    /// When the next persist packet is sent to the mobile host, and the interval after it (FROZEN).
     pub(super) persist: Option<(Instant, Duration)>,
     /// Whether the last segment from each side was data that must not be acknowledged yet.
     pub(super) data_came: [bool; 2],
@@ -45,8 +45,8 @@ pub(super) struct Flow {
     pub(super) cwnd: u32,
     /// How many times the connection was handed on.
     pub(super) epoch: u32,
-    /// The end of what other supervisor hosts have sent on each half, and whether that ends with a FIN, while this one
-    /// has not reached it: ACKs of it may arrive.
+    /// The end of the data that other supervisor hosts have sent on each half, and whether it ends with a FIN, until
+    /// this one has reached it: ACKs of it may arrive.
     pub(super) ahead: [Option<(Seq, bool)>; 2],
     pub(super) due: Option<Instant>,
 }
@@ -79,7 +79,7 @@ impl Flow {
         let is_shrunk = self.shrunk && from == Side::Fixed;
         let point = self.point[from as usize];
         let is_premature = expected.is_some_and(|expected| match segment.seq {
-            // It was acknowledged already: the ACK may be lost. One answer suffices; three would be taken for
+            // It was already acknowledged: the ACK may be lost. One answer suffices; three would be taken for
             // duplicates.
             seq if point.is_some_and(|point| seq.lt(point)) => {
                 let at = &mut self.reminded_at[from as usize];
@@ -99,7 +99,7 @@ impl Flow {
         self.data_came[from as usize] = is_premature && !segment.payload.is_empty();
     }
 
-    /// Sets where both directions begin, once both halves are open. Nothing is acknowledged before.
+    /// Sets where both directions begin, once both halves are open. Nothing is acknowledged before that.
     pub(super) fn find_beginnings(&mut self, connection: Connection, split: &mut Split) {
         for side in Side::BOTH {
             let at = side as usize;
@@ -119,8 +119,8 @@ impl Flow {
         }
     }
 
-    /// How far the half on `side` may acknowledge: what the far end has acknowledged to the other half, in this one's
-    /// numbers.
+    /// How far the half on `side` may acknowledge: up to the data that the far end has acknowledged to the other half,
+    /// in this one's numbers.
     pub(super) fn end_to_end(&self, connection: Connection, split: &Split, side: Side) -> Option<Seq> {
         let other = side.other();
         let half = split.half(connection, other)?;
@@ -168,9 +168,9 @@ impl Flow {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         let Some(half) = split.half(connection, Side::Fixed) else { return };
         if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
-            // Nothing is held back: a zero window would be ignored.
+            // Nothing is held back: the sender would ignore a zero window.
         } else if half.rcv_nxt() == end {
-            // The fixed host may have nothing more to send: it must not wait for the last byte.
+            // The fixed host may have no more data to send: it must not wait for the ACK of the last byte.
             self.shows_all = true;
         } else {
             self.choke(now, connection, split, actions);

@@ -1,17 +1,17 @@
-//! Connections move between supervisor hosts (M-TCP, section 4.3). What moves is a [`Record`]; data that wait in a supervisor host are
-//! left behind. That is safe, as nothing was acknowledged that the far end does not have: its sender sends it again.
+//! Connections move between supervisor hosts (M-TCP, section 4.3) as a [`Record`]; data buffered in a supervisor host is dropped. That is
+//! safe, as only data that the far end has received was acknowledged: its sender retransmits the rest.
 //!
-//! # A connection of which a supervisor host has no record
+//! # Connections without a record
 //!
-//! The two halves of a split connection number their bytes differently, so that a packet of such a connection must not simply pass. A
-//! segment in mid-life of a connection that is not known here waits, the newest of each direction, while the peers are asked:
+//! The two halves of a split connection number their bytes differently, so a packet of such a connection must not simply pass. The newest
+//! segment in each direction of an established but unknown connection waits while the peers are asked:
 //!
-//! | what the peers say | what becomes of the connection |
+//! | answers of the peers | the connection |
 //! | --- | --- |
-//! | one of them has it | it goes on here |
-//! | none of them has it, nor has handed it on from here | it was never split, and passes from now on |
-//! | none of them has it, and it was split here before | its ends are reset: its state is lost |
-//! | not all of them answer | its ends are reset, unless this one has the last record of it that is known |
+//! | one of them has it | continues here |
+//! | none has it, and it was not handed on from here | was never split, and passes from now on |
+//! | none has it, and it was split here before | is reset at both ends: its state is lost |
+//! | not all of them answer | is reset at both ends, unless this one has its last known record |
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -105,7 +105,7 @@ impl MTcp {
         if has_room { Verdict::Keep } else { Verdict::Drop }
     }
 
-    /// A mobile host has arrived: its connections may be elsewhere.
+    /// A mobile host has arrived: its connections may be at another supervisor host.
     pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
         let Some(peers) = &mut self.peers else { return };
         if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
@@ -120,8 +120,7 @@ impl MTcp {
             match event {
                 Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
                 Event::Given { record } => {
-                    // An invalid record was not damaged on its way, but sent like that: repeating the request does not
-                    // help.
+                    // An invalid record was sent as such, not damaged on its way: repeating the request does not help.
                     if let Ok(record) = Record::parse(&record) {
                         self.take_over(now, &record);
                     }
@@ -132,7 +131,7 @@ impl MTcp {
         self.settle_changed(now);
     }
 
-    /// A peer has asked for a mobile host's connections: hands them on.
+    /// A peer requests a mobile host's connections: hands them on.
     fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
         let mut records = Vec::new();
         for connection in self.flows_of(mobile) {
@@ -159,12 +158,12 @@ impl MTcp {
             // The requested record may arrive here first. The peer repeats its request.
             return;
         }
-        // No one has confirmed these; if another peer does, its own are newer.
+        // The arrival of these was not confirmed; if another peer requests them, its own are newer.
         records.extend(peers.exchange.take_back(mobile));
         let is_elsewhere = !records.is_empty();
         peers.exchange.give(now, peer, mobile, id, records);
         if is_elsewhere || matches!(peers.exchange.standing(now, mobile), Standing::Elsewhere { .. }) {
-            // Their senders retransmit them, to where the mobile host is.
+            // Their senders retransmit them to the mobile host's current place.
             peers.waiting_of(mobile);
         }
     }
@@ -268,12 +267,12 @@ impl MTcp {
         }
     }
 
-    /// All peers have answered, or will not. The remaining connections have no record.
+    /// All peers have answered, or will not answer. The remaining connections have no record.
     fn conclude(&mut self, now: Instant, mobile: IpAddr, is_complete: bool) {
         let Some(peers) = &mut self.peers else { return };
         let kept: Vec<Bytes> = peers.exchange.take_back(mobile);
         for record in kept.iter().filter_map(|record| Record::parse(record).ok()) {
-            // It was not handed on.
+            // It was not handed on from here.
             if let Some(peers) = &mut self.peers
                 && peers.gone.get(&record.connection).is_some_and(|(epoch, _)| *epoch == record.epoch)
             {

@@ -1,33 +1,33 @@
-//! **M-TCP** (Brown and Singh 1997) at a supervisor host: connections are [split](crate::split), and yet acknowledged end to end. The
-//! half towards the fixed host, *SH-TCP*, acknowledges what the mobile host has acknowledged, less one byte (section 4.1). So it
-//! always has something new to say, and can shut the fixed host's window whenever the mobile host is cut off: the fixed host goes into
-//! persist mode, and its timers and its congestion window stay as they are. The half towards the mobile host does not take silence for
-//! congestion: when its retransmission timer expires, it freezes (section 4.2).
+//! **M-TCP** (Brown and Singh 1997) at a supervisor host: connections are [split](crate::split), but acknowledged end to end. The half
+//! towards the fixed host, *SH-TCP*, acknowledges one byte less than the mobile host (section 4.1). So it always has new data to
+//! acknowledge, and can shut the fixed host's window whenever the mobile host is cut off: the fixed host goes into persist mode, and keeps
+//! its timers and its congestion window. The half towards the mobile host does not take silence for congestion: when its retransmission
+//! timer expires, it freezes (section 4.2).
 //!
 //! | the paper | here |
 //! | --- | --- |
 //! | SH-TCP, states NOSHRINK, SHRUNK, RECOVERING (figure 4) | [`Split`]'s half towards the fixed host, steered by `Flow::choke` and `Flow::reopen` |
 //! | M-TCP at the SH, states NOFREEZE, FROZEN (figure 5) | its half towards the mobile host, steered by `Flow::freeze` and `Flow::thaw` |
 //! | the mobile host's *specially marked* ACK | `reconnect_acks` with `marked` at the mobile host; or [`Presence::Present`] |
-//! | wintimer | the retransmission timeout of the half towards the mobile host, and 250 ms at least, from each segment on that finds it stopped |
+//! | wintimer | the retransmission timeout of the half towards the mobile host, and 250 ms at least, started by a segment if it is not running |
 //!
 //! # Choices
 //!
 //! - **The first segments** are acknowledged whole ([`MTcpConfig::held_after_bytes`]).
-//! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and outstanding data is sent again. The
-//!   paper resends nothing; but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, neither
-//!   side would ever send again.
-//! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
-//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; the
-//!   mobile host's window bounds it, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
+//! - **An ordinary ACK that acknowledges nothing new** ends the freeze, too, and outstanding data is retransmitted. The paper does not
+//!   retransmit; but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, neither side would ever
+//!   send again.
+//! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not name the flags.
+//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; it is bounded by
+//!   the mobile host's window, and by the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if enabled. After an outage the
 //!   window begins with four segments: the whole window at once would queue at the link behind earlier copies of most of it.
-//! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
-//!   ([`MTcpConfig::pulls_back`]). Others may have nothing to send then, and would wait for the ACK of what they have sent already.
+//! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does ([`MTcpConfig::pulls_back`]).
+//!   Others may have nothing to send then, and would wait for the ACK of data that they have already sent.
 //! - **From the mobile host to the fixed one**, the mobile host gets exactly the fixed host's acknowledgments.
-//! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one asks for the connections
-//!   ([`crate::handoff`]), and buffered data stays at the old one. See `handoff.rs` for connections that no host knows.
-//! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: what leaves for a mobile host counts as shorter by
-//!   what compression saves, here in the bandwidth module, and on the links to the mobile host in a simulation.
+//! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one requests the connections
+//!   ([`crate::handoff`]), and buffered data stays at the old one. See `handoff.rs` for connections without a record.
+//! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: packets to a mobile host count as shorter by the
+//!   bytes saved, here in the bandwidth module, and on the links to the mobile host in a simulation.
 
 mod bandwidth;
 mod flow;
@@ -61,13 +61,13 @@ pub struct MTcpConfig {
     /// counts bytes, does.
     pub held_after_bytes: u32,
     /// The last byte is shown if the mobile host has everything and nothing more arrives for this long. In the paper
-    /// wintimer shows it (section 5.3.2, case 2), which is longer than current senders wait before they retransmit.
+    /// wintimer shows it (section 5.3.2, case 2), which takes longer than current senders wait before they retransmit.
     pub flush: Duration,
     /// The least value of wintimer: longer than the mobile host may delay an ACK.
     pub least_timeout: Duration,
-    /// The first pause between two persist packets to a mobile host, which doubles.
+    /// The first interval between two persist packets to a mobile host, which doubles.
     pub persist_least: Duration,
-    /// The longest pause.
+    /// The longest interval.
     pub persist_most: Duration,
     /// The rate for one mobile host, shared among its connections (the bandwidth module); `None` without a limit.
     pub bandwidth: Option<BitRate>,
@@ -79,8 +79,8 @@ pub struct MTcpConfig {
 
 impl MTcpConfig {
     /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, a byte held back after
-    /// ten segments of 1460 bytes and for 40 ms at most when all is acknowledged, senders that pull nothing back, no
-    /// bandwidth module, no compression, and no handoff.
+    /// ten segments of 1460 bytes and for 40 ms at most when all is acknowledged, senders that do not pull back
+    /// `snd_max`, no bandwidth module, no compression, and no handoff.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
@@ -109,9 +109,9 @@ pub struct MTcp {
     split: Split,
     flows: BTreeMap<Connection, Flow>,
     agenda: Agenda,
-    /// The bandwidth module, if there is one.
+    /// The bandwidth module, if enabled.
     bandwidth: Option<Bandwidth>,
-    /// The handoff of connections, if there is one.
+    /// The handoff of connections, if enabled.
     peers: Option<Peers>,
     /// Mobile hosts that are present, as reported by the layers below.
     here: BTreeSet<IpAddr>,
@@ -172,7 +172,7 @@ impl MTcp {
         // With nothing outstanding, as after a handoff, there is nothing new to acknowledge.
         if is_new || is_marked || was_frozen && timeout.is_none() {
             flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
-            // All is acknowledged, and the last byte held back: the fixed host may have nothing more to send.
+            // All data is acknowledged, and the last byte held back: the fixed host may have no more to send.
             flow.flush_at = timeout.is_none().then_some(now + self.config.flush);
             if flow.shrunk {
                 flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.actions);
@@ -180,8 +180,8 @@ impl MTcp {
         }
     }
 
-    /// Whether a packet is an ACK without news, caused by data that the far end does not have yet (*pass to M-TCP, do
-    /// not acknowledge*). Its receiver would take it for a duplicate. Answers to probes are none.
+    /// Whether a packet is an ACK of nothing new, caused by data that the far end does not have yet (*pass to M-TCP, do
+    /// not acknowledge*). Its receiver would take it for a duplicate. Answers to probes do not count.
     fn is_premature(&mut self, side: Side, packet: &Packet) -> bool {
         let Some(connection) = Connection::of(side.direction(), packet) else { return false };
         let (Some(segment), Some(flow)) = (packet.tcp(), self.flows.get_mut(&connection)) else { return false };

@@ -6,7 +6,7 @@ use holdover_tcp::{ConnectionId, Endpoint};
 #[derive(Debug)]
 pub(super) struct Half {
     pub(super) endpoint: Endpoint,
-    /// The connection of each of the endpoint's, by its index.
+    /// The connection of each of the endpoint's sockets, by its index.
     owners: Vec<Option<(ConnectionId, Connection)>>,
 }
 

@@ -1,18 +1,18 @@
-//! **Split connections**: a node in the network terminates the connections of mobile hosts, so that each half has its own TCP. Neither
-//! end knows: towards the fixed host the node speaks as the mobile host, and towards the mobile host as the fixed one (M-TCP, section 4,
+//! **Split connections**: a node in the network terminates the connections of mobile hosts, so that each half has its own TCP. Neither end
+//! knows: towards the fixed host the node uses the mobile host's address, and towards the mobile host the fixed host's (M-TCP, section 4,
 //! *transparent addressing*).
 //!
-//! [`Split`] alone is **I-TCP** (Bakre and Badrinath 1995): data are acknowledged as they come, so the node answers for what the mobile
-//! host may never get, and its buffers have to move with the host. [`crate::m_tcp`] builds on it, and acknowledges only what the mobile
-//! host has.
+//! [`Split`] alone is **I-TCP** (Bakre and Badrinath 1995): data is acknowledged on arrival, so the node acknowledges data that the mobile
+//! host may never receive, and its buffers have to move with the host. [`crate::m_tcp`] builds on it, and acknowledges only data that the
+//! mobile host has received.
 //!
 //! # Choices
 //!
-//! - **A SYN is answered when the far end has answered**, not before ([`SplitConfig::lock_step`]): who connects to a mobile host that
-//!   refuses is told so by its RST; to one whose mobile host is silent the node says nothing until its own SYNs are used up. M-TCP's authors complete one handshake first and accept a
-//!   connection that may not come to be; `lock_step: false` does that.
-//! - **Connections that began before the node did**, or beyond [`SplitConfig::most`], pass untouched.
-//! - **The mobile host moves to another node**: the halves stay where they are. Only [`crate::m_tcp`] hands them on.
+//! - **A SYN is answered when the far end has answered**, not before ([`SplitConfig::lock_step`]): a client of a mobile host that refuses
+//!   gets its RST; if the mobile host is silent, the node does not answer until its own SYNs are used up. M-TCP's authors complete one
+//!   handshake first, and accept a connection that may never be established; `lock_step: false` does that.
+//! - **Connections older than the node**, or beyond [`SplitConfig::most`], pass unchanged.
+//! - **When the mobile host moves to another node**, the halves stay where they are. Only [`crate::m_tcp`] hands them on.
 
 mod half;
 
@@ -95,7 +95,7 @@ pub(crate) struct Pair {
     ids: [Option<ConnectionId>; 2],
     /// The side that has opened it, and its SYN while unanswered.
     syn: Option<(Side, Packet)>,
-    /// Whether the other side's end of data was passed on to this one.
+    /// Whether the end of the other side's data was passed on to this one.
     is_shut: [bool; 2],
 }
 
@@ -307,7 +307,7 @@ impl Split {
         }
     }
 
-    /// One half has ended. If it failed, the other is aborted.
+    /// Handles the end of one half. If it failed, the other is aborted.
     fn end(&mut self, now: Instant, side: Side, connection: Connection) {
         let Some(pair) = self.pairs.get(&connection) else { return };
         let id = |side: Side| pair.ids[side as usize];
@@ -329,7 +329,7 @@ impl Split {
         } else if is_other_over {
             self.forget(connection);
         } else {
-            // Closed in good order: its data are passed on, and the other half closes in time.
+            // Closed in good order: its data is passed on, and the other half closes later.
             self.pump(now, connection, side);
         }
     }
@@ -356,7 +356,7 @@ impl Split {
         self.forget(connection);
     }
 
-    /// Handles an ICMP error about a segment that the node has sent in the name of an end.
+    /// Handles an ICMP error about a segment that the node has sent on behalf of an end.
     fn take_error(&mut self, now: Instant, direction: Direction, packet: &Packet, error: &IcmpError) -> Verdict {
         let Ok(quoted) = error.quoted_tcp() else { return Verdict::Pass };
         let (src, dst) = (SocketAddr::new(quoted.src, quoted.src_port), SocketAddr::new(quoted.dst, quoted.dst_port));
@@ -392,11 +392,11 @@ impl Split {
         let Some(pair) = self.pairs.get_mut(&connection) else {
             return if is_first { self.open(now, connection, from, packet) } else { Verdict::Pass };
         };
-        // The node has not answered yet either.
+        // The node has not answered the first SYN yet either.
         if let Some((_, syn)) = pair.syn.as_mut().filter(|(side, _)| *side == from) {
             let asked = syn.tcp().map_or(segment.seq, |syn| syn.seq);
             if is_first {
-                // The newest counts: its timestamp, or another attempt with the same ports.
+                // Keep the newest: it may have a later timestamp, or be another attempt with the same ports.
                 *syn = packet.clone();
             } else if segment.flags.contains(Flags::RST)
                 && (segment.seq == asked || segment.seq == asked + 1)

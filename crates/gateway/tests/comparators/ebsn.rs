@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::support::{FIXED, MOBILE, Script, ack, assert_out, bytes_at, data, ms};
 
-/// A connection under way: the mobile host has acknowledged segment 0, and segments 1 to 3 are on their way.
+/// An established connection: the mobile host has acknowledged segment 0, and segments 1 to 3 are in flight.
 fn under_way(every_ms: u64) -> Script<Ebsn> {
     let mut script = Script::new(Ebsn::new(EbsnConfig { every: ms(every_ms) }));
     assert_out!(script.fixed_sends(data(0)), "data 0");
@@ -18,7 +18,7 @@ fn under_way(every_ms: u64) -> Script<Ebsn> {
     script
 }
 
-/// What is sent because an attempt to transmit `packet` has failed.
+/// The packets sent because an attempt to transmit `packet` has failed.
 fn fails(script: &mut Script<Ebsn>, packet: &Packet) -> Vec<Packet> {
     script.filter.handle_failed_attempt(script.now, packet);
     let now = script.now;
@@ -35,7 +35,7 @@ fn the_sender_is_notified_of_a_failed_attempt() {
     let quoted = error.quoted_tcp().expect("a segment");
     assert_eq!((error.kind, quoted.seq), (Unreachable::BadState, Seq::new(100)));
     assert_eq!((quoted.src, quoted.src_port, quoted.dst, quoted.dst_port), (FIXED.into(), 80, MOBILE.into(), 1024));
-    // It survives the wire.
+    // It can be emitted and parsed.
     let read = Packet::parse(notification.emit().expect("it can be sent")).expect("it can be read");
     assert_eq!(&read, notification);
 }
@@ -70,7 +70,7 @@ fn what_is_not_outstanding_causes_no_notification() {
 }
 
 proptest! {
-    /// Whatever fails, and whenever: notifications keep within the budget and within one in `every` for each connection.
+    /// For any failures at any times: notifications stay within the budget, and within one in `every` for each connection.
     #[test]
     fn notifications_keep_within_their_budget(
         every_ms in 0_u64..20,

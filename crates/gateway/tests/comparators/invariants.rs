@@ -1,4 +1,4 @@
-//! What holds whatever packets come: on random sequences of them.
+//! Invariants for random sequences of packets.
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::support::{ack_of, bytes_at, mobile};
 /// Bytes of copies that a filter may keep of the one connection.
 const LIMIT: usize = 2_000;
 
-/// What happens next. Numbers are relative to a random beginning.
+/// An operation. Numbers are relative to a random start.
 #[derive(Clone, Debug)]
 enum Op {
     Data { seq: u32, len: u32, flags: Flags },
@@ -58,7 +58,7 @@ fn byte_at(seq: u32) -> u8 {
     (seq ^ seq >> 8) as u8
 }
 
-/// A filter, and the highest number that the mobile host has acknowledged.
+/// A filter, and the highest ACK of the mobile host.
 struct Watch<'a> {
     filter: &'a mut dyn SegmentFilter,
     now: Instant,
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// Sequence numbers that are in no window. Nothing panics, and memory stays bounded.
+    /// Sequence numbers outside of any window: nothing panics, and memory stays bounded.
     #[test]
     fn numbers_out_of_any_window_do_no_harm(ops in prop::collection::vec((op(), any::<u32>()), 1..100)) {
         let (mut snoop, mut tawcf) = (snoop(), tawcf());
@@ -195,7 +195,7 @@ proptest! {
     }
 }
 
-/// An operation without a look at what comes out.
+/// Applies an operation, ignoring the output.
 fn drive(filter: &mut dyn SegmentFilter, now: Instant, op: &Op, base: u32, acked: Option<Seq>) {
     match *op {
         Op::Data { seq, len, flags } => {

@@ -1,4 +1,4 @@
-//! What a router's mechanisms may be.
+//! Valid and invalid combinations of a router's mechanisms.
 
 use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;

@@ -1,4 +1,4 @@
-//! Worlds with a wireless link that repeats its own losses: alone, with EBSN, and with delayed duplicate ACKs.
+//! Worlds with a wireless link that retransmits its own losses: alone, with EBSN, and with delayed duplicate ACKs.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ const MOBILE: NodeId = NodeId(0);
 const TOWER: NodeId = NodeId(1);
 const SERVER: NodeId = NodeId(2);
 
-/// Repeats without end, in order.
+/// Retransmits without a limit, in order.
 const PERSISTENT: Arq = Arq { attempts: None, timeout: Duration::from_millis(20), in_order: true };
 const UNORDERED: Arq = Arq { in_order: false, ..PERSISTENT };
 
-/// A download over 20 ms of wire and a radio of 2 Mbit/s and 5 ms, which loses this share of its packets, and all while it is down.
+/// A download over 20 ms of wire and a radio of 2 Mbit/s and 5 ms, which loses this share of its packets, and all of them while it is down.
 fn world(profile: Profile, bytes: u64, loss: f64, outages: &[(u64, u64)], arq: Option<Arq>) -> WorldConfig {
     let node = |name: &str, role| NodeConfig { name: name.into(), role };
     let radio = LinkConfig {
@@ -78,7 +78,7 @@ fn with_delayed_dupacks(mut world: WorldConfig) -> WorldConfig {
     world
 }
 
-/// How long a download took, and how often its sender timed out and recovered fast, and how many bytes it repeated.
+/// The duration of a download, the sender's timeouts and fast recoveries, and the bytes that it retransmitted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Outcome {
     secs: f64,
@@ -102,8 +102,8 @@ fn run(world: WorldConfig, bytes: u64) -> Outcome {
 const BYTES: u64 = 2_000_000;
 const SENDERS: [Profile; 2] = [Profile::RenoBsd, Profile::Linux6Cubic];
 
-/// Measured without losses, with 3 % of losses in both directions, and with a link that repeats them: reno-bsd 8.9, 48.0 and 10.1 s. Its
-/// window is small, and packets wait for those before them.
+/// Measured without losses, with 3 % of losses in both directions, and with a link that retransmits them: reno-bsd 8.9, 48.0 and 10.1 s.
+/// Its window is small, and packets wait for earlier ones.
 #[test]
 fn a_link_that_repeats_its_losses_hides_them() {
     for profile in SENDERS {
@@ -117,9 +117,9 @@ fn a_link_that_repeats_its_losses_hides_them() {
     }
 }
 
-/// The radio is bad for 2 s. Its link repeats everything, and the sender repeats it as well; notified, it waits. Measured: reno-bsd
-/// repeats 16 kB and nothing; linux-6-cubic 12 kB without a bad state, which its first slow start has lost at a full queue, 23 kB with one, and
-/// 16 kB if it is notified.
+/// The radio is in a bad state for 2 s. Its link retransmits everything, and so does the sender; a notified sender waits. Measured:
+/// reno-bsd retransmits 16 kB without notifications and nothing with them; linux-6-cubic 12 kB without a bad state, lost by its first slow
+/// start at a full queue, 23 kB with one, and 16 kB if notified.
 #[test]
 fn a_notified_sender_neither_times_out_nor_repeats() {
     for profile in SENDERS {
@@ -137,7 +137,7 @@ fn a_notified_sender_neither_times_out_nor_repeats() {
     }
 }
 
-/// Notifications end with the attempts of the link; then the timer expires as ever.
+/// Notifications end with the attempts of the link; then the timer expires as usual.
 #[test]
 fn a_link_that_gives_up_leaves_the_sender_to_its_timer() {
     let arq = Some(Arq { attempts: Some(13), ..PERSISTENT });
@@ -147,7 +147,8 @@ fn a_link_that_gives_up_leaves_the_sender_to_its_timer() {
     }
 }
 
-/// Without order, what the link repeats arrives late, and a sender that counts duplicate ACKs repeats it.
+/// Without ordering, the link's retransmissions arrive late, and a sender that counts duplicate ACKs retransmits them,
+/// too.
 #[test]
 fn delayed_duplicates_keep_a_sender_from_repeating_what_the_link_repeats() {
     let profile = Profile::RenoBsd;
@@ -162,8 +163,8 @@ fn delayed_duplicates_keep_a_sender_from_repeating_what_the_link_repeats() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Random outages and losses: all data arrive, in less time than the link needs with its outages and one timeout for each, and a
-    /// notified sender never repeats more than one that is not.
+    /// Random outages and losses: all data arrives, in less time than the link needs with its outages and one timeout for each, and a
+    /// notified sender never retransmits more than one that is not.
     #[test]
     fn everything_arrives_in_time_whatever_the_link_does(
         gaps in prop::collection::vec((300_u64..3_000, 50_u64..2_000), 0..5),
@@ -189,7 +190,7 @@ proptest! {
         let mut both = with_ebsn(both);
         mechanisms.append(&mut both.mechanisms);
         both.mechanisms = mechanisms;
-        // 1.6 s of transmission, three times over; after each outage at most as long a timeout again, and some.
+        // 1.6 s of transmission, three times; after each outage a timeout of at most the same length, and a margin.
         let down: u64 = outages.iter().map(|(begin, end)| end - begin).sum();
         let longest = (3 * 1_600 + 3 * down + 3_000 * (1 + outages.len() as u64)) as f64 / 1e3;
         for world in [with_ebsn(base()), with_delayed_dupacks(base()), both] {

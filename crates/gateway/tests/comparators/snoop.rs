@@ -6,7 +6,7 @@ use holdover_wire::Flags;
 
 use crate::support::{Script, WINDOW, ack, ack_of, assert_out, bytes_at, data, sack, window};
 
-/// No timer expires within the script.
+/// A configuration in which no timer expires within the script.
 fn untimed() -> SnoopConfig {
     let never = holdover_base::Duration::from_secs(3600);
     SnoopConfig { least_timeout: never, persist: never, ..SnoopConfig::default() }
@@ -33,8 +33,8 @@ fn new_acks_pass_and_free_the_cache() {
     assert_eq!(script.filter.cached_bytes(), 0);
 }
 
-/// Segment 1 is lost, and 2 to 6 arrive: the first duplicate ACK retransmits, the four others are expected. Segment 7 arrives while
-/// the retransmission does not: that is one more than expected.
+/// Segment 1 is lost, and 2 to 6 arrive: the first duplicate ACK retransmits, the four others are expected. Segment 7 arrives, and the
+/// retransmission does not: that is one more than expected.
 #[test]
 fn the_first_duplicate_ack_retransmits_and_the_expected_ones_end_here() {
     let mut script = forwarded(untimed(), 6);
@@ -56,7 +56,7 @@ fn each_loss_of_a_window_is_repaired() {
     for _ in [4, 5, 6] {
         assert_out!(script.mobile_sends(ack(1)));
     }
-    // 2 is there, 1 has come again.
+    // 2 has arrived, and 1 again.
     assert_out!(script.at(50).mobile_sends(ack(3)), "ack 3");
     assert_out!(script.fixed_sends(data(7)), "data 7");
     assert_out!(script.mobile_sends(ack(3)), "data 3");
@@ -85,7 +85,7 @@ fn duplicate_acks_for_what_was_lost_before_pass() {
     for _ in 2..=5 {
         assert_out!(script.mobile_sends(ack(1)), "ack 1");
     }
-    // The sender's fast retransmission, which the wireless link loses: the sender counts on.
+    // The sender's fast retransmission is lost on the wireless link: the sender continues to count duplicates.
     assert_out!(script.fixed_sends(data(1)), "data 1");
     assert_out!(script.fixed_sends(data(6)), "data 6");
     assert_out!(script.mobile_sends(ack(1)), "ack 1");
@@ -135,7 +135,7 @@ fn sack_blocks_of_hidden_losses_are_hidden() {
     assert_out!(script.mobile_sends(window(sack(1, &[(2, 3)]), WINDOW - 1)), "data 1");
     assert_out!(script.mobile_sends(sack(1, &[(4, 5), (2, 3)])));
     assert_out!(script.mobile_sends(sack(1, &[(4, 6), (2, 3)])));
-    // What is hidden is made use of.
+    // The hidden blocks are used.
     assert_out!(script.mobile_sends(sack(3, &[(4, 6)])), "ack 3", "data 3");
     assert_out!(script.fixed_sends(data(6)), "data 6");
     // Segment 6 was forwarded after the retransmission, which is lost too.
@@ -169,22 +169,22 @@ fn a_dsack_of_a_local_retransmission_is_discarded() {
     let mut script = forwarded(untimed(), 3);
     assert_out!(script.mobile_sends(sack(1, &[(2, 3)])), "data 1");
     assert_out!(script.mobile_sends(ack(3)), "ack 3");
-    // Segment 1 was only late.
+    // Segment 1 was only delayed.
     assert_out!(script.mobile_sends(sack(3, &[(1, 2)])));
     // The network has duplicated segment 2.
     assert_out!(script.mobile_sends(sack(3, &[(2, 3)])), "ack 3 sack 2-3");
 }
 
-/// The local round trip is 20 ms, which is what an ACK of a retransmission takes too.
+/// The local round trip is 20 ms, and so is the time until the ACK of a retransmission.
 #[test]
 fn a_needless_retransmission_does_not_cause_another() {
     let mut script = forwarded(untimed(), 3);
     assert_out!(script.mobile_sends(ack(1)), "data 1");
-    // Only late: both the original and the copy arrive.
+    // Only delayed: both the original and the copy arrive.
     assert_out!(script.at(25).mobile_sends(ack(3)), "ack 3");
     assert_out!(script.at(40).mobile_sends(ack(3)));
     assert_out!(script.at(41).mobile_sends(ack(3)), "data 3");
-    // This one was no needless retransmission.
+    // This retransmission was needed.
     assert_out!(script.fixed_sends(data(4)), "data 4");
     assert_out!(script.fixed_sends(data(5)), "data 5");
     assert_out!(script.at(61).mobile_sends(ack(4)), "ack 4");
@@ -253,7 +253,7 @@ fn the_persist_timer_retransmits_when_neither_side_sends() {
     assert_eq!(script.wait_until(5000), [(350, "data 0".to_owned()), (550, "data 0".to_owned())]);
 }
 
-/// Segment 1 is lost together with the data after it, and one duplicate ACK of many expected comes.
+/// Segment 1 is lost together with the data after it, and one of many expected duplicate ACKs arrives.
 #[test]
 fn after_the_persist_timer_no_duplicate_ack_is_expected() {
     let hour = holdover_base::Duration::from_secs(3600);
@@ -264,7 +264,7 @@ fn after_the_persist_timer_no_duplicate_ack_is_expected() {
     assert_out!(script.mobile_sends(ack(1)), "data 1");
 }
 
-/// Segment 1 was lost before the base station: resending 2 is useless.
+/// Segment 1 was lost before the base station: retransmitting 2 does not help.
 #[test]
 fn the_timers_retransmit_what_the_mobile_host_waits_for() {
     let mut script = forwarded(SnoopConfig::default(), 0);
@@ -272,7 +272,7 @@ fn the_timers_retransmit_what_the_mobile_host_waits_for() {
     assert_eq!(script.wait_until(60_000), []);
 }
 
-/// Segment 2 was sent 20 ms before its ACK, but sent again in between.
+/// Segment 2 was sent 20 ms before its ACK, but retransmitted in between.
 #[test]
 fn a_retransmission_measures_no_round_trip() {
     let persist = holdover_base::Duration::from_secs(3600);

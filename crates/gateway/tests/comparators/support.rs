@@ -65,7 +65,8 @@ pub(crate) fn ack_of(ack: u32) -> Packet {
     Packet::new(MOBILE.into(), FIXED.into(), segment)
 }
 
-/// The mobile host has all segments below number `n`, and those from each first to before each second number.
+/// The mobile host has all segments below number `n`, and those of each block, from its first number to before its
+/// second.
 pub(crate) fn sack(n: u32, blocks: &[(u32, u32)]) -> Packet {
     let mut packet = ack(n);
     let block = |&(start, end): &(u32, u32)| SeqRange::new(Seq::new(start * LEN), Seq::new(end * LEN));
@@ -94,13 +95,13 @@ impl<F: SegmentFilter> Script<F> {
         Self { filter, now: Instant::ZERO }
     }
 
-    /// So many milliseconds from the beginning. Deadlines before are met.
+    /// Advances to this time, in milliseconds from the start, handling earlier deadlines.
     pub(crate) fn at(&mut self, millis: u64) -> &mut Self {
         self.wait_until(millis);
         self
     }
 
-    /// Time passes. Returns what was made, and when, in milliseconds.
+    /// Time passes. Returns the packets made, with their times in milliseconds.
     pub(crate) fn wait_until(&mut self, millis: u64) -> Vec<(u64, String)> {
         let until = at_ms(millis);
         let mut made = Vec::new();

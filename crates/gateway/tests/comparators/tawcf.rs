@@ -19,7 +19,7 @@ fn config() -> TawcfConfig {
     }
 }
 
-/// A connection under way: the mobile host has acknowledged segments 0 and 1.
+/// An established connection: the mobile host has acknowledged segments 0 and 1.
 fn under_way(config: TawcfConfig) -> Script<Tawcf> {
     let mut script = Script::new(Tawcf::new(config));
     assert_out!(script.fixed_sends(data(0)), "data 0");
@@ -28,7 +28,7 @@ fn under_way(config: TawcfConfig) -> Script<Tawcf> {
     script
 }
 
-/// The mobile host comes to a base station that knows nothing of it.
+/// The mobile host arrives at a base station without state for it.
 fn handed_over(config: TawcfConfig) -> Script<Tawcf> {
     let mut script = Script::new(Tawcf::new(config));
     assert_out!(script.presence(Presence::Present));
@@ -56,7 +56,7 @@ fn a_signal_that_stays_low_freezes_the_fixed_host() {
     assert_out!(script.fixed_sends(data(2)));
     assert_out!(script.at(60).presence(Presence::Away));
     assert_eq!(script.wait_until(500), [(100, "ack 2 win 0".to_owned())]);
-    // ACKs on their way do not unfreeze it, probes are answered, and data are kept.
+    // ACKs in flight do not unfreeze it, probes are answered, and data is kept.
     assert_out!(script.mobile_sends(ack(2)), "ack 2 win 0");
     assert_out!(script.mobile_sends(window(ack(3), 900)), "ack 3 win 0");
     assert_out!(script.fixed_sends(bytes_at(299, 0)), "ack 3 win 0");
@@ -118,7 +118,7 @@ fn a_host_that_has_moved_gets_its_packets_forwarded() {
     assert_eq!(script.wait_until(200), [(100, "ack 2 win 0".to_owned())]);
     assert_out!(script.presence(Presence::Moved), "data 2", "data 3");
     assert_eq!(script.filter.waiting_bytes(mobile()), 0);
-    // What comes late follows.
+    // A late segment follows.
     assert_out!(script.fixed_sends(data(4)), "data 4");
     assert_eq!(script.wait_until(60_000), []);
 }
@@ -137,7 +137,7 @@ fn the_fifo_is_bounded_in_bytes_and_time() {
     assert_out!(script.presence(Presence::Present), "data 3");
 }
 
-/// Nothing tells what is next: the first segments are held, and go on in order.
+/// The next number is unknown: the first segments are held, and released in order.
 #[test]
 fn the_sequencer_sorts_what_comes_first() {
     let mut script = handed_over(config());
@@ -147,7 +147,7 @@ fn the_sequencer_sorts_what_comes_first() {
     assert_eq!(script.filter.held_bytes(), 3 * 140);
     let made = script.wait_until(500);
     assert_eq!(made, [3, 4, 5].map(|n| (60, format!("data {n}"))));
-    // From now on the next is known, and a hole is waited for as long as it is being filled.
+    // From now on the next number is known, and segments wait while a hole is being filled.
     assert_out!(script.fixed_sends(data(7)));
     assert_out!(script.fixed_sends(data(8)));
     assert_out!(script.fixed_sends(data(6)), "data 6", "data 7", "data 8");
@@ -163,7 +163,7 @@ fn an_ack_of_the_mobile_host_tells_what_is_next() {
     assert_out!(script.fixed_sends(data(3)));
     assert_out!(script.mobile_sends(ack(3)), "ack 3", "data 3", "data 4");
     assert_out!(script.fixed_sends(data(5)), "data 5");
-    // A hole that nothing fills holds up for 50 ms.
+    // A hole that is not filled delays segments for 50 ms.
     assert_out!(script.at(100).fixed_sends(data(7)));
     assert_out!(script.at(120).fixed_sends(data(8)));
     assert_eq!(script.wait_until(1000), [7, 8].map(|n| (150, format!("data {n}"))));
@@ -178,14 +178,14 @@ fn the_sequencer_works_after_handoffs_only() {
     assert_out!(script.presence(FADING));
     assert_out!(script.presence(Presence::Present));
     assert_out!(script.fixed_sends(data(8)), "data 8");
-    // The host goes away and comes again.
+    // The host leaves and returns.
     assert_out!(script.presence(Presence::Moved));
     assert_out!(script.presence(Presence::Present));
     assert_out!(script.fixed_sends(data(10)));
     assert_eq!(script.wait_until(2000), [(1050, "data 10".to_owned())]);
 }
 
-/// A fading ends the time after a handoff.
+/// A fading ends the period after a handoff.
 #[test]
 fn released_packets_are_not_sequenced() {
     let mut script = handed_over(TawcfConfig { low_for: None, ..config() });

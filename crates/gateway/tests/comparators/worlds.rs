@@ -84,7 +84,7 @@ fn lossy(profile: Profile, kbps: u64, loss: f64, seed: u64, snoop: Option<SnoopC
     }
 }
 
-/// Five runs of [`lossy`]: kbit/s on average, and bytes that the sender repeated.
+/// Five runs of [`lossy`]: the mean rate in kbit/s, and the bytes that the sender retransmitted.
 fn lossy_runs(profile: Profile, kbps: u64, loss: f64, snoop: Option<SnoopConfig>) -> (f64, u64) {
     const BYTES: u64 = 5_000_000;
     let (mut goodput, mut repeated) = (0.0, 0);
@@ -97,8 +97,8 @@ fn lossy_runs(profile: Profile, kbps: u64, loss: f64, snoop: Option<SnoopConfig>
     (goodput, repeated)
 }
 
-/// Loss of 2 % in both directions. Measured: reno-bsd 563 and 1439 kbit/s, linux-6-cubic 1280 and 8419 kbit/s. Without loss it is 1657
-/// and 9097 kbit/s; a part of the difference are handshakes lost, which Snoop does not repair.
+/// Loss of 2 % in both directions. Measured: reno-bsd 563 and 1439 kbit/s, linux-6-cubic 1280 and 8419 kbit/s. Without loss it is 1657 and
+/// 9097 kbit/s; a part of the difference is due to lost handshakes, which Snoop does not repair.
 #[test]
 fn snoop_hides_losses_of_the_wireless_link() {
     for (profile, gain) in [(Profile::RenoBsd, 2.0), (Profile::Linux6Cubic, 4.0)] {
@@ -113,7 +113,7 @@ fn snoop_hides_losses_of_the_wireless_link() {
     }
 }
 
-/// The local timer takes a delayed ACK for a loss now and then.
+/// The local timer sometimes takes a delayed ACK for a loss.
 #[test]
 fn snoop_costs_little_without_losses() {
     for profile in [Profile::RenoBsd, Profile::Linux6Cubic] {
@@ -124,8 +124,8 @@ fn snoop_costs_little_without_losses() {
     }
 }
 
-/// A limit: the queue of the wireless link is behind the cache. What it drops is repaired too, one segment for each local round trip, and
-/// the sender does not hear of most of it. Measured: 4712 and 4458 kbit/s. The window of reno-bsd fits into the queue.
+/// A limit: the queue of the wireless link is behind the cache. Its drops are repaired, too, one segment for each local round trip, and
+/// most of them are hidden from the sender. Measured: 4712 and 4458 kbit/s. The window of reno-bsd fits into the queue.
 #[test]
 fn snoop_hides_congestion_of_the_wireless_link_too() {
     let (plain, plain_repeated) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, None);
@@ -137,7 +137,7 @@ fn snoop_hides_congestion_of_the_wireless_link_too() {
     assert!(with_snoop > 0.99 * plain, "{with_snoop} and {plain} kbit/s");
 }
 
-/// A limit that the paper on M-TCP names: the sender times out in a long outage whatever is cached. Measured for 3 s, with and without
+/// A limit that the paper on M-TCP names: the sender times out in a long outage despite the cache. Measured for 3 s, with and without
 /// Snoop: 2 timeouts of reno-bsd, 3 of linux-6-cubic.
 #[test]
 fn snoop_does_not_get_over_long_disconnections() {
@@ -164,19 +164,19 @@ const OLD: NodeId = NodeId(2);
 const NEW: NodeId = NodeId(3);
 const ROAMING: NodeId = NodeId(4);
 
-/// How a mobile host changes cells.
+/// A change of cells.
 #[derive(Clone, Copy)]
 struct Handoff {
-    /// The time between two cells.
+    /// The time out of range between two cells.
     out_of_range: Duration,
-    /// The time in the new cell until packets find the host there.
+    /// The time in the new cell until packets reach the host there.
     attach: Duration,
     /// The delay between the router and each base station.
     lan: Duration,
 }
 
-/// A fixed host, a router, and two base stations with a cell each, between which a mobile host goes to and fro every 4 s. A base station
-/// foresees 50 ms before that it will lose the host.
+/// A fixed host, a router, and two base stations with a cell each, between which a mobile host alternates every 4 s. A base station
+/// predicts the loss of the host 50 ms ahead.
 fn cellular(profile: Profile, handoff: Handoff, tawcf: Option<TawcfConfig>, bytes: u64) -> WorldConfig {
     let (fixed, router, mobile) = (NodeId(0), NodeId(1), ROAMING);
     let cell = |name: &str, base, x_m| RadioCell {
@@ -228,7 +228,7 @@ fn cellular(profile: Profile, handoff: Handoff, tawcf: Option<TawcfConfig>, byte
 
 const CELLULAR_BYTES: u64 = 5_000_000;
 
-/// Half a second out of range in each handoff, and 100 ms until packets find the host.
+/// Half a second out of range in each handoff, and 100 ms until packets reach the host.
 fn long_handoffs(profile: Profile, tawcf: Option<TawcfConfig>) -> (FlowReport, u64) {
     let handoff = Handoff { out_of_range: ms(500), attach: ms(100), lan: ms(2) };
     let world = cellular(profile, handoff, tawcf, CELLULAR_BYTES);
@@ -241,9 +241,9 @@ fn timeouts(report: &FlowReport) -> u32 {
     report.sender.as_ref().expect("a sender").timeouts
 }
 
-/// Measured without a mechanism, without freezing, and with all of it: reno-bsd 651, 730 and 802 kbit/s, linux-6-cubic 922, 1137 and
-/// 1140 kbit/s. Freezing gains nothing for linux-6-cubic: in six handoffs the sender times out, needlessly, when it would have sent a tail
-/// loss probe otherwise.
+/// Measured without a mechanism, without freezing, and with all of it: reno-bsd 651, 730 and 802 kbit/s, linux-6-cubic 922, 1137 and 1140
+/// kbit/s. Freezing gains nothing for linux-6-cubic: in six handoffs the sender times out needlessly, where it would have sent a tail loss
+/// probe otherwise.
 #[test]
 fn window_control_gets_over_long_handoffs() {
     let buffers = TawcfConfig { low_for: None, ..TawcfConfig::default() };
@@ -286,7 +286,7 @@ impl Observer for Order {
     }
 }
 
-/// Handoffs of 20 ms, and 20 ms from the router to each base station: packets by way of the old one take 40 ms longer. The sender is never
+/// Handoffs of 20 ms, and 20 ms from the router to each base station: packets through the old one take 40 ms longer. The sender is never
 /// frozen. Measured without the sequencer: 71 segments overtaken and two needless recoveries, 741 kbit/s; with it none, 762 kbit/s.
 #[test]
 fn the_sequencer_keeps_forwarded_segments_in_order() {
@@ -304,7 +304,7 @@ fn the_sequencer_keeps_forwarded_segments_in_order() {
     assert!(with > without, "{with} and {without} bit/s");
 }
 
-/// A radio of 2 Mbit/s hands over in 20 ms. What is sent in the last 50 ms would be lost.
+/// A radio of 2 Mbit/s with handoffs of 20 ms. Packets sent in the last 50 ms would be lost.
 #[test]
 fn a_base_station_that_foresees_the_handoff_loses_nothing() {
     let handoff = Handoff { out_of_range: Duration::ZERO, attach: ms(20), lan: ms(2) };
@@ -319,7 +319,7 @@ fn a_base_station_that_foresees_the_handoff_loses_nothing() {
     assert!(foreseen.goodput_bps() > 1.02 * unforeseen.goodput_bps());
 }
 
-/// What the mechanisms of base stations have done.
+/// The actions of base stations' mechanisms.
 #[derive(Default)]
 struct Actions(Vec<&'static str>);
 
@@ -331,7 +331,8 @@ impl Observer for Actions {
     }
 }
 
-/// The host goes from 30 m to 39 m and back at 10 m/s. Below 36.5 m the signal is 20 % above what its radio needs.
+/// The host moves from 30 m to 39 m and back at 10 m/s. Below 36.5 m the signal is 20 % above the level that its radio
+/// needs.
 #[test]
 fn a_signal_that_recovers_unfreezes() {
     let handoff = Handoff { out_of_range: Duration::ZERO, attach: ms(20), lan: ms(2) };

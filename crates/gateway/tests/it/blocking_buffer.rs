@@ -28,7 +28,7 @@ fn a_registration_releases_a_burst_and_acks_the_rest_in_order() {
     let mut script = blocked(BlockingBufferConfig::default());
     assert_eq!(script.phone_is(Presence::Present), ["to phone 200:300", "to phone 300:400"]);
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0], "only one that unblocks");
-    // One comes in, the head goes out.
+    // One packet is appended, and the head is forwarded.
     assert_eq!(script.pass(data(700, 100)), ["to phone 400:500"]);
     let answer = ["to fixed ack 400 win 500", "to phone 500:600", "to phone 600:700"];
     assert_eq!(script.pass(ack(400, 500)), answer);
@@ -67,8 +67,8 @@ fn what_has_no_room_and_what_is_too_old_is_given_up() {
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
 }
 
-/// By the flag in the IP header, section 4.6.2: the gateway needs no TCP header of the mobile host's, takes the flag away on the way to
-/// the fixed host, and sets it on what leaves the buffer.
+/// With the flag in the IP header (section 4.6.2), the gateway needs no TCP header of the mobile host's: it clears the flag towards the
+/// fixed host, and sets it on packets from the buffer.
 #[test]
 fn the_flag_blocks_and_goes_with_what_is_released() {
     let mut script = script(BlockingBufferConfig { sign: WarningSign::IpFlag, ..BlockingBufferConfig::default() });

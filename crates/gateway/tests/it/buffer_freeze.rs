@@ -10,7 +10,7 @@ fn script(config: BufferFreezeConfig) -> Script {
     Script::new(&Mechanisms { buffer_freeze: Some(config), ..Mechanisms::default() })
 }
 
-/// Two segments have gone, the first is acknowledged after 10 ms, and that ACK is withheld.
+/// Two segments were forwarded, the first is acknowledged after 10 ms, and that ACK is withheld.
 fn withheld(config: BufferFreezeConfig) -> Script {
     let mut script = script(config);
     script.pass(ack(100, 500));
@@ -30,7 +30,7 @@ fn the_newest_ack_waits_for_the_next_one() {
     let mut script = withheld(default());
     script.pass(data(300, 100));
     assert_eq!(script.pass(ack(300, 450)), ["to fixed ack 200 win 400"]);
-    // Nothing is outstanding any more: no ACK would release it.
+    // Nothing is outstanding any more: no later ACK would release it.
     assert_eq!(script.pass(ack(400, 500)), ["to fixed ack 300 win 450", "to fixed ack 400 win 500"]);
 }
 

@@ -48,14 +48,14 @@ fn an_ack_with_an_open_window_ends_the_warning() {
     let mut script = warned(CopyAndForwardConfig::default());
     assert_eq!(script.pass(ack(300, 500)), ["to fixed ack 300 win 500"]);
     assert_eq!(script.phone_is(Presence::Rebound), NOTHING);
-    // Data after that are not copied; data after the next warning are.
+    // Data after that is not copied; data after the next warning is.
     assert_eq!(script.pass(data(500, 100)), ["to phone 500:600"]);
     script.pass(ack(600, 0));
     script.pass(data(600, 100));
     assert_eq!(script.phone_is(Presence::Rebound), ["to phone 600:700"]);
 }
 
-/// An ACK frees copies of its own connection alone (section 4.6.4).
+/// An ACK removes copies of its own connection only (section 4.6.4).
 #[test]
 fn connections_are_told_apart() {
     let other = |packet: Packet| {

@@ -1,4 +1,4 @@
-//! What the gateway's daemon does, in a simulated router: by mode, in scripts and in worlds.
+//! The gateway's daemon in a simulated router: by mode, in scripts and in worlds.
 
 use std::fmt::Write as _;
 
@@ -73,7 +73,7 @@ fn release_is_paced_and_queues_are_bounded_in_size_and_age() {
     }
     script.at(1_000);
     assert_eq!(script.phone_is(Presence::Present), ["to phone 1:101"], "the fourth had no room");
-    // 140 bytes at a byte in a millisecond.
+    // 140 bytes at one byte per millisecond.
     assert_eq!(script.at(1_139), nothing());
     assert_eq!(script.at(1_140), ["to phone 101:201"]);
     assert_eq!(script.pass(data(301, 100)), nothing(), "it waits behind the third");
@@ -124,7 +124,7 @@ fn two_buffers_at_one_router_are_refused_and_a_mode_without_one_is_not() {
     assert!(with_config(DaemonConfig { mode: Mode::Freeze, ..none }).check().is_ok());
 }
 
-/// What the router has done, and every packet at every interface.
+/// The actions of the router, and every packet at every interface.
 #[derive(Default)]
 struct Record {
     actions: Vec<&'static str>,
@@ -194,7 +194,7 @@ fn observe_changes_no_packet() {
     }
 }
 
-/// What was lost in the cut is the sender's affair, whose timer decides (`docs/limits.md`): linux-6-cubic resumes after 938 ms.
+/// Data lost in the cut is left to the sender's timer (`docs/limits.md`): linux-6-cubic resumes after 938 ms.
 #[test]
 fn freeze_shuts_the_window_answers_probes_and_keeps_nothing() {
     for profile in LINUX {
@@ -222,7 +222,7 @@ fn m_tcp_finds_by_itself_that_acks_have_stopped_and_the_other_modes_do_not() {
     }
 }
 
-/// Without what is held back there is nothing but the buffer.
+/// Without holding back, only the buffer is left.
 #[test]
 fn buffer_without_hold_back_takes_no_action() {
     let (report, record) =

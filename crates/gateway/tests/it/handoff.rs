@@ -47,7 +47,7 @@ fn a_transfer_goes_on_at_the_next_supervisor_host() {
     }
 }
 
-/// A supervisor host with one peer, between a fixed host and a mobile one, which are the test, as is the peer.
+/// A supervisor host with one peer, between a fixed and a mobile host; the test plays all three.
 struct Alone {
     chain: Chain,
     now: Instant,
@@ -95,8 +95,8 @@ impl Alone {
     }
 }
 
-/// A connection in mid-life that is unknown waits for repeated requests to the peer. No host has it: it was never
-/// split, and passes.
+/// An established but unknown connection waits for repeated requests to the peer. No host has it: it was never split,
+/// and passes.
 #[test]
 fn what_nobody_has_passes() {
     let mut alone = Alone::new();
@@ -117,7 +117,7 @@ fn what_nobody_has_passes() {
     assert_eq!(alone.asked(), []);
 }
 
-/// The peer does not answer: the numbers of the halves may differ, so nothing may pass. Both ends are reset when they speak.
+/// The peer does not answer: the numbers of the halves may differ, so nothing may pass. Both ends are reset when they send.
 #[test]
 fn what_somebody_may_have_who_does_not_answer_is_reset() {
     let mut alone = Alone::new();
@@ -131,7 +131,7 @@ fn what_somebody_may_have_who_does_not_answer_is_reset() {
     assert_eq!(alone.chain.poll_action().map(|action| action.what), Some("refused"));
 }
 
-/// Bytes that are no message, and messages with records that are none.
+/// Invalid messages, and messages with invalid records.
 #[test]
 fn what_cannot_be_read_changes_nothing() {
     let mut alone = Alone::new();
@@ -187,15 +187,15 @@ fn setup() -> impl Strategy<Value = Setup> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever gets lost, doubled or late, and however the mobile host goes to and fro: nothing is acknowledged that the far end does
-    /// not have (the world looks after each step), and all bytes arrive as they were sent.
+    /// With any losses, duplicates and delays, and any moves of the mobile host: only data that the far end has is acknowledged (the world
+    /// checks each step), and all bytes arrive unchanged.
     #[test]
     fn no_handoff_loses_or_makes_up_a_byte(setup in setup()) {
         let last = setup.moves.last().map_or(0, |last| last.at_ms + last.gap_ms);
         let outcome = run(setup, last + 900_000);
         prop_assert!(!outcome.failed, "{:?}", outcome.actions);
         prop_assert!(outcome.received == outcome.sent, "{} of {} bytes", outcome.received.len(), outcome.sent.len());
-        // What is sent again after both ends have all may find the connection forgotten.
+        // A retransmission after both ends have everything may arrive when the connection is no longer known.
         let ended_at = outcome.ended_at.expect("it is over");
         prop_assert!(!outcome.actions.iter().any(|action| action.2 == "refused" && action.0 < ended_at), "{:?}", outcome.actions);
     }

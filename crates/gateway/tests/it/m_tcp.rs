@@ -1,4 +1,4 @@
-//! Split connections and M-TCP: what the scripts of single packets do not show.
+//! Split connections and M-TCP, beyond scripts of single packets.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn m_tcp() -> Mechanisms {
     Mechanisms { m_tcp: Some(MTcpConfig::with(split())), ..Mechanisms::default() }
 }
 
-/// The far end is asked first.
+/// The far end has to answer first.
 #[test]
 fn no_connection_is_accepted_before_the_far_end_has_answered() {
     for mechanisms in [i_tcp(), m_tcp()] {
@@ -35,7 +35,7 @@ fn no_connection_is_accepted_before_the_far_end_has_answered() {
         let asked = script.pass(syn);
         assert_eq!(asked.len(), 1);
         assert!(asked[0].starts_with("to phone"), "{asked:?}");
-        // Nothing has come back, so it sends no ACK.
+        // The far end has not answered, so the SYN's retransmission has no ACK.
         assert_eq!(
             script.pass(change(data(7, 0), |segment| (segment.flags, segment.ack) = (Flags::SYN, Seq::new(0)))),
             [] as [&str; 0]
@@ -50,8 +50,8 @@ fn what_began_before_passes() {
     assert_eq!(script.pass(ack(200, 500)), ["to fixed ack 200 win 500"]);
 }
 
-/// I-TCP acknowledges what it has received, M-TCP does not: bytes that a sender takes for delivered when the mobile
-/// host never returns.
+/// I-TCP acknowledges data that it has received, M-TCP does not: these are bytes that a sender takes for delivered when
+/// the mobile host never returns.
 #[test]
 fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
     let believed = |mechanisms: Mechanisms| {
@@ -59,7 +59,7 @@ fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
         world.time_limit = at_ms(60_000);
         let report = run(with(world, mechanisms));
         let acked = report.sender.expect("a sender").bytes_acked.0;
-        // The sender's count has the SYN in it.
+        // The sender's count includes the SYN.
         (acked.saturating_sub(1), report.bytes_received)
     };
     let (acked, received) = believed(i_tcp());
@@ -68,7 +68,7 @@ fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
     assert!(acked <= received, "{acked} acknowledged, {received} received");
 }
 
-/// The fixed host's connection outlives an outage that its own TCP would not (`R2`, here 15 retransmissions).
+/// The fixed host's connection survives an outage in which its own TCP would give up (`R2`, here 15 retransmissions).
 #[test]
 fn a_choked_sender_outlives_what_kills_a_plain_one() {
     let outage = [(4_000, 1_600_000)];
@@ -129,8 +129,8 @@ fn more_than_two_gibibytes_go_through() {
     assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 2_500_000_000));
 }
 
-/// Losses between the fixed host and the supervisor host, of data and of ACKs, while the mobile host on its slow link comes and goes: every
-/// transfer ends.
+/// Losses between the fixed host and the supervisor host, of data and of ACKs, while the mobile host on its slow link leaves and returns:
+/// every transfer ends.
 #[test]
 fn losses_in_the_fixed_network_do_not_stop_it() {
     for (profile, pulls_back) in [(Profile::RenoBsd, true), (Profile::RenoBsd, false), (Profile::Linux6Cubic, false)] {
@@ -156,8 +156,8 @@ fn losses_in_the_fixed_network_do_not_stop_it() {
     }
 }
 
-/// The bandwidth module: what leaves for a mobile host is the rate that it is given, its connections share it, and the queue of a link
-/// that is a little faster stays empty, which overflows without it.
+/// The bandwidth module: packets for a mobile host leave at its rate, its connections share that rate, and the queue of a slightly faster
+/// link stays empty; without the module it overflows.
 #[test]
 fn the_bandwidth_module_shares_a_rate_and_leaves_queues_empty() {
     let transfers = |bandwidth| {
@@ -184,7 +184,7 @@ fn the_bandwidth_module_shares_a_rate_and_leaves_queues_empty() {
     assert!((0.9..=1.0).contains(&((least + most) / 1.8e6)), "{goodput_bps:?}");
 }
 
-/// Section 6.3: a link of 2 Mbit/s carries 40 % of the data, and the headers. The bandwidth module counts what is compressed.
+/// Section 6.3: a link of 2 Mbit/s carries 40 % of the data, and the headers. The bandwidth module counts compressed bytes.
 #[test]
 fn compressed_data_takes_less_of_the_wireless_link() {
     let goodput_bps = |compression, bandwidth| {
@@ -193,7 +193,7 @@ fn compressed_data_takes_less_of_the_wireless_link() {
             .goodput_bps()
     };
     let compression = Some(Compression { tcp: 0.4, ..Compression::default() });
-    // Of 1,500 bytes 52 are headers, which stay: 1,500 / (52 + 0.4 * 1,448) is 2.38.
+    // Of 1,500 bytes 52 are headers, which are not compressed: 1,500 / (52 + 0.4 * 1,448) is 2.38.
     for bandwidth in [1_000, 1_800].map(|kbps| Some(BitRate::from_kbps(kbps))) {
         let gain = goodput_bps(compression, bandwidth) / goodput_bps(None, bandwidth);
         assert!((1.7..2.45).contains(&gain), "{gain} times with {bandwidth:?}");

@@ -1,5 +1,5 @@
 //! A fixed host and a mobile host with real TCP, and several supervisor hosts between which the mobile host moves. Every packet and every
-//! control message may get lost, come twice, and late.
+//! control message may be lost, duplicated or delayed.
 
 use core::cmp::Reverse;
 use core::net::{IpAddr, SocketAddr};
@@ -24,19 +24,19 @@ const RADIO_BPS: u64 = 4_000_000;
 /// A packet that would wait longer for the radio is dropped.
 const RADIO_QUEUE: Duration = Duration::from_millis(200);
 
-/// How the world behaves.
+/// The parameters of the world.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) profile: Profile,
     pub(crate) seed: u64,
-    /// Of packets between hosts, and of control messages.
+    /// Loss of packets between hosts, and of control messages.
     pub(crate) loss: f64,
     pub(crate) control_loss: f64,
     pub(crate) duplicate: f64,
-    /// Each packet is late by up to so much.
+    /// The largest delay of each packet.
     pub(crate) jitter_ms: u64,
     pub(crate) control_jitter_ms: u64,
-    /// When the mobile host goes, for how long it is nowhere, and where it comes to.
+    /// When the mobile host leaves, how long it is out of range, and its next supervisor host.
     pub(crate) moves: Vec<Move>,
     /// Whether supervisor hosts get link-layer events.
     pub(crate) is_told: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Move {
     pub(crate) at_ms: u64,
     pub(crate) gap_ms: u64,
     pub(crate) to: usize,
-    /// How long the fixed host's packets still take the old way, from the arrival on.
+    /// How long after the arrival the fixed host's packets still take the old path.
     pub(crate) route_lag_ms: u64,
 }
 
@@ -90,16 +90,16 @@ enum WorldEvent {
 /// Result of a transfer.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// What the receiver has read.
+    /// The bytes that the receiver has read.
     pub(crate) received: Vec<u8>,
     pub(crate) sent: Vec<u8>,
     pub(crate) ended_at: Option<Instant>,
-    /// What supervisor hosts did, and when.
+    /// The actions of supervisor hosts, with their times.
     pub(crate) actions: Vec<(Instant, usize, &'static str)>,
-    /// When new data came to the receiver.
+    /// The times at which new data arrived at the receiver.
     pub(crate) progress: Vec<Instant>,
     pub(crate) failed: bool,
-    /// Of control messages, the longest.
+    /// The length of the longest control message.
     pub(crate) longest_control: usize,
 }
 
@@ -128,19 +128,19 @@ pub(crate) struct Roaming {
     mobile_at: SocketAddr,
     fixed_id: Option<ConnectionId>,
     mobile_id: Option<ConnectionId>,
-    /// Where the mobile host is, and where the fixed host's packets go.
+    /// The mobile host's supervisor host, and that of the fixed host's packets.
     cell: Option<usize>,
     route: usize,
-    /// Where it came to last.
+    /// The last supervisor host that it came to.
     last: usize,
-    /// Whether things get lost: once the connection is open at both ends.
+    /// Whether packets are lost: once the connection is open at both ends.
     is_rough: bool,
-    /// Until when the radio sends, down and up.
+    /// The end of the radio's transmissions, down and up.
     radio_busy: [Instant; 2],
     written: usize,
     is_shut: [bool; 2],
     outcome: Outcome,
-    /// Initial numbers that each end has sent, and the highest ACK that it was sent: of the fixed host and the mobile one.
+    /// The initial sequence number of each end, and the highest ACK sent to it: for the fixed host and the mobile host.
     first_seq: [Option<Seq>; 2],
 }
 
@@ -225,7 +225,7 @@ impl Roaming {
         self.events.insert(self.serial, what);
     }
 
-    /// What crosses the network, with its mishaps.
+    /// Sends over the network, with losses, duplicates and delays.
     fn send(&mut self, delay: Duration, what: WorldEvent) {
         let is_control = matches!(what, WorldEvent::Control(..));
         let (loss, jitter) = if is_control {
@@ -246,7 +246,8 @@ impl Roaming {
         }
     }
 
-    /// How long a packet waits for the radio and takes on it; `None` if it finds the queue full. What is not for the radio does not wait.
+    /// How long a packet waits for the radio and is transmitted by it; `None` if the queue is full. Packets that do not use the radio do
+    /// not wait.
     fn cross_radio(&mut self, what: &WorldEvent) -> Option<Duration> {
         let (way, packet) = match what {
             WorldEvent::AtMobile(_, packet) => (0, packet),
@@ -261,8 +262,8 @@ impl Roaming {
         Some(self.radio_busy[way].saturating_since(self.now))
     }
 
-    /// Runs until the transfer is over at both ends, or until `limit`. Checks after each step that no end has got ACKs
-    /// for more than the far end has.
+    /// Runs until the transfer is over at both ends, or until `limit`. Checks after each step that no end got ACKs for
+    /// data that the far end does not have.
     pub(crate) fn run(mut self, limit: Instant) -> Outcome {
         let mut steps = 0_u64;
         while !self.is_over() && !self.outcome.failed && self.step(limit) {
@@ -273,7 +274,7 @@ impl Roaming {
         self.outcome
     }
 
-    /// All that happens at the next moment at which something does. Returns whether there is one until `limit`.
+    /// Handles all events at the next time that has any. Returns whether there was one before `limit`.
     fn step(&mut self, limit: Instant) -> bool {
         self.serve();
         let timeouts = self.chains.iter().filter_map(Chain::poll_timeout);
@@ -333,7 +334,7 @@ impl Roaming {
                     self.tell(at, Presence::Present);
                 }
             }
-            // A later move may have come before.
+            // A later move may have happened before.
             WorldEvent::Route(to) if self.last == to => self.route = to,
             WorldEvent::Route(_) => {}
         }
@@ -367,7 +368,7 @@ impl Roaming {
         while self.chains[index].poll_dropped().is_some() {}
     }
 
-    /// Both ends have their turn: TCP, and applications.
+    /// Serves both ends: TCP, and applications.
     fn serve(&mut self) {
         loop {
             let mut is_quiet = true;
@@ -443,7 +444,7 @@ impl Roaming {
         self.outcome.ended_at.is_some() && ends.into_iter().any(is_closed)
     }
 
-    /// Nothing was acknowledged to one end that the other does not have.
+    /// Asserts that no end got ACKs for data that the other does not have.
     fn check(&self) {
         let (Some(fixed), Some(mobile)) = (self.fixed_id, self.mobile_id) else { return };
         let (Some(fixed), Some(mobile)) = (self.fixed.connection(fixed), self.mobile.connection(mobile)) else {
@@ -451,7 +452,7 @@ impl Roaming {
         };
         let [Some(fixed_first), Some(mobile_first)] = self.first_seq else { return };
         assert!(self.outcome.sent.starts_with(&self.outcome.received), "other bytes than were sent");
-        // Each end numbers what it sends by its own first number; the other has received as many from the number that its half began with.
+        // Each end counts its data from its own initial number; the other has received as many bytes from the initial number of its half.
         let received = |bytes: u64| u32::try_from(bytes).expect("a short transfer");
         let of_fixed = fixed.snd_una().saturating_since(fixed_first);
         let of_mobile = mobile.snd_una().saturating_since(mobile_first);

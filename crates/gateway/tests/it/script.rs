@@ -1,4 +1,4 @@
-//! Packet scripts: a router's chain between a fixed and a mobile host, both played by the test.
+//! Packet scripts: a router's chain between a fixed and a mobile host. The test plays both.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -50,7 +50,7 @@ pub(crate) fn flagged(packet: Packet) -> Packet {
     Packet { reserved_flag: true, ..packet }
 }
 
-/// The script's state. What comes out is written as `to phone 100:200` or `to fixed ack 200 win 500`.
+/// The script's state. Output is written as `to phone 100:200` or `to fixed ack 200 win 500`.
 pub(crate) struct Script {
     chain: Chain,
     now: Instant,
@@ -83,13 +83,13 @@ impl Script {
         passed.into_iter().chain(self.made()).collect()
     }
 
-    /// The mobile host comes or goes; returns what comes out.
+    /// The mobile host arrives or leaves; returns the output.
     pub(crate) fn phone_is(&mut self, presence: Presence) -> Vec<String> {
         self.chain.handle_mobile(self.now, PHONE, presence);
         self.made()
     }
 
-    /// How many packets that were kept have been given up since the last call.
+    /// The number of kept packets dropped since the last call.
     pub(crate) fn dropped(&mut self) -> usize {
         core::iter::from_fn(|| self.chain.poll_dropped()).count()
     }

@@ -23,7 +23,7 @@ struct Ends {
     fixed: Endpoint,
     node: Split,
     phone: Endpoint,
-    /// What is on its way, with where it goes.
+    /// The packets in flight, with their directions.
     wire: VecDeque<(Direction, Packet)>,
     events: Vec<(bool, ConnectionId, Event)>,
 }
@@ -53,7 +53,7 @@ impl Ends {
         self.fixed.connect(self.now, config(), Some(local), remote).unwrap()
     }
 
-    /// A packet passes the node.
+    /// Passes a packet through the node.
     fn pass(&mut self, direction: Direction, mut packet: Packet) {
         if self.node.handle_packet(self.now, direction, &mut packet) == Verdict::Pass {
             self.deliver(direction, &packet);
@@ -86,7 +86,7 @@ impl Ends {
         }
     }
 
-    /// Lets so much time pass.
+    /// Lets this much time pass.
     fn run(&mut self, span: Duration) {
         let until = self.now + span;
         while self.now < until {
@@ -130,7 +130,7 @@ fn what_the_far_end_refuses_is_refused_and_forgotten() {
 fn a_handshake_that_fails_on_one_side_leaves_nothing_on_the_other() {
     let mut ends = Ends::listening();
     let syn = Segment { src_port: 1000, dst_port: 80, seq: Seq::new(7), flags: Flags::SYN, ..Segment::default() };
-    // No socket of the fixed host sent it, so that the host resets any answer.
+    // No socket of the fixed host sent it, so the host resets any answer.
     ends.pass(Direction::Outgoing, Packet::new(FIXED, PHONE, syn));
     ends.run(SOON);
     let id = ends.accepted();
@@ -149,7 +149,7 @@ fn ports_that_are_used_again_begin_a_new_connection() {
         ends.run(SOON);
         let got = ends.phone.connection_mut(accepted).unwrap().read(now).expect("data");
         assert_eq!(got, vec![round; 10], "round {round}");
-        // The server closes first, so that the client is not in TIME-WAIT, and the node's half towards it is.
+        // The server closes first, so that the client is not in TIME-WAIT, but the node's half towards it is.
         ends.phone.connection_mut(accepted).unwrap().close(now);
         ends.run(SOON);
         ends.fixed.connection_mut(id).unwrap().close(now);
@@ -169,7 +169,7 @@ fn a_flood_of_syns_takes_no_more_than_it_may() {
         while ends.node.poll_transmit(ends.now).is_some() {}
     }
     assert_eq!(ends.node.connections(), 100);
-    // The host is not there: the node gives up, and forgets them.
+    // The host is absent: the node gives the halves up, and removes them.
     for _ in 0..400 {
         ends.now += Duration::from_secs(1);
         ends.node.handle_timeout(ends.now);

@@ -11,7 +11,7 @@ fn script(config: SupervisorConfig) -> Script {
     Script::new(&Mechanisms { supervisor: Some(config), ..Mechanisms::default() })
 }
 
-/// Three segments have gone, and the first is acknowledged after 10 ms, less a byte.
+/// Three segments were forwarded; the first is acknowledged after 10 ms, less one byte.
 fn held(config: SupervisorConfig) -> Script {
     let mut script = script(config);
     script.pass(ack(100, 500));
@@ -86,7 +86,7 @@ fn wintimer_chokes_when_acks_stop_and_leaves_the_last_byte_alone() {
     let mut script = held(SupervisorConfig { choke: Choke::Wintimer, ..default() });
     assert_eq!(script.at(259), [] as [&str; 0]);
     assert_eq!(script.at(260), ["to fixed ack 200 win 0"]);
-    // The host was there all the time.
+    // The host was present all the time.
     assert_eq!(script.pass(ack(400, 400)), ["to fixed ack 400 win 400"]);
     assert_eq!(script.at(10_000), [] as [&str; 0], "all that was sent is acknowledged");
 }

@@ -23,7 +23,8 @@ pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A download of `bytes` over 20 ms of wire and a radio of 2 Mbit/s, which loses what it carries while it is down: at `outages`, in ms.
+/// A download of `bytes` over 20 ms of wire and a radio of 2 Mbit/s. The radio is down at `outages`, in ms, and loses the packets that it
+/// carries then.
 pub(crate) fn world(profile: Profile, bytes: u64, outages: &[(u64, u64)]) -> WorldConfig {
     let node = |name: &str, role| NodeConfig { name: name.into(), role };
     let list = outages.iter().map(|&(down, up)| Outage { down: at_ms(down), up: at_ms(up) }).collect();

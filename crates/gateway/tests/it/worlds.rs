@@ -50,12 +50,12 @@ fn cut(profile: Profile, gap_ms: u64, mechanisms: &Mechanisms) -> FlowReport {
     run(with(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)]), mechanisms.clone()))
 }
 
-/// 5 ms to the mobile host, a segment in 6 ms, and what the window of slow start costs; a plain TCP waits for seconds.
+/// 5 ms to the mobile host, a segment in 6 ms, and the cost of slow start's window; a plain TCP waits for seconds.
 #[test]
 fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
     for profile in PROFILES {
         let plain = run(world(profile, 3_000_000, &[(4_000, 14_000)]));
-        // Where in the backoff the return falls is chance: a third of the outage is seldom undercut.
+        // The time of the return within the backoff is random: the wait is seldom less than a third of the outage.
         assert!(idle_ms(&plain) > 3_000, "{profile}: {} ms", idle_ms(&plain));
         for (name, mechanisms) in [
             ("buffer", buffer_freeze(true, false)),
@@ -73,7 +73,7 @@ fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
     }
 }
 
-/// The default of the supervisor: buffer, hold back, and let the sender find out by itself that nothing was lost.
+/// The default of the supervisor: buffer, hold back, and let the sender detect that nothing was lost.
 #[test]
 fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
     for profile in PROFILES {
@@ -155,9 +155,9 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever the link does, whether the router is told of it or not, and whichever way the data go: all of them arrive, and nobody
-    /// waits for ever. After the last outage there is time for what is left at a twentieth of the link's rate, and for the longest pause
-    /// between two probes, of the fixed host and of a supervisor host that nobody tells.
+    /// Whatever the link does, whether it is reported to the router or not, and in whichever direction data flows: all data arrives, and
+    /// nobody waits for ever. After the last outage there is time for the rest at a twentieth of the link's rate, and for the longest
+    /// interval between two probes, of the fixed host and of a supervisor host without reports.
     #[test]
     fn every_transfer_ends(
         mechanisms in any_mechanisms(),

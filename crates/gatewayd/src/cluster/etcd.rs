@@ -23,7 +23,7 @@ pub(crate) enum StoreError {
         /// The reason.
         source: Box<ureq::Error>,
     },
-    /// The answer has ended early.
+    /// The answer ended early.
     #[error("{endpoint}: {source}")]
     Broken {
         /// The endpoint.
@@ -31,14 +31,14 @@ pub(crate) enum StoreError {
         /// The reason.
         source: io::Error,
     },
-    /// etcd has refused the request.
+    /// etcd refused the request.
     #[error("{endpoint}: {message}")]
     Refused {
         /// The endpoint.
         endpoint: String,
         /// etcd's message.
         message: String,
-        /// gRPC's code.
+        /// gRPC's status code.
         code: u32,
     },
     /// The answer has no cluster id.
@@ -47,7 +47,7 @@ pub(crate) enum StoreError {
         /// The endpoint.
         endpoint: String,
     },
-    /// The answer is not etcd's.
+    /// The answer is not in etcd's format.
     #[error("{endpoint}: no answer of etcd: {source}; it needs its JSON gateway (--enable-grpc-gateway), without TLS")]
     Unintelligible {
         /// The endpoint.
@@ -57,7 +57,7 @@ pub(crate) enum StoreError {
     },
 }
 
-/// The store of a cluster, and this gateway's part in it.
+/// The store of a cluster, and this gateway's registration in it.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) endpoints: Vec<String>,
@@ -68,7 +68,7 @@ pub(crate) struct Settings {
     pub(crate) user: Option<(String, String)>,
 }
 
-/// Requests over connections of its own, to one endpoint until that fails.
+/// Sends requests over its own connections, to one endpoint until that fails.
 pub(crate) struct Client {
     settings: Settings,
     calls: Agent,
@@ -77,7 +77,7 @@ pub(crate) struct Client {
     token: Option<String>,
 }
 
-/// gRPC's code for an invalid token.
+/// gRPC's status code for an invalid token.
 const UNAUTHENTICATED: u32 = 16;
 
 /// The most keys in an answer. Each is a few hundred bytes.
@@ -118,7 +118,7 @@ impl Client {
         self.note(answer)
     }
 
-    /// Watches for the time of a lease. Passes each answer but the last one to `tell`.
+    /// Watches for the duration of a lease. Passes each answer but the last one to `tell`.
     pub(crate) fn watch(&mut self, after: u64, tell: &mut dyn FnMut(u64, Answer)) -> Result<(u64, Answer), StoreError> {
         let answer = self.watch_once(after, tell);
         self.note(answer)
@@ -206,7 +206,7 @@ impl Client {
         loop {
             line.clear();
             match lines.by_ref().take(LONGEST).read_line(&mut line) {
-                // It has lasted as long as it should.
+                // The watch has lasted for its full time.
                 Err(_) if began.elapsed() >= self.settings.lease => {
                     return Ok((store, Answer::WatchEnded { is_compacted: false }));
                 }
@@ -227,7 +227,7 @@ impl Client {
                 let message = format!("the watch was cancelled: {}", result.cancel_reason);
                 return Err(StoreError::Refused { endpoint: self.endpoint().to_owned(), message, code: 0 });
             }
-            // Not the header's: more events may follow up to that.
+            // Not the header's revision: more events may follow up to that.
             let at = result.events.iter().map(|event| event.kv.mod_revision).max().unwrap_or(after).max(after);
             let changes = result.events.iter().filter_map(|event| self.change(&event.kv, event.kind == "DELETE"));
             tell(store, Answer::Changed { after, at, changes: changes.collect() });
@@ -239,7 +239,7 @@ impl Client {
         self.settings.endpoints.get(self.endpoint).map_or("", String::as_str)
     }
 
-    /// Calls a method, with a new token if that was refused.
+    /// Calls a method, again with a new token if the former one was refused.
     fn call<T: DeserializeOwned>(&mut self, method: &str, body: &Value) -> Result<T, StoreError> {
         let mut response = self.post(false, method, body)?;
         let read = response.body_mut().with_config().limit(LONGEST).read_to_string();
@@ -336,7 +336,8 @@ impl Client {
                 Subject::Gateway { name: name.to_owned(), registration }
             }
             "mobiles" => {
-                // A value that no gateway has written names no owner. Its revision counts: a claim has to be over it.
+                // A value not written by a gateway names no owner. Its revision still counts: a claim needs a higher
+                // one.
                 let without_owner = || Record { owner: String::new(), mac: None };
                 let record = (!is_deleted).then(|| serde_json::from_slice(&value).unwrap_or_else(|_| without_owner()));
                 Subject::Mobile { address: name.parse().ok()?, record }
@@ -347,7 +348,7 @@ impl Client {
     }
 }
 
-/// An operation under the condition that a key has this revision; 0: there is none. Otherwise it is read.
+/// An operation on condition that the key has this revision (0: the key does not exist). Otherwise the key is read.
 fn conditional(key: &str, revision: u64, operation: &Value) -> Value {
     json!({ "request_txn": {
         "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() }],
@@ -357,11 +358,11 @@ fn conditional(key: &str, revision: u64, operation: &Value) -> Value {
 }
 
 fn encode(value: &impl Serialize) -> String {
-    // Texts and numbers only.
+    // Serializing text and numbers does not fail.
     BASE64_STANDARD.encode(serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// A number, which JSON has as a text; missing: 0.
+/// A number, which JSON represents as text; 0 if missing.
 fn number<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
@@ -387,7 +388,7 @@ struct Put {
     header: Header,
 }
 
-/// An answer of a stream.
+/// An answer in a stream.
 #[derive(Deserialize)]
 struct Streamed<T> {
     result: T,

@@ -29,11 +29,11 @@ use store::{Answer, Kind, Numbered, Registration, Reply, Request};
 pub struct ClusterStatus {
     /// This gateway's name.
     pub name: String,
-    /// Whether the store answers, and all of it is known.
+    /// Whether the store answers, and all its keys are known.
     pub connected: bool,
     /// For how long requests to the store have failed.
     pub away_s: Option<f64>,
-    /// Why.
+    /// The reason.
     pub failure: Option<String>,
     /// Whether this gateway's lease is valid.
     pub registered: bool,
@@ -43,7 +43,7 @@ pub struct ClusterStatus {
     pub gateways: Vec<GatewayLine>,
     /// Mobile hosts that this gateway owns.
     pub owned: u64,
-    /// Mobile hosts that it claims.
+    /// Mobile hosts with an unanswered claim of this gateway.
     pub claimed: u64,
     /// Mobile hosts that other gateways own.
     pub elsewhere: u64,
@@ -70,7 +70,7 @@ pub struct GatewayLine {
     pub alive: bool,
 }
 
-/// The agreement, and the threads that talk to the store.
+/// The ownership, and the threads that send requests to the store.
 pub(crate) struct Cluster {
     name: String,
     pub(crate) ownership: Ownership,
@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
     wakes: Arc<OwnedFd>,
 }
 
-/// The thread for requests of a kind: leases are renewed while claims or a watch take long.
+/// The thread for requests of a kind: leases are renewed even while claims or a watch take long.
 fn thread_of(kind: Kind) -> usize {
     match kind {
         Kind::Session | Kind::List => 0,
@@ -89,7 +89,7 @@ fn thread_of(kind: Kind) -> usize {
     }
 }
 
-/// The cluster cannot be joined.
+/// The gateway cannot join the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The password cannot be read.
@@ -138,7 +138,7 @@ impl Cluster {
     /// Handles replies.
     pub(crate) fn handle_ready(&mut self, now: Instant) {
         let mut counter = [0; 8];
-        // Before the replies are read: a later one wakes it again.
+        // Cleared before the replies are read: a later reply sets it again.
         let _ = rustix::io::read(&self.wakes, &mut counter);
         while let Ok(reply) = self.replies.try_recv() {
             self.ownership.handle_reply(now, reply);
@@ -225,7 +225,7 @@ fn serve(mut client: Client, requests: &Receiver<Numbered>, outbox: &Outbox) {
     }
 }
 
-/// Asks the members of the store until one answers. Returns the number of keys for gateways and mobile hosts.
+/// Queries the members of the store until one answers. Returns the number of keys of gateways and of mobile hosts.
 pub(crate) fn probe(config: &ClusterTable) -> Result<usize, String> {
     let nowhere = Registration { handoff: ([0, 0, 0, 0], 0).into(), process: 0 };
     let mut client = Client::new(Settings::new(config, nowhere).map_err(|error| with_causes(&error))?);

@@ -4,8 +4,8 @@
 //! gateway, under a lease. The *epoch* of an ownership is the store's revision of the write: revisions grow with every
 //! write, also across deletions. A gateway that hears a mobile host writes itself as the owner, if the key has not
 //! changed since the revision that it knows (a *claim*, a fencing transaction): one write per handoff. It then requests
-//! the packets that wait at the former owner, with the epoch. The former owner learns of its loss from that request or
-//! from the store, and releases nothing from then on.
+//! the packets that wait at the former owner, with the epoch. The former owner learns of the change from that request
+//! or from the store, and releases nothing from then on.
 //!
 //! A claim needs evidence: a packet that the mobile host has sent to this gateway at most a second ([`FRESH`]) before the
 //! claim is sent or repeated, by this gateway's own clock. If another gateway has written meanwhile, the evidence must be
@@ -33,21 +33,20 @@ use crate::handoff::Epoch;
 use super::store::{Change, Numbered, Record, Registration, Subject};
 use session::Session;
 
-/// Counters of the agreement since the start of the process.
+/// Counters of ownership changes since the start of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
 pub struct OwnershipCounters {
-    /// Mobile hosts that this gateway became the owner of.
+    /// Mobile hosts that this gateway came to own.
     pub won: u64,
-    /// Those of them whose former owner had lost its lease.
+    /// Of these, those whose former owner had lost its lease.
     pub taken_over: u64,
-    /// Mobile hosts that another gateway became the owner of.
+    /// Mobile hosts that another gateway came to own.
     pub lost: u64,
-    /// Claims that came too late: this gateway's, refused by the store or by another gateway, and those of others,
-    /// refused here.
+    /// Late claims: this gateway's, refused by the store or by another gateway, and others', refused here.
     pub fenced: u64,
     /// Requests to the store.
     pub requests: u64,
-    /// Those of them that failed.
+    /// Of these, failed ones.
     pub failed: u64,
     /// Answers of the store to requests that were given up before.
     pub late: u64,
@@ -58,19 +57,19 @@ pub struct OwnershipCounters {
 /// An event for the engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
-    /// This gateway owns a mobile host. What waits for it is at the former owner, if there is one.
+    /// This gateway owns a mobile host. Buffered packets are at the former owner, if there is one.
     Won { mobile: IpAddr, epoch: u64, former: Option<SocketAddr> },
     /// Another gateway owns a mobile host that was here.
     Lost { mobile: IpAddr, epoch: u64, owner: String },
     /// The owner of a mobile host has lost its lease.
     Orphaned { mobile: IpAddr, mac: Option<[u8; 6]> },
-    /// Gateways have come, have other addresses, or have lost their leases.
+    /// Gateways joined, changed their addresses, or lost their leases.
     Gateways,
     /// The store does not answer, or refuses requests.
     StoreAway { reason: String },
     /// The store answers again.
     StoreBack,
-    /// Another process has registered under this gateway's name: this one claims nothing until that is gone.
+    /// Another process has registered under this gateway's name: this one claims nothing until that registration ends.
     Superseded { address: SocketAddr },
 }
 
@@ -90,7 +89,7 @@ pub(crate) enum Admission {
     Admitted,
     /// A later epoch is known.
     Stale { known: Epoch },
-    /// The sender is not registered, or its epoch is of another store, as far as is known here. It repeats its claim.
+    /// The sender is not registered, or its epoch seems to be of another store. It repeats its claim.
     Unknown,
 }
 
@@ -101,7 +100,7 @@ pub(crate) struct Ownership {
     session: Session,
     gateways: BTreeMap<String, Gateway>,
     mobiles: BTreeMap<IpAddr, Known>,
-    /// Mobile hosts to be claimed.
+    /// Mobile hosts to claim.
     wanted: BTreeSet<IpAddr>,
     /// Own mobile hosts that are long gone, and those of gateways that are, with their epochs.
     removable: BTreeMap<IpAddr, u64>,
@@ -111,20 +110,20 @@ pub(crate) struct Ownership {
     counters: OwnershipCounters,
 }
 
-/// A registered gateway, or one that was.
+/// A gateway that is registered, or was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
-    /// Of the registration, or of its end.
+    /// The epoch of the registration, or of its end.
     pub(crate) epoch: u64,
     /// When it lost its lease.
     pub(crate) gone_at: Option<Instant>,
 }
 
-/// What is known of a mobile host.
+/// The known state of a mobile host.
 #[derive(Clone, Debug)]
 struct Known {
-    /// Of the last write or deletion.
+    /// The epoch of the last write or deletion.
     epoch: u64,
     /// When another gateway became its owner, as far as this one knows, unless this one is it since. Outlasts the key.
     elsewhere_since: Option<Instant>,
@@ -138,7 +137,7 @@ struct Known {
     contested_at: Option<Instant>,
     /// Whether this gateway has claimed it, and does not know the outcome.
     is_claimed: bool,
-    /// How many more writes of others may be overruled by the present claim.
+    /// How many more writes of others the current claim may overrule.
     overrules: u32,
     idle_since: Instant,
     /// Since when its owner has no lease.
@@ -156,7 +155,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// How often keys of mobile hosts that are gone are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How long the key of a mobile host is kept after it has gone.
+/// How long the key of an absent mobile host is kept.
 const KEEP: Duration = Duration::from_secs(600);
 /// How long the key of a mobile host is kept after the lease of its owner has ended: longer than packets wait there.
 const KEEP_ORPHANS: Duration = Duration::from_secs(3600);
@@ -195,21 +194,21 @@ impl Ownership {
         self.mobiles.get(&mobile).filter(|known| known.is_owned_by(&self.name)).map(|known| known.epoch)
     }
 
-    /// Whether packets of a mobile host may be released here, which was last heard at this time: not if another gateway
-    /// has become its owner since.
+    /// Whether packets of a mobile host, last heard here at `heard_at`, may be released here: not if another gateway
+    /// has come to own it since.
     pub(crate) fn may_release(&self, mobile: IpAddr, heard_at: Option<Instant>) -> bool {
         let Some(known) = self.mobiles.get(&mobile) else { return true };
         known.elsewhere_since.is_none_or(|since| known.is_here && heard_at.is_some_and(|at| at >= since))
     }
 
-    /// The other gateway that owns a mobile host, and the epoch, unless it was heard here since.
+    /// The other gateway that owns a mobile host, and the epoch, unless the mobile host was heard here since.
     pub(crate) fn owned_elsewhere(&self, mobile: IpAddr) -> Option<(&str, u64)> {
         let known = self.mobiles.get(&mobile).filter(|known| !known.is_here)?;
         let record = known.record.as_ref().filter(|record| record.owner != self.name)?;
         Some((&record.owner, known.epoch))
     }
 
-    /// The owner of a mobile host as the store has it, and the epoch.
+    /// The owner of a mobile host in the store, and the epoch.
     pub(crate) fn record(&self, mobile: IpAddr) -> Option<(&str, u64)> {
         let known = self.mobiles.get(&mobile)?;
         known.record.as_ref().map(|record| (record.owner.as_str(), known.epoch))
@@ -233,12 +232,12 @@ impl Ownership {
         others.map(|(name, gateway)| (name.as_str(), gateway))
     }
 
-    /// The address of a gateway, also without a lease: it may be cut off from the store only.
+    /// The address of a gateway, even without a lease: it may have lost only its connection to the store.
     pub(crate) fn address_of(&self, name: &str) -> Option<SocketAddr> {
         self.gateways.get(name).map(|gateway| gateway.address)
     }
 
-    /// Owned mobile hosts, those being claimed, those of other gateways, and the latest epoch.
+    /// The numbers of owned mobile hosts, of those being claimed, and of those of other gateways; and the latest epoch.
     pub(crate) fn tally(&self) -> (u64, u64, u64, u64) {
         let owned = self.mobiles.values().filter(|known| known.is_owned_by(&self.name)).count() as u64;
         let all = self.mobiles.values().filter(|known| known.record.is_some()).count() as u64;
@@ -286,7 +285,7 @@ impl Ownership {
         self.give_up(mobile);
     }
 
-    /// Another gateway claims a mobile host, with the epoch that the store has given it.
+    /// Another gateway claims a mobile host, with the epoch assigned by the store.
     pub(crate) fn handle_peer_claim(
         &mut self,
         now: Instant,
@@ -310,7 +309,8 @@ impl Ownership {
         Admission::Admitted
     }
 
-    /// Packets wait at another gateway, which knows this one as the owner in this epoch. The epoch to claim them with.
+    /// Packets wait at another gateway, which regards this one as the owner in this epoch. Returns the epoch for the
+    /// claim.
     pub(crate) fn answer_to_offer(&self, mobile: IpAddr, offered: Epoch) -> Option<Epoch> {
         let own = self.owns(mobile).filter(|&own| self.is_of_store(offered) && own >= offered.revision)?;
         Some(self.epoch(own))
@@ -364,7 +364,7 @@ impl Ownership {
         self.gateways.get(name).is_some_and(|gateway| gateway.gone_at.is_none())
     }
 
-    /// Learns the state of a key. Older states than the known one change nothing.
+    /// Learns the state of a key. Outdated states are ignored.
     fn learn(&mut self, now: Instant, change: Change) {
         match change.subject {
             Subject::Mobile { address, record } => self.learn_mobile(now, address, change.epoch, record, false),
@@ -372,11 +372,11 @@ impl Ownership {
         }
     }
 
-    /// `is_final`: no claim of this gateway overrules it.
+    /// `is_final`: no claim of this gateway overrules this state.
     fn learn_mobile(&mut self, now: Instant, mobile: IpAddr, epoch: u64, record: Option<Record>, is_final: bool) {
         let known = self.mobiles.entry(mobile).or_insert_with(|| Known::new(now));
         if epoch <= known.epoch {
-            // A claim of another gateway does not contain everything.
+            // A claim sent by another gateway has no Ethernet address; the store's record has one.
             if let (true, Some(known), Some(Record { mac: Some(mac), .. })) =
                 (epoch == known.epoch, &mut known.record, record)
             {
@@ -391,7 +391,7 @@ impl Ownership {
             known.idle_since = now;
         }
         let Some(Record { owner, .. }) = known.record.clone() else {
-            // Removed, by its former owner: it is claimed anew.
+            // The former owner has removed the key: claim it anew.
             if known.is_here {
                 known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
                 self.wanted.insert(mobile);
@@ -402,7 +402,7 @@ impl Ownership {
             (known.elsewhere_since, known.contested_at) = (None, None);
             known.evidence = known.evidence.filter(|evidence| *evidence != Evidence::Adopted);
             let is_claimed = std::mem::take(&mut known.is_claimed);
-            // Not if it was an earlier process of this gateway that claimed it.
+            // Not if an earlier process of this gateway made the claim.
             if self.wanted.remove(&mobile) && is_claimed {
                 let former = former.map(|record| record.owner).filter(|former| *former != self.name);
                 self.counters.won += 1;

@@ -1,4 +1,4 @@
-//! What gateways write into the store, and requests to it.
+//! Values that gateways write into the store, and requests to it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The value of a gateway's key, which is under its lease.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Registration {
-    /// Where other gateways reach it.
+    /// The address for handoffs.
     pub(crate) handoff: SocketAddr,
     /// Random for each process.
     pub(crate) process: u64,
@@ -30,14 +30,14 @@ pub(crate) enum Subject {
     Mobile { address: IpAddr, record: Option<Record> },
 }
 
-/// The state of a key since a revision; `None` in it: there is no such key.
+/// The new state of a key; `None` inside it if the key was deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Change {
     pub(crate) epoch: u64,
     pub(crate) subject: Subject,
 }
 
-/// A write of this gateway as the owner, if the key has the revision `over`, which is 0 if there must be no key.
+/// A write that makes this gateway the owner, if the key has the revision `over` (0: if there is no such key).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Claim {
     pub(crate) mobile: IpAddr,
@@ -48,7 +48,7 @@ pub(crate) struct Claim {
 /// A request to the store. At most one of each kind is unanswered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// A lease, and this gateway's registration under it.
+    /// Requests a lease, and registers this gateway under it.
     Join,
     KeepAlive {
         lease: u64,
@@ -63,7 +63,7 @@ pub(crate) enum Request {
         after: u64,
     },
     Claims(Vec<Claim>),
-    /// Removes keys that have these revisions.
+    /// Removes keys with these revisions.
     Remove(Vec<(IpAddr, u64)>),
 }
 
@@ -93,13 +93,13 @@ pub(crate) enum Answer {
         changes: Vec<Change>,
         next: Option<Vec<u8>>,
     },
-    /// The changes after one revision and up to another one.
+    /// The changes after one revision, up to another.
     Changed {
         after: u64,
         at: u64,
         changes: Vec<Change>,
     },
-    /// The watch has ended. `is_compacted`: the store has dropped changes that were asked for.
+    /// The watch has ended. `is_compacted`: the store has dropped some of the requested changes.
     WatchEnded {
         is_compacted: bool,
     },

@@ -13,7 +13,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// After the lease: until the network's routes have changed.
 const ROUTES_AFTER: Duration = Duration::from_secs(1);
 
-/// Waits of the demo for the gateways.
+/// The interval between the demo's checks of the gateways.
 const NAP: Duration = Duration::from_millis(20);
 
 /// The gateways of one variant, on the routers of a site, and their store.
@@ -33,7 +33,7 @@ pub(super) fn between_gateways(
 ) -> Result<Outcome, DemoError> {
     super::make_directory(directory)?;
     let result = in_directory(case, way, cluster, directory, command, stop);
-    // Everything in it has removed its own.
+    // Its contents were removed by their owners.
     let _ = std::fs::remove_dir(directory);
     result
 }
@@ -136,7 +136,8 @@ impl Gateways {
         Ok(())
     }
 
-    /// Starts again what was stopped, and waits until all agree again: a cluster that does not recover is a failure.
+    /// Starts the stopped gateway or store again, and waits until all agree: a cluster that does not recover is a
+    /// failure.
     fn end(&mut self, case: Case, stop: &AtomicBool) -> Result<(), DemoError> {
         match (case.incident, &mut self.store, self.processes.first_mut()) {
             (Incident::StoreAway, Some(store), _) => store.restart()?,

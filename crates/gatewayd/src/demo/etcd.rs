@@ -12,7 +12,7 @@ use ureq::Agent;
 
 use super::WorldError;
 
-/// etcd, and its directory, which ends with this value.
+/// A running etcd, and its directory, both removed on drop.
 pub struct Store {
     namespace: Namespace,
     address: IpAddr,
@@ -21,7 +21,7 @@ pub struct Store {
     child: Option<Child>,
 }
 
-/// The program, or the directory that has it, if it is not in `PATH`.
+/// The path of the program, or of its directory, if it is not in `PATH`.
 const PLACE: &str = "HOLDOVER_ETCD";
 
 /// The time until it answers.
@@ -30,7 +30,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 /// Finds the program: by `HOLDOVER_ETCD`, which names it or its directory, or in `PATH`.
 ///
 /// # Errors
-/// What to do about its absence.
+/// Advice if it is missing.
 pub fn find_etcd() -> Result<PathBuf, String> {
     let named = std::env::var_os(PLACE).map(PathBuf::from);
     let directories = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<_>>());
@@ -53,7 +53,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Where clients reach etcd at an address.
+    /// The URL of etcd's clients for an address.
     pub fn endpoint(address: IpAddr) -> String {
         format!("http://{address}:2379")
     }
@@ -99,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Its directory.
+    /// The directory of its data.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

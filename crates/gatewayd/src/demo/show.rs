@@ -19,11 +19,11 @@ pub struct Case {
     pub cut: Cut,
     /// The length of the outage, in ms.
     pub cut_ms: u64,
-    /// What else happens.
+    /// The incident during the outage.
     pub incident: Incident,
 }
 
-/// What happens during an outage.
+/// An incident during an outage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Incident {

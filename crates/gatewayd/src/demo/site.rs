@@ -25,7 +25,7 @@ pub struct Site {
     _wires: Vec<Wire>,
 }
 
-/// Another router than the first, and the bridge whose ports are its radio links.
+/// A router other than the first, and the bridge whose ports are its radio links.
 #[derive(Debug)]
 struct Other {
     router: Namespace,
@@ -35,7 +35,7 @@ struct Other {
 /// The port for handoffs.
 const PORT: u16 = 4787;
 
-/// The port of datagrams that nobody reads.
+/// A port without a listener.
 const DISCARD: u16 = 9;
 
 impl Site {
@@ -178,7 +178,7 @@ impl Site {
         format!("[handoff]\nlisten = {own}\nkey_file = {:?}\npeers = [{peers}]\n", self.key)
     }
 
-    /// The same for a member of a cluster, whose name is that of a letter, with other settings of `[cluster]`.
+    /// The same for a member of a cluster, whose name is a letter, with other settings of `[cluster]`.
     pub fn cluster(&self, number: usize, settings: &str) -> String {
         let name = Self::gateway_name(number);
         let endpoint = Store::endpoint(Self::store_address());

@@ -79,7 +79,7 @@ impl Transfer {
         Self::start_paced(world, mobile, is_upload, Duration::from_millis(2))
     }
 
-    /// The same with 8,000 bytes after each such pause.
+    /// The same, with 8,000 bytes after each pause of this length.
     ///
     /// # Errors
     /// The hosts do not connect.

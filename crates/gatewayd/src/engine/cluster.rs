@@ -1,4 +1,4 @@
-//! The cluster: which gateway owns a mobile host, as the store has it.
+//! The cluster: the owner of each mobile host, as recorded in the store.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -127,7 +127,7 @@ impl Engine {
         self.cluster.as_ref().is_some_and(|cluster| cluster.ownership.owned_elsewhere(mobile).is_some())
     }
 
-    /// Offers what waits for a mobile host to the gateway that owns it.
+    /// Offers the buffered packets of a mobile host to the gateway that owns it.
     pub(super) fn offer(&mut self, mobile: IpAddr) {
         let (Some(cluster), Some(handoff)) = (&self.cluster, &mut self.handoff) else { return };
         let Some((owner, epoch)) = cluster.ownership.owned_elsewhere(mobile) else { return };
@@ -225,7 +225,7 @@ impl Engine {
         let has_packets = |mobile: &IpAddr| self.diverter.status(*mobile).is_some_and(|status| status.waiting > 0);
         let wanted = self.adoptions.mobiles.keys().copied().filter(has_packets);
         for mobile in wanted.collect::<Vec<_>>() {
-            // The network has chosen this gateway for its packets.
+            // The network routes its packets to this gateway.
             if self.met.insert(mobile) {
                 tracing::info!(%mobile, "takes over from a gateway without a lease");
                 self.claim_in_cluster(now, mobile, Evidence::Adopted);

@@ -101,7 +101,7 @@ impl Engine {
         self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
     }
 
-    /// Drops the state of mobile hosts that have moved once their packets are sent, and offers those until then.
+    /// Drops the state of mobile hosts that have moved once their packets are sent; until then, offers these.
     fn see_off(&mut self, now: Instant) {
         let is_offer_due = now >= self.offer_at;
         for mobile in self.departing.clone() {

@@ -1,4 +1,4 @@
-//! What the engine is made from, by its configuration.
+//! Initial state of the engine, from its configuration.
 
 use holdover_flow::{Holds, LinkState};
 use holdover_gateway::daemon::Controller;

@@ -98,7 +98,7 @@ impl Handoff {
         Ok(Some(handoff))
     }
 
-    /// From now on the peers are these gateways: those of the cluster.
+    /// Replaces the peers by the gateways of the cluster.
     pub(crate) fn set_peers(&mut self, others: impl Iterator<Item = SocketAddr>) {
         let mut peers: Vec<SocketAddr> = others.collect();
         peers.sort_unstable();
@@ -128,13 +128,13 @@ impl Handoff {
         self.flush();
     }
 
-    /// This gateway owns a mobile host; packets wait at a peer.
+    /// This gateway owns a mobile host, and packets wait at a peer.
     pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
         self.relay.claim(now, mobile, epoch, &[peer]);
         self.flush();
     }
 
-    /// Packets wait here for a mobile host that a peer owns.
+    /// Packets wait here for a mobile host of a peer.
     pub(crate) fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
         self.relay.offer(mobile, epoch, peer);
         self.flush();

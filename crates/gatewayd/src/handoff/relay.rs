@@ -1,15 +1,15 @@
-//! What gateways say to each other about a mobile host that has moved from one to another, without I/O: the new one *claims* it, the old one
-//! sends what waits for it, in order, and says how much that was.
+//! The protocol between gateways for a mobile host that has moved from one to another, without I/O: the new gateway *claims* it, the old
+//! one sends its buffered packets in order, and then their number.
 //!
 //! ```text
 //!   new                                  old
-//!    | <----- offer (epoch) ------------ |   optional: packets wait for a mobile host that the new one owns
-//!    | -- claim (id, mobile, epoch) ---> |   has it no more; or refuses a claim whose epoch is not the latest
+//!    | <----- offer (epoch) ------------ |   optional: packets wait for a mobile host of the new one
+//!    | -- claim (id, mobile, epoch) ---> |   gives it up; or refuses a claim whose epoch is not the latest
 //!    | <----- packet (id, 0) ----------- |   at most [`WINDOW`] without an answer
 //!    | <----- packet (id, 1) ----------- |
-//!    | ------ got (id, 2) -------------> |   all before 2 have come
-//!    | <----- end (id, 2) -------------- |   there are 2; 0 if nothing waits, or it is not known
-//!    | ------ got (id, 3) -------------> |   the end has come, too
+//!    | ------ got (id, 2) -------------> |   all before 2 have arrived
+//!    | <----- end (id, 2) -------------- |   there are 2; 0 if nothing waits, or the mobile host is unknown
+//!    | ------ got (id, 3) -------------> |   the end has arrived, too
 //! ```
 //!
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
@@ -34,13 +34,13 @@ const REPEAT_AFTER: Duration = Duration::from_millis(100);
 /// The most transmissions: 6.3 s in all. Then the other gateway is given up.
 const TRIES: u32 = 7;
 
-/// The same in bytes.
+/// The most bytes of one mobile host in flight to another gateway.
 const WINDOW_BYTES: usize = 128_000;
 
 /// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
 pub(super) const MOST: usize = 4096;
 
-/// When a gateway became the owner of a mobile host. By default, of no store: there is no cluster.
+/// The epoch in which a gateway owns a mobile host. The default belongs to no store: there is no cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Epoch {
     /// The cluster id of the store.
@@ -62,7 +62,7 @@ pub(crate) struct Message {
 pub(crate) enum Body {
     /// The sender owns the mobile host in this epoch.
     Claim { epoch: Epoch },
-    /// Packets wait for a mobile host that the receiver owns, by the sender's knowledge in this epoch.
+    /// Packets wait for a mobile host that the receiver owns, as far as the sender knows, in this epoch.
     Offer { epoch: Epoch },
     /// The claim was refused: the sender knows this later epoch.
     Refused { epoch: Epoch },
@@ -135,7 +135,7 @@ pub(crate) enum Event {
     Lost { mobile: IpAddr, peer: SocketAddr, packets: u32 },
     /// Packets wait at a peer, which knows this gateway as the owner in this epoch.
     Offered { mobile: IpAddr, epoch: Epoch, peer: SocketAddr },
-    /// A peer knows a later epoch than this gateway's claim has.
+    /// A peer knows a later epoch than the one in this gateway's claim.
     Refused { mobile: IpAddr },
 }
 
@@ -233,7 +233,7 @@ impl Relay {
         }
     }
 
-    /// From now on, these are the peers.
+    /// Replaces the peers.
     pub(crate) fn set_peers(&mut self, peers: Vec<SocketAddr>) {
         self.peers = peers;
     }
@@ -254,12 +254,12 @@ impl Relay {
         }
     }
 
-    /// Packets of a mobile host wait here that a peer owns. Not repeated.
+    /// Packets wait here for a mobile host that a peer owns. Not repeated.
     pub(crate) fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
         self.messages.push_back((peer, Message { id: 0, mobile, body: Body::Offer { epoch } }));
     }
 
-    /// Refuses a claim: a later epoch than its is known.
+    /// Refuses a claim: a later epoch is known.
     pub(crate) fn refuse(&mut self, peer: SocketAddr, id: u64, mobile: IpAddr, epoch: Epoch) {
         self.messages.push_back((peer, Message { id, mobile, body: Body::Refused { epoch } }));
     }
@@ -353,7 +353,7 @@ impl Relay {
     fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
         let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
         if id <= last {
-            // A repetition: its answer is in flight, or was confirmed.
+            // A duplicate: the answer is in flight, or was confirmed.
             return;
         }
         if self.leaving.len() >= MOST {

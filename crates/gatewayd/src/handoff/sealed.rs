@@ -11,10 +11,10 @@
 //!   32+n     16  tag; what is before the encrypted part is authenticated with it
 //! ```
 //!
-//! Each session has a key of its own, HMAC-SHA256 of the shared key over the session, and the number is the nonce: none is used twice.
-//! A datagram counts only if it names the receiver's session, and its number is new within a window: what was recorded before
-//! either process was started, or has arrived already, is of no use. A sender that does not know the receiver's session is answered with an
-//! empty message, from which it learns it.
+//! Each session has a key of its own, HMAC-SHA256 of the shared key over the session, and the number is the nonce: no nonce is used twice.
+//! A datagram is accepted only if it names the receiver's session and its number is new within a window: a recording from before the start
+//! of either process, or a duplicate, is rejected. A sender that does not know the receiver's session is answered with an empty message
+//! that contains it.
 
 use std::collections::BTreeMap;
 

@@ -93,7 +93,7 @@ impl LeaseWatch {
         let current = version_of(&self.file)?;
         let version = Some(current);
         let was_the_same = std::mem::replace(&mut self.looked_at, version) == version;
-        // At the start only, the file's own time of change tells as well.
+        // At the start only, the file's modification time counts as well.
         let is_old = || age(current).is_some_and(|age| age >= SETTLES_WITHIN);
         let is_settled = was_the_same || (self.version.is_none() && is_old());
         if version == self.version || !is_settled {

@@ -33,11 +33,11 @@ use webhook::Webhook;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MobileState {
-    /// It is there.
+    /// It is present.
     Present,
     /// It is about to leave.
     Fading,
-    /// It is not there.
+    /// It is absent.
     Away,
     /// It is attached elsewhere; forwarded packets find it there.
     Moved,

@@ -22,7 +22,7 @@ pub(super) struct Registration {
     addresses: Vec<Vec<Network>>,
 }
 
-/// A secret, or the socket that it is for, cannot be used.
+/// A secret, or the socket that uses it, is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// The file cannot be read.
@@ -38,7 +38,7 @@ pub enum SecretError {
     Key {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: KeyError,
     },
     /// It contains no valid shared key of gateways.

@@ -27,14 +27,14 @@ pub(crate) const TESTS: &[Test] = &[
 /// Between the fixed host and the router.
 const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
-/// After one of two returns data flows within this time on a busy machine; on an idle one, within 60 to 75 ms after all
-/// of them. A kernel without the gateway needs at worst as long again as the outage. Linux reports a carrier that is
-/// back up to a second late (`linkwatch`).
+/// After at least two of three returns data flows within this time on a busy machine; on an idle one, within 60 to 75
+/// ms after all three. Without the gateway a kernel takes up to the length of the outage again. Linux reports a carrier
+/// that is back up to a second late (`linkwatch`).
 fn at_once(cut: Cut) -> Duration {
     Duration::from_millis(if cut == Cut::Silent { 300 } else { 1500 })
 }
 
-/// And never later than this: a daemon that gets no processor while it is to wake a connection leaves one to the sender's timer.
+/// The limit for all returns: a daemon without processor time when it should wake a connection leaves it to the sender's timer.
 fn at_last(cut: Cut) -> Duration {
     4 * at_once(cut)
 }
@@ -65,7 +65,7 @@ fn transfers(is_upload: bool, cut: Cut) {
     waits.sort();
     assert!(waits[1] < at_once(cut) && waits[2] < at_last(cut), "{waits:?}, {status:?}");
     assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
-    // Where the packets that were kept let TCP go on by themselves, it does so at once, and nothing is left to wake.
+    // Where buffered packets let TCP resume by itself, it does so at once, and nothing is left to wake.
     let by_wake = waits.iter().filter(|&&wait| wait > Duration::from_millis(30)).count().min(2) as u64;
     assert!(
         status.woken.released + status.woken.poked >= by_wake && status.path.lowered + status.path.withheld > 0,
@@ -150,7 +150,7 @@ fn datagrams_come_in_order(_: &Namespace) {
     eprintln!("{} of {sent} datagrams came, {} of them from the buffer", received.len(), buffer.released);
     let came = received.len() as u64;
     assert!(buffer.released > 500 && came >= buffer.released, "{came} came, {buffer:?}");
-    // What was lost was lost before the gateway knew that the host was away: three times some 0.3 s of 1 datagram a millisecond.
+    // Packets are lost only before the gateway detects the absence: three times some 0.3 s, at 1 datagram per millisecond.
     let lost = u64::from(sent) - came;
     assert!(lost < 2400, "{lost} lost, {buffer:?}");
 }

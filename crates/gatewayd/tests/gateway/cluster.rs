@@ -1,4 +1,4 @@
-//! Gateways that agree in a real etcd which of them owns a mobile host.
+//! Gateways of a cluster with a real etcd.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -185,7 +185,7 @@ fn without_the_store(_: &Namespace) {
         let clusters = [&first, &other].map(self::cluster);
         clusters.iter().all(|cluster| !cluster.connected && cluster.away_s.is_some()).then_some(())
     });
-    // What it owns goes on: an absence, and the return from it.
+    // An owned mobile host is served without the store: an absence, and its return.
     cluster.site.world().set_cut(Cut::Silent, true).unwrap();
     first.says(mobile, "away");
     sleep(Duration::from_millis(500));
@@ -193,7 +193,7 @@ fn without_the_store(_: &Namespace) {
     let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
     assert!(took < Duration::from_secs(1), "{took:?}");
     transfer.goes_on(500_000).unwrap();
-    // Packets wait at the first gateway while the mobile host moves, and the connection goes on at once.
+    // Packets wait at the first gateway while the mobile host moves, and the connection resumes at once.
     let mut datagrams = Numbered::new(&cluster.site);
     world.set_cut(Cut::Silent, true).unwrap();
     first.says(mobile, "away");
@@ -229,7 +229,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     wait_for("the end of its lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
     let alone = self::cluster(&first);
     assert!(!alone.connected && !alone.registered && alone.away_s.is_some() && alone.owned == 1, "{alone:?}");
-    // It goes on for its mobile host, and keeps its packets while that is away.
+    // It still serves its mobile host, and buffers packets while that is absent.
     transfer.goes_on(500_000).unwrap();
     site.world().set_cut(Cut::Silent, true).unwrap();
     first.says(cluster.mobile(), "away");
@@ -241,7 +241,7 @@ fn cut_off_from_the_store(_: &Namespace) {
     datagrams.all_arrive_once();
     transfer.goes_on(500_000).unwrap();
     transfer.ends_exact().unwrap();
-    // It heard that from the other one alone.
+    // It learned that from the other gateway alone.
     let alone = self::cluster(&first);
     assert_eq!((alone.connected, alone.owned, alone.counters.lost), (false, 0, 1), "{alone:?}");
     assert_eq!(cluster.writes(), 2);
@@ -282,7 +282,7 @@ fn another_goes_on(_: &Namespace) {
     });
     transfer.ends_exact().unwrap();
     assert_eq!(cluster.writes(), 2);
-    // The next process of the first one knows that it is another's.
+    // The first gateway's next process learns that the other one owns it.
     first.restart();
     wait_for("the next process", || {
         let cluster = self::cluster(&first);
@@ -305,12 +305,12 @@ fn a_stale_owner_is_fenced(_: &Namespace) {
     first.says_after(mobile, "away", || datagrams.send(1));
     datagrams.send(100);
     wait_for("packets that wait", || (first.status().waiting >= 100).then_some(()));
-    // It is killed, loses its lease, and the mobile host is at the other one meanwhile.
+    // The first gateway is killed and loses its lease; meanwhile the mobile host attaches to the other one.
     first.kill();
     wait_for("the end of the lease", || (!self::cluster(&other).gateways[0].alive).then_some(()));
     site.move_to(0, 1, true).unwrap();
     cluster.owned_by(&other);
-    // The next process has the packets, and the mobile host is not its own: they are offered to the owner.
+    // The next process has the packets, but not the mobile host: it offers them to the owner.
     first.restart();
     wait_for("what the first one kept", || {
         datagrams.receive();
@@ -324,7 +324,7 @@ fn a_stale_owner_is_fenced(_: &Namespace) {
     assert_eq!(sorted.len(), datagrams.received.len(), "each once");
     wait_for("its files to be gone", || (first.files() == 0).then_some(()));
     assert_eq!(cluster.writes(), 2, "the first one did not write");
-    // Fenced by a write in the store that it does not know.
+    // The key is overwritten in the store for an unknown gateway: the owner gives the mobile host up.
     let key = BASE64_STANDARD.encode(format!("/holdover/mobiles/{mobile}"));
     let value = BASE64_STANDARD.encode("{\"owner\":\"c\"}");
     cluster.store.ask("v3/kv/put", Some(&serde_json::json!({ "key": key, "value": value }))).unwrap();

@@ -1,4 +1,4 @@
-//! Daemons that are killed, hang, or are asked to end.
+//! Daemons that are killed, hang, or are told to end.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::sleep;
@@ -68,7 +68,7 @@ fn killed_while_one_is_away(_: &Namespace) {
     transfer.ends_exact().unwrap();
     assert_eq!(gateway.files(), 0);
 
-    // It is back before the next process is there.
+    // The mobile host returns before the next process has started.
     let transfer = Transfer::start(&world, 0, false).unwrap();
     transfer.goes_on(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
@@ -102,7 +102,7 @@ fn what_is_known_outlives_a_kill(_: &Namespace) {
     let line = gateway.mobile(mobile).unwrap();
     assert!(line.diverts && line.standing == "away" && line.mac.is_some(), "{line:?}");
     sleep(Duration::from_secs(6));
-    // By itself the mobile host would try again seconds after its return.
+    // Without the gateway the mobile host would retransmit seconds after its return.
     let took = upload.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
     eprintln!("killed during an absence of 7 s: an upload goes on {took:?} after the return");
     assert!(took < Duration::from_millis(1500), "{took:?}, {:?}", gateway.status());
@@ -111,7 +111,8 @@ fn what_is_known_outlives_a_kill(_: &Namespace) {
     assert!(gateway.status().woken.released + gateway.status().woken.poked > 0);
 }
 
-/// Killed while the mobile host is away. It returns before the next process is there, or after that.
+/// The daemon is killed while the mobile host is absent. The mobile host returns before the next process has started,
+/// or after that.
 fn killed_while_frozen(mode: &str) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
@@ -140,7 +141,7 @@ fn killed_while_frozen(mode: &str) {
         eprintln!("{mode}, killed while away: both ways go on within {:?}", back_at.elapsed());
         assert!(back_at.elapsed() < Duration::from_secs(15), "{mode}: {:?}", back_at.elapsed());
     }
-    // Present all the time.
+    // The mobile host is present all the time.
     gateway.kill();
     gateway.restart();
     for transfer in transfers {
@@ -150,7 +151,7 @@ fn killed_while_frozen(mode: &str) {
     gateway.says(mobile, "present");
 }
 
-/// What one mode has left behind is not for another.
+/// State left behind by one mode is not used by another.
 fn another_mode(_: &Namespace) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), "[hold_back]\n");
@@ -242,7 +243,7 @@ fn another_layout(_: &Namespace) {
     let status = gateway.status();
     assert!(status.pinned && !status.taken_over, "{status:?}");
     transfer.goes_on(500_000).unwrap();
-    // What the first process has left is gone: the third one finds what the second has left.
+    // The first process's pins are gone: the third process finds those of the second.
     gateway.kill();
     gateway.restart();
     assert!(gateway.status().taken_over);
@@ -265,7 +266,7 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
     gateway.says(mobile, "away");
     gateway.signal(Signal::STOP);
     world.set_cut(Cut::Silent, false).unwrap();
-    // Its packets are still diverted to a daemon that does not take them, for 1.5 s.
+    // For 1.5 s packets are still diverted to a daemon that does not read them.
     let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
     let into = world.mobile(0).enter(bind(mobile)).unwrap();
     let from = world.fixed().enter(bind(world.fixed_address())).unwrap();

@@ -77,7 +77,7 @@ fn what_waits_follows(_: &Namespace) {
         (both.0.left == 1 && both.1.came >= 1).then_some(both)
     });
     assert!(left.packets_left >= 200 && left.packets_left == came.packets_came, "{left:?} {came:?}");
-    // The first one's own claim may have been before the second one was there.
+    // The first gateway's own claim may have been sent before the second one had started.
     assert_eq!((came.lost, left.forged, came.forged), (0, 0, 0), "{left:?} {came:?}");
     assert_eq!((first.status().waiting, first.files(), other.status().waiting, other.files()), (0, 0, 0, 0));
     assert_eq!(first.mobile(mobile), None, "the first gateway has nothing to do with it any more");
@@ -88,12 +88,12 @@ fn strangers_move_nobody(_: &Namespace) {
     let (world, second) = (site.world(), site.router(1));
     let gateway = Gateway::start(world.router(), &site.handoff(0, &[1]));
     let mobile = world.mobile_address(0);
-    // At the peer's address, without its key.
+    // A datagram from the peer's address, without its key.
     let peer = second.enter(|| UdpSocket::bind(SocketAddr::new(Site::router_address(1), 4787)).unwrap()).unwrap();
     peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let transfer = Transfer::start(world, 0, false).unwrap();
     transfer.goes_on(200_000).unwrap();
-    // What the gateway itself sends, to be sent back.
+    // Datagrams of the gateway itself, to be reflected.
     let to = SocketAddr::new(Site::router_address(0), 4787);
     let mut recorded = Vec::new();
     let mut buffer = [0; 2000];

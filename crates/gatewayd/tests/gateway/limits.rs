@@ -1,4 +1,4 @@
-//! Limits, and what is out of the ordinary.
+//! Limits and unusual events.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread::sleep;
@@ -29,7 +29,7 @@ fn flood(world: &World, packets: usize) {
     }
 }
 
-/// A mobile host that is known and away.
+/// A known mobile host that is absent.
 fn away(sections: &str) -> (World, Gateway) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), sections);

@@ -1,5 +1,5 @@
-//! Tests of the gateway between real kernels, in network namespaces of their own: a fixed host, the gateway with its daemon as a process of
-//! its own, a link that can be cut, and a mobile host. Nothing runs on the hosts but their kernels.
+//! Tests of the gateway between real kernels, in separate network namespaces: a fixed host, the gateway with its daemon as a separate
+//! process, a link that can be cut, and a mobile host. The hosts run nothing but their kernels.
 //!
 //! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd, and some of them bird or keepalived. Without that each
 //! test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.

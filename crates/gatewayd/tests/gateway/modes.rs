@@ -1,4 +1,4 @@
-//! What is done for absent mobile hosts, by mode.
+//! The treatment of absent mobile hosts, by mode.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("connections_without_room_for_details_pass", connections_without_room_pass),
 ];
 
-/// A download over two silent cuts, during which the mobile host's window is to be shut or not. What the fixed host gets is watched.
+/// A download over two silent cuts. Returns the status, and the ACKs that the fixed host received.
 fn download(sections: &str) -> (Status, Watched) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), sections);
@@ -90,7 +90,7 @@ fn each_network_has_its_mode(_: &Namespace) {
     let gateway = Gateway::start(world.router(), &format!("[mobiles.modes]\n\"{frozen}/32\" = \"freeze\"\n"));
     let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
     transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
-    // All of them are away.
+    // Cuts the link of all of them.
     world.set_cut(Cut::Carrier, true).unwrap();
     let lines = [0, 1].map(|number| {
         gateway.says(world.mobile_address(number), "away");

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_webhook_hears_those_who_know_the_token", webhook),
 ];
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 struct Place(PathBuf);
 
 impl Place {
@@ -115,11 +115,11 @@ fn leases_of_dnsmasq(_: &Namespace) {
     server.arg(format!("--pid-file={}", place.0.join("pid").display()));
     let _server = Process::start(world.router(), &mut server, "dnsmasq (Debian: dnsmasq-base)");
     wait_for("the file of leases", || leases.exists().then_some(()));
-    // The gateway reads a file at its start that has not changed for 50 ms; the lease below comes after that.
+    // At its start the gateway reads only a file that has not changed for 50 ms; the lease below comes after that.
     sleep(Duration::from_millis(100));
     let sections = format!("[presence]\nsilence = false\nneighbours = false\n[leases]\nfile = {leases:?}\n");
     let gateway = Gateway::start(world.router(), &sections);
-    // It keeps its address whatever the server decides: only the lease counts here.
+    // The host keeps its address, whatever the server assigns: the test is about the lease.
     let mut client = Command::new("busybox");
     client.args(["udhcpc", "-f", "-R", "-i", "eth0", "-s", "/bin/true", "-t", "20", "-T", "1"]);
     let mut client = Process::start(world.mobile(0), &mut client, "busybox (Debian: busybox-static)");
@@ -130,7 +130,7 @@ fn leases_of_dnsmasq(_: &Namespace) {
     client.0.wait().unwrap();
     gateway.says(mobile, "away");
     assert_eq!(gateway.mobile(mobile).unwrap().away_by, ["lease"]);
-    // Any packet from it means that it is there.
+    // Any packet from it shows that it is present.
     let fixed = SocketAddr::new(world.fixed_address(), 9);
     wait_for("a packet of the mobile host's", || {
         let send = move || UdpSocket::bind("0.0.0.0:0").unwrap().send_to(b"hello", fixed);
@@ -154,12 +154,12 @@ fn another_host_gets_the_address(_: &Namespace) {
     wait_for("a new owner", || (gateway.status().reports.leases > 0).then_some(()));
     assert!(gateway.status().buffer.forgotten > 0);
     world.set_cut(Cut::Silent, false).unwrap();
-    // TCP repairs it: the owner is in truth the same.
+    // TCP retransmits the dropped packets: the host is in fact the same.
     transfer.goes_on(100_000).unwrap();
     transfer.ends_exact().unwrap();
 }
 
-/// A mobile host's half over real sockets.
+/// The mobile host's side of the protocol, over real sockets.
 struct Reporter {
     registrant: Registrant,
     socket: UdpSocket,
@@ -229,7 +229,8 @@ fn a_mobile_host_says_when_it_goes(_: &Namespace) {
         gateway.says(mobile, "away");
         assert_eq!(gateway.mobile(mobile).unwrap().away_by, ["registration"]);
         world.set_cut(Cut::Silent, true).unwrap();
-        // All that comes from the announced moment on is kept, in an outage that silence would have found only later.
+        // All packets from the announced time on are buffered, in an outage that silence detection would notice only
+        // later.
         for number in 0..100u64 {
             from.send_to(&(1000 * round + number).to_be_bytes(), into.local_addr().unwrap()).unwrap();
         }
@@ -245,7 +246,7 @@ fn a_mobile_host_says_when_it_goes(_: &Namespace) {
             (received.len() >= 100).then_some(())
         });
         assert_eq!(received, (0..100).map(|number| 1000 * round + number).collect::<Vec<_>>());
-        // The gateway's next process hears it, too.
+        // The gateway's next process accepts its reports, too.
         gateway.kill();
         gateway.restart();
         reporter.report(mobile, Presence::Present);
@@ -260,7 +261,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
     let (gateway, listen) = registration(&world, &place);
     let mobile = world.mobile_address(0);
     let mut reporter = Reporter::new(&world, listen, 1 << 40);
-    // Something to replay: it was away once.
+    // A report to be replayed: it was absent once.
     reporter.report(mobile, Presence::Away);
     reporter.report(mobile, Presence::Present);
     gateway.says(mobile, "present");
@@ -291,7 +292,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
     assert_eq!(after.registered, before.registered, "{after:?}");
     let line = gateway.mobile(mobile).unwrap();
     assert_eq!((line.standing.as_str(), line.buffer.absences), ("present", 1), "{line:?}");
-    // A stranger gets no more bytes than it sends, and only for what is authentic.
+    // A stranger receives no more bytes than it sends, and only in answer to authentic datagrams.
     let mut answers = 0;
     let mut buffer = [0; 200];
     while let Ok((len, _)) = stranger.recv_from(&mut buffer) {

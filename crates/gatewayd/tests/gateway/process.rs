@@ -1,4 +1,4 @@
-//! The daemon as a process of its own: this program again, in another role.
+//! The daemon as a separate process: this program again, in another role.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use holdover_host::time_text::Time;
 use holdover_testbed::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// In the environment of the daemon: its directory.
+/// The environment variable with the daemon's directory.
 const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
 
-/// Runs the daemon if this process was started for that.
+/// Runs the daemon if this process was started for that role.
 pub(crate) fn role() -> Option<ExitCode> {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY)?);
     let level = if std::env::var_os("HOLDOVER_TEST_LOG").is_some() { LogLevel::Debug } else { LogLevel::Error };
@@ -46,7 +46,7 @@ fn socket(directory: &Path) -> PathBuf {
 pub(crate) struct Gateway(Process);
 
 impl Gateway {
-    /// Starts the daemon in a namespace, with what else is to be in its configuration.
+    /// Starts the daemon in a namespace, with additional sections in its configuration.
     pub(crate) fn start(namespace: &Namespace, sections: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Gateway {
         self.0.restart().unwrap();
     }
 
-    /// The same; whether it starts.
+    /// The same; returns whether it starts.
     pub(crate) fn try_restart(&mut self) -> bool {
         self.0.restart().is_ok()
     }
@@ -110,7 +110,7 @@ impl Gateway {
         }
     }
 
-    /// The same, doing something again and again until then.
+    /// The same, with an action repeated until then.
     #[track_caller]
     pub(crate) fn says_after(&self, address: IpAddr, standing: &str, mut again: impl FnMut()) {
         let began = Instant::now();
@@ -139,7 +139,7 @@ impl Gateway {
         self.0.kill();
     }
 
-    /// Waits for the end of the daemon; whether it was a good one.
+    /// Waits for the end of the daemon; returns whether it succeeded.
     pub(crate) fn ends(&mut self, within: Duration) -> bool {
         let began = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Watches what ACKs a fixed host gets, and what its mobile host has sent before.
+//! Compares the ACKs that a fixed host receives with those that its mobile host has sent.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,20 +13,20 @@ use holdover_gatewayd::demo::World;
 use holdover_testbed::Namespace;
 use holdover_wire::{Flags, Packet, Seq};
 
-/// What a watcher has seen.
+/// The observed packets.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Watched {
     /// ACKs that the fixed host got.
     pub(crate) acks: u64,
-    /// Those of them with a window of zero, resets aside,
+    /// Of these, those with a window of zero, except resets.
     pub(crate) shut: u64,
-    /// and how many of these the mobile host has sent so.
+    /// Of these, those that the mobile host itself sent with a window of zero.
     pub(crate) shut_by_mobile: u64,
     /// Packets of the mobile host.
     pub(crate) of_mobile: u64,
 }
 
-/// A thread that looks at both ends of one connection's path.
+/// A thread that captures at both ends of one connection's path.
 pub(crate) struct Watcher {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<Watched, String>>,
@@ -52,7 +52,7 @@ fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
         (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
         address.sll_ifindex = index as i32;
         let (place, len) = (std::ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as u32);
-        // SAFETY: the address lives during the call, with the length that is given.
+        // SAFETY: the address lives during the call, with its length.
         if index == 0 || unsafe { libc::bind(socket.as_raw_fd(), place, len) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -75,13 +75,13 @@ fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
 /// The next packet of a host on a socket: its ACK number and window, if it is TCP and has one.
 fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
     let mut buffer = vec![0; 70_000];
-    // SAFETY: the buffer lives during the call, with the length that is given.
+    // SAFETY: the buffer lives during the call, with its length.
     let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
     if len < 14 {
         return None;
     }
     buffer.truncate(len as usize);
-    // Headers alone: checksums may still be left to the device, and segments may be many in one.
+    // Parse headers only: the device may have to fill in checksums, and GSO packets hold several segments.
     let ip = &buffer[14..];
     let found = Packet::parse(Bytes::copy_from_slice(ip)).ok();
     let number = |at: usize| Some(u32::from_be_bytes(ip.get(at..at + 4)?.try_into().ok()?));
@@ -112,7 +112,7 @@ impl Watcher {
         Self { is_over, thread }
     }
 
-    /// What was seen. Fails if ever an ACK came to the fixed host that the mobile host had not sent.
+    /// Returns the observed packets. Fails if the fixed host ever received an ACK that the mobile host had not sent.
     #[track_caller]
     pub(crate) fn ends(self) -> Watched {
         self.is_over.store(true, Ordering::SeqCst);
@@ -128,7 +128,7 @@ fn watch([near, far]: [OwnedFd; 2], mobile: IpAddr, is_over: &AtomicBool) -> Res
         while let Some(seen) = next(&far, mobile) {
             shown.extend(seen);
         }
-        // What came there was sent before: by now it is here.
+        // Packets received there were sent before, so they have been captured here by now.
         while let Some(seen) = next(&near, mobile) {
             if let Some((ack, window, flags)) = seen.filter(|(_, _, flags)| !flags.contains(Flags::RST)) {
                 let begins = flags.contains(Flags::SYN);

@@ -36,7 +36,7 @@ impl Builder {
         Self { bytes, last: None, puzzle: None }
     }
 
-    /// A packet that begins with a header and these parameters, of which `last` is the type of the last one.
+    /// A packet with this header and these parameters; `last` is the type of the last one.
     pub(super) fn from_bytes(bytes: &[u8], last: Option<u16>) -> Self {
         let mut bytes = bytes.to_vec();
         bytes[CHECKSUM].fill(0);
@@ -93,8 +93,8 @@ impl Builder {
         Ok(covered)
     }
 
-    /// Fills in what HIP_SIGNATURE_2 leaves open: the receiver's HIT, and the puzzle's opaque data and #I, which have the
-    /// length that the puzzle was pushed with.
+    /// Fills in the fields that HIP_SIGNATURE_2 leaves open: the receiver's HIT, and the puzzle's opaque data and #I, which has the length
+    /// of the #I pushed with the puzzle.
     pub fn address_to(&mut self, receiver: Hit, puzzle: &Puzzle) {
         self.bytes[24..HEADER_LEN].copy_from_slice(&receiver.0.octets());
         if let Some(start) = self.puzzle {

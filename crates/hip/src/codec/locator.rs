@@ -7,17 +7,17 @@ use bytes::{Buf, BufMut, Bytes};
 /// One locator of a LOCATOR_SET.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Locator {
-    /// What it may be used for.
+    /// The allowed use.
     pub traffic: LocatorTraffic,
-    /// Whether it is the sender's preferred one.
+    /// Whether the sender prefers it.
     pub preferred: bool,
-    /// For how many seconds it is valid from now on.
+    /// The remaining lifetime in seconds.
     pub lifetime_s: u32,
     /// The locator itself.
     pub kind: LocatorKind,
 }
 
-/// What a locator may be used for (RFC 8046 section 4.1).
+/// The allowed use of a locator (RFC 8046 section 4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocatorTraffic {
     /// HIP packets and data.
@@ -42,7 +42,7 @@ pub enum LocatorKind {
         /// The address; an IPv4 address is mapped (RFC 4291 section 2.5.5.2).
         address: Ipv6Addr,
     },
-    /// A type that this crate does not know; contents in units of 4 bytes.
+    /// A type unknown to this crate; contents in units of 4 bytes.
     Other {
         /// The type.
         number: u8,
@@ -52,7 +52,7 @@ pub enum LocatorKind {
 }
 
 impl Locator {
-    /// An address for signalling and data, with the SPI of the data that goes there.
+    /// An address for signalling and data, with the SPI of data sent there.
     pub fn esp(address: IpAddr, spi: u32, lifetime_s: u32, preferred: bool) -> Self {
         let address = map(address);
         Self { traffic: LocatorTraffic::Both, preferred, lifetime_s, kind: LocatorKind::EspSpi { spi, address } }
@@ -93,7 +93,7 @@ impl Locator {
         }
     }
 
-    /// Takes one locator off the front; `None` if it is malformed.
+    /// Takes the first locator off; `None` if it is malformed.
     fn take(contents: &mut Bytes) -> Option<Self> {
         let head = contents.get(..8)?;
         let (traffic, number, preferred) = (LocatorTraffic::from_number(head[0]), head[1], head[3] & 1 == 1);
@@ -140,7 +140,7 @@ impl LocatorTraffic {
     }
 }
 
-/// An address as HIP's parameters carry it: IPv4 as IPv4-mapped IPv6.
+/// An address in the format of HIP's parameters: IPv4 as IPv4-mapped IPv6.
 pub(crate) fn map(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -1,12 +1,11 @@
 //! HIPv2 packets as bytes and as values (RFC 7401 section 5).
 //!
-//! [`HipPacket`] is the value; [`HipPacket::parse`] reads one from an IP packet and keeps the bytes beside it ([`Received`]),
-//! because MACs and signatures cover bytes. A [`Builder`] goes the other way: it takes parameters in the order of their types
-//! and gives the bytes so far at each step, so that a MAC and a signature can be computed and added.
+//! [`HipPacket`] is the value. [`HipPacket::parse`] parses one from an IP packet and keeps its bytes ([`Received`]), because MACs and
+//! signatures cover bytes. A [`Builder`] emits one: it takes parameters in the order of their types and returns the bytes so far at each
+//! step, so that a MAC and a signature can be computed and added.
 //!
-//! Checked while reading: version, fixed bits, length, checksum, order of parameters, repeated parameters, the length of each
-//! parameter, and unknown parameters with the critical bit. Not checked here: which packet carries which parameters, and
-//! anything that needs a key.
+//! The parser checks version, fixed bits, length, checksum, order of parameters, repeated parameters, the length of each parameter, and
+//! unknown parameters with the critical bit. It does not check which packet may carry which parameters, nor anything that needs a key.
 
 mod builder;
 mod error;
@@ -42,16 +41,16 @@ pub const PROTOCOL: u8 = 139;
 /// Bytes of the fixed header (RFC 7401 section 5.1).
 pub const HEADER_LEN: usize = 40;
 
-/// The longest packet that the header's length field can say, in bytes (RFC 7401 section 5.1).
+/// The longest packet that the header's length field can express, in bytes (RFC 7401 section 5.1).
 pub const MAX_LEN: usize = 8 * 256;
 
-/// The bit of the controls field that says that the sender's HIT is anonymous (RFC 7401 section 5.1.2).
+/// The bit of the controls field that marks the sender's HIT as anonymous (RFC 7401 section 5.1.2).
 pub const CONTROL_ANONYMOUS: u16 = 1;
 
-/// "No next header" (RFC 8200 section 4.7), which RFC 7401 section 5.1 demands.
+/// "No next header" (RFC 8200 section 4.7), required by RFC 7401 section 5.1.
 const NO_NEXT_HEADER: u8 = 59;
 
-/// Version 2 in the high half, and the bit that is always set in the low one (RFC 7401 section 5.1).
+/// Version 2 in the upper four bits, and the bit that is always set in the lower four (RFC 7401 section 5.1).
 const VERSION: u8 = 0x21;
 
 /// A HIP packet: header fields and parameters in the order of their types.
@@ -75,7 +74,7 @@ impl HipPacket {
         Self { kind, controls: 0, sender, receiver, parameters: Vec::new() }
     }
 
-    /// Reads the HIP packet in an IP packet, with its checksum.
+    /// Parses the HIP packet in an IP packet, and verifies its checksum.
     ///
     /// # Errors
     ///
@@ -98,7 +97,7 @@ impl HipPacket {
         Ok(builder.finish(src, dst))
     }
 
-    /// The first parameter for which `select` gives something.
+    /// The first parameter for which `select` returns a value.
     pub fn find<'a, T>(&'a self, select: impl FnMut(&'a Parameter) -> Option<T>) -> Option<T> {
         self.parameters.iter().find_map(select)
     }

@@ -50,7 +50,7 @@ pub mod kind {
 /// Packet types (RFC 7401 section 5.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PacketType {
-    /// The initiator asks for an exchange.
+    /// The initiator requests an exchange.
     I1,
     /// The responder's puzzle, Diffie-Hellman value and identity.
     R1,
@@ -60,7 +60,7 @@ pub enum PacketType {
     R2,
     /// Changes an association: locators, keys.
     Update,
-    /// Tells of an error or a condition; never answered.
+    /// Reports an error or a condition; never answered.
     Notify,
     /// Ends an association.
     Close,
@@ -87,7 +87,7 @@ impl PacketType {
         }
     }
 
-    /// The type with a number.
+    /// The type with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
@@ -113,23 +113,23 @@ impl fmt::Display for PacketType {
 pub struct NotifyType(pub u16);
 
 impl NotifyType {
-    /// A critical parameter is not known; the data is its type.
+    /// A critical parameter is unknown; the data is its type.
     pub const UNSUPPORTED_CRITICAL_PARAMETER_TYPE: Self = Self(1);
     /// A length or a field is out of range.
     pub const INVALID_SYNTAX: Self = Self(7);
     /// None of the proposed Diffie-Hellman groups is acceptable.
     pub const NO_DH_PROPOSAL_CHOSEN: Self = Self(14);
-    /// The Diffie-Hellman group is not one of those that were offered.
+    /// The Diffie-Hellman group was not offered.
     pub const INVALID_DH_CHOSEN: Self = Self(15);
     /// None of the proposed HIT suites or HIP ciphers is acceptable.
     pub const NO_HIP_PROPOSAL_CHOSEN: Self = Self(16);
-    /// The HIP cipher is not one of those that were offered.
+    /// The HIP cipher was not offered.
     pub const INVALID_HIP_CIPHER_CHOSEN: Self = Self(17);
     /// The HIT suite of the receiver is not supported.
     pub const UNSUPPORTED_HIT_SUITE: Self = Self(20);
     /// None of the proposed ESP transforms is acceptable (RFC 7402 section 5.1.3).
     pub const NO_ESP_PROPOSAL_CHOSEN: Self = Self(18);
-    /// The ESP transform is not one of those that were offered (RFC 7402 section 5.1.3).
+    /// The ESP transform was not offered (RFC 7402 section 5.1.3).
     pub const INVALID_ESP_TRANSFORM_CHOSEN: Self = Self(19);
     /// A signature is wrong.
     pub const AUTHENTICATION_FAILED: Self = Self(24);
@@ -137,9 +137,9 @@ impl NotifyType {
     pub const HIP_MAC_FAILED: Self = Self(28);
     /// The HIT is not the hash of the host identity.
     pub const INVALID_HIT: Self = Self(40);
-    /// The responder is unwilling.
+    /// The responder's policy refuses the exchange.
     pub const BLOCKED_BY_POLICY: Self = Self(42);
-    /// The responder is busy; the data is how long to wait, in milliseconds.
+    /// The responder is busy; the data is the time to wait, in milliseconds.
     pub const RESPONDER_BUSY_PLEASE_RETRY: Self = Self(44);
     /// A locator has a type that is not supported (RFC 8046).
     pub const LOCATOR_TYPE_UNSUPPORTED: Self = Self(46);

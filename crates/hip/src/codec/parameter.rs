@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{HostId, Locator, NotifyType, kind};
 
-/// A parameter. Lists of numbers are kept as they came: a receiver takes the first that it knows.
+/// A parameter. Lists of numbers keep their order: a receiver takes the first one that it supports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Parameter {
     /// ESP_INFO (RFC 7402 section 5.1.1).
@@ -19,9 +19,9 @@ pub enum Parameter {
     Puzzle(Puzzle),
     /// SOLUTION (RFC 7401 section 5.2.5).
     Solution(Solution),
-    /// SEQ: the Update ID of a packet that is to be acknowledged (RFC 7401 section 5.2.16).
+    /// SEQ: the Update ID of a packet to be acknowledged (RFC 7401 section 5.2.16).
     Seq(u32),
-    /// ACK: Update IDs of the peer that are acknowledged (RFC 7401 section 5.2.17).
+    /// ACK: acknowledged Update IDs of the peer (RFC 7401 section 5.2.17).
     Ack(Vec<u32>),
     /// DH_GROUP_LIST: group IDs, the preferred one first (RFC 7401 section 5.2.6).
     DhGroupList(Vec<u8>),
@@ -52,13 +52,13 @@ pub enum Parameter {
     EchoRequestSigned(Bytes),
     /// REG_INFO: services on offer (RFC 8003 section 4.2).
     RegInfo(RegInfo),
-    /// REG_REQUEST: services asked for (RFC 8003 section 4.3).
+    /// REG_REQUEST: requested services (RFC 8003 section 4.3).
     RegRequest(RegList),
     /// REG_RESPONSE: services granted (RFC 8003 section 4.4).
     RegResponse(RegList),
     /// REG_FAILED: services refused (RFC 8003 section 4.5).
     RegFailed(RegFailed),
-    /// REG_FROM: where a relay saw a registration come from (RFC 5770 section 5.7).
+    /// REG_FROM: the source of a registration as seen by a relay (RFC 5770 section 5.7).
     RegFrom(RelayAddress),
     /// ECHO_RESPONSE_SIGNED (RFC 7401 section 5.2.22).
     EchoResponseSigned(Bytes),
@@ -66,7 +66,7 @@ pub enum Parameter {
     TransportFormatList(Vec<u16>),
     /// ESP_TRANSFORM: suite IDs, the preferred one first (RFC 7402 section 5.1.2).
     EspTransform(Vec<u16>),
-    /// PEER_PERMISSION: whose data a relay is to forward (RFC 9028 section 5.13).
+    /// PEER_PERMISSION: the peer whose data a relay is to forward (RFC 9028 section 5.13).
     PeerPermission(PeerPermission),
     /// HIP_MAC (RFC 7401 section 5.2.12).
     HipMac(Bytes),
@@ -80,19 +80,19 @@ pub enum Parameter {
     EchoResponseUnsigned(Bytes),
     /// ECHO_REQUEST_UNSIGNED (RFC 7401 section 5.2.21).
     EchoRequestUnsigned(Bytes),
-    /// RELAY_FROM: where a relay saw a packet come from (RFC 5770 section 5.6).
+    /// RELAY_FROM: the source of a packet as seen by a relay (RFC 5770 section 5.6).
     RelayFrom(RelayAddress),
-    /// RELAY_TO: where a relay is to send a packet (RFC 5770 section 5.6).
+    /// RELAY_TO: the destination of a packet for a relay (RFC 5770 section 5.6).
     RelayTo(RelayAddress),
-    /// FROM: where a rendezvous server saw an I1 come from (RFC 8004 section 4.2.2).
+    /// FROM: the source of an I1 as seen by a rendezvous server (RFC 8004 section 4.2.2).
     From(Ipv6Addr),
     /// RVS_HMAC (RFC 8004 section 4.2.1).
     RvsHmac(Bytes),
-    /// VIA_RVS: the rendezvous servers that an I1 came through (RFC 8004 section 4.2.3).
+    /// VIA_RVS: the rendezvous servers that forwarded an I1 (RFC 8004 section 4.2.3).
     ViaRvs(Vec<Ipv6Addr>),
     /// RELAY_HMAC (RFC 5770 section 5.8).
     RelayHmac(Bytes),
-    /// A parameter that this crate does not know, and that is not critical.
+    /// A parameter that is unknown to this crate and not critical.
     Unknown {
         /// Its type.
         kind: u16,
@@ -101,12 +101,12 @@ pub enum Parameter {
     },
 }
 
-/// ESP_INFO: which SPI replaces which, and where its keys are in the keying material.
+/// ESP_INFO: the replaced and the new SPI, and the index of the new keys in the keying material.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EspInfo {
-    /// Where the keys begin, in bytes; 0 if the keys stay or come from a new Diffie-Hellman exchange.
+    /// The index of the keys, in bytes; 0 if the keys stay or come from a new Diffie-Hellman exchange.
     pub keymat_index: u16,
-    /// The sender's inbound SPI that is replaced; 0 if there is none.
+    /// The sender's inbound SPI that is replaced; 0 if none is.
     pub old_spi: u32,
     /// The sender's inbound SPI from now on.
     pub new_spi: u32,
@@ -115,11 +115,11 @@ pub struct EspInfo {
 /// A puzzle.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Puzzle {
-    /// #K: how many bits of the hash are to be zero.
+    /// #K: the number of bits of the hash that have to be zero.
     pub difficulty: u8,
     /// The solution is accepted for 2^(value - 32) s.
     pub lifetime: u8,
-    /// Data that the solution returns.
+    /// Data to be returned with the solution.
     pub opaque: [u8; 2],
     /// #I, as long as the responder's hash.
     pub random: Bytes,
@@ -150,24 +150,24 @@ pub struct Signature {
 /// An error or a condition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notification {
-    /// What it is.
+    /// Its type.
     pub kind: NotifyType,
-    /// What belongs to it.
+    /// Its data.
     pub data: Bytes,
 }
 
-/// Services that a host offers, and for how long it grants them (RFC 8003 section 4.2).
+/// Services that a host offers, and the range of their lifetimes (RFC 8003 section 4.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegInfo {
     /// The least lifetime, as 2^((value - 64) / 8) s.
     pub min_lifetime: u8,
-    /// The greatest lifetime, likewise.
+    /// The greatest lifetime, in the same encoding.
     pub max_lifetime: u8,
     /// Registration types.
     pub types: Vec<u8>,
 }
 
-/// Services that are asked for or granted.
+/// Services that are requested or granted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegList {
     /// The lifetime, as 2^((value - 64) / 8) s; 0 cancels.
@@ -179,13 +179,13 @@ pub struct RegList {
 /// Services that are refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegFailed {
-    /// Why (RFC 8003 section 4.5).
+    /// The reason (RFC 8003 section 4.5).
     pub failure: u8,
     /// Registration types.
     pub types: Vec<u8>,
 }
 
-/// An address and a port as a relay sees them.
+/// An address and a port as seen by a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RelayAddress {
     /// The UDP port; 0 without UDP encapsulation.
@@ -199,13 +199,13 @@ pub struct RelayAddress {
 /// Data that a relay forwards between its client and a peer of the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerPermission {
-    /// Where the relay receives what is for the client: its own UDP port and address.
+    /// The relay's UDP port at which it receives packets for the client.
     pub relayed_port: u16,
     /// The relay's address; an IPv4 address is mapped.
     pub relayed: Ipv6Addr,
-    /// The peer's UDP port as the relay sees it.
+    /// The peer's UDP port as seen by the relay.
     pub peer_port: u16,
-    /// The peer's address as the relay sees it; an IPv4 address is mapped.
+    /// The peer's address as seen by the relay; an IPv4 address is mapped.
     pub peer: Ipv6Addr,
     /// The IP protocol between relay and peer: 17.
     pub protocol: u8,
@@ -263,13 +263,13 @@ impl Parameter {
     }
 }
 
-/// Whether a parameter that is not known makes the whole packet unusable (RFC 7401 section 5.2.1).
+/// Whether an unknown parameter of this type makes the whole packet invalid (RFC 7401 section 5.2.1).
 pub(super) const fn is_critical(kind: u16) -> bool {
     kind & 1 == 1
 }
 
-/// Whether a packet may carry several parameters of this type. RFC 7401 allows it for notifications and unsigned echoes, RFC
-/// 8002 for certificates, RFC 8003 for registrations; of unknown types nothing can be said.
+/// Whether a packet may carry several parameters of this type. RFC 7401 allows it for notifications and unsigned echoes, RFC 8002 for
+/// certificates, RFC 8003 for registrations; for unknown types it is not known.
 pub(super) fn is_repeatable(kind: u16) -> bool {
     matches!(
         kind,

@@ -14,20 +14,20 @@ use super::{
 };
 use crate::identity::Hit;
 
-/// A packet that was read, with the bytes that MACs and signatures cover.
+/// A parsed packet, with the bytes that MACs and signatures cover.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     /// The packet.
     pub packet: HipPacket,
-    /// The HIP header and its parameters, without anything behind them.
+    /// The HIP header and its parameters, without trailing bytes.
     bytes: Bytes,
-    /// Where each parameter begins in `bytes`.
+    /// The offset of each parameter in `bytes`.
     offsets: Vec<usize>,
 }
 
 impl Received {
-    /// What a MAC or a signature in the first parameter of type `kind` covers: everything before it, with the header's length
-    /// made to fit and a checksum of zero (RFC 7401 sections 6.4.1 and 6.4.2). `None` if there is no such parameter.
+    /// The bytes covered by a MAC or a signature in the first parameter of type `kind`: everything before it, with the header's length
+    /// adjusted and a checksum of zero (RFC 7401 sections 6.4.1 and 6.4.2). `None` if there is no such parameter.
     pub fn covered_before(&self, kind: u16) -> Option<Vec<u8>> {
         let (index, _) = self.locate(kind)?;
         let mut covered = self.bytes[..self.offsets[index]].to_vec();
@@ -36,7 +36,7 @@ impl Received {
         Some(covered)
     }
 
-    /// What HIP_SIGNATURE_2 covers: as [`Self::covered_before`], and with zeros for the receiver's HIT and the puzzle's #I and
+    /// The bytes covered by HIP_SIGNATURE_2: as [`Self::covered_before`], and with zeros for the receiver's HIT and the puzzle's #I and
     /// opaque data, so that an R1 can be signed before its receiver is known (RFC 7401 section 5.2.15).
     pub fn covered_by_signature_2(&self) -> Option<Vec<u8>> {
         let mut covered = self.covered_before(kind::HIP_SIGNATURE_2)?;
@@ -48,7 +48,7 @@ impl Received {
         Some(covered)
     }
 
-    /// What HIP_MAC_2 covers: as [`Self::covered_before`], and the sender's HOST_ID at the end (RFC 7401 section 6.4.1).
+    /// The bytes covered by HIP_MAC_2: as [`Self::covered_before`], with the sender's HOST_ID appended (RFC 7401 section 6.4.1).
     pub fn covered_by_mac_2(&self, host_id: &HostId) -> Option<Vec<u8>> {
         let mut covered = self.covered_before(kind::HIP_MAC_2)?;
         Parameter::HostId(host_id.clone()).put(&mut covered).ok()?;
@@ -56,12 +56,12 @@ impl Received {
         Some(covered)
     }
 
-    /// The HIP header and its parameters as they came.
+    /// The HIP header and its parameters as received.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The packet without the parameters of types from `kind` on, to which others can be added: what a relay makes of it.
+    /// The packet without the parameters of types from `kind` on, to which a relay can add its own.
     pub fn truncated(&self, kind: u16) -> Builder {
         let index = self.packet.parameters.iter().position(|parameter| parameter.kind() >= kind);
         let end = index.map_or(self.bytes.len(), |index| self.offsets[index]);
@@ -88,7 +88,7 @@ pub(super) fn parse(packet: &Packet) -> Result<Received, DecodeError> {
     Ok(Received { packet: HipPacket { kind, controls, sender, receiver, parameters }, bytes, offsets })
 }
 
-/// Checks the fixed header but for the checksum; gives the packet without what follows it.
+/// Checks the fixed header except for the checksum; returns the packet without trailing bytes.
 fn check_header(payload: &Bytes) -> Result<Bytes, DecodeError> {
     let have = payload.len();
     if have < HEADER_LEN {
@@ -115,7 +115,7 @@ fn checksum(src: IpAddr, dst: IpAddr, bytes: &[u8]) -> u16 {
     transport_checksum(src, dst, PROTOCOL, bytes)
 }
 
-/// Reads parameters from `start` on; also those that were in ENCRYPTED, for which `start` is 0.
+/// Parses parameters from `start` on. For those from ENCRYPTED, `start` is 0.
 pub(crate) fn read_parameters(bytes: &Bytes, start: usize) -> Result<(Vec<Parameter>, Vec<usize>), DecodeError> {
     let (mut parameters, mut offsets) = (Vec::new(), Vec::new());
     let (mut at, mut last) = (start, None);
@@ -165,7 +165,7 @@ fn read_parameter(kind: u16, contents: &Bytes) -> Result<Parameter, DecodeError>
     parameter.ok_or(malformed)
 }
 
-/// Parameters that are bytes without a structure.
+/// Parses parameters whose contents have no structure.
 fn opaque(kind: u16, contents: &Bytes) -> Option<Parameter> {
     let data = contents.clone();
     Some(match kind {
@@ -298,7 +298,7 @@ fn permission(contents: &Bytes) -> Option<Parameter> {
     Some(Parameter::PeerPermission(permission))
 }
 
-/// Parameters with a few bytes before data.
+/// Parses parameters with a few bytes before their data.
 fn headed(kind: u16, contents: &Bytes) -> Option<Parameter> {
     let word = |at: usize| Some(u16::from_be_bytes([*contents.get(at)?, *contents.get(at + 1)?]));
     let signature = || Some(Signature { algorithm: word(0)?, signature: contents.slice(2..) });

@@ -9,7 +9,7 @@ impl Parameter {
     ///
     /// # Errors
     ///
-    /// [`BuildError::Field`] if a field cannot say its value, [`BuildError::TooLong`] for contents over 65,535 bytes.
+    /// [`BuildError::Field`] if a value exceeds its field, [`BuildError::TooLong`] for contents over 65,535 bytes.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), BuildError> {
         let start = out.len();
         out.put_u16(self.kind());

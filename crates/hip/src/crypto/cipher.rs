@@ -38,7 +38,7 @@ impl HipCipher {
         }
     }
 
-    /// The cipher with an ID.
+    /// The cipher with this ID.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|cipher| cipher.id() == id)
     }
@@ -78,7 +78,7 @@ impl HipCipher {
         Ok(out)
     }
 
-    /// Decrypts the data of ENCRYPTED. Call it after HIP_MAC has been verified: padding authenticates nothing.
+    /// Decrypts the data of ENCRYPTED. Call it after HIP_MAC has been verified: padding does not authenticate the data.
     ///
     /// # Errors
     ///

@@ -98,7 +98,7 @@ impl DhGroup {
         }
     }
 
-    /// The group with an ID.
+    /// The group with this ID.
     pub fn from_id(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| group.id() == id)
     }
@@ -159,16 +159,16 @@ impl DhKeyPair {
         self.group
     }
 
-    /// The public value as DIFFIE_HELLMAN carries it.
+    /// The public value in the format of DIFFIE_HELLMAN.
     pub fn public(&self) -> Bytes {
         self.public.clone()
     }
 
-    /// The secret shared with the owner of a public value. Of a point it is the x coordinate (RFC 5903 section 7).
+    /// The secret shared with the owner of a public value. For a point it is the x coordinate (RFC 5903 section 7).
     ///
     /// # Errors
     ///
-    /// [`DhError`] if the value is not one of the group, or is 0, 1 or -1.
+    /// [`DhError`] if the value is not an element of the group, or is 0, 1 or -1.
     pub fn agree(&self, peer: &[u8]) -> Result<SharedSecret, DhError> {
         let expected = self.group.public_len();
         if peer.len() != expected {

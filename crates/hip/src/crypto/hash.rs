@@ -1,4 +1,4 @@
-//! RHASH: the hash function that the responder's HIT suite chooses (RFC 7401 section 3), and HMAC and HKDF over it.
+//! RHASH: the hash function of the responder's HIT suite (RFC 7401 section 3), and HMAC and HKDF over it.
 
 use cshake::CShake128;
 use hmac::digest::block_api::BlockSizeUser;
@@ -15,8 +15,8 @@ pub enum Rhash {
     Sha256,
     /// SHA-384: HIT suite 2.
     Sha384,
-    /// cSHAKE128 with 256 bits of output and no customization: HIT suite 5. RFC 9374 defines the suite's HITs alone; HMAC and
-    /// HKDF over it follow RFC 7401, which demands them over RHASH.
+    /// cSHAKE128 with 256 bits of output and no customization: HIT suite 5. RFC 9374 defines only the suite's HITs; HMAC and HKDF over it
+    /// follow RFC 7401, which requires them over RHASH.
     CShake128,
 }
 
@@ -57,7 +57,7 @@ impl Rhash {
         verified.is_ok()
     }
 
-    /// HKDF over RHASH (RFC 5869): `len` bytes, at most 255 times the hash's length; `None` beyond.
+    /// HKDF over RHASH (RFC 5869): `len` bytes, at most 255 times the hash's length; `None` if more.
     pub(super) fn hkdf(self, salt: &[u8], secret: &[u8], info: &[u8], len: usize) -> Option<Vec<u8>> {
         let mut out = vec![0; len];
         let expanded = match self {

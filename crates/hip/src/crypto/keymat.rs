@@ -15,8 +15,8 @@ pub struct KeymatError {
     pub available: usize,
 }
 
-/// Keying material from one Diffie-Hellman exchange. Bytes are addressed from the start, so that both hosts can name a place by
-/// its index (RFC 7402 section 5.1.1).
+/// Keying material from one Diffie-Hellman exchange. Bytes are addressed from the start, so that both hosts can refer to a position by its
+/// index (RFC 7402 section 5.1.1).
 #[derive(Clone)]
 pub struct Keymat {
     rhash: Rhash,
@@ -57,13 +57,13 @@ impl Keymat {
         Self { rhash, secret, salt: Bytes::from([i, j].concat()), info }
     }
 
-    /// The same puzzle's material from another Diffie-Hellman exchange: hosts keep #I and #J for that (RFC 7401 section 6.5).
+    /// The material of the same puzzle from another Diffie-Hellman exchange: hosts keep #I and #J for that (RFC 7401 section 6.5).
     #[must_use]
     pub fn rekeyed(&self, secret: SharedSecret) -> Self {
         Self { secret, ..self.clone() }
     }
 
-    /// How many bytes can be drawn: 255 hashes (RFC 5869 section 2.3).
+    /// The number of bytes that can be drawn: 255 hashes (RFC 5869 section 2.3).
     pub fn capacity(&self) -> usize {
         255 * self.rhash.output_len()
     }
@@ -72,7 +72,7 @@ impl Keymat {
     ///
     /// # Errors
     ///
-    /// [`KeymatError`] if the material ends before.
+    /// [`KeymatError`] if there are fewer bytes.
     pub fn draw(&self, start: usize, len: usize) -> Result<Vec<u8>, KeymatError> {
         let (needed, available) = (start + len, self.capacity());
         if needed > available {
@@ -83,8 +83,8 @@ impl Keymat {
         Ok(bytes.split_off(start))
     }
 
-    /// The keys of HIP packets from `local` to `peer` and from `peer` to `local`, and the index behind them, at which the keys of
-    /// ESP begin. The host with the greater HIT draws its keys first.
+    /// The keys of HIP packets from `local` to `peer` and from `peer` to `local`, and the index after them, at which the keys of ESP begin.
+    /// The host with the greater HIT draws its keys first.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The cryptography of HIPv2 (RFC 7401 sections 4.1.2, 5.2 and 6) on kept crates: hashes and MACs, the puzzle, Diffie-Hellman,
+//! The cryptography of HIPv2 (RFC 7401 sections 4.1.2, 5.2 and 6), based on maintained crates: hashes and MACs, the puzzle, Diffie-Hellman,
 //! keying material, and the cipher of ENCRYPTED. Randomness is an argument.
 
 mod cipher;

@@ -32,13 +32,13 @@ fn lowest_bits_are_zero(hash: &[u8], bits: u8) -> bool {
     tail.iter().all(|&byte| byte == 0) && head.last().is_none_or(|byte| byte.trailing_zeros() >= u32::from(rest))
 }
 
-/// How long a puzzle lives: 2^(value - 32) s (RFC 7401 section 5.2.4).
+/// The lifetime of a puzzle: 2^(value - 32) s (RFC 7401 section 5.2.4).
 pub fn puzzle_lifetime(value: u8) -> Duration {
     match value {
-        // 2^32 s and more are 136 years and more.
+        // 2^32 s are 136 years.
         64.. => Duration::from_secs(1 << 32),
         32.. => Duration::from_secs(1 << (value - 32)),
-        // Below 2^-30 s is less than a nanosecond.
+        // Values below 2 (2^-30 s) are less than a nanosecond.
         2.. => Duration::from_nanos(1_000_000_000 >> (32 - value)),
         _ => Duration::ZERO,
     }
@@ -61,7 +61,7 @@ pub struct PuzzleSearch {
 }
 
 impl PuzzleSearch {
-    /// Begins at a random #J.
+    /// Starts at a random #J.
     pub fn new<R: CryptoRng + ?Sized>(
         rhash: Rhash,
         difficulty: u8,

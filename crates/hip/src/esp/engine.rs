@@ -87,7 +87,7 @@ impl Engine {
         Some(())
     }
 
-    /// Verifies a whole ESP payload and decrypts the bytes from `body` on, behind `room` bytes of zero; `None` if it is
+    /// Verifies a whole ESP payload and decrypts the bytes from `body` on, after `room` bytes of zero; `None` if it is
     /// not authentic.
     pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64, room: usize) -> Option<Vec<u8>> {
         let (covered, tag) = esp.split_at_checked(esp.len().checked_sub(ICV_LEN)?)?;

@@ -16,7 +16,7 @@ use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.
 const IPV6_LEN: usize = 40;
-/// Where an IPv6 header has the number of what follows.
+/// The offset of the next header field in an IPv6 header.
 const NEXT_HEADER: usize = 6;
 /// The most bytes of padding, its length, next header and integrity check value.
 const TRAILER_LEN: usize = 18 + ICV_LEN;
@@ -104,7 +104,7 @@ pub struct Inbound {
 }
 
 impl Outbound {
-    /// An association to the peer that listens at `spi`.
+    /// An association to the peer that receives at `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
         Self {
             spi,
@@ -136,25 +136,24 @@ impl Outbound {
         &self.keys
     }
 
-    /// How many packets have been sealed.
+    /// The number of sealed packets.
     pub const fn packets(&self) -> u64 {
         self.number
     }
 
-    /// How many bytes have been sealed.
+    /// The number of sealed bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Goes on behind a sequence number: for an association that another data plane has used, and for tests of the wrap of the
-    /// lower half.
+    /// Continues after a sequence number: for an association that another data plane has used, and for tests of the wrap of the lower half.
     #[must_use]
     pub fn resumed_at(mut self, number: u64) -> Self {
         self.number = number;
         self
     }
 
-    /// The ESP payload for a packet between the HITs of both hosts. Randomness is for CBC's initialization vectors; GCM counts.
+    /// The ESP payload for a packet between the HITs of both hosts. Randomness is for CBC's initialization vectors; GCM uses a counter.
     ///
     /// # Errors
     ///
@@ -187,7 +186,7 @@ impl Outbound {
         self.seal_payload(NO_NEXT_HEADER, &[], rng)
     }
 
-    /// The ESP payload for what follows the inner IPv6 header, of protocol `next_header`.
+    /// The ESP payload for the payload of the inner IPv6 packet, of protocol `next_header`.
     ///
     /// # Errors
     ///
@@ -328,12 +327,12 @@ impl Inbound {
         &self.keys
     }
 
-    /// The greatest sequence number that was received.
+    /// The greatest sequence number received.
     pub const fn greatest(&self) -> u64 {
         self.window.greatest()
     }
 
-    /// How many bytes have been opened.
+    /// The number of opened bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -342,7 +341,7 @@ impl Inbound {
     ///
     /// # Errors
     ///
-    /// [`OpenError`]; nothing changes then, but that an authentic packet whose contents are unusable counts as received.
+    /// [`OpenError`]; then nothing changes, except that an authentic packet with invalid contents counts as received.
     pub fn open(&mut self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
         let opened = self.begin(esp)?.decrypt(esp, ttl, traffic_class)?;
         self.finish(opened)

@@ -23,7 +23,7 @@ impl EspSuite {
     pub const ALL: [Self; 4] =
         [Self::Aes128Gcm16, Self::Aes256CbcHmacSha256, Self::Aes128CbcHmacSha256, Self::NullHmacSha256];
 
-    /// Those that hide what they carry: what a host offers if nothing else is configured.
+    /// Those that encrypt: the default offer of a host.
     pub const ENCRYPTING: [Self; 3] = [Self::Aes128Gcm16, Self::Aes256CbcHmacSha256, Self::Aes128CbcHmacSha256];
 
     /// The suite ID.
@@ -36,7 +36,7 @@ impl EspSuite {
         }
     }
 
-    /// The suite with an ID.
+    /// The suite with this ID.
     pub fn from_id(id: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.id() == id)
     }
@@ -73,7 +73,7 @@ impl EspSuite {
         }
     }
 
-    /// What the encrypted part's length is a multiple of: the cipher's block, or 4 (RFC 4303 section 2.4).
+    /// The alignment of the encrypted part's length: the cipher's block, or 4 (RFC 4303 section 2.4).
     pub(super) const fn alignment(self) -> usize {
         match self {
             Self::NullHmacSha256 | Self::Aes128Gcm16 => 4,
@@ -85,7 +85,7 @@ impl EspSuite {
 /// The keys of one direction.
 #[derive(Clone)]
 pub struct EspKeys {
-    /// The suite that they are for.
+    /// Their suite.
     pub suite: EspSuite,
     /// The encryption key, with GCM's salt.
     pub encryption: Zeroizing<Vec<u8>>,

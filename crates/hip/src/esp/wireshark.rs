@@ -1,4 +1,4 @@
-//! Keys for Wireshark, which decrypts a capture with them.
+//! Keys in Wireshark's format, to decrypt captures.
 
 use std::fmt::Write as _;
 
@@ -23,11 +23,11 @@ pub fn esp_sa(spi: u32, keys: &EspKeys) -> String {
     ["IPv4", "IPv6"].map(line).concat()
 }
 
-/// Hexadecimal digits as Wireshark reads them; nothing for no key.
+/// Hexadecimal digits in Wireshark's format; empty for no key.
 fn hex(bytes: &[u8]) -> String {
     let mut text = String::from(if bytes.is_empty() { "" } else { "0x" });
     for byte in bytes {
-        // A string takes whatever is written to it.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
     }
     text

@@ -79,7 +79,7 @@ pub(super) struct Solving {
 pub(super) struct Offer {
     pub(super) between: (IpAddr, IpAddr),
     pub(super) identity: HostIdentity,
-    /// As it was in R1, which HIP_MAC_2 covers.
+    /// The HOST_ID of R1, which HIP_MAC_2 covers.
     pub(super) host_id: HostId,
     pub(super) counter: Option<u64>,
     pub(super) difficulty: u8,

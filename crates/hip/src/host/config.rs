@@ -6,16 +6,16 @@ use super::registration::ServerConfig;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::{EspSuite, GcmProvider};
 
-/// How long keys of ESP are used (RFC 7402 section 6.9 leaves the numbers to policy). Whichever limit is reached first, in either
-/// direction, has the keys changed. The host with the smaller HIT waits an eighth longer, so that both seldom begin at once. At twice
-/// the packets or bytes nothing more is sent with the old keys, whether the peer has agreed to others or not.
+/// How long keys of ESP are used (RFC 7402 section 6.9 leaves the numbers to policy). The first limit reached, in either direction, causes
+/// a change of keys. The host with the smaller HIT waits an eighth longer, so that both seldom begin at once. Beyond twice the packets or
+/// bytes nothing more is sent with the old keys, whether the peer has agreed to new ones or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RekeyLimits {
     /// Packets.
     pub packets: u64,
     /// Bytes of data.
     pub bytes: u64,
-    /// Time. Keys that were not used are not changed.
+    /// Time. Unused keys are not changed.
     pub age: Duration,
     /// Whether each change brings a new Diffie-Hellman exchange. Otherwise only when the keying material is used up.
     pub new_dh: bool,
@@ -56,8 +56,8 @@ pub struct HostConfig {
     /// How long puzzles and Diffie-Hellman values of a responder are used. They are accepted for twice as long. At most
     /// 60 s, the limit of the puzzles' time stamps.
     pub r1_lifetime: Duration,
-    /// The generation of the first puzzles: greater than in any earlier run of this identity (RFC 7401 section 4.1.4). A daemon
-    /// keeps it, or takes the seconds of the calendar.
+    /// The generation of the first puzzles: greater than in any earlier run of this identity (RFC 7401 section 4.1.4). A daemon stores it,
+    /// or uses calendar time in seconds.
     pub r1_counter: u64,
     /// #K of puzzles without load.
     pub difficulty: u8,
@@ -65,7 +65,7 @@ pub struct HostConfig {
     pub load_threshold: u32,
     /// The most R1s sent in a second.
     pub max_r1_per_s: u32,
-    /// The greatest #K that this host solves.
+    /// The greatest #K that this host will solve.
     pub max_difficulty: u8,
     /// Attempts at a puzzle in one call of [`super::Host::handle_timeout`].
     pub attempts_per_slice: u32,

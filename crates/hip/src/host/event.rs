@@ -15,14 +15,14 @@ use crate::identity::{Hit, IdentityError};
 /// The states of an association (RFC 7401 section 4.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum State {
-    /// No association.
+    /// There is no association.
     #[default]
     Unassociated,
     /// This host has sent I1.
     I1Sent,
     /// This host has sent I2.
     I2Sent,
-    /// This host has sent R2, and has not heard that it arrived.
+    /// This host has sent R2, and nothing shows yet that it arrived.
     R2Sent,
     /// Both hosts have keys.
     Established,

@@ -41,7 +41,7 @@ impl Host {
         let local = &mut self.local;
         if let Some(association) = self.associations.get(&i1.sender) {
             // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 4.4.3). If this host's I1 has had no
-            // answer, the initiator may be where it cannot be called, as behind a translator.
+            // answer, the initiator may be unreachable for it, as behind a translator.
             let state = association.state;
             let is_unanswered = association.pending.as_ref().is_some_and(Pending::is_sent_again);
             let has_begun = state == State::I2Sent || state == State::I1Sent && !is_unanswered;
@@ -50,7 +50,7 @@ impl Host {
             }
         }
         let offered = find!(i1, DhGroupList).ok_or(missing(kind::DH_GROUP_LIST))?;
-        // From a rendezvous server: answered to where the initiator is. From a relay: by way of it.
+        // From a rendezvous server: answered to the initiator's address. From a relay: answered through it.
         let met = arrival.via.filter(|via| !via.is_relay());
         let from = met.map_or(packet.src, |via| via.from().0);
         let own = if met.is_some() { local.source_for(from).ok_or(Dropped::NotForUs)? } else { packet.dst };
@@ -162,7 +162,7 @@ impl Association {
     }
 }
 
-/// Checks an I2 whose puzzle is solved, the cheap things first (RFC 7401 section 6.9).
+/// Checks an I2 whose puzzle is solved, cheap checks first (RFC 7401 section 6.9).
 fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, Dropped> {
     let (packet, peer) = (&i2.packet, i2.packet.sender);
     let cipher = chosen(find!(packet, HipCipher), kind::HIP_CIPHER, |id| {

@@ -4,8 +4,8 @@
 //! [`Host::poll_relayed`] until `None`, then [`Host::poll_event`] until `None`, then [`Host::poll_timeout`]. Data passes [`Host::seal`] on its way out and
 //! [`Host::open`] on its way in. The owner gives randomness once, at the start; time is an argument and never goes back.
 //!
-//! A responder remembers nothing of an I1 (`responder.rs`). Every packet after it is authenticated before anything changes:
-//! [`Dropped`] says why a packet was not.
+//! A responder keeps no state for an I1 (`responder.rs`). Every later packet is authenticated before anything changes: [`Dropped`] is the
+//! reason why a packet was not accepted.
 
 mod association;
 mod close;
@@ -50,7 +50,7 @@ use crate::identity::{Hit, KeyPair};
 
 /// ESP's SPI is in its first four bytes.
 const SPI_LEN: usize = 4;
-/// What ESP and an outer IP header add at most, in bytes: for the credit of addresses that are not verified.
+/// The most bytes that ESP and an outer IP header add: for the credit of unverified addresses.
 const OVERHEAD: usize = 100;
 /// The most opportunistic exchanges in progress.
 const MAX_OPPORTUNISTIC: usize = 64;
@@ -58,7 +58,7 @@ const MAX_OPPORTUNISTIC: usize = 64;
 /// How a HIP packet arrived.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
-    /// The port from which it came in UDP.
+    /// The source port if it arrived in UDP.
     port: Option<u16>,
     /// The server of this host that has forwarded it.
     via: Option<Via>,
@@ -172,7 +172,8 @@ impl Host {
         Ok(())
     }
 
-    /// Sets this host's addresses, the preferred one first. Peers are told; exchanges over a removed address restart.
+    /// Sets this host's addresses, the preferred one first. Peers are notified; exchanges over a removed address
+    /// restart.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         self.local.locators = locators.to_vec();
         for association in self.associations.values_mut() {

@@ -1,4 +1,4 @@
-//! The addresses of a peer, and which of them may be sent to (RFC 8046 sections 3.2 and 5).
+//! The addresses of a peer, and which of them may be used (RFC 8046 sections 3.2 and 5).
 
 use core::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::codec::Locator;
 
 /// The most addresses of a peer.
 const MAX_ADDRESSES: usize = 8;
-/// How often credit ages, and what is left of it then (RFC 8046 section 5.6.2 suggests 5 s and 7/8).
+/// How often credit ages, and the part that remains (RFC 8046 section 5.6.2 suggests 5 s and 7/8).
 const CREDIT_AGING: Duration = Duration::from_secs(5);
 const CREDIT_LEFT: (u64, u64) = (7, 8);
 
@@ -19,7 +19,7 @@ pub(super) struct PeerAddress {
     pub(super) status: Status,
     preferred: bool,
     expires_at: Option<Instant>,
-    /// The peer does not know it: its packets come from there, behind a translator.
+    /// The peer does not know it: packets of the peer come from it, behind a translator.
     is_translated: bool,
     /// It is a server of the peer, which forwards packets to it.
     is_relay: bool,
@@ -47,7 +47,7 @@ pub(super) enum Status {
     Deprecated,
 }
 
-/// The addresses of a peer, and the credit for those that are not verified.
+/// The addresses of a peer, and the credit for unverified ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paths {
     addresses: Vec<PeerAddress>,
@@ -56,7 +56,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Adds configured addresses: not verified, but HIP packets may go there.
+    /// Adds configured addresses: unverified, but usable for HIP packets.
     pub(super) fn add_known(&mut self, addresses: &[IpAddr]) {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
@@ -125,7 +125,7 @@ impl Paths {
         }
     }
 
-    /// The peer's packets come from there, which it does not know itself: preferred from now on.
+    /// The peer's packets come from this address, which the peer itself does not know: it is preferred from now on.
     pub(super) fn follow(&mut self, address: IpAddr, status: Status) {
         if !is_usable(address) {
             return;
@@ -211,9 +211,9 @@ impl Paths {
         }
     }
 
-    /// Where data goes: a preferred address that is active; else a preferred one that is not verified, within the credit; else
-    /// any active one, else any unverified one with credit (RFC 8046 section 5.6). A relay by way of which the exchange took place comes
-    /// after active addresses, and before any that is not verified.
+    /// The destination of data: a preferred address that is active; else a preferred unverified one, within the credit; else any active
+    /// one, else any unverified one with credit (RFC 8046 section 5.6). A relay through which the exchange took place ranks after active
+    /// addresses and before unverified ones.
     pub(super) fn for_data(
         &mut self,
         now: Instant,
@@ -245,8 +245,7 @@ impl Paths {
         Some(address)
     }
 
-    /// Where HIP packets go at the `attempt`th transmission: every other time to the best address, between these to the others in
-    /// turn.
+    /// The destination of HIP packets at the `attempt`th transmission: every other time the best address, in between the others in turn.
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let mut order: Vec<&PeerAddress> = self.addresses.iter().filter(|it| is_reachable(it.address)).collect();
         order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred));
@@ -255,14 +254,14 @@ impl Paths {
         order.get(index).map(|it| it.address)
     }
 
-    /// The peer has sent data: as much may be sent to an unverified address of it.
+    /// The peer has sent data: the same amount may be sent to an unverified address of it.
     pub(super) fn earn(&mut self, now: Instant, bytes: usize) {
         self.age(now);
         self.credit_bytes += bytes as u64;
     }
 
     fn age(&mut self, now: Instant) {
-        // After 64 steps next to nothing is left.
+        // After 64 steps almost nothing is left.
         for _ in 0..64 {
             if now.saturating_since(self.aged_at) < CREDIT_AGING {
                 return;
@@ -318,7 +317,7 @@ impl Status {
     }
 }
 
-/// Whether a locator can be a host's: a peer that announces a broadcast address seeks an amplifier.
+/// Whether a locator can be a host's address: a peer that announces a broadcast address seeks an amplifier.
 fn is_usable(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_multicast() && !address.is_broadcast() && !address.is_unspecified(),

@@ -1,4 +1,4 @@
-//! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that has moved tells its peers, which verify the new
+//! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that has moved notifies its peers, which verify the new
 //! address.
 //!
 //! A host behind a translator does not know its reachable address. Its peer sees it, as the source of authentic
@@ -39,8 +39,8 @@ impl Association {
         }
     }
 
-    /// First message: this host's locators, to the best address of the peer, and to its others in turn when sent again: both
-    /// hosts may have moved.
+    /// First message: this host's locators, sent to the best address of the peer, and when retransmitted to its others in turn: both hosts
+    /// may have moved.
     pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
         let id = self.updates.next_id();
         self.updates.told = local.locators.clone();
@@ -102,9 +102,9 @@ impl Association {
         }
     }
 
-    /// Second message: is the peer where it says that it is? Gives the first address to ask and what to ask there, which goes
-    /// with the acknowledgement; the others are asked at once. `seen_at` is where a packet in UDP came from: if that is none of the
-    /// locators, it is the one by which a translator can be passed.
+    /// Second message: verifies the peer's announced locators. Returns the first address to check and the request to send there, which goes
+    /// with the acknowledgement; the others are checked at once. `seen_at` is the source of a packet in UDP: if it is none of the locators,
+    /// it is the one that passes a translator.
     pub(super) fn check_locators(
         &mut self,
         local: &mut Local,
@@ -116,7 +116,7 @@ impl Association {
         let status = translated.and_then(|address| self.paths.status(address));
         let mut unverified = self.paths.announce(now, locators);
         if let Some(address) = translated {
-            // Checked even if verified, so that the peer learns that it was found.
+            // Checked even if verified, so that the peer learns that the check succeeded.
             let is_verified = status == Some(Status::Active);
             self.paths.follow(address, if is_verified { Status::Active } else { Status::Unverified });
             unverified.insert(0, address);
@@ -137,8 +137,8 @@ impl Association {
         first
     }
 
-    /// The newest packet of the peer came in UDP from an address, or a port of it if `is_rebound`, where it was not before: a translator has
-    /// another binding for it. It is asked there, unless it was found there before; `false` if it was followed elsewhere just now.
+    /// The newest packet of the peer came in UDP from a new address, or from a new port of it if `is_rebound`: a translator has another
+    /// binding for it. The address is checked, unless it was verified before; `false` if another one was followed just now.
     pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
         if self.paths.is_relay(address) {
             // It is the relay's address, not the peer's.
@@ -161,7 +161,7 @@ impl Association {
         true
     }
 
-    /// Third message: the peer is verified there.
+    /// Third message: the peer is verified at this address.
     pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes) {
         let checks = &mut self.updates.checks;
         let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
@@ -172,7 +172,7 @@ impl Association {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
             if self.updates.announcement.is_some() {
-                // It went where the peer may not have been.
+                // The announcement was sent to an address that the peer may have left.
                 self.announce(local, now);
             }
         }

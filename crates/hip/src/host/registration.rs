@@ -125,7 +125,7 @@ fn lifetime_to_wire(lifetime: Duration) -> u8 {
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     clients: BTreeMap<Hit, Registered>,
-    /// By SPI and client; until when each is valid.
+    /// By SPI and client, each with its expiry.
     permissions: BTreeMap<(u32, Hit), (PeerPermission, Instant)>,
 }
 
@@ -274,7 +274,7 @@ impl Registry {
         valid.map(|(&(_, client), &(permission, _))| (client, permission))
     }
 
-    /// How many clients and permissions there are.
+    /// The numbers of clients and permissions.
     pub(super) fn count(&self) -> (usize, usize) {
         (self.clients.len(), self.permissions.len() / 2)
     }
@@ -341,13 +341,13 @@ impl Association {
         self.client.as_ref().filter(|_| self.is_usable()).and_then(|client| client.deadline())
     }
 
-    /// There are new keys with the server: it knows of no registration. `offered` are the registration types in its R1, if this host has
-    /// seen that.
+    /// There are new keys with the server, which has no registration then. `offered` are the registration types in its R1, if this host has
+    /// seen it.
     pub(super) fn begin_client(&mut self, local: &mut Local, now: Instant, offered: Option<&[u8]>) {
         let Some(client) = &mut self.client else { return };
         let wanted = client.wanted.clone();
         *client = Client { ask_at: Some(now), ..Client::new(&wanted) };
-        // RFC 8003 section 4.3: what was not offered is not asked for.
+        // RFC 8003 section 4.3: services that were not offered are not requested.
         let missing = offered.is_some_and(|offered| wanted.iter().any(|service| !offered.contains(&service.number())));
         if missing {
             client.ask_at = None;
@@ -430,7 +430,7 @@ impl Association {
         self.send_to_server(local, attempt, vec![Parameter::Seq(id), Parameter::PeerPermission(permission)]);
     }
 
-    /// Asks the server to forward data between this host and a peer, unless it does already.
+    /// Asks the server to forward data between this host and a peer, unless it already does.
     pub(super) fn permit(&mut self, local: &mut Local, now: Instant, peer: Hit, permission: PeerPermission) {
         if !self.is_usable() {
             return;

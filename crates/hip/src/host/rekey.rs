@@ -36,7 +36,7 @@ impl Rekey {
 }
 
 impl RekeyLimits {
-    /// For the one of both hosts that waits longer.
+    /// The limits of the host that waits longer.
     fn extended(self) -> Self {
         let more = |limit: u64| limit.saturating_add(limit / 8);
         Self { packets: more(self.packets), bytes: more(self.bytes), age: self.age + self.age / 8, ..self }
@@ -72,7 +72,7 @@ impl Association {
         }
         let begun = self.rekey(local, now, limits.new_dh);
         if begun.is_err() {
-            // The keying material is used up; new material needs nothing.
+            // The keying material is used up; new material has no precondition.
             let _ = self.rekey(local, now, true);
         }
     }
@@ -94,7 +94,7 @@ impl Association {
         let id = self.updates.next_id();
         let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
         self.updates.rekey = Some(Rekey { outgoing, new_spi, index, pair, is_acknowledged: false, ready: None });
-        // A failed transmission is repaired by retransmission.
+        // A failed transmission is repaired by a retransmission.
         let _ = self.send_rekey(local, id, 0, None);
         Ok(())
     }
@@ -121,8 +121,7 @@ impl Association {
         Ok(())
     }
 
-    /// The peer's part of a change of keys, if the packet has one. This host's part goes into the answer, unless it was sent
-    /// already.
+    /// The peer's part of a change of keys, if the packet has one. The answer contains this host's part, unless it was sent already.
     pub(super) fn take_rekey(
         &mut self,
         local: &mut Local,
@@ -134,7 +133,7 @@ impl Association {
         let current = self.secured.as_ref().map(|secured| secured.outbound.spi());
         let next = self.updates.rekey.as_ref().and_then(|rekey| rekey.ready.as_ref()).map(Outbound::spi);
         if [info.old_spi, current.unwrap_or(0), next.unwrap_or(0)].contains(&info.new_spi) {
-            // Nothing changes, or it has changed already and the peer says so again.
+            // Nothing changes, or the peer repeats a change that has been made.
             return Ok(());
         }
         if info.new_spi == 0 || next.is_some() {
@@ -148,7 +147,7 @@ impl Association {
             }
         });
         let Some(secured) = &self.secured else { return Ok(()) };
-        // New material goes before keys from the old one, if both hosts have begun.
+        // New material precedes keys from the old one, if both hosts have begun.
         if let Some(own) = self.updates.rekey.take_if(|own| own.pair.is_none() && dh.is_some()) {
             local.spis.remove(&own.new_spi);
         }
@@ -164,7 +163,7 @@ impl Association {
         }
         let installed = self.install(local, now, info, dh);
         if installed.is_err() && !is_answer {
-            // Nothing was promised yet.
+            // Nothing was announced yet.
             if let Some(rekey) = self.updates.rekey.take() {
                 local.spis.remove(&rekey.new_spi);
             }
@@ -204,7 +203,7 @@ impl Association {
         Ok(())
     }
 
-    /// Sends with the new keys, if both parts are there and the peer has this host's.
+    /// Sends with the new keys, if both parts are complete and the peer has this host's part.
     pub(super) fn finish_rekey(&mut self, local: &mut Local) {
         let is_done = |rekey: &mut Rekey| rekey.is_acknowledged && rekey.ready.is_some();
         let Some(rekey) = self.updates.rekey.take_if(is_done) else { return };

@@ -135,7 +135,7 @@ impl Host {
         via.is_relay.then_some(ReplyVia { at: via.at, to, rhash: keys.rhash, key })
     }
 
-    /// The peer's data may come through a relay: permits that. `sender` is a peer, or the relay itself.
+    /// Permits data of the peer that may come through a relay. `sender` is a peer, or the relay itself.
     pub(super) fn permit_data(&mut self, now: Instant, sender: Hit) {
         let is_server = self.associations.get(&sender).is_some_and(|it| it.client.is_some());
         let peers: Vec<Hit> = if is_server { self.associations.keys().copied().collect() } else { vec![sender] };
@@ -144,7 +144,7 @@ impl Host {
                 continue;
             };
             if is_server && association.relayed.is_none() && association.paths.has_active_relay() {
-                // The exchange took place before this host was a client: the peer's answer says where the relay sees it.
+                // The exchange took place before this host was a client: the peer's answer contains its address as seen by the relay.
                 if let Some(association) = self.associations.get_mut(&peer) {
                     association.announce(&mut self.local, now);
                 }
@@ -166,7 +166,7 @@ impl Host {
         }
     }
 
-    /// A HIP packet for another host: forwards it if that is a client, or if a client asks for it.
+    /// A HIP packet for another host: forwards it to a client, or on behalf of a client.
     pub(super) fn forward(
         &mut self,
         now: Instant,
@@ -193,7 +193,7 @@ impl Host {
         let (src, dst) = self.path_to_client(receiver).ok_or(Dropped::UnknownPeer)?;
         let keys = self.associations.get(&receiver).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
         let keys = keys.ok_or(Dropped::UnknownPeer)?;
-        // Parameters added by another relay, or by the sender for this one, mean nothing to the client.
+        // Parameters added by another relay, or by the sender for this one, have no meaning for the client.
         let mut builder = received.truncated(kind::RELAY_FROM);
         let from = map(packet.src);
         let mac = |builder: &Builder| Bytes::from(keys.rhash.mac(&keys.outbound.integrity, builder.covered()));
@@ -210,8 +210,8 @@ impl Host {
         Ok(())
     }
 
-    /// A client answers a host that is no client: it says where that was seen (RELAY_TO). If there is no such host, the client hears
-    /// of it.
+    /// A client answers a host that is no client: RELAY_TO names the address at which that was seen. If there is no such host, the client
+    /// is notified.
     fn forward_to_stranger(
         &mut self,
         now: Instant,
@@ -261,11 +261,11 @@ impl Host {
         Some((self.local.source_for(dst)?, dst))
     }
 
-    /// ESP that is not for this host, which a client has permitted: what [`Self::poll_relayed`] gives then.
+    /// Forwards ESP for another host that a client has permitted: [`Self::poll_relayed`] returns it.
     ///
     /// # Errors
     ///
-    /// [`DataError`]: it is to be dropped.
+    /// [`DataError`]: the packet is to be dropped.
     pub fn relay(&mut self, now: Instant, packet: &Packet) -> Result<(), DataError> {
         let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
         let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
@@ -294,7 +294,7 @@ impl Host {
         self.local.relayed.pop_front()
     }
 
-    /// How many clients are registered here, and how many permissions to forward data they have.
+    /// The number of registered clients, and of their permissions to forward data.
     pub fn clients(&self) -> (usize, usize) {
         self.local.registry.count()
     }
@@ -327,8 +327,8 @@ impl Host {
 }
 
 impl Association {
-    /// An authentic packet of the peer came by way of a relay: packets to it may go this way, and where the relay has seen it is worth a try
-    /// (RFC 9028 section 4.6).
+    /// An authentic packet of the peer came through a relay: packets to it may go this way, and a direct path to the address seen by the
+    /// relay is tried (RFC 9028 section 4.6).
     pub(super) fn note_relay(&mut self, local: &mut Local, now: Instant, via: &Via) {
         if !via.is_relay || !matches!(self.state, State::R2Sent | State::Established) {
             return;

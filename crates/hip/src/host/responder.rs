@@ -1,8 +1,8 @@
 //! The stateless responder before there is an association (RFC 7401 section 4.1.1).
 //!
-//! #I is a MAC over both HITs, both addresses, #K and the time under a secret of this generation of puzzles, so that an I2 alone
-//! shows what R1 it answers, at what difficulty, and when that R1 was sent. R1s are signed once for each generation, group and
-//! difficulty. Under load the difficulty rises, memory does not.
+//! #I is a MAC over both HITs, both addresses, #K and the time under a secret of this generation of puzzles, so that an I2 alone shows
+//! which R1 it answers, its difficulty, and when that R1 was sent. R1s are signed once for each generation, group and difficulty. Under
+//! load the difficulty rises, but memory use does not.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::codec::{Builder, HipPacket, PacketType, Parameter, Puzzle, kind, map}
 use crate::crypto::{DhGroup, DhKeyPair, MAX_DIFFICULTY, lifetime_to_wire, verify_solution};
 use crate::identity::{Hit, HitSuite};
 
-/// Time stamps in puzzles count 32nds of a second since the generation began: 12 bits, 128 s.
+/// Time stamps in puzzles count 32nds of a second since the start of the generation: 12 bits, 128 s.
 const TICK: Duration = Duration::from_nanos(1_000_000_000 / 32);
 const TICK_BITS: u16 = 12;
 /// The longest time for which puzzles are handed out: they are accepted for twice as long, and time stamps must not wrap.
@@ -88,7 +88,7 @@ impl Responder {
         Ok(r1)
     }
 
-    /// Checks the puzzle in an I2: that it is one of this host's for this initiator at this address, in time and solved.
+    /// Checks the puzzle in an I2: it is this host's, for this initiator at this address, not expired, and solved.
     pub(super) fn check<'a>(
         &'a self,
         local: &Local,
@@ -194,7 +194,7 @@ impl Generation {
 }
 
 impl Load {
-    /// Counts an I1, and gives the rate: the greater of this second's and the last one's.
+    /// Counts an I1, and returns the rate: the greater of this second's and the last one's.
     fn note(&mut self, now: Instant) -> u32 {
         let second = now.as_nanos() / 1_000_000_000;
         if second != self.second {

@@ -1,8 +1,8 @@
-//! UPDATE: numbering, acknowledgement and retransmission (RFC 7401 sections 6.11 and 6.12). What they carry is in `readdress.rs`
-//! and `rekey.rs`.
+//! UPDATE: numbering, acknowledgement and retransmission (RFC 7401 sections 6.11 and 6.12). Their contents are in `readdress.rs` and
+//! `rekey.rs`.
 //!
-//! A receiver drops an UPDATE whose ID is below the newest that it has seen. Several can be under way, so that one of them can
-//! arrive late; it would be dropped however often it were sent. Hence what is sent again gets a new ID if it has not the newest.
+//! A receiver drops an UPDATE whose ID is below the newest one that it has received. Several can be in flight, so one of them can arrive
+//! late, and all its retransmissions would be dropped. Therefore a retransmission gets a new ID unless it has the newest.
 
 use core::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) struct Updates {
     pub(super) rekey: Option<Rekey>,
     /// A change of keys was given up with open outcome: it is repeated when the peer is heard again.
     pub(super) rekey_in_doubt: bool,
-    /// A change of keys was given up: this host does not begin another one by itself before.
+    /// A change of keys was given up: this host does not begin another one by itself before this time.
     pub(super) no_rekey_before: Option<Instant>,
     /// When the peer was last followed to another source address.
     pub(super) followed_at: Option<Instant>,
@@ -169,8 +169,8 @@ impl Association {
         Ok(())
     }
 
-    /// Whether an UPDATE was not received before: it has a newer ID than all others, or acknowledges what waits for that. Any other one may
-    /// be played back, by a host on its way or off it.
+    /// Whether an UPDATE was not received before: its ID is newer than all others, or it acknowledges a pending UPDATE. Any other one may
+    /// be a replay, by a host on or off the path.
     fn is_news(&self, seq: Option<u32>, acks: &[u32]) -> bool {
         let newest = self.updates.peer_id;
         let is_newer = |id: u32| newest.is_none_or(|newest| newest.wrapping_sub(id) >= 0x8000_0000);
@@ -195,8 +195,8 @@ impl Association {
         }
     }
 
-    /// The answer to a new UPDATE: an ACK, with what its parameters ask for. Locators that are to be verified are asked, each at
-    /// its address, and the ACK goes to the first of them; `None` if this host is no longer where it was asked.
+    /// The answer to a new UPDATE: an ACK, with the responses to its parameters. A check is sent to each locator to be verified, and the
+    /// ACK goes to the first of them; `None` if this host is no longer at the checked address.
     fn answer(
         &mut self,
         local: &mut Local,
@@ -211,7 +211,7 @@ impl Association {
         let mut answer = vec![Parameter::Ack(vec![id])];
         self.serve(local, now, packet, &mut answer)?;
         if let Some(port) = arrival.port.filter(|_| find!(packet, RegRequest).is_some()) {
-            // RFC 5770 section 5.7: where a client behind a translator is seen.
+            // RFC 5770 section 5.7: the address of a client behind a translator, as seen here.
             answer.push(Parameter::RegFrom(RelayAddress { port, protocol: UDP, address: map(dst) }));
         }
         self.take_rekey(local, now, packet, &mut answer)?;
@@ -220,7 +220,7 @@ impl Association {
             let seen_at = relay.map(|via| via.from().0).or(arrival.port.map(|_| dst));
             let asked = self.check_locators(local, now, locators, seen_at);
             if relay.is_some() {
-                // Acknowledged the way it arrived; whether the other path works is a separate question.
+                // Acknowledged on the path on which it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {
                     let question = self.update(local, request)?;
                     self.send_question(local, &question, first);
@@ -228,12 +228,12 @@ impl Association {
                 return Ok(Some((self.update(local, answer)?, (src, dst))));
             }
             if let Some((first, request)) = asked {
-                // From this host's address of that family: the request may have come over the other one.
+                // From this host's address of that family: the request may have come over the other family.
                 answer.extend(request);
                 let Some(own) = local.source_for(first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
-            // Nothing to verify; an ACK goes to where the peer is.
+            // Nothing to verify; an ACK is sent to the peer's current address.
             dst = self.paths.for_control(0, |it| local.source_for(it).is_some()).unwrap_or(dst);
         }
         if let Some(echo) = find!(packet, EchoRequestSigned) {

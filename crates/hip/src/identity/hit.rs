@@ -27,7 +27,7 @@ impl Hit {
     /// The receiver of an opportunistic I1: no HIT.
     pub const UNSPECIFIED: Self = Self(Ipv6Addr::UNSPECIFIED);
 
-    /// The suite that made it; `None` for other addresses and for suites that this crate does not know.
+    /// Its suite; `None` for other addresses and unknown suites.
     pub fn suite(self) -> Option<HitSuite> {
         let bits = self.0.to_bits();
         (bits >> 100 == PREFIX >> 100).then(|| HitSuite::from_id((bits >> HASH_BITS) as u8 & 0xf)).flatten()
@@ -40,7 +40,7 @@ impl fmt::Display for Hit {
     }
 }
 
-/// A HIT suite: which keys, and which hash makes the HIT.
+/// A HIT suite: the kind of keys, and the hash for the HIT.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum HitSuite {
     /// RSA with SHA-256.
@@ -69,7 +69,7 @@ impl HitSuite {
         self.id() << 4
     }
 
-    /// The suite with an ID.
+    /// The suite with this ID.
     pub fn from_id(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|suite| suite.id() == id)
     }
@@ -102,7 +102,7 @@ fn encode_96(hash: &[u8]) -> [u8; 12] {
     middle
 }
 
-/// cSHAKE128 gives as many bits as are wanted, so that nothing is cut out (RFC 9374 section 3.5.2).
+/// cSHAKE128 returns as many bits as needed, so none are cut out (RFC 9374 section 3.5.2).
 fn cshake<const N: usize>(context: &[u8; 16], parts: &[&[u8]]) -> [u8; N] {
     let mut hash = CShake128::new_customized(context);
     for part in parts {

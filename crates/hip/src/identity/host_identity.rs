@@ -10,12 +10,12 @@ use sha2::Sha256;
 use super::{Hit, HitSuite};
 use crate::codec::{DomainId, HostId, Signature};
 
-/// The fewest and the most bits of an RSA modulus. RFC 7401 section 5.2.9 wants 112 bits of strength.
+/// The fewest and the most bits of an RSA modulus. RFC 7401 section 5.2.9 requires 112 bits of strength.
 const RSA_BITS: core::ops::RangeInclusive<usize> = 2048..=4096;
 /// Bytes of curve and reserved field before an EdDSA key (RFC 9374 section 3.4.1.1).
 const EDDSA_HEAD: [u8; 4] = [0, 1, 0, 0];
 
-/// What kind of key an identity is.
+/// The kind of key of an identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Algorithm {
     /// RSA with RSASSA-PSS and SHA-256.
@@ -75,16 +75,16 @@ pub enum IdentityError {
     /// The key is malformed, too short or too long.
     #[error("the host identity is not a usable key")]
     Key,
-    /// The secret is not one of the algorithm.
+    /// The secret is invalid for the algorithm.
     #[error("the secret is not a usable private key")]
     Secret,
 }
 
-/// A public key that names a host.
+/// A public key that identifies a host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostIdentity {
     algorithm: Algorithm,
-    /// As in HOST_ID.
+    /// In the format of HOST_ID.
     encoded: Bytes,
     key: PublicKey,
 }
@@ -98,7 +98,7 @@ enum PublicKey {
 }
 
 impl HostIdentity {
-    /// Reads the key in a HOST_ID.
+    /// Parses the key in a HOST_ID.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ fn read_rsa(encoded: &[u8]) -> Option<rsa::PublicKey> {
         [] => return None,
     };
     let (exponent, modulus) = rest.split_at_checked(len)?;
-    // Keys with other exponents are not worth the time that they would cost.
+    // Keys with other exponents are refused: verification would take too long.
     if len == 0 || len > 4 || modulus.first() == Some(&0) || !RSA_BITS.contains(&(modulus.len() * 8)) {
         return None;
     }
@@ -175,11 +175,11 @@ fn read_rsa(encoded: &[u8]) -> Option<rsa::PublicKey> {
 
 pub(super) fn encode_rsa(key: &rsa::PublicKey) -> Vec<u8> {
     let (exponent, modulus) = (key.e_bytes(), key.n_bytes());
-    // An exponent of 256 bytes and more would need the long form; ours have at most 4.
+    // An exponent of 256 bytes and more would need the long form; these have at most 4.
     [&[exponent.len() as u8], &exponent[..], &modulus].concat()
 }
 
-/// Curve and point. The octet string of a point is taken with and without the byte that says that it is not compressed.
+/// Curve and point. The octet string of a point is accepted with and without the byte that marks it as uncompressed.
 fn read_ecdsa(encoded: &[u8]) -> Result<(Algorithm, PublicKey), IdentityError> {
     let (curve, point) = encoded.split_at_checked(2).ok_or(IdentityError::Key)?;
     let curve = u16::from_be_bytes([curve[0], curve[1]]);
@@ -208,7 +208,7 @@ fn read_eddsa(encoded: &[u8]) -> Result<PublicKey, IdentityError> {
     }
     let key: [u8; 32] = key.try_into().map_err(|_| IdentityError::Key)?;
     let key = ed25519_dalek::VerifyingKey::from_bytes(&key).map_err(|_| IdentityError::Key)?;
-    // A key of small order verifies signatures that nobody made.
+    // Anyone can make signatures that verify under a key of small order.
     if key.is_weak() { Err(IdentityError::Key) } else { Ok(PublicKey::Ed25519(Box::new(key))) }
 }
 

@@ -13,12 +13,12 @@ use super::host_identity::{encode_ecdsa, encode_eddsa, encode_rsa};
 use super::{Algorithm, Hit, HostIdentity, IdentityError};
 use crate::codec::{DomainId, HostId, Signature};
 
-/// Bits of the RSA keys that [`KeyPair::generate`] makes.
+/// Bits of the RSA keys made by [`KeyPair::generate`].
 const RSA_BITS: usize = 2048;
 /// The exponent of the RSA keys of this crate.
 const RSA_EXPONENT: u64 = 65_537;
 
-/// A private key and the identity that belongs to it.
+/// A private key and its identity.
 pub struct KeyPair {
     key: PrivateKey,
     identity: HostIdentity,
@@ -50,14 +50,14 @@ impl KeyPair {
                 Algorithm::EcdsaP384 => random_bytes(48, rng),
                 Algorithm::EcdsaP256 | Algorithm::Ed25519 => random_bytes(32, rng),
             };
-            // Of an elliptic curve's order, a random number can be out of range: with a probability below 2^-32.
+            // A random number may exceed an elliptic curve's order, with a probability below 2^-32.
             if let Ok(pair) = Self::from_secret(algorithm, &secret) {
                 return pair;
             }
         }
     }
 
-    /// The key pair of a secret as [`Self::secret`] gives it.
+    /// The key pair of a secret in the format of [`Self::secret`].
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl KeyPair {
         self.identity.hit()
     }
 
-    /// A signature over `message`. Randomness salts RSA and ECDSA, so that faults and timing tell less of the key.
+    /// A signature over `message`. Randomness salts RSA and ECDSA, so that faults and timing reveal less about the key.
     pub fn sign<R: CryptoRng + ?Sized>(&self, message: &[u8], rng: &mut R) -> Signature {
         let algorithm = self.identity.algorithm();
         // The hash of the HIT suite, also for P-256.

@@ -1,4 +1,4 @@
-//! Who a host is: key pairs, host identities, and the tags that applications use as addresses (RFC 7401 section 3).
+//! Host identities: key pairs, public keys, and the tags that applications use as addresses (RFC 7401 section 3).
 
 mod hit;
 mod host_identity;

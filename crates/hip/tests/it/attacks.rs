@@ -1,4 +1,4 @@
-//! Attacks on the base exchange: floods, replays, and puzzles that are not the sender's.
+//! Attacks on the base exchange: floods, replays, and puzzles of other senders.
 
 use holdover_base::{Duration, Rng};
 use holdover_hip::codec::{HipPacket, PacketType, Parameter};
@@ -10,7 +10,8 @@ use crate::base_exchange::{BOTH, states};
 use crate::support::{address, hit};
 use crate::world::{Network, World, quick};
 
-/// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it get in.
+/// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it are
+/// accepted.
 #[test]
 fn an_i1_flood() {
     let mut world = World::pair(29, Network::CLEAN, &HostConfig { max_r1_per_s: 2000, ..HostConfig::default() });
@@ -22,7 +23,7 @@ fn an_i1_flood() {
     let before = world.hosts[1].remembered().0;
     let (mut first, mut last, mut overload) = (None, None, 0);
     for count in 0..30_000_u64 {
-        // 10,000 in a second, from made-up hosts at made-up addresses.
+        // 10,000 in a second, with made-up HITs and addresses.
         let now = world.now + Duration::from_nanos(count * 100_000);
         let sender = Hit((u128::from(rng.next_u64()) | 0x2001_0025 << 96).to_be_bytes().into());
         let mut i1 = HipPacket::new(PacketType::I1, sender, world.hit(1));
@@ -61,7 +62,8 @@ fn an_i1_flood() {
     assert_eq!(difficulty(&world.hosts[1].poll_transmit().unwrap()), Some(10), "the load is over");
 }
 
-/// Every packet of an exchange played back later, to both hosts: nothing changes, and at most one packet answers each.
+/// Every packet of an exchange is replayed later, to both hosts: nothing changes, and each is answered by at most one
+/// packet.
 #[test]
 fn replays_change_nothing() {
     let mut world = World::pair(30, Network::CLEAN, &quick());
@@ -89,7 +91,7 @@ fn replays_change_nothing() {
         assert_eq!((states(&world), spis(&world)), (BOTH, before), "after {wait} s");
         assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
     }
-    // After CLOSE an old I2 does not bring the association back.
+    // After CLOSE an old I2 does not restore the association.
     let peer = world.hit(1);
     world.hosts[0].close(world.now, peer).unwrap();
     world.run_for(Duration::from_secs(5));
@@ -100,7 +102,7 @@ fn replays_change_nothing() {
     assert_eq!(states(&world), (State::Unassociated, State::Closed));
 }
 
-/// An I2 within the lifetime of its puzzle, played back after the association it made is closed.
+/// An I2 is replayed within the lifetime of its puzzle, after its association was closed.
 #[test]
 fn an_i2_does_not_survive_its_association() {
     let mut world = World::pair(31, Network::CLEAN, &quick());
@@ -116,7 +118,7 @@ fn an_i2_does_not_survive_its_association() {
     assert_eq!(world.state(1), State::Unassociated);
 }
 
-/// An older R1 than the last one, played back to an initiator that asks again.
+/// An R1 older than the last one is replayed to an initiator that asks again.
 #[test]
 fn an_r1_of_an_earlier_generation_is_dropped() {
     let mut world = World::pair(32, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(2), ..quick() });
@@ -137,7 +139,7 @@ fn an_r1_of_an_earlier_generation_is_dropped() {
     }
 }
 
-/// A puzzle is good for its initiator at its address, at its difficulty and in its time alone.
+/// A puzzle is valid only for its initiator at its address, at its difficulty, and within its lifetime.
 #[test]
 fn puzzles_of_others_and_expired_ones() {
     let mut world = World::pair(33, Network::CLEAN, &HostConfig { r1_lifetime: Duration::from_secs(10), ..quick() });

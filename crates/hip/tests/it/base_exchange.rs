@@ -94,7 +94,7 @@ fn an_initiator_can_hide_its_identity() {
     }
 }
 
-/// Both begin at the same time; whichever HIT is greater, one exchange remains, with the same keys on both sides.
+/// Both begin at the same time; for either order of the HITs one exchange remains, with the same keys on both sides.
 #[test]
 fn simultaneous_opens() {
     for seed in 10..30 {
@@ -110,7 +110,7 @@ fn simultaneous_opens() {
     }
 }
 
-/// One of them cannot be called, as behind a translator of addresses, and the other tries: it takes the call all the same.
+/// One host is unreachable for I1s, as behind a translator of addresses: it accepts the exchange nevertheless.
 #[test]
 fn a_host_that_cannot_be_called_calls() {
     for index in 0..2 {
@@ -176,7 +176,7 @@ fn an_i2_that_is_never_confirmed_fails() {
     assert!(count <= 6 + 4 * 6, "{count} packets: four R1s are answered, each with an I2 that is sent six times");
 }
 
-/// One side loses everything, and opens anew; the other takes the new exchange for the old association.
+/// One side loses all state and opens again; the other replaces the old association by the new exchange.
 #[test]
 fn a_restart_of_either_side() {
     for restarted in [0, 1] {
@@ -234,7 +234,7 @@ fn policies() {
     world.connect(0);
     world.run_for(Duration::from_secs(20));
     assert_eq!(states(&world), BOTH, "named peers may");
-    // A stranger with the same addresses, and one whose HIT is none.
+    // A stranger with the same addresses, and one with an invalid HIT.
     for (sender, reason) in [("2001:25::bad", Dropped::Policy), ("2001:db8::1", Dropped::Suite)] {
         let mut i1 = HipPacket::new(PacketType::I1, hit(sender), world.hit(1));
         i1.parameters = vec![Parameter::DhGroupList(vec![7])];
@@ -294,7 +294,7 @@ fn opportunistic_mode() {
     }
 }
 
-/// A clock that jumps ahead expires puzzles and associations, and harms nothing.
+/// A clock that jumps ahead expires puzzles and associations, and does no harm.
 #[test]
 fn a_clock_that_jumps() {
     let mut world = World::pair(34, Network::CLEAN, &quick());
@@ -309,7 +309,7 @@ fn a_clock_that_jumps() {
     assert_eq!(states(&world), BOTH);
 }
 
-/// A whole life of an association, as Wireshark sees it: nothing malformed, every checksum right.
+/// A complete association in Wireshark's view: nothing malformed, every checksum correct.
 #[test]
 fn tshark_finds_no_malformed_packet_in_an_association() {
     if Command::new("tshark").arg("--version").output().is_err() {

@@ -28,7 +28,7 @@ fn payload(packet: &Packet) -> Vec<u8> {
     payload.to_vec()
 }
 
-/// The packet with other bytes, and a checksum that fits if `sum`.
+/// The packet with other bytes, and a valid checksum if `sum`.
 fn with_payload(packet: &Packet, mut bytes: Vec<u8>, sum: bool) -> Packet {
     if sum && bytes.len() >= HEADER_LEN {
         bytes[4..6].fill(0);
@@ -43,7 +43,7 @@ fn with_parameters(kind: PacketType, parameters: Vec<Parameter>) -> HipPacket {
     HipPacket { parameters, ..HipPacket::new(kind, pair().0, pair().1) }
 }
 
-/// The parameters of `hex`, behind the header of an UPDATE.
+/// The parameters of `hex`, after the header of an UPDATE.
 fn parse_hex(hex: &str) -> Result<Vec<Parameter>, DecodeError> {
     let empty = emit(&HipPacket::new(PacketType::Update, pair().0, pair().1));
     let mut bytes = payload(&empty);
@@ -63,7 +63,7 @@ fn every_parameter_survives_the_wire() {
     assert!(HipPacket::parse(&Packet::parse(v6.emit().unwrap()).unwrap()).is_ok(), "through bytes of IPv6");
 }
 
-/// By hand, from the formats of RFC 7401 section 5.1, 5.2.3 and 5.2.6.
+/// Computed by hand from the formats of RFC 7401 section 5.1, 5.2.3 and 5.2.6.
 #[test]
 fn the_bytes_of_a_packet() {
     let packet = with_parameters(PacketType::I1, vec![Parameter::R1Counter(258), Parameter::DhGroupList(vec![7, 4])]);
@@ -105,7 +105,7 @@ fn headers_that_are_refused() {
 #[test]
 fn parameters_that_are_refused() {
     let malformed = |kind, len| Err(DecodeError::Parameter { kind, len });
-    // SEQ of 4 bytes, then ACK; the other way round; twice; and two unsigned echo requests, which may be repeated.
+    // SEQ of 4 bytes, then ACK; in reverse order; twice; and two unsigned echo requests, which may be repeated.
     assert_eq!(
         parse_hex("0181 0004 00000001 01c1 0004 00000002"),
         Ok(vec![Parameter::Seq(1), Parameter::Ack(vec![2])])
@@ -124,14 +124,14 @@ fn parameters_that_are_refused() {
     assert_eq!(parse_hex("00c1 0008 00010500 00000001 00000000"), malformed(kind::LOCATOR_SET, 8));
     let no_spi = format!("00c1 0018 00010400 00000001 {} 00000000", "00".repeat(16));
     assert_eq!(parse_hex(&no_spi), malformed(kind::LOCATOR_SET, 24));
-    // SOLUTION whose #I and #J differ in length, HOST_ID that is longer than its fields say, DIFFIE_HELLMAN that is shorter.
+    // SOLUTION whose #I and #J differ in length, HOST_ID that is longer than its fields indicate, DIFFIE_HELLMAN that is shorter.
     assert_eq!(parse_hex("0141 0007 0a000102 010203 0000000000"), malformed(kind::SOLUTION, 7));
     assert_eq!(parse_hex("02c1 0008 0001 0000 000d 0102 00000000"), malformed(kind::HOST_ID, 8));
     assert_eq!(parse_hex("0201 0004 070002 01"), malformed(kind::DIFFIE_HELLMAN, 4));
     assert_eq!(parse_hex("0ff f0003 000000 00".replace(' ', "").as_str()), malformed(kind::ESP_TRANSFORM, 3));
 }
 
-/// RFC 7401 section 5.2.1: the lowest bit of a type says whether a receiver has to know it.
+/// RFC 7401 section 5.2.1: the lowest bit of a type marks it as critical.
 #[test]
 fn unknown_parameters_by_the_critical_bit() {
     assert_eq!(parse_hex("03e9 0001 aa000000"), Err(DecodeError::Critical { kind: 1001 }));
@@ -154,7 +154,7 @@ fn a_builder_keeps_the_order_and_the_length() {
     assert_eq!(received.packet.parameters.len(), 2);
 }
 
-/// What the sender of a MAC covers is what its receiver covers.
+/// A MAC covers the same bytes on both sides.
 #[test]
 fn what_a_mac_covers_is_the_same_on_both_sides() {
     let mut builder = Builder::new(PacketType::Update, pair().0, pair().1);
@@ -191,7 +191,7 @@ fn a_signature_2_leaves_the_receiver_and_the_puzzle_open() {
     assert_eq!(received.covered_by_signature_2(), Some(covered));
 }
 
-/// Wireshark's dissector knows HIPv1's registries and calls what is newer unknown; it must not find anything malformed, and
+/// Wireshark's dissector knows HIPv1's registries and reports newer values as unknown; it must not report anything as malformed, and must
 /// agree with every checksum.
 #[test]
 fn tshark_finds_no_malformed_packet() {
@@ -220,7 +220,7 @@ fn tshark_finds_no_malformed_packet() {
     assert_eq!(filter("hip.proto == 59"), count);
 }
 
-/// Parameters but those that HIPv1 had with another format.
+/// Parameters except those that HIPv1 had in another format.
 fn realistic_parameters() -> Vec<Parameter> {
     every_parameter().into_iter().filter(|parameter| !matches!(parameter, Parameter::Unknown { .. })).collect()
 }
@@ -228,7 +228,7 @@ fn realistic_parameters() -> Vec<Parameter> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Any choice of parameters survives the wire.
+    /// Any combination of parameters can be emitted and parsed.
     #[test]
     fn packets_survive_the_wire(
         chosen in vec(any::<bool>(), every_parameter().len()),
@@ -248,7 +248,7 @@ proptest! {
         prop_assert_eq!(HipPacket::parse(&emit(&packet)).unwrap().packet, packet);
     }
 
-    /// Any bytes behind a header give parameters or an error.
+    /// Any bytes after a header are parameters or an error.
     #[test]
     fn any_bytes_are_packets_or_errors(bytes in vec(any::<u8>(), 0..300)) {
         fuzz::parse_any(&bytes);

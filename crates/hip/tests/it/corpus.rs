@@ -1,7 +1,7 @@
-//! Replays the committed corpus of the fuzz target, and keeps it together with what it is made from.
+//! Replays the committed corpus of the fuzz target, and checks it against its sources.
 //!
-//! `cargo test -p holdover-hip --test it -- --ignored write_the_corpus` writes the files of [`seeds`]. What a fuzzer finds is
-//! put beside them under a name of its own.
+//! `cargo test -p holdover-hip --test it -- --ignored write_the_corpus` writes the files of [`seeds`]. Findings of a fuzzer are added under
+//! other names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn the_corpus_holds() {
     files.sort();
     assert!(files.len() >= seeds().len());
     for file in files {
-        // Shown only when it fails: the last one is the culprit.
+        // Output is shown only on failure: the last file is the cause.
         println!("{}", file.display());
         fuzz::parse_any(&fs::read(file).unwrap());
     }
@@ -72,7 +72,7 @@ fn write_the_corpus() {
     }
 }
 
-/// Every packet type, every parameter, then the nasty ones.
+/// Every packet type, every parameter, then malformed ones.
 fn seeds() -> BTreeMap<String, Vec<u8>> {
     let mut seeds = BTreeMap::new();
     for kind in PacketType::ALL {

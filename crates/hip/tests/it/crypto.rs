@@ -82,7 +82,7 @@ fn every_group_agrees() {
     assert_eq!(DhGroup::from_id(10), None, "SECP160R1");
 }
 
-/// The modulus minus one is an element of order 2, one less is the greatest that is taken.
+/// The modulus minus one is an element of order 2; the number below it is the greatest that is accepted.
 #[test]
 fn the_ends_of_a_modp_group() {
     let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut TestRng::new(4));
@@ -125,7 +125,7 @@ fn keying_material() {
     assert_eq!(out_i.encryption, both[0][48..64]);
 }
 
-/// RFC 4231 section 4.3 and, of SHAKE128, the sizes alone: HMAC over it has no published vectors.
+/// RFC 4231 section 4.3 and, for SHAKE128, the sizes only: HMAC over it has no published vectors.
 #[test]
 fn macs() {
     let (key, message) = (b"Jefe".as_slice(), b"what do ya want for nothing?".as_slice());
@@ -144,14 +144,14 @@ fn macs() {
     }
 }
 
-/// HMAC of RFC 2104, spelled out over SHAKE128 with 256 bits, whose block is 168 bytes.
+/// HMAC of RFC 2104, written out over SHAKE128 with 256 bits, whose block is 168 bytes.
 #[test]
 fn the_mac_over_cshake_is_hmac() {
     let (key, message) = ([7; 32], b"message");
     let pad = |byte: u8| (0..168).map(|i| key.get(i).copied().unwrap_or(0) ^ byte).collect::<Vec<u8>>();
     let inner = Rhash::CShake128.digest(&[&pad(0x36), message]);
     assert_eq!(Rhash::CShake128.mac(&key, message), Rhash::CShake128.digest(&[&pad(0x5c), &inner]));
-    // SHAKE128 of nothing (FIPS 202).
+    // SHAKE128 of the empty message (FIPS 202).
     let empty = unhex("7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26");
     assert_eq!(Rhash::CShake128.digest(&[]), empty);
 }
@@ -165,7 +165,7 @@ proptest! {
         prop_assert_eq!(cipher.decrypt(&key, &encrypted).unwrap(), data);
         if cipher != HipCipher::Null {
             prop_assert!(cipher.encrypt(&key[1..], &encrypted, &mut TestRng::new(6)).is_err());
-            // Cut to any length: an error or other data, never a panic.
+            // Truncated to any length: an error or other data, never a panic.
             let _ = cipher.decrypt(&key, &encrypted[..at % encrypted.len()]);
         }
     }

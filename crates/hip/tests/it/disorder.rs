@@ -22,8 +22,8 @@ fn network() -> impl Strategy<Value = Network> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// One or both hosts open over a network that loses, repeats and reorders: both are established with the same keys, or those
-    /// that tried say that they failed; in bounded time and with a bounded number of packets.
+    /// One or both hosts open over a network that loses, duplicates and reorders: both are established with the same keys, or those that
+    /// tried report a failure; in bounded time and with a bounded number of packets.
     #[test]
     fn an_exchange_ends(seed in 0_u64..1 << 32, network in network(), second in proptest::option::of(0_u64..3000)) {
         let mut world = World::pair(seed, network, &quick());
@@ -50,7 +50,7 @@ proptest! {
             let spis = world.hosts[index].security_associations(peer).is_some();
             prop_assert_eq!(spis, world.state(index) == State::Established);
         }
-        // I1 six times, and four R1s answered by an I2 that is sent six times; R1 and R2 answer those, twice if repeated.
+        // I1 six times, and four R1s, each answered by an I2 that is sent six times; R1 and R2 answer those, twice if duplicated.
         let bound = 6 + 4 * 6;
         let sent = |index, kind| world.count(index, kind);
         for index in [0, 1] {
@@ -61,8 +61,8 @@ proptest! {
     }
 }
 
-/// Exchanges of which one packet is damaged in one place, with a checksum that fits. Nothing panics; what comes of it is an
-/// association with the same keys on both sides, or none. `HOLDOVER_HIP_MUTATIONS` sets how many.
+/// Exchanges with one packet damaged at one position, and its checksum corrected. Nothing panics; the result is an association with the
+/// same keys on both sides, or none. `HOLDOVER_HIP_MUTATIONS` sets their number.
 #[test]
 fn mutated_exchanges() {
     let count = std::env::var("HOLDOVER_HIP_MUTATIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000_u64);
@@ -100,7 +100,7 @@ fn mutated_exchanges() {
     assert!(outcomes[0] > count / 2, "damage is repaired by sending again: {outcomes:?}");
 }
 
-/// Damages bytes of a HIP packet and puts its checksum right.
+/// Damages bytes of a HIP packet, and corrects its checksum.
 fn mutate(packet: &mut Packet, rng: &mut Rng, damage: u64) {
     let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return };
     let mut bytes = payload.to_vec();

@@ -69,7 +69,7 @@ fn packets_come_out_as_they_went_in() {
     }
 }
 
-/// Only NULL shows what it carries.
+/// Only NULL does not encrypt the payload.
 #[test]
 fn payload_is_hidden() {
     for suite in EspSuite::ALL {
@@ -116,7 +116,7 @@ fn sequence_numbers_of_64_bits() {
         for esp in &sealed {
             assert!(matches!(inbound.open_payload(esp), Err(OpenError::Replay { .. })), "{suite:?}");
         }
-        // 2^32 later the same lower half is another packet; with the upper half of before it is not authentic.
+        // 2^32 packets later the same lower half is another packet; with its former upper half it is not authentic.
         let mut older = pair(suite).0.resumed_at(4);
         assert_eq!(inbound.open_payload(&older.seal_payload(6, b"x", &mut rng).unwrap()), Err(OpenError::Integrity));
     }
@@ -158,7 +158,7 @@ fn bytes_of_every_suite() {
         let (encryption, authentication) = (unhex(encryption).into(), unhex(authentication).into());
         let keys = EspKeys { suite, encryption, authentication };
         let mut outbound = Outbound::new(SPI, keys, hits().0, hits().1).resumed_at(0x5_0000_0006);
-        // Python was given the initialization vector that this seed gives.
+        // The Python computation used the initialization vector that this seed generates.
         let esp = outbound.seal_payload(253, b"holdover", &mut TestRng::new(9)).unwrap();
         assert_eq!(esp[..], unhex(expected), "{suite:?}");
     }
@@ -223,7 +223,7 @@ proptest! {
         prop_assert!(inbound.open_payload(&bytes).is_err());
     }
 
-    /// The window against a set of all that was accepted: no number twice, none too old, everything else once.
+    /// Compares the window with a set of all accepted numbers: no number twice, none too old, everything else once.
     #[test]
     fn the_window_is_a_set(
         start in prop_oneof![Just(0_u64), 0..1_u64 << 40],

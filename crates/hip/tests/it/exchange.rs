@@ -1,4 +1,4 @@
-//! The three messages, and what happens when one is lost or comes twice.
+//! The three messages, and the loss or duplication of each.
 
 use holdover_base::Duration;
 use holdover_hip::{Attachment, Event, Role, Update};
@@ -96,7 +96,7 @@ fn data_arrives_between_identities() {
     assert!(!pair.mobile.seal(&mut stranger));
 }
 
-/// RFC 7401 section 6.11: sent again until it is acknowledged, each time after twice the time.
+/// RFC 7401 section 6.11: retransmitted until acknowledged, with doubled timeouts.
 #[test]
 fn a_lost_first_message_is_sent_again() {
     let mut pair = pair();
@@ -131,7 +131,7 @@ fn a_lost_second_message_is_asked_for_and_sent_again() {
     assert_eq!(events(&mut pair.peer), PEER_DONE());
 }
 
-/// The ACK of the third message is missing: its loss shows when the second comes again.
+/// The third message is not acknowledged: its loss shows when the second is retransmitted.
 #[test]
 fn a_lost_third_message_is_repeated_when_the_second_comes_again() {
     let mut pair = pair();
@@ -168,14 +168,14 @@ fn duplicates_are_answered_and_change_nothing() {
     give(&mut pair.peer, ms(151), &third);
     quiet(&mut pair.peer);
 
-    // Once data has come from the peer, a second question is an echo of the past.
+    // After data from the peer, a second challenge is a duplicate.
     let mut packet = data(2, 1);
     assert!(pair.peer.seal(&mut packet) && pair.mobile.open(&mut packet));
     give(&mut pair.mobile, ms(201), &second);
     assert_eq!(sent(&mut pair.mobile), third);
     assert_eq!(events(&mut pair.mobile), vec![]);
 
-    // A replay of the first after completion is acknowledged, without another check.
+    // A replay of the first message after completion is acknowledged, without another check.
     give(&mut pair.peer, ms(300), &first);
     let ack = update(&sent(&mut pair.peer));
     assert_eq!((ack.ack, ack.echo_request), (update(&first).seq, None));
@@ -253,7 +253,7 @@ fn both_sides_give_up() {
     assert_eq!(sends_data_to(&pair.peer, 2, 1), at(1, 1).address(false));
 }
 
-/// The prototype took 2 to 3 s.
+/// The prototype's delay was 2 to 3 s.
 #[test]
 fn a_delay_comes_before_the_first_message() {
     let mut pair = pair();
@@ -273,13 +273,13 @@ fn a_host_that_is_back_where_its_peers_know_it_says_nothing() {
     pair.mobile.handle_attachment(ms(0), None, zero);
     assert_eq!(pair.mobile.handle_attachment(ms(10), Some(at(1, 1)), zero), Attachment::Unchanged);
     quiet(&mut pair.mobile);
-    // It was elsewhere for a moment, too short to say so.
+    // It had another address for a moment, too short to announce it.
     pair.mobile.handle_attachment(ms(20), Some(at(2, 1)), Duration::from_secs(2));
     assert_eq!(pair.mobile.handle_attachment(ms(30), Some(at(1, 1)), zero), Attachment::Unchanged);
     assert_eq!(pair.mobile.poll_timeout(), None);
 }
 
-/// The peer may have got the word from the other place or not: only asking helps.
+/// The peer may have received the announcement from the other address: only another exchange shows that.
 #[test]
 fn a_host_that_is_back_before_the_exchange_was_over_says_where_it_is() {
     let mut pair = pair();

@@ -13,7 +13,7 @@ fn host_id(algorithm: u16, identity: &[u8]) -> HostId {
     HostId { algorithm, identity: Bytes::copy_from_slice(identity), domain: DomainId::default() }
 }
 
-/// Keys and tags that public implementations of RFC 9374 have made, and the upper half of the example in its appendix B.1.
+/// Keys and tags made by public implementations of RFC 9374, and the upper half of the example in its appendix B.1.
 #[test]
 fn drip_entity_tags_of_other_implementations() {
     let head = unhex("00010000");
@@ -130,7 +130,7 @@ fn identities_that_are_refused() {
     assert!(KeyPair::from_secret(Algorithm::EcdsaP256, &[0; 32]).is_err());
 }
 
-/// The octet string of a point is taken with and without its first byte; each form names a HIT of its own.
+/// The octet string of a point is accepted with and without its first byte; each form has its own HIT.
 #[test]
 fn a_point_may_come_without_its_first_byte() {
     let pair = key(Algorithm::EcdsaP256, 3);

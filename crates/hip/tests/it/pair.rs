@@ -1,4 +1,4 @@
-//! A mobile host and its peer, with the packets between them in the test's hands.
+//! A mobile host and its peer; the test delivers the packets between them.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ pub(crate) fn identity(n: u8) -> Identity {
     Identity { hit: Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n.into()), lsi: Ipv4Addr::new(10, 0, 0, n) }
 }
 
-/// Where host `n` is when it is attached to network `network`.
+/// The locators of host `n` at network `network`.
 pub(crate) fn at(network: u8, n: u8) -> LocatorSet {
     LocatorSet {
         v4: Ipv4Addr::new(172, 16, network, n),
@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     pub(crate) peer: Shim,
 }
 
-/// Host 1, which is at network 1 and will move, and host 2, which is at network 9 and stays.
+/// Host 1, which is at network 1 and will move, and host 2, which stays at network 9.
 pub(crate) fn pair() -> Pair {
     let mut mobile = Shim::new(ShimConfig::default(), identity(1), at(1, 1), 1);
     let mut peer = Shim::new(ShimConfig::default(), identity(2), at(9, 2), 2);
@@ -37,7 +37,7 @@ pub(crate) fn pair() -> Pair {
 }
 
 impl Pair {
-    /// The mobile host moves to `network` at `now`, and says so at once.
+    /// The mobile host moves to `network` at `now`, and announces that at once.
     pub(crate) fn moves(&mut self, now: Instant, network: u8) -> Packet {
         self.mobile.handle_attachment(now, None, Duration::ZERO);
         let what = self.mobile.handle_attachment(now, Some(at(network, 1)), Duration::ZERO);
@@ -46,7 +46,7 @@ impl Pair {
     }
 }
 
-/// What a host sends: exactly one packet.
+/// The single packet that a host sends.
 pub(crate) fn sent(shim: &mut Shim) -> Packet {
     let packet = shim.poll_transmit().expect("a packet");
     assert_eq!(shim.poll_transmit(), None);
@@ -61,9 +61,9 @@ pub(crate) fn events(shim: &mut Shim) -> Vec<Event> {
     core::iter::from_fn(|| shim.poll_event()).collect()
 }
 
-/// A packet arrives.
+/// Delivers a packet.
 pub(crate) fn give(shim: &mut Shim, now: Instant, packet: &Packet) {
-    // As it would come from the wire.
+    // Emitted and parsed, as on a wire.
     let packet = Packet::parse(packet.emit().unwrap()).unwrap();
     shim.handle_update(now, &packet).expect("an UPDATE");
 }
@@ -78,7 +78,7 @@ pub(crate) fn data(from: u8, to: u8) -> Packet {
     Packet::new(identity(from).address(false), identity(to).address(false), udp)
 }
 
-/// Where `shim` sends data for `to`.
+/// The destination of data from `shim` to `to`.
 pub(crate) fn sends_data_to(shim: &Shim, from: u8, to: u8) -> core::net::IpAddr {
     let mut packet = data(from, to);
     assert!(shim.seal(&mut packet));

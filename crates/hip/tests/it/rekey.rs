@@ -1,4 +1,4 @@
-//! Keys of ESP that a host changes by itself (RFC 7402 section 6.9).
+//! Changes of ESP keys by a host itself (RFC 7402 section 6.9).
 
 use holdover_base::Duration;
 use holdover_hip::host::{Event, HostConfig, RekeyLimits};
@@ -21,7 +21,7 @@ fn rekeyed(world: &World, index: usize) -> usize {
     world.events.iter().filter(is_it).count()
 }
 
-/// Sends from host `from`, `count` packets of 4 bytes, ten each second.
+/// Sends `count` packets of 4 bytes from host `from`, ten per second.
 fn send(world: &mut World, from: usize, count: usize) {
     for _ in 0..count {
         assert_eq!(world.data(from), OK);
@@ -29,7 +29,7 @@ fn send(world: &mut World, from: usize, count: usize) {
     }
 }
 
-/// In either direction, and whichever host begins: the one with the greater HIT at the limit, the other one an eighth later.
+/// In either direction, whichever host begins: the one with the greater HIT at the limit, the other one an eighth later.
 #[test]
 fn after_so_many_packets_or_bytes() {
     for limits in [RekeyLimits { packets: 80, ..unlimited() }, RekeyLimits { bytes: 320, ..unlimited() }] {
@@ -46,7 +46,7 @@ fn after_so_many_packets_or_bytes() {
     }
 }
 
-/// Keys that are old and were used; nothing is sent for those that were not.
+/// Used keys are changed after a time; nothing is sent for unused ones.
 #[test]
 fn after_a_time_if_they_were_used() {
     let limits = RekeyLimits { age: Duration::from_secs(100), ..unlimited() };
@@ -67,7 +67,8 @@ fn after_a_time_if_they_were_used() {
     assert_eq!(world.sent.len(), sent, "the new keys are not used");
 }
 
-/// Without new material each time, there is some when the old is used up: 8,160 bytes are for 204 changes of 40.
+/// Without new material each time, it is renewed when the old one is used up: 8,160 bytes suffice for 204 changes of
+/// 40.
 #[test]
 fn material_that_is_used_up_is_renewed() {
     let limits = RekeyLimits { packets: 1, new_dh: false, ..unlimited() };
@@ -79,7 +80,7 @@ fn material_that_is_used_up_is_renewed() {
     assert_eq!((rekeyed(&world, 0), rekeyed(&world, 1)), (250, 250));
 }
 
-/// A peer that never answers: nothing is sent beyond twice the limit, and the UPDATEs come in bouts a minute apart.
+/// A peer that never answers: nothing is sent beyond twice the limit, and groups of UPDATEs are a minute apart.
 #[test]
 fn worn_out_keys_are_not_used() {
     let mut world = World::established(34, &limited(RekeyLimits { packets: 100, ..unlimited() }));
@@ -101,8 +102,8 @@ fn worn_out_keys_are_not_used() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Small limits over a network that loses, repeats and reorders, so that changes are given up, cross and are begun by both hosts. Data
-    /// sent while the network is well arrives in the end, with keys that were changed.
+    /// Small limits over a network that loses, duplicates and reorders, so that changes are given up, cross, and are begun by both hosts.
+    /// Data sent while the network works arrives in the end, under changed keys.
     #[test]
     fn whatever_is_lost(
         seed in 0_u64..1 << 32,
@@ -116,13 +117,13 @@ proptest! {
         let mut world = World::established(seed, &limited(limits));
         world.network = Network { loss, duplication: loss / 2.0, jitter: Duration::from_millis(jitter), ..Network::CLEAN };
         for round in 0..60 {
-            // A change whose outcome is open may leave both hosts with different keys for a while.
+            // A change with open outcome may leave both hosts with different keys for a while.
             let _ = world.data(round % 2);
             world.run_for(Duration::from_millis(700));
         }
         world.network = Network::CLEAN;
         world.run_for(Duration::from_secs(200));
-        // What was in doubt is done anew when the peer is heard of.
+        // A change with open outcome is repeated when the peer is heard.
         let peers = [world.hit(1), world.hit(0)];
         for (index, peer) in peers.into_iter().enumerate() {
             world.hosts[index].announce(world.now, peer).unwrap();

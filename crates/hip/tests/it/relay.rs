@@ -1,4 +1,4 @@
-//! Relays (RFC 5770, RFC 9028): all HIP packets of two hosts, and their data, by way of a third one.
+//! Relays (RFC 5770, RFC 9028): all HIP packets of two hosts, and their data, go through a third host.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::world::{World, quick};
 
 const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
 
-/// Two hosts that reach the server and not each other.
+/// Two hosts that reach the server but not each other.
 fn world(seed: u64, are_both_clients: bool) -> World {
     let mut world = World::with_server(seed, &quick(), &ServerConfig::new(RELAYED), RELAYED);
     world.is_in_udp = true;
@@ -25,7 +25,7 @@ fn world(seed: u64, are_both_clients: bool) -> World {
         world.hosts[0].register(now, server, RELAYED);
         world.hosts[0].connect(now, server).unwrap();
     }
-    // Anew, in UDP: the relay forwards in UDP alone.
+    // Open again in UDP: the relay forwards only in UDP.
     world.hosts[1].close(now, server).unwrap();
     world.run_for(Duration::from_secs(1));
     let now = world.now;
@@ -48,7 +48,7 @@ fn kinds_relayed(world: &World) -> Vec<PacketType> {
     world.relayed.iter().filter(|(_, by, _)| *by == 2).map(|(_, _, packet)| packet.kind).collect()
 }
 
-/// Data through the network; whether it arrived.
+/// Sends data through the network; returns whether it arrived.
 fn data_arrives(world: &mut World, from: usize) -> bool {
     let (src, dst) = (world.hit(from), world.hit(1 - from));
     let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"by way of a relay") };
@@ -149,7 +149,7 @@ fn strangers_data_and_forged_senders_are_not_forwarded() {
     assert!(world.hosts[2].relay(now, &esp(spi, "192.0.2.1")).is_ok());
     assert!(world.hosts[2].relay(now, &esp(spi, "192.0.2.2")).is_err(), "from elsewhere");
     assert!(world.hosts[2].relay(now, &esp(spi ^ 1, "192.0.2.1")).is_err(), "another SPI");
-    // RELAY_TO of a host that is no client, or without the client's MAC, would make of the relay a reflector.
+    // RELAY_TO with a host that is no client, or without the client's MAC, would make the relay a reflector.
     world.collect();
     let stranger = holdover_hip::identity::Hit("2001:25::5".parse().unwrap());
     let to = RelayAddress { port: 53, protocol: 17, address: "::ffff:192.0.2.200".parse().unwrap() };
@@ -204,7 +204,7 @@ fn data_of_a_client_is_cut_at_its_rate() {
     assert_eq!(forwarded, 10);
 }
 
-/// UPDATEs that the relay has forwarded to a host, as they came.
+/// UPDATEs that the relay has forwarded to a host, as they arrived.
 fn updates_relayed_to(world: &World, index: usize) -> Vec<Packet> {
     let (server, place) = (world.places[2][0], world.places[index][0]);
     let relayed = world.relayed.iter().filter(|(_, by, _)| *by == 2).map(|(_, _, packet)| packet);
@@ -212,7 +212,7 @@ fn updates_relayed_to(world: &World, index: usize) -> Vec<Packet> {
     updates.map(|it| it.emit(server, place).unwrap()).collect()
 }
 
-/// All UPDATEs that the relay has forwarded while both hosts moved, played back from the relay's address: with and without SEQ, old and
+/// All UPDATEs that the relay has forwarded while both hosts moved are replayed from the relay's address: with and without SEQ, old and
 /// newest.
 #[test]
 fn relayed_updates_that_are_played_back_change_nothing() {
@@ -238,7 +238,7 @@ fn relayed_updates_that_are_played_back_change_nothing() {
             assert_eq!(world.hosts[index].poll_timeout(), before);
             let (event, relayed) = (world.hosts[index].poll_event(), world.hosts[index].poll_relayed());
             assert!(event.is_none() && relayed.is_none(), "{event:?}, {relayed:?} after {packet:?}");
-            // The newest one is answered again; nothing is said to the relay itself.
+            // The newest one is answered again; nothing is sent to the relay itself.
             while let Some(sent) = world.hosts[index].poll_transmit() {
                 let sent = HipPacket::parse(&sent).unwrap().packet;
                 assert_eq!(sent.receiver, world.hit(1 - index), "{sent:?}");
@@ -251,12 +251,12 @@ fn relayed_updates_that_are_played_back_change_nothing() {
     }
 }
 
-/// The source address of a forwarded packet is in no MAC: from elsewhere than the relay it is nothing, whatever the address is.
+/// The source address of a forwarded packet is not covered by a MAC: a packet from any other address than the relay's is dropped.
 #[test]
 fn a_relay_is_nowhere_but_at_its_own_addresses() {
     let mut world = world(12, true);
     world.connect_by_server();
-    // Forwarded and kept back, so that it is news.
+    // Forwarded and kept back, so that it is not a duplicate.
     let now = world.now;
     world.forget_history();
     world.move_to(1, &["198.51.100.77"]);
@@ -275,7 +275,7 @@ fn a_relay_is_nowhere_but_at_its_own_addresses() {
     assert!(world.hosts[0].is_relay(peer, address("203.0.113.3")));
 }
 
-/// Randomness whose SPIs are those of every other one.
+/// Randomness that makes every instance choose the same SPIs.
 struct SameSpis(TestRng, u32);
 
 impl TryRng for SameSpis {
@@ -297,8 +297,8 @@ impl TryRng for SameSpis {
 
 impl TryCryptoRng for SameSpis {}
 
-/// Two clients whose inbound SPI for the same peer is the same: the relay gives the peer's data to the one that was first, in whatever order
-/// their HITs are.
+/// Two clients with the same inbound SPI for the same peer: the relay forwards the peer's data to the first one, in either order of their
+/// HITs.
 #[test]
 fn a_client_does_not_get_what_another_one_has_permitted() {
     for first in [1, 3] {
@@ -345,8 +345,8 @@ fn a_client_does_not_get_what_another_one_has_permitted() {
     }
 }
 
-/// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum put right, and given to
-/// any of the three: nothing panics, and what leaves the relay goes to its clients or where they have asked for.
+/// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum corrected, and delivered
+/// to any of the three: nothing panics, and packets of the relay go only to its clients or to addresses that they have requested.
 #[test]
 fn damaged_packets_reach_nobody_but_clients() {
     let mut world = world(8, true);

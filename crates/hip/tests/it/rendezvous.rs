@@ -1,4 +1,4 @@
-//! Registration (RFC 8003) and rendezvous servers (RFC 8004): who is forwarded, and to where.
+//! Registration (RFC 8003) and rendezvous servers (RFC 8004): which packets are forwarded, and to which address.
 
 use bytes::Bytes;
 use holdover_base::Duration;
@@ -16,7 +16,7 @@ fn world(seed: u64) -> World {
     World::with_server(seed, &quick(), &ServerConfig::new(MET), MET)
 }
 
-/// The first packet of a kind that a host has sent.
+/// The first packet of a kind sent by a host.
 fn sent(world: &World, from: usize, kind: PacketType) -> (Packet, HipPacket) {
     let place = world.places[from].clone();
     let packets = world.packets.iter().map(|(_, packet)| packet).filter(|packet| place.contains(&packet.src));
@@ -43,7 +43,7 @@ fn a_client_registers_and_its_registration_is_renewed() {
         .collect();
     let [lifetime] = lifetimes[..] else { panic!("{lifetimes:?}") };
     assert!((540..=600).contains(&lifetime.as_secs()), "{lifetime:?}");
-    // Three lifetimes later the registration is there, and the association was not closed for want of use.
+    // Three lifetimes later the registration is valid, and the association was not closed as unused.
     world.forget_history();
     world.run_for(lifetime * 3);
     assert_eq!(world.hosts[1].state(server), State::Established);
@@ -178,7 +178,7 @@ fn a_flood_for_one_client_is_cut_and_costs_the_server_no_memory() {
     assert_eq!(world.state(0), State::Established);
 }
 
-/// The server's answer to a request, recorded and played back again and again: it neither puts off the next request nor grants anything.
+/// The server's answer to a request is recorded and replayed repeatedly: it neither postpones the next request nor grants anything.
 #[test]
 fn a_registration_is_renewed_though_an_old_answer_is_played_back() {
     let mut world = world(21);
@@ -204,13 +204,13 @@ fn a_registration_is_renewed_though_an_old_answer_is_played_back() {
 
 #[test]
 fn a_client_cancels_its_registration() {
-    // By hand: a request with a lifetime of zero (RFC 8003 section 5).
+    // Built manually: a request with a lifetime of zero (RFC 8003 section 5).
     assert_eq!(registration_lifetime(RegList { lifetime: 0, types: vec![1] }.lifetime), Duration::ZERO);
     let mut world = world(8);
     let (now, server) = (world.now, world.hosts[2].hit());
     world.hosts[1].register(now, server, &[]);
     assert_eq!(world.hosts[1].services(server), []);
-    // The association's end is the registration's end.
+    // The end of the association ends the registration.
     world.hosts[1].close(now, server).unwrap();
     world.run_for(Duration::from_secs(1200));
     assert_eq!(world.hosts[2].clients(), (0, 0));

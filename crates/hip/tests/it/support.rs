@@ -1,4 +1,4 @@
-//! What tests share: reproducible randomness, keys, and packets with every parameter.
+//! Shared by the tests: reproducible randomness, keys, and packets with every parameter.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use holdover_hip::codec::{
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use rand_core::{TryCryptoRng, TryRng};
 
-/// Randomness of a seed: not fit for keys outside of tests, which is why this type is not in the library.
+/// Randomness from a seed. Unfit for keys outside of tests, so it is not in the library.
 pub(crate) struct TestRng(Rng);
 
 impl TestRng {

@@ -1,4 +1,4 @@
-//! UPDATE: readdressing (RFC 8046), rekeying (RFC 7402 section 6), and what is dropped.
+//! UPDATE: readdressing (RFC 8046), rekeying (RFC 7402 section 6), and dropped packets.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ fn data(world: &mut World) -> (Result<(), String>, Result<(), String>) {
 
 const WORKS: (Result<(), String>, Result<(), String>) = (Ok(()), Ok(()));
 
-/// Parameter types of the UPDATEs that were sent, by sender.
+/// Parameter types of the sent UPDATEs, by sender.
 fn updates(world: &World) -> Vec<(usize, Vec<u16>)> {
     let packets = world.packets.iter().filter_map(|(_, packet)| HipPacket::parse(packet).ok());
     let updates = packets.filter(|it| it.packet.kind == PacketType::Update);
@@ -90,7 +90,7 @@ fn each_lost_message_is_sent_again() {
     }
 }
 
-/// Break before make for any time, and families that change.
+/// Break before make for any duration, and changes of the address family.
 #[test]
 fn moves_of_all_kinds() {
     for (away_s, place) in [(0, "2001:db8::7"), (1, "203.0.113.7"), (600, "2001:db8::7")] {
@@ -112,7 +112,7 @@ fn moves_of_all_kinds() {
     }
 }
 
-/// Two locators: both are verified, the preferred one is used, and the other one when that is gone.
+/// Two locators: both are verified, the preferred one is used, and the other one when that is lost.
 #[test]
 fn several_locators() {
     let mut world = World::established(4, &quick());
@@ -133,8 +133,8 @@ fn several_locators() {
     assert_eq!(data(&mut world), WORKS);
 }
 
-/// Both hosts lose the address that the other one uses at the same time. What is left: one of them has another address that was
-/// announced, and what is sent again goes there.
+/// Both hosts lose the address that the other one uses at the same time. One of them has another announced address, and retransmissions go
+/// there.
 #[test]
 fn both_move_at_once() {
     let mut world = World::established(5, &quick());
@@ -145,7 +145,7 @@ fn both_move_at_once() {
     world.run_for(Duration::from_secs(30));
     assert_eq!(data(&mut world), WORKS);
 
-    // Both are at unannounced addresses: they give up, and restart when one of them is back at its former one.
+    // Both are at unannounced addresses: they give up, and restart when one of them is back at its former address.
     world.move_to(0, &["203.0.113.8"]);
     world.move_to(1, &["198.51.100.4"]);
     world.run_for(Duration::from_secs(100));
@@ -158,14 +158,14 @@ fn both_move_at_once() {
     assert_eq!(data(&mut world), WORKS);
 }
 
-/// RFC 8046 section 5.6: to an address that is not verified goes as much as has come from the peer.
+/// RFC 8046 section 5.6: an unverified address gets no more data than has come from the peer.
 #[test]
 fn credit_for_addresses_that_are_not_verified() {
     let mut world = World::established(6, &quick());
     for _ in 0..5 {
         assert_eq!(world.data(0), Ok(()));
     }
-    // The peer announces an address, and the question to it is lost.
+    // The peer announces an address, and the check of it is lost.
     world.tamper = Some(Box::new(|packet| packet.dst != address("203.0.113.7")));
     world.move_to(0, &["203.0.113.7"]);
     world.run_for(Duration::from_millis(60));
@@ -183,7 +183,7 @@ fn credit_for_addresses_that_are_not_verified() {
         assert_eq!(world.data(0), Ok(()), "the peer may send from there at once: the SPI says who it is");
     }
     assert_eq!(world.data(1), Ok(()));
-    // Credit ages away.
+    // Credit expires.
     world.now += Duration::from_secs(600);
     assert!(world.data(1).is_err());
     world.tamper = None;
@@ -201,7 +201,7 @@ fn spoofed_locators_do_not_amplify() {
     let victims: Vec<String> = (1..=8).map(|index| format!("203.0.113.{index}")).collect();
     let victims: Vec<&str> = victims.iter().map(String::as_str).collect();
     world.move_to(0, &victims);
-    // It answers nothing from there.
+    // It does not answer from there.
     world.places[0] = vec![];
     world.run_for(Duration::from_secs(200));
     let to_victims = world.packets.iter().filter(|(_, packet)| victims.iter().any(|it| packet.dst == address(it)));
@@ -259,7 +259,7 @@ fn replayed_and_forged_updates() {
     assert_eq!(world.packets[0].1.dst, address("203.0.113.8"));
     assert_eq!(world.hosts[1].verified_addresses(world.hit(0)), [address("203.0.113.8")]);
 
-    // Made up without keys, with other contents, and without signature or MAC.
+    // Forged without keys, with changed contents, and without signature or MAC.
     let mut forged = HipPacket::parse(&second).unwrap().packet;
     for parameter in &mut forged.parameters {
         if let Parameter::Seq(id) = parameter {
@@ -319,7 +319,7 @@ fn rekeying_with_and_without_a_new_exchange() {
     }
 }
 
-/// Both at once, with each message lost in turn.
+/// Both hosts at once, with each message lost in turn.
 #[test]
 fn simultaneous_rekeying() {
     for lost in 0..8 {
@@ -375,7 +375,7 @@ fn commands_without_an_association() {
     assert_eq!(world.hosts[0].connect(now, peer), Err(CommandError::NoAddress { peer }));
 }
 
-/// What happens to a host while UPDATEs are lost, repeated and reordered.
+/// An event at a host while UPDATEs are lost, duplicated and reordered.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Move(usize, u8),
@@ -415,8 +415,8 @@ fn take(world: &mut World, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Hosts move and change keys in any order over a network that loses, repeats and reorders. When the network is
-    /// good again and one of them is at an address known to the other, data goes both ways again; and the exchange of
+    /// Hosts move and change keys in any order over a network that loses, duplicates and reorders. When the network
+    /// works again and one of them is at an address known to the other, data flows both ways again, and the exchange of
     /// packets ends.
     #[test]
     fn an_association_survives(
@@ -446,7 +446,7 @@ proptest! {
         }
         prop_assert_eq!(data(&mut world), WORKS, "{:?}", world.events);
         prop_assert_eq!(world.hosts[1].verified_addresses(own), [address("203.0.113.99")]);
-        // Announcement, question and rekeying, each six times, and an answer to each packet that arrives, which may be twice.
+        // Announcement, check and rekeying, each six times, and an answer to each packet that arrives, possibly twice.
         let updates = world.count(0, PacketType::Update) + world.count(1, PacketType::Update);
         let bound = (steps.len() + 6) * 2 * (6 + 4 * 6 + 6) * 2;
         prop_assert!(updates <= bound, "{} UPDATEs", updates);

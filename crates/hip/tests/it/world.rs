@@ -1,4 +1,4 @@
-//! Hosts and a network that loses, repeats and reorders their packets.
+//! Hosts, and a network that loses, duplicates and reorders their packets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use holdover_wire::{Packet, Payload};
 
 use crate::support::{TestRng, address, key};
 
-/// No scenario here needs nearly as many steps.
+/// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
 
-/// How the network treats packets.
+/// The network's treatment of packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network {
     pub(crate) loss: f64,
@@ -35,25 +35,25 @@ pub(crate) type Tamper = Box<dyn FnMut(&mut Packet) -> bool>;
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Host>,
-    /// Where each host is.
+    /// The addresses of each host.
     pub(crate) places: Vec<Vec<IpAddr>>,
     pub(crate) network: Network,
     rng: Rng,
     flying: BTreeMap<(Instant, u64), Packet>,
     count: u64,
-    /// HIP packets that were sent: when, by which host, what.
+    /// The HIP packets sent: time, host and type.
     pub(crate) sent: Vec<(Instant, usize, PacketType)>,
-    /// All packets that were sent, for replays and captures.
+    /// All packets sent, for replays and captures.
     pub(crate) packets: Vec<(Instant, Packet)>,
-    /// HIP packets that were forwarded: when, by which host, and the packet.
+    /// The HIP packets forwarded: time, host and packet.
     pub(crate) relayed: Vec<(Instant, usize, HipPacket)>,
     pub(crate) events: Vec<(Instant, usize, Event)>,
     pub(crate) dropped: Vec<(usize, Dropped)>,
-    /// What a test does to packets in flight.
+    /// A test's manipulation of packets in flight.
     pub(crate) tamper: Option<Tamper>,
     /// Whether packets are carried in UDP, on port 10500 at both ends.
     pub(crate) is_in_udp: bool,
-    /// What was in ESP that went through the network, and at which host it arrived.
+    /// The contents of ESP that crossed the network, with the receiving host.
     pub(crate) got: Vec<(usize, Packet)>,
 }
 
@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// Two hosts, and a server that is host 2; host 1 is its client, and host 0 knows of host 1 that, and nothing else.
+    /// Two hosts, and a server that is host 2. Host 1 is its client; host 0 knows only this server for host 1.
     pub(crate) fn with_server(seed: u64, config: &HostConfig, server: &ServerConfig, services: &[Service]) -> Self {
         let mut world = Self::pair(seed, Network::CLEAN, config);
         let serving = HostConfig { server: Some(server.clone()), ..config.clone() };
@@ -132,13 +132,13 @@ impl World {
         self.collect();
     }
 
-    /// Host 0 calls host 1, wherever it may be.
+    /// Host 0 opens an association with host 1, wherever that is.
     pub(crate) fn connect_by_server(&mut self) {
         self.connect(0);
         self.run_for(Duration::from_secs(15));
     }
 
-    /// An association between both, made over a clean network.
+    /// An association between both, established over a network without losses.
     pub(crate) fn established(seed: u64, config: &HostConfig) -> Self {
         let mut world = Self::pair(seed, Network::CLEAN, config);
         world.connect(0);
@@ -153,7 +153,7 @@ impl World {
         (self.relayed, self.got) = Default::default();
     }
 
-    /// The host is elsewhere, or nowhere.
+    /// Moves a host to other addresses, or to none.
     pub(crate) fn move_to(&mut self, index: usize, places: &[&str]) {
         self.places[index] = places.iter().map(|place| address(place)).collect();
         let places = self.places[index].clone();
@@ -161,7 +161,7 @@ impl World {
         self.collect();
     }
 
-    /// The host forgets everything but its key, as after a restart.
+    /// The host loses all state but its key, as in a restart.
     pub(crate) fn restart(
         &mut self,
         index: usize,
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Takes what the hosts have to send and to say.
+    /// Collects the hosts' packets and events.
     pub(crate) fn collect(&mut self) {
         for index in 0..self.hosts.len() {
             while let Some(packet) = self.hosts[index].poll_transmit() {
@@ -279,7 +279,7 @@ impl World {
         self.events.iter().any(|(_, host, event)| *host == index && matches(event))
     }
 
-    /// Data from a host to the other: sealed, carried without loss, opened. `Err` says where it ended.
+    /// Data from one host to the other: sealed, carried without loss, opened. `Err` names the failed step.
     pub(crate) fn data(&mut self, from: usize) -> Result<(), String> {
         let (src, dst) = (self.hit(from), self.hit(1 - from));
         let payload = Payload::Other { protocol: 253, payload: bytes::Bytes::from_static(b"data") };
@@ -300,7 +300,7 @@ pub(crate) fn host(algorithm: Algorithm, key_seed: u64, seed: u64, config: &Host
     Host::new(key(algorithm, key_seed), config.clone(), Box::new(rng))
 }
 
-/// Puzzles that cost nothing, for tests that are about something else.
+/// Puzzles without cost, for tests of other features.
 pub(crate) fn quick() -> HostConfig {
     HostConfig { difficulty: 1, ..HostConfig::default() }
 }

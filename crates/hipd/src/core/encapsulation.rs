@@ -1,7 +1,7 @@
 //! HIP and ESP in UDP (RFC 9028 section 5.1, RFC 3948 section 2).
 //!
-//! A HIP packet has four bytes of zero before it, where ESP has its SPI, which is never zero. Its own checksum is zero in UDP,
-//! because it covers addresses that a translator may change; [`open`] fills in the one that the packet would have without.
+//! A HIP packet is preceded by four bytes of zero, in the place of ESP's SPI, which is never zero. Its own checksum is zero in UDP, because
+//! it would cover addresses that a translator may change; [`open`] fills in the checksum that the packet would have outside of UDP.
 
 use core::net::IpAddr;
 
@@ -16,7 +16,7 @@ pub const PORT: u16 = 10_500;
 const MARKER: [u8; 4] = [0; 4];
 /// The packet that keeps a translator's binding alive (RFC 3948 section 2.3).
 const KEEP_ALIVE: &[u8] = &[0xff];
-/// Where a HIP packet has its checksum.
+/// The position of the checksum in a HIP packet.
 const CHECKSUM: core::ops::Range<usize> = 4..6;
 
 /// The content of a UDP datagram.

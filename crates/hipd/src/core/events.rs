@@ -15,7 +15,7 @@ use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note, Outgoing};
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
 
 impl Core {
-    /// An authentic packet, newer than all others, arrived from there. If a translator shows the peer at another
+    /// An authentic packet, newer than all others, arrived from this source. If a translator shows the peer at another
     /// address or port than before, the host follows it.
     pub(super) fn learn_source(&mut self, now: Instant, hit: Hit, src: IpAddr, port: Option<u16>) {
         let peer = self.peers.entry(hit).or_default();

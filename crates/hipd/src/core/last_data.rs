@@ -1,12 +1,12 @@
-//! The last data that this host's TCP has sent on each connection with a peer, to be sent once more when one of both has moved.
+//! The last data that this host's TCP has sent on each connection with a peer, to be resent when one of the two hosts has moved.
 //!
-//! A sender that has not timed out yet takes everything for in flight that was lost with the link. The ACKs that its peer says again
-//! start its timer anew, and nothing tells it of the loss: it would wait for the whole timeout. If its last segment arrives, the
-//! peer's TCP reports it by SACK, and the sender knows at once that what it had sent before is lost (RFC 8985 section 7 has tail loss probes
-//! for the same reason). It is a packet of its own that it had sent, and that a network might have repeated as well.
+//! A sender that has not timed out yet regards data that was lost with the link as in flight. The ACKs repeated by its peer restart its
+//! timer, and nothing shows it the loss: it would wait for the whole timeout. If its last segment arrives, the peer's TCP reports it by
+//! SACK, and the sender knows at once that its earlier data is lost (RFC 8985 section 7 has tail loss probes for the same reason). The
+//! resent packet is one of its own, which a network might have duplicated as well.
 //!
-//! A sender whose timer has just ended has sent its oldest segment into the link that was gone, and waits for its timer again: that
-//! segment goes once more. If that was longer ago, `wake` has the sender itself try again.
+//! A sender whose timer has just expired has sent its oldest segment into the broken link, and waits for its timer again: that segment is
+//! resent. After a longer time, `wake` makes the sender itself retransmit.
 
 use std::collections::BTreeMap;
 

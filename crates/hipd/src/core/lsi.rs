@@ -1,9 +1,9 @@
-//! Local scope identifiers (LSIs; RFC 9063, RFC 5338): IPv4 addresses that stand for hosts on this host alone, for programs that know IPv4
-//! only. On the way to a peer their packets become packets between HITs, so that both ends may disagree about the IP version: one end's
-//! program may use the peer's LSI while the other's listens on IPv6.
+//! Local scope identifiers (LSIs; RFC 9063, RFC 5338): IPv4 addresses that stand for hosts, valid on this host only, for programs without
+//! IPv6. On the way to a peer their packets are translated to packets between HITs, so that both ends may use different IP versions: one
+//! end's program may use the peer's LSI while the other's listens on IPv6.
 //!
-//! An LSI is made of the low bits of the HIT and of nothing else, so that adding or removing a peer changes no other peer's LSI. Peers whose
-//! HITs share these bits have none.
+//! An LSI consists of the low bits of the HIT only, so that adding or removing a peer changes no other peer's LSI. Peers whose HITs share
+//! these bits have none.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const ICMPV6: u8 = 58;
 const HEADER_DIFFERENCE: u32 = 20;
 /// The least MTU of IPv6, in bytes.
 const LEAST_MTU: u32 = 1280;
-/// The most flows remembered for sure, and up to twice as many if in use.
+/// The most flows remembered in any case; up to twice as many if in use.
 const MOST_FLOWS: usize = 16_384;
 
 /// A prefix for the LSIs of this host's peers.
@@ -90,7 +90,7 @@ impl fmt::Display for LsiPrefix {
 }
 
 impl LsiPrefix {
-    /// The LSI of this host itself: the first address of the prefix that can be a host's.
+    /// The LSI of this host itself: the first host address of the prefix.
     pub const fn own(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(self.network.to_bits() + 1)
     }
@@ -126,7 +126,7 @@ impl LsiPrefix {
     }
 }
 
-/// The IP version in which a program of this host takes part in a flow.
+/// The IP version that a program of this host uses in a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpVersion {
     /// By LSIs.
@@ -153,7 +153,7 @@ pub trait KernelSockets: fmt::Debug + Send {
     fn version_of(&mut self, protocol: u8, own: End, peer: End) -> Option<IpVersion>;
 }
 
-/// A flow with a peer, as its packets between HITs show it. Ports are 0 where there are none; those of an echo are its identifier.
+/// A flow with a peer, as seen in its packets between HITs. Ports are 0 for protocols without ports; those of an echo are its identifier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Flow {
     peer: Hit,
@@ -205,7 +205,7 @@ impl Lsis {
     /// A packet of a program, translated to HITs.
     ///
     /// # Errors
-    /// It is IPv4 and for no peer, or cannot be translated. The program is to get this answer, if any.
+    /// It is IPv4 and for no peer, or cannot be translated. Contains the answer for the program, if any.
     pub(super) fn outgoing(&mut self, packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
         let (version, packet) = match packet.dst {
             IpAddr::V6(_) => (IpVersion::V6, packet),
@@ -237,7 +237,7 @@ impl Lsis {
             return Err(None);
         }
         let Some(&peer) = self.by_lsi.get(&lsi) else {
-            // An ICMP error about an ICMP error is none (RFC 1122 section 3.2.2).
+            // An ICMP error about an ICMP error is not sent (RFC 1122 section 3.2.2).
             let is_error = matches!(packet.payload, Payload::IcmpError(_));
             let error = IcmpError::quoting_packet(Unreachable::Host, &packet).ok().filter(|_| !is_error);
             return Err(error.map(|error| Box::new(Packet::new(own, own, error))));
@@ -245,8 +245,8 @@ impl Lsis {
         let payload = match packet.payload {
             Payload::IcmpError(error) => self.error_outgoing(peer, &error).map(Payload::IcmpError),
             Payload::Tcp(mut segment) => {
-                // Its kernel counts with the shorter header; an IPv6 packet too long for the TUN device does not fit
-                // into ESP.
+                // Its kernel assumes the shorter header; an IPv6 packet too long for the TUN device does not fit into
+                // ESP.
                 segment.options.mss = segment.options.mss.map(|mss| mss.saturating_sub(HEADER_DIFFERENCE as u16));
                 Some(segment.into())
             }
@@ -308,7 +308,7 @@ impl Lsis {
             _ => return None,
         };
         let kind = match error.kind {
-            // No path of IPv6 takes less than 1280 bytes (RFC 8200 section 5).
+            // Every IPv6 path has an MTU of at least 1280 bytes (RFC 8200 section 5).
             Unreachable::PacketTooBig { mtu } => {
                 Unreachable::PacketTooBig { mtu: mtu.clamp(LEAST_MTU, u16::MAX.into()) - HEADER_DIFFERENCE }
             }
@@ -337,7 +337,7 @@ impl Lsis {
                 let is_first = flags.contains(holdover_wire::Flags::SYN) && !flags.contains(holdover_wire::Flags::ACK);
                 (flow(TCP, segment.src_port, segment.dst_port), is_first)
             }
-            // Datagrams may go to either version's socket: the last one that has sent.
+            // Datagrams may go to a socket of either version: that of the last one sent.
             Payload::Udp(udp) => (flow(UDP, udp.src_port, udp.dst_port), is_outgoing),
             // The kernel answers requests in IPv6; a reply goes to the requester.
             Payload::IcmpEcho(echo) if echo.reply != is_outgoing => {
@@ -382,8 +382,8 @@ const fn kind_in_other_version(kind: Unreachable) -> Option<Unreachable> {
     }
 }
 
-/// What a packet carries, in a packet of the other IP version; checksums are made when it is written. Fragments cover their transport
-/// header's checksum in pieces, and other messages of ICMP have no equal.
+/// A packet's payload in the other IP version; checksums are computed when it is emitted. Fragments carry parts of a transport checksum's
+/// data, and other ICMP messages have no equivalent.
 fn translated(payload: Payload) -> Option<Payload> {
     match payload {
         Payload::Fragment(_) | Payload::Other { protocol: ICMP | ICMPV6, .. } => None,

@@ -1,5 +1,5 @@
-//! Everything that the daemon decides, without its sockets and clocks: a host with its associations ([`Host`]), the ways its packets
-//! are carried, and [`Wake`](holdover_mobility::wake::Wake) between the host's own TCP and each peer.
+//! The daemon's decisions, without sockets and clocks: a host with its associations ([`Host`]), the encapsulation of its packets, and
+//! [`Wake`](holdover_mobility::wake::Wake) between the host's own TCP and each peer.
 //!
 //! The order of calls: one of the `handle_*`, `set_*` or commands, then [`Core::poll_network`], [`Core::poll_inner`] and
 //! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
@@ -44,8 +44,8 @@ const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
-/// The interval between attempts of a host without keys, as after a restart, to open an association because of packets
-/// that it cannot decrypt.
+/// The interval between attempts to open an association because of packets that this host has no keys for, as after a
+/// restart.
 const KNOCK_EVERY: Duration = Duration::from_secs(5);
 
 /// The configuration of the core.
@@ -60,9 +60,9 @@ pub struct CoreConfig {
 }
 
 impl Default for CoreConfig {
-    /// Peers that are named only; the first retransmission after 300 ms, so that a lost UPDATE costs little. Wake does not wait for data
-    /// that comes by itself: what a peer with wake sends right behind its question would be taken for that, and lets a sender believe
-    /// that its timeout was spurious (F-RTO) if it is the first that the sender hears.
+    /// Only configured peers; the first retransmission after 300 ms, so that a lost UPDATE costs little. Wake does not wait for data that
+    /// arrives by itself: data that a peer with wake sends right after its check would be taken for that, and if it is the first packet
+    /// that the sender receives, it makes the sender regard its timeout as spurious (F-RTO).
     fn default() -> Self {
         let host = HostConfig {
             accept_unknown_peers: false,
@@ -98,7 +98,7 @@ pub struct Core {
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
     counters: Counters,
-    /// All associations are ending, and none is opened any more.
+    /// All associations are ending, and no new ones are opened.
     is_ending: bool,
 }
 
@@ -119,8 +119,8 @@ impl Core {
         }
     }
 
-    /// Programs with IPv4 only reach peers by LSIs of this prefix. `sockets` tells which programs these are. Call it
-    /// before peers are set.
+    /// Programs with IPv4 only reach peers by LSIs of this prefix. `sockets` identifies these programs. Call it before
+    /// peers are set.
     pub fn use_lsis(&mut self, prefix: LsiPrefix, sockets: Box<dyn KernelSockets>) {
         self.lsis = Some(Lsis::new(prefix, self.hit(), sockets));
     }
@@ -150,7 +150,7 @@ impl Core {
         &self.counters
     }
 
-    /// How many clients are registered here, and how many permissions to forward data they have.
+    /// The number of registered clients, and of their permissions to forward data.
     pub fn clients(&self) -> (usize, usize) {
         self.host.clients()
     }
@@ -165,7 +165,7 @@ impl Core {
         addresses
     }
 
-    /// The keys of ESP to and from a peer as Wireshark reads them, for as long as there is an association.
+    /// The ESP keys to and from a peer in Wireshark's format, as long as there is an association.
     pub fn esp_keys(&self, peer: Hit) -> Option<String> {
         let (outbound, inbound) = self.host.security_associations(peer)?;
         Some(esp_sa(outbound.spi(), outbound.keys()) + &esp_sa(inbound.spi(), inbound.keys()))
@@ -228,7 +228,7 @@ impl Core {
             self.drain_wake(now, peer);
         }
         if !locators.is_empty() {
-            // At another address, it calls all peers: those with an association could not find it here.
+            // At a new address, it opens associations with all peers: they could not find this host here.
             let called = self.peers.iter().filter(|(_, peer)| is_other || peer.waits());
             self.connect_those(now, called.map(|(&hit, _)| hit).collect());
         }
@@ -465,7 +465,7 @@ impl Core {
     /// Tells a program that its peer is unreachable.
     fn refuse(&mut self, packet: &Packet) {
         self.counters.unreachable += 1;
-        // An ICMP error about an ICMP error is none (RFC 4443 section 2.4).
+        // An ICMP error about an ICMP error is not sent (RFC 4443 section 2.4).
         if matches!(packet.payload, Payload::IcmpError(_)) {
             return;
         }
@@ -501,7 +501,7 @@ impl Core {
     }
 }
 
-/// A service as the status names it.
+/// A service's name in the status.
 const fn service_name(service: Service) -> &'static str {
     match service {
         Service::Rendezvous => "rendezvous",

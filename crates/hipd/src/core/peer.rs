@@ -1,4 +1,4 @@
-//! The daemon's state of one peer, beside its association.
+//! The daemon's state of one peer, in addition to its association.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 /// A peer.
 #[derive(Default, Debug)]
 pub(super) struct PeerState {
-    /// Its name in the file of peers, if it is there.
+    /// Its name in the file of peers, if it is in it.
     name: Option<String>,
     pub(super) addresses: Vec<IpAddr>,
     /// Its rendezvous servers and relays.
@@ -132,7 +132,7 @@ impl PeerState {
             return true;
         }
         match locators.first() {
-            // The peer has found it there already, and was told: both resume at once.
+            // The peer has verified this address before, and is notified: both resume at once.
             Some(first) if self.proven.contains(first) => {
                 self.moved_at = None;
                 if self.is_down {
@@ -150,7 +150,7 @@ impl PeerState {
     }
 
     /// The peer has moved: its ACKs were lost, and so was data in flight to it. This host's TCP and the peer's are
-    /// woken at once, before the peer has found out what arrived.
+    /// woken at once, before the peer has detected the loss.
     pub(super) fn note_peer_move(&mut self, now: Instant) {
         if !self.is_down && self.moved_at.is_none() {
             self.tell_link(now, MOVED);

@@ -28,13 +28,13 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// In the network namespace of the calling thread.
+    /// Opened in the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
         let groups: Vec<Group> = [Group::Link].into_iter().chain(Group::ADDRESSING).collect();
         Ok(Self { news: Monitor::open(&groups)?, requests: Requests::open()? })
     }
 
-    /// Reads the kernel's notifications. Their subjects are queried again, so lost ones do not matter.
+    /// Reads the kernel's notifications. Addresses and links are queried again, so lost notifications do not matter.
     pub(super) fn take_news(&mut self) {
         while let Ok(Some(_)) = self.news.receive() {}
     }

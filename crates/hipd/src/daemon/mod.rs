@@ -44,7 +44,7 @@ use crate::metrics;
 use crate::random::SystemRandom;
 use crate::status::Status;
 
-/// What the daemon is started with.
+/// The daemon's parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setup {
     /// The directory of identity and peers.
@@ -212,7 +212,7 @@ impl Daemon {
     pub fn open(setup: Setup) -> Result<Self, DaemonError> {
         let keys = read_identity(&setup.directory)?;
         let peers = Peers::read(&setup.directory)?;
-        // Before there is anything to leave behind.
+        // Before anything that would have to be cleaned up.
         let stop = SignalInput::stop().map_err(DaemonError::Signals)?;
         let reload = SignalInput::reload().map_err(DaemonError::Signals)?;
         let (listener, ownership) = listen(&setup.socket)?;
@@ -226,7 +226,7 @@ impl Daemon {
             accept_unknown_peers: setup.accept_unknown,
             rekey: Some(setup.rekey),
             server: setup.serves.map(|serves| ServerConfig::new(serves.services())),
-            // Later than in every earlier run, as long as the calendar goes forward.
+            // Greater than in every earlier run, as long as calendar time does not go back.
             r1_counter: clock::utc().0.as_nanos() / 1_000_000_000,
             ..defaults.host
         };
@@ -381,7 +381,7 @@ impl Daemon {
         while let Some(packet) = self.core.poll_inner() {
             if let Some(packet) = self.joiner.push(packet) {
                 self.deliver_joined();
-                // It is the first one of its kind now, and taken.
+                // It is the first packet of a new batch, and accepted.
                 let _ = self.joiner.push(packet);
             }
         }

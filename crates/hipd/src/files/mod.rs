@@ -26,7 +26,7 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// Replaces a file atomically; it has `mode` from the beginning. Creates its directory.
+/// Replaces a file atomically; the new one has `mode` from the start. Creates its directory.
 fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {

@@ -1,4 +1,4 @@
-//! `peers.toml`: the hosts that may talk to this host, and their possible addresses.
+//! `peers.toml`: the hosts that may communicate with this host, and their possible addresses.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::fs;
@@ -14,7 +14,7 @@ use super::{WriteError, replace};
 const FILE: &str = "peers.toml";
 /// The limit of `holdover_hip` for a peer.
 pub const MAX_ADDRESSES: usize = 8;
-/// How many of a peer's addresses may be those of its servers.
+/// The most addresses of servers among a peer's addresses.
 pub const MAX_SERVERS: usize = 4;
 /// The length of a DNS label (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 63;

@@ -1,4 +1,4 @@
-//! Programs that know IPv4 only, at one end or at both.
+//! Programs without IPv6, at one end or at both.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,7 +31,7 @@ impl KernelSockets for Listens {
     }
 }
 
-/// Host 0 opens connections; on host 1 ports 80 and 53 are of IPv4, 81 of IPv6, and 82 of both.
+/// Host 0 opens connections; on host 1 ports 80 and 53 have IPv4 sockets, 81 an IPv6 socket, and 82 both.
 fn world() -> World {
     let mut world = World::new(1, Via::Ip, [true, true]);
     world.use_lsis(0, Listens::default());
@@ -39,7 +39,7 @@ fn world() -> World {
     world
 }
 
-/// The LSIs that stand on a host for itself and for its peer.
+/// The LSIs of a host itself and of its peer, on that host.
 fn lsis(world: &World, index: usize) -> [IpAddr; 2] {
     [world.hosts[index].lsi().unwrap().into(), world.hosts[index].peer_status()[0].lsi.unwrap().into()]
 }
@@ -92,7 +92,7 @@ fn datagrams_and_echoes_come_back_in_the_version_in_which_they_went() {
     assert_eq!(last(&mut world, 1).dst, far);
     world.send_packet(1, &Packet::new(far, back, udp(53, 4000)));
     assert_eq!(last(&mut world, 0).dst, own);
-    // The same ports in the other version: the last one that has sent is answered.
+    // The same ports in the other version: the last sender is answered.
     let [own_hit, peer_hit] = hits(&world, 0);
     world.send_packet(0, &Packet::new(own_hit, peer_hit, udp(4000, 53)));
     last(&mut world, 1);
@@ -128,7 +128,7 @@ fn errors_quote_what_the_program_has_sent() {
         assert_eq!((error.kind, answer.src, answer.dst), (expected, peer, own));
         assert_eq!((quoted.src, quoted.dst, quoted.src_port, quoted.dst_port), (own, peer, 4000, 80));
     }
-    // The port is another program's now, which has IPv6.
+    // The port now belongs to another program, which uses IPv6.
     let own_hit = hits(&world, 1)[0];
     world.send_packet(0, &Packet::new(own, peer, Udp { src_port: 5, dst_port: 53, payload: Bytes::new() }));
     let came = last(&mut world, 1);
@@ -138,7 +138,7 @@ fn errors_quote_what_the_program_has_sent() {
     world.hosts[1].set_peers(world.now, &peers);
     world.send_packet(0, &Packet::new(own, peer, Udp { src_port: 5, dst_port: 53, payload: Bytes::new() }));
     assert_eq!(last(&mut world, 1).dst, own_hit);
-    // Of a peer that cannot be reached, this host itself tells.
+    // This host itself reports that a peer is unreachable.
     let mut world = World::new(1, Via::Ip, [true, false]);
     world.use_lsis(0, Listens::default());
     let [own, peer] = lsis(&world, 0);
@@ -180,7 +180,7 @@ fn no_peer_gets_the_lsi_of_another_one() {
     let before = prefix.assign([hit(1), hit(2), hit(3)]);
     let after = prefix.assign([hit(3), hit(9), hit(1)]);
     assert_eq!((before[&hit(1)], before[&hit(3)]), (after[&hit(1)], after[&hit(3)]));
-    // Another identity with the same bits: neither is taken for the other one.
+    // Another identity with the same bits: neither gets the LSI.
     let (server, other) = (hit(7), hit(1 << 40 | 7));
     assert_eq!(prefix.assign([server]), [(server, prefix.assign([other])[&other])].into());
     assert_eq!(prefix.assign([server, other, hit(8)]).keys().copied().collect::<Vec<_>>(), [hit(8)]);
@@ -204,7 +204,8 @@ fn prefixes_that_make_no_sense_are_refused() {
 }
 
 proptest! {
-    /// Whatever comes out of the TUN device: nothing panics, and what arrives at the peer is between its addresses.
+    /// With any packets from the TUN device, nothing panics, and packets that arrive at the peer are between its
+    /// addresses.
     #[test]
     fn arbitrary_packets_do_no_harm(packets in prop::collection::vec((any::<bool>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
         let mut world = world();

@@ -1,4 +1,4 @@
-//! The daemon's decisions, without I/O: two of them over a network in virtual time.
+//! The daemon's decisions, without I/O: two daemons over a network in virtual time.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests")]
 
@@ -19,7 +19,7 @@ use crate::world::{Translator, World, address};
 const BOTH: [bool; 2] = [true, true];
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A world in which both have talked already.
+/// A world in which both hosts have exchanged data.
 fn talking(via: Via) -> World {
     let mut world = World::new(1, via, BOTH);
     world.send(0, 1);
@@ -46,7 +46,7 @@ fn the_first_packet_opens_an_association_and_is_not_lost() {
 
 #[test]
 fn the_answer_to_a_peer_in_udp_goes_in_udp_to_its_port() {
-    // Host 1 has no idea of UDP, and host 0 is behind a translator of ports.
+    // Host 1 is not configured for UDP, and host 0 is behind a translator of ports.
     let mut world = World::new(3, Via::Udp, BOTH);
     world.via = Via::Ip;
     world.restart(1);
@@ -69,7 +69,7 @@ fn strangers_are_refused_and_programs_are_told() {
     assert!(world.numbers(1).is_empty() && world.hosts[1].peer_status().is_empty());
     let is_error = |packet: &Packet| matches!(packet.payload, Payload::IcmpError(_));
     assert!(world.got[0].iter().any(is_error), "{:?}", world.got[0]);
-    // This host does not know the other one's peers either.
+    // This host does not know the other host's peers either.
     world.send(1, 2);
     assert!(world.got[1].iter().any(is_error));
     assert_eq!(world.hosts[1].counters().unreachable, 1);
@@ -90,7 +90,7 @@ fn a_peer_that_is_removed_is_a_stranger() {
     assert_eq!(world.numbers(1), [1, 4]);
 }
 
-/// 1 round trip from the new address to the peer's question, with which data goes both ways.
+/// One round trip from the new address to the peer's check, with which data flows both ways.
 #[test]
 fn a_move_takes_one_round_trip() {
     for via in [Via::Ip, Via::Udp] {
@@ -185,7 +185,7 @@ fn what_is_not_between_hits_does_not_leave() {
     assert_eq!(world.hosts[0].counters().not_for_hits, 5);
 }
 
-/// I1s of strangers, as fast as they come, leave nothing behind.
+/// I1s of strangers at any rate leave no state behind.
 #[test]
 fn a_flood_of_i1_leaves_nothing_behind() {
     let mut world = talking(Via::Ip);
@@ -205,7 +205,7 @@ fn translator(outside: &str, port: u16) -> Translator {
     Translator { outside: address(outside), port }
 }
 
-/// Host 0 is behind a translator, and both have talked.
+/// Host 0 is behind a translator, and both hosts have exchanged data.
 fn translated() -> World {
     let mut world = World::new(11, Via::Udp, BOTH);
     world.move_behind(translator("203.0.113.1", 20_000), &["192.168.1.2"]);
@@ -220,7 +220,7 @@ fn translated() -> World {
     world
 }
 
-/// Another network with another translator, where the host may have the same address as before, or one that a third network has too.
+/// Another network with another translator, where the host may have its former address, or one that is also used in a third network.
 #[test]
 fn a_host_moves_behind_another_translator() {
     for (place, gap) in [("192.168.1.2", SECOND), ("192.168.9.9", Duration::ZERO), ("192.168.77.5", SECOND * 100)] {
@@ -270,7 +270,7 @@ fn a_binding_that_is_forgotten_is_found_again() {
     }
 }
 
-/// Keep-alives go when nothing else does, and at no peer without UDP.
+/// Keep-alives are sent only in the absence of other packets, and only to peers in UDP.
 #[test]
 fn keep_alives_every_15_s() {
     let mut world = translated();
@@ -301,7 +301,7 @@ fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     world.send(1, 4);
     world.run_for(SECOND);
     assert_eq!(world.numbers(0).last(), Some(&4), "a replay is dropped");
-    // The copy overtakes the original, which is a replay then.
+    // The copy overtakes the original, which then counts as a replay.
     world.send(0, 5);
     stolen = world.sent.last().unwrap().clone();
     stolen.src = address("203.0.113.66");
@@ -318,7 +318,7 @@ fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     assert_eq!(world.numbers(0).last(), Some(&9), "the next packet of the peer brings it back");
 }
 
-/// An I1 has no MAC: one in UDP that names a peer does not move that peer's packets into UDP.
+/// An I1 has no MAC: one in UDP with a peer's HIT does not switch that peer's packets to UDP.
 #[test]
 fn a_forged_i1_changes_nobodys_way() {
     let mut world = talking(Via::Ip);
@@ -405,8 +405,8 @@ fn apply(world: &mut World, step: &Step, number: &mut u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Whatever happens, programs get what programs have sent, each packet once, and when the network is well again and one of the
-    /// hosts is where the other one's file has it, both talk.
+    /// In any case, programs receive only packets that programs have sent, each once. When the network works again and one of the hosts has
+    /// the address in the other one's file, both communicate.
     #[test]
     fn whatever_happens_they_talk_in_the_end(steps in prop::collection::vec(step(), 1..40), via in 0..2_u8) {
         let via = if via == 0 { Via::Ip } else { Via::Udp };
@@ -418,7 +418,7 @@ proptest! {
         (world.loss, world.duplication, world.jitter) = (0.0, 0.0, Duration::ZERO);
         world.move_to(0, &["192.0.2.1"]);
         world.move_to(1, &["198.51.100.2"]);
-        // As long as the longest time between two attempts.
+        // The longest time between two attempts.
         for _ in 0..12 {
             world.send(0, 1_000_000);
             world.send(1, 1_000_000);

@@ -16,10 +16,10 @@ use crate::world::{TestRng, address};
 const RELAY: usize = 2;
 const DELAY: Duration = Duration::from_millis(20);
 
-/// How a translator maps, and whom it lets in (RFC 4787): by address and port of the other side, as Linux does.
+/// A translator's mapping (RFC 4787). Its filtering is by address and port, as in Linux.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mapping {
-    /// One port outside for a port inside.
+    /// One outside port for an inside port.
     Independent,
     /// Another port for each destination.
     Dependent,
@@ -28,7 +28,7 @@ enum Mapping {
 struct Translator {
     outside: IpAddr,
     mapping: Mapping,
-    /// Ports outside by destination, if they depend on it.
+    /// Outside ports by destination, if they depend on it.
     ports: BTreeMap<(IpAddr, u16), u16>,
     open: BTreeSet<(u16, IpAddr, u16)>,
     next: u16,
@@ -73,7 +73,7 @@ struct World {
     count: u64,
     notes: Vec<(usize, Note)>,
     got: Vec<Vec<u64>>,
-    /// What went from translator to translator.
+    /// Packets from translator to translator.
     direct: u64,
 }
 
@@ -170,7 +170,7 @@ impl World {
         panic!("livelock at {:?}", self.now);
     }
 
-    /// A datagram from one host to the other; whether it arrives within a second.
+    /// Sends a datagram from one host to the other; fails unless it arrives within a second.
     #[track_caller]
     fn talk(&mut self, from: usize, number: u64) {
         let (src, dst) = (self.hosts[from].hit(), self.hosts[1 - from].hit());
@@ -186,7 +186,7 @@ impl World {
         self.hosts[RELAY].counters().relayed_esp
     }
 
-    /// The host is behind another translator.
+    /// Moves a host behind another translator.
     fn move_to(&mut self, index: usize, inside: &str, translator: Translator) {
         self.translators[index] = Some(translator);
         self.places[index] = address(inside);
@@ -232,7 +232,7 @@ fn data_goes_by_way_of_the_relay_where_no_path_is_open() {
         world.talk(number as usize % 2, number);
     }
     assert!(world.relayed_esp() >= relayed + 10);
-    // An hour later the registration, the permission and the keys are others.
+    // An hour later the registration, the permission and the keys have been renewed.
     world.run_for(Duration::from_secs(4000));
     for number in 200..204 {
         world.talk(number as usize % 2, number);
@@ -248,7 +248,7 @@ fn hosts_that_move_behind_other_translators_talk_on() {
         for number in 300..304 {
             world.talk(number as usize % 2, number);
         }
-        // Both at once.
+        // Both hosts move at once.
         world.move_to(0, "192.168.8.2", Translator::new("198.51.100.8", mapping));
         world.move_to(1, "192.168.9.2", Translator::new("198.51.100.9", mapping));
         world.run_for(Duration::from_secs(10));
@@ -265,7 +265,7 @@ fn a_relay_that_starts_anew_is_called_and_registered_with_again() {
     world.hosts[RELAY].close_all(now);
     world.collect();
     world.run_for(Duration::from_secs(2));
-    // It is there again, with its key and its file of peers.
+    // The host has restarted, with its key and its file of peers.
     let again = World::new([Mapping::Dependent; 2]);
     world.hosts[RELAY] = again.hosts.into_iter().nth(RELAY).expect("three hosts");
     world.run_for(Duration::from_secs(60));

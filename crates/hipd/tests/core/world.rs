@@ -1,4 +1,4 @@
-//! Two hosts and a network that loses, repeats and reorders their packets.
+//! Two hosts, and a network that loses, duplicates and reorders their packets.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -12,10 +12,10 @@ use holdover_hipd::files::{Peer, Peers, Via};
 use holdover_wire::{Packet, Payload, Udp};
 use rand_core::{TryCryptoRng, TryRng};
 
-/// No scenario here needs nearly as many steps.
+/// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
 
-/// Randomness of a seed: not fit for keys outside of tests.
+/// Randomness from a seed. Unfit for keys outside of tests.
 pub(crate) struct TestRng(pub(crate) Rng);
 
 impl TryRng for TestRng {
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Core>,
     pub(crate) places: Vec<Vec<IpAddr>>,
-    /// Whether each host has the other one in its file.
+    /// Whether each host has the other one in its file of peers.
     pub(crate) knows: [bool; 2],
     pub(crate) via: Via,
     pub(crate) delay: Duration,
@@ -62,16 +62,16 @@ pub(crate) struct World {
     starts: u64,
     flying: BTreeMap<(Instant, u64), Packet>,
     count: u64,
-    /// Everything that was sent into the network.
+    /// All packets sent into the network.
     pub(crate) sent: Vec<Packet>,
-    /// What programs got: of host 0, of host 1.
+    /// Packets for the programs of each host.
     pub(crate) got: [Vec<Packet>; 2],
     pub(crate) notes: Vec<(Instant, usize, Note)>,
-    /// What stands between host 0 and the network.
+    /// The translator between host 0 and the network.
     pub(crate) translator: Option<Translator>,
 }
 
-/// A translator of addresses and ports: endpoint-independent mapping, and filtering by nothing (RFC 4787).
+/// A translator of addresses and ports: endpoint-independent mapping, and no filtering (RFC 4787).
 #[derive(Clone, Copy)]
 pub(crate) struct Translator {
     pub(crate) outside: IpAddr,
@@ -124,7 +124,7 @@ impl World {
     pub(crate) fn peers(&self, index: usize) -> Peers {
         let mut peers = Peers::default();
         if self.knows[index] {
-            // As the file has it: where the other host was at the start.
+            // In the file of peers: the other host's address at the start.
             let places = [address("192.0.2.1"), address("198.51.100.2")];
             let peer = Peer::new("peer", key(1 - index).hit(), vec![places[1 - index]], self.via);
             peers.add(peer.unwrap()).unwrap();
@@ -146,16 +146,16 @@ impl World {
         self.collect();
     }
 
-    /// A host's programs may use IPv4; these are their sockets.
+    /// Lets a host's programs use IPv4, with these sockets.
     pub(crate) fn use_lsis(&mut self, index: usize, sockets: impl KernelSockets + 'static) {
         let peers = self.peers(index);
         self.hosts[index].use_lsis(LsiPrefix::default(), Box::new(sockets));
         self.hosts[index].set_peers(self.now, &peers);
     }
 
-    /// A program's packet leaves a host.
+    /// Sends a program's packet from a host.
     pub(crate) fn send_packet(&mut self, from: usize, packet: &Packet) {
-        // As bytes, which is what a TUN device hands over.
+        // As bytes, which a TUN device delivers.
         let packet = Packet::parse(packet.emit().unwrap()).unwrap();
         self.hosts[from].handle_inner(self.now, packet);
         self.collect();
@@ -168,7 +168,7 @@ impl World {
         self.collect();
     }
 
-    /// A program sends a datagram with this number.
+    /// Sends a program's datagram with this number.
     pub(crate) fn send(&mut self, from: usize, number: u64) -> Packet {
         let (src, dst) = (self.hit(from), self.hit(1 - from));
         let payload = Bytes::copy_from_slice(&number.to_be_bytes());
@@ -178,7 +178,7 @@ impl World {
         packet
     }
 
-    /// The numbers that programs of a host have got.
+    /// The numbers that a host's programs have received.
     pub(crate) fn numbers(&self, at: usize) -> Vec<u64> {
         let number = |packet: &Packet| match &packet.payload {
             Payload::Udp(udp) => Some(u64::from_be_bytes(udp.payload[..].try_into().ok()?)),
@@ -212,7 +212,7 @@ impl World {
         panic!("livelock at {:?}", self.now);
     }
 
-    /// Host 0 is at these addresses, and another translator is before it.
+    /// Moves host 0 to these addresses, behind another translator.
     pub(crate) fn move_behind(&mut self, translator: Translator, places: &[&str]) {
         self.translator = Some(translator);
         self.move_to(0, places);
@@ -230,7 +230,7 @@ impl World {
             (packet.dst, udp.dst_port) = (inside, PORT);
         }
         if let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) {
-            // As bytes, which is what crosses a network.
+            // As bytes, which cross a network.
             let packet = Packet::parse(packet.emit().unwrap()).unwrap();
             self.hosts[index].handle_network(self.now, packet);
         }

@@ -11,90 +11,90 @@ use super::open::{self, Open};
 use super::setting::Fitted;
 use super::survey::Survey;
 
-/// The papers that come with Holdover.
+/// The built-in papers.
 static BUILT_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
-/// The file in a paper's directory that is not a scenario.
+/// The description of a paper, in its directory.
 const PAPER: &str = "paper.toml";
 
-/// The setting that fits the paper's printed numbers best, if it was looked for.
+/// The setting that best fits the paper's printed numbers, if a fit was made.
 pub const FITTED: &str = "fitted.toml";
 
-/// The verdicts over what the paper leaves open, if they were looked for.
+/// The verdicts over the paper's open inputs, if a survey was made.
 pub const SURVEY: &str = "open.toml";
 
-/// Why a catalogue cannot be used.
+/// Errors of a catalogue.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// It could not be read.
+    /// A file or directory could not be read.
     #[error("cannot read {}: {error}", path.display())]
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// `paper.toml` is not as it has to be.
+    /// `paper.toml` has an invalid form.
     #[error("{file}: {error}")]
     Form {
         /// The file.
         file: String,
-        /// Why.
+        /// The cause.
         error: Box<toml::de::Error>,
     },
-    /// It contradicts itself.
+    /// The catalogue is inconsistent.
     #[error("{file}: {message}")]
     Wrong {
         /// The file.
         file: String,
-        /// How.
+        /// The inconsistency.
         message: String,
     },
-    /// A scenario of it, an open input or its fitted setting is wrong, at a place in a file.
+    /// An error in a scenario, an open input or the fitted setting, with its position in a file.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
-    /// There is no paper in a directory.
+    /// The directory contains no paper.
     #[error("there is no paper in {}: a paper is a directory below it with a {PAPER}", path.display())]
     NoPapers {
         /// The directory.
         path: PathBuf,
     },
-    /// There is no such paper or experiment.
+    /// A paper or experiment does not exist.
     #[error("there is no {what} \"{name}\"; there are: {}", known.join(", "))]
     Unknown {
-        /// Paper or experiment.
+        /// "paper" or "experiment".
         what: &'static str,
         /// The name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
 }
 
-/// A paper with everything that is to be reproduced of it.
+/// A paper with all its reproduced content.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
     /// The name of its directory.
     pub name: String,
-    /// What the paper is.
+    /// The bibliographic data.
     pub paper: Paper,
-    /// What it leaves open, chosen once for all experiments.
+    /// Choices made for all experiments where the paper is silent.
     pub choices: Vec<Choice>,
-    /// What it leaves open, as inputs with the values that the evidence allows.
+    /// Open inputs: values not stated by the paper, with their plausible ranges.
     pub inputs: Vec<Open>,
-    /// How settings of the inputs are sampled.
+    /// The sampling of settings of the inputs.
     pub sampling: Sampling,
-    /// The setting at which claims are judged; without one, the scenarios are run as they are written.
+    /// The setting at which claims are judged; `None` runs the scenarios as written.
     pub fitted: Option<Fitted>,
-    /// Scenarios whose results are taken together.
+    /// Scenarios with combined results.
     pub unions: Vec<Union>,
     /// Its tables and figures.
     pub experiments: Vec<Experiment>,
-    /// What it claims.
+    /// Its claims.
     pub claims: Vec<Claim>,
-    /// Why claims fail, where several fail for one reason.
+    /// Shared causes of failed claims.
     pub causes: Vec<Cause>,
-    /// The verdicts over what is left open, if they were looked for and the inputs are still the same.
+    /// The verdicts over the open inputs, if a survey was made and the inputs are unchanged.
     pub survey: Option<Survey>,
     source: Source,
 }
@@ -119,7 +119,7 @@ struct Form {
     causes: Vec<Cause>,
 }
 
-/// What the paper is.
+/// The bibliographic data of a paper.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Paper {
@@ -128,20 +128,20 @@ pub struct Paper {
     /// Its authors.
     #[serde(default)]
     pub authors: String,
-    /// How its authors measured, and what is said about the whole of it.
+    /// The authors' method of measurement, and remarks on the reproduction as a whole.
     #[serde(default)]
     pub summary: String,
 }
 
-/// How settings of open inputs are sampled, where the command line does not say.
+/// The default sampling of settings of open inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sampling {
-    /// How many settings.
+    /// The number of settings.
     pub samples: u32,
     /// Runs of each variant at each point: fewer than for the verdicts, as there are many settings.
     pub runs: u32,
-    /// What the sample is drawn from.
+    /// The seed of the sample.
     pub seed: u64,
 }
 
@@ -151,23 +151,23 @@ impl Default for Sampling {
     }
 }
 
-/// Something that the paper leaves open, and what was chosen for all experiments.
+/// A detail not stated by the paper, and the choice made for all experiments.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// What the paper leaves open.
+    /// The detail.
     pub what: String,
-    /// What was chosen.
+    /// The choice.
     pub value: String,
     /// The reason for the choice.
     pub why: String,
 }
 
-/// Scenarios whose results are taken together under a name of their own, because a sweep cannot vary what tells them apart.
+/// Scenarios with combined results under a common name, because a sweep cannot vary their difference.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Union {
-    /// The name under which checks and experiments find the results.
+    /// The name of the results in checks and experiments.
     pub name: String,
     /// The scenarios.
     pub of: Vec<Part>,
@@ -179,7 +179,7 @@ pub struct Union {
 pub struct Part {
     /// The scenario file's name, without `.toml`.
     pub scenario: String,
-    /// Where its cells lie on further axes.
+    /// The places of its cells on further axes.
     #[serde(default)]
     pub at: BTreeMap<String, f64>,
 }
@@ -188,22 +188,22 @@ pub struct Part {
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// The name by which claims and the command line refer to it.
+    /// Its name in claims and on the command line.
     pub id: String,
-    /// Where it is in the paper.
+    /// The table, figure or section in the paper.
     pub source: String,
-    /// What it is about.
+    /// The subject.
     pub title: String,
-    /// The scenario file that it is, without `.toml`; several experiments may be one.
+    /// The scenario file, without `.toml`; several experiments may share one.
     pub scenario: Option<String>,
-    /// Why there is no scenario.
+    /// The reason for having no scenario.
     pub not_run: Option<String>,
-    /// Published numbers one by one, beside ours.
+    /// Published numbers one by one, beside those of the reproduction.
     #[serde(default, rename = "number")]
     pub numbers: Vec<Number>,
-    /// A published table, beside ours.
+    /// A published table, beside that of the reproduction.
     pub table: Option<Table>,
-    /// What is drawn of it.
+    /// Its figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
     /// Remarks for the page.
@@ -211,15 +211,15 @@ pub struct Experiment {
     pub notes: Vec<String>,
 }
 
-/// A published number, and the script that gives ours.
+/// A published number, and the script that computes its counterpart.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Number {
-    /// What the number is, with its unit.
+    /// The name of the number, with its unit.
     pub what: String,
-    /// As it was printed, with its unit.
+    /// The number as printed, with its unit.
     pub published: String,
-    /// The script that gives ours.
+    /// The script that computes the reproduction's number.
     pub ours: String,
 }
 
@@ -229,15 +229,15 @@ pub struct Number {
 pub struct Table {
     /// The label of the scenario's axis.
     pub axis: String,
-    /// The key of its value in `rows`.
+    /// The key of its values in `rows`.
     pub key: String,
-    /// The columns beside the axis.
+    /// The columns other than the axis.
     pub columns: Vec<Column>,
     /// The published rows, in base units.
     pub rows: Vec<BTreeMap<String, toml::Value>>,
 }
 
-/// A column of a published table, and what it is in our results.
+/// A column of a published table, and its counterpart in the results.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Column {
@@ -245,15 +245,15 @@ pub struct Column {
     pub key: String,
     /// The heading.
     pub title: String,
-    /// The variant that it shows.
+    /// The variant.
     pub variant: String,
-    /// The metric that it shows.
+    /// The metric.
     pub metric: String,
-    /// Whether it is the gain of this variant over that one, in percent.
+    /// If set, the column is the gain over this variant, in percent.
     pub against: Option<String>,
 }
 
-/// What is drawn of an experiment.
+/// A figure of an experiment.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
@@ -261,46 +261,46 @@ pub struct Figure {
     pub kind: FigureKind,
     /// The plot's title.
     pub title: String,
-    /// The label of the axis that is drawn to the right.
+    /// The label of the horizontal axis.
     pub x: String,
-    /// For a surface, the label of the axis that is drawn upwards.
+    /// For a surface, the label of the vertical axis.
     pub y: Option<String>,
-    /// The metric that is drawn.
+    /// The metric.
     pub metric: String,
-    /// All variants if none is named; a surface is drawn for each.
+    /// The variants; all if empty. A surface is drawn for each.
     #[serde(default)]
     pub variants: Vec<String>,
-    /// Whether the axis to the right is logarithmic.
+    /// Whether the horizontal axis is logarithmic.
     #[serde(default)]
     pub log_x: bool,
-    /// What the paper prints of bars; lines take it from the experiment's table.
+    /// Published values for bars; lines take them from the experiment's table.
     #[serde(default)]
     pub published: Vec<PublishedValue>,
 }
 
-/// A printed value of a figure.
+/// A published value of a figure.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedValue {
-    /// The variant that it is of.
+    /// The variant.
     pub variant: String,
-    /// Its place on the axes, by their labels, in base units.
+    /// Its position on the axes, by their labels, in base units.
     pub at: BTreeMap<String, f64>,
-    /// The value as it was printed: `590`, `640 to 650`, `above 1200`.
+    /// The value as printed: `590`, `640 to 650`, `above 1200`.
     pub value: String,
 }
 
-/// How it is drawn.
+/// The kind of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum FigureKind {
     /// A value over two axes.
     Surface,
-    /// A value over one axis, a line for each variant.
+    /// A value over one axis, one line per variant.
     Lines,
     /// The same as bars.
     Bars,
-    /// How the values of all runs are distributed, a curve for each variant.
+    /// The distribution of the values of all runs, one curve per variant.
     Density,
 }
 
@@ -310,28 +310,28 @@ pub enum FigureKind {
 pub struct Claim {
     /// Its name in the catalogue.
     pub id: String,
-    /// The experiment that it is about.
+    /// The experiment concerned.
     pub experiment: String,
-    /// What the paper claims, in a sentence.
+    /// The claim, in a sentence.
     pub text: String,
-    /// The script that judges it; see [`super::script`].
+    /// The script that checks it; see [`super::script`].
     pub check: Option<String>,
-    /// Why it cannot be judged by a reproduction.
+    /// The reason why a reproduction cannot judge it.
     pub not_checkable: Option<String>,
-    /// What of it the check leaves out.
+    /// The part of it not covered by the check.
     pub in_part: Option<String>,
     /// The name of the cause of its failure.
     pub cause: Option<String>,
-    /// What is to be said of it with any verdict, such as that a bound is ours.
+    /// A remark for any verdict, such as that a bound is the reproduction's choice.
     pub note: Option<String>,
-    /// What was found out about it; said only with the verdict that it explains.
+    /// An explanation, shown only with the verdict that it explains.
     pub explanation: Option<String>,
-    /// The verdict that the explanation is about.
+    /// The verdict explained.
     #[serde(default)]
     pub explains: Explains,
 }
 
-/// The verdict that an explanation is about.
+/// The verdict explained by an explanation.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
 pub enum Explains {
@@ -342,19 +342,19 @@ pub enum Explains {
     Holds,
 }
 
-/// Why several claims fail.
+/// A shared cause of failed claims.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Cause {
-    /// The name by which claims refer to it.
+    /// Its name in claims.
     pub name: String,
-    /// A heading.
+    /// The heading.
     pub title: String,
-    /// What was found out.
+    /// The explanation.
     pub text: String,
 }
 
-/// Where a catalogue's files are.
+/// The source of a catalogue's files.
 #[derive(Clone, Debug)]
 enum Source {
     BuiltIn(&'static Dir<'static>),
@@ -362,7 +362,7 @@ enum Source {
 }
 
 impl Catalogue {
-    /// All catalogues: those below `directory`, or those that come with Holdover.
+    /// All catalogues: those below `directory`, or the built-in ones.
     pub fn all(directory: Option<&Path>) -> Result<Vec<Self>, CatalogueError> {
         let mut sources = Vec::new();
         match directory {
@@ -453,7 +453,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The scenarios that the results called `name` come from: its own, or those of a union.
+    /// The scenarios behind the results called `name`: the scenario of that name, or those of a union.
     pub fn scenarios_of(&self, name: &str) -> Vec<String> {
         match self.unions.iter().find(|union| union.name == name) {
             Some(union) => union.of.iter().map(|part| part.scenario.clone()).collect(),
@@ -461,16 +461,16 @@ impl Catalogue {
         }
     }
 
-    /// The names of results that the paper itself gives: scenarios of experiments, and unions.
+    /// The names of results defined by the paper's file: scenarios of experiments, and unions.
     pub fn names_of_results(&self) -> impl Iterator<Item = &str> {
         let scenarios = self.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref());
         scenarios.chain(self.unions.iter().map(|union| union.name.as_str()))
     }
 
-    /// The scenario files that the paper's experiments and unions need.
+    /// The scenario files needed by the paper's experiments and unions.
     pub fn all_scenarios(&self) -> Vec<String> {
         let mut all: Vec<String> = self.names_of_results().flat_map(|name| self.scenarios_of(name)).collect();
-        // Scenarios that only a check uses.
+        // Includes scenarios used only by a check.
         let checks = self.claims.iter().filter_map(|claim| claim.check.as_deref());
         let asked = checks.flat_map(|check| check.split("results(\"").skip(1));
         let asked = asked.filter_map(|rest| rest.split('"').next());
@@ -502,7 +502,7 @@ impl Table {
 }
 
 impl Experiment {
-    /// The scripts in it.
+    /// The scripts of the catalogue.
     pub fn scripts(&self) -> impl Iterator<Item = &str> {
         self.numbers.iter().map(|number| number.ours.as_str())
     }
@@ -534,7 +534,7 @@ impl Source {
 }
 
 impl Source {
-    /// The text of a file that need not be there.
+    /// The text of an optional file.
     fn optional_text(&self, name: &str) -> Result<Option<String>, CatalogueError> {
         match self.text(name) {
             Ok(text) => Ok(Some(text)),

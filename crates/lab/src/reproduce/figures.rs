@@ -14,11 +14,11 @@ use super::script::short;
 use super::survey::{self, Over, Surveyed};
 use crate::sweep::unit_suffix;
 
-/// A picture, ready to be written.
+/// A drawn figure.
 pub struct Drawn {
-    /// The experiment that it belongs to.
+    /// Its experiment.
     pub experiment: String,
-    /// The name of its file, without ending.
+    /// The name of its file, without extension.
     pub name: String,
     /// The plot's title.
     pub title: String,
@@ -26,24 +26,24 @@ pub struct Drawn {
     pub picture: Picture,
 }
 
-/// A plot in each form.
+/// A plot in each output format.
 pub struct Picture {
     /// As an SVG file.
     pub svg: String,
-    /// As an element of a page in the style of all pages.
+    /// An element of a page in the common page style.
     pub inline: String,
     /// As a PNG file.
     pub png: Result<Vec<u8>, PngError>,
 }
 
-/// A figure in each form.
+/// Renders a figure in each output format.
 macro_rules! picture {
     ($figure:expr) => {
         Picture { svg: $figure.to_svg_file(), inline: $figure.inline_svg(), png: $figure.to_png() }
     };
 }
 
-/// Draws what an experiment asks for.
+/// Draws the figures of an experiment.
 pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
     let mut drawn = Vec::new();
     for figure in &experiment.figures {
@@ -73,7 +73,8 @@ pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
     drawn
 }
 
-/// The claims whose verdict an open input decides: at which of its values each holds. `None` if there are none.
+/// The claims whose verdict depends on a single open input, with the values at which each holds. `None` if there are
+/// none.
 pub fn of_survey(catalogue: &Catalogue) -> Option<Drawn> {
     let survey = catalogue.survey.as_ref()?;
     let places: Vec<Vec<f64>> =
@@ -105,7 +106,7 @@ pub fn of_survey(catalogue: &Catalogue) -> Option<Drawn> {
     Some(Drawn { experiment: String::new(), name: "open".to_owned(), title, picture: picture!(figure) })
 }
 
-/// Places that can be told apart: samples with the same alternative are spread over its share of the strip.
+/// Spreads overlapping marks: samples with the same alternative are distributed over its share of the strip.
 fn spread(places: &[f64], input: &Open) -> Vec<f64> {
     let Domain::Alternatives(list) = &input.domain else { return places.to_vec() };
     let same = |place: f64| places.iter().filter(move |other| **other == place).count();
@@ -149,7 +150,7 @@ impl<'a> Plot<'a> {
         self.results.cells.iter().filter(move |cell| cell.variant == variant)
     }
 
-    /// The places on an axis, in order.
+    /// The values on an axis, in order.
     fn places(&self, label: &str) -> Vec<f64> {
         let mut places: Vec<f64> = self.results.cells.iter().filter_map(|cell| cell.at.get(label).copied()).collect();
         places.sort_by(f64::total_cmp);
@@ -317,7 +318,7 @@ fn words() -> Words {
     Words { published: "published".to_owned(), ..Words::default() }
 }
 
-/// A name without what file systems or Markdown stumble over.
+/// A name without characters that trouble file systems or Markdown.
 fn file_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
 }

@@ -1,9 +1,8 @@
-//! Fits the open parameters of a paper to all its printed numbers at once.
+//! Fits the open inputs of a paper to all its printed numbers at once.
 //!
-//! The loss is the mean over all printed numbers of how far ours is away ([`numbers`]); claims have no part in it. The search
-//! begins at the best of a sample that fills the space, and goes on input by input: a range is tried a step to each side,
-//! alternatives one by one, and what is better is kept. When no input can be bettered the step is halved. The scenarios as they
-//! are written are tried as well.
+//! The loss is the mean distance over all printed numbers ([`numbers`]); claims are not considered. The search starts at the best point of
+//! a space-filling sample and continues input by input: one step to each side of a range, or every alternative; improvements are kept. When
+//! no input improves, the step is halved. The scenarios as written are tried as well.
 
 use std::path::PathBuf;
 
@@ -16,13 +15,13 @@ use super::setting::{Fitted, Search, Setting};
 use super::trial::Trials;
 use super::work::{Running, Work, WorkError};
 
-/// The steps on a range whose length is 1.
+/// The steps, relative to the length of a range.
 const STEPS: [f64; 3] = [0.2, 0.1, 0.05];
 
-/// Rounds over all inputs at one step, at most.
+/// The maximum number of rounds over all inputs per step.
 const ROUNDS: usize = 3;
 
-/// A loss must be lower by so much to count as lower.
+/// The least decrease of the loss that counts as an improvement.
 const BETTER: f64 = 1e-4;
 
 struct Seeker<'a> {
@@ -33,20 +32,20 @@ struct Seeker<'a> {
     best: Tried,
 }
 
-/// A setting that was tried.
+/// A setting tried.
 #[derive(Clone)]
 struct Tried {
-    /// Where it lies on each input's range; empty for the scenarios as they are written.
+    /// Its position in each input's range; empty for the scenarios as written.
     places: Vec<f64>,
     setting: Setting,
     loss: f64,
 }
 
-/// Looks for the setting; `None` if interrupted. What is in `directory` already is not run again.
+/// Searches for the setting; `None` if interrupted. Results in `directory` are reused.
 ///
 /// # Errors
 ///
-/// If a setting makes a scenario wrong, or results cannot be kept.
+/// If a setting makes a scenario invalid, or results cannot be stored.
 pub fn fit(
     work: &Work,
     directory: PathBuf,
@@ -82,7 +81,7 @@ pub fn fit(
 }
 
 impl Seeker<'_> {
-    /// Tries a setting and keeps it if it is better. Returns its loss; `None` if interrupted.
+    /// Tries a setting and keeps an improvement. Returns its loss; `None` if interrupted.
     fn try_setting(&mut self, places: Vec<f64>) -> Result<Option<f64>, WorkError> {
         let setting = Setting::at(&self.work.catalogue.inputs, &places);
         self.tried += 1;
@@ -101,7 +100,8 @@ impl Seeker<'_> {
         Ok(Some(numbers::of(self.work.experiments().into_iter(), &results, &scripts)))
     }
 
-    /// Tries the neighbours of the best setting, input by input. Returns whether one was better; `None` if interrupted.
+    /// Tries the neighbours of the best setting, input by input. Returns whether one improved it; `None` if
+    /// interrupted.
     fn round(&mut self, inputs: &[Open], step: f64) -> Result<Option<bool>, WorkError> {
         let before = self.best.loss;
         for (index, input) in inputs.iter().enumerate() {
@@ -140,7 +140,7 @@ impl Seeker<'_> {
     }
 }
 
-/// To four digits after the point.
+/// Rounds to four decimals.
 fn rounded(loss: f64) -> f64 {
     (loss * 1e4).round() / 1e4
 }

@@ -1,4 +1,4 @@
-//! Whether claims hold.
+//! Verdicts on claims.
 
 use serde::Serialize;
 
@@ -6,51 +6,51 @@ use super::catalogue::{Catalogue, Claim, Explains};
 use super::script::Scripts;
 use super::survey::{Over, Surveyed};
 
-/// A claim and what became of it.
+/// A claim with its verdict.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
     /// Its name in the catalogue.
     pub id: String,
-    /// The experiment that it is about.
+    /// The experiment concerned.
     pub experiment: String,
-    /// What the paper claims.
+    /// The claim.
     pub text: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// What was found, or why nothing was looked for.
+    /// The finding, or the reason for having none.
     pub found: String,
-    /// What of the claim the check leaves out.
+    /// The part of the claim not covered by the check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_part: Option<String>,
-    /// The name of the cause, if it fails for one that is known.
+    /// The name of the known cause of its failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// What is to be said of it with any verdict.
+    /// A remark for any verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What is known about this verdict besides.
+    /// An explanation of this verdict.
     pub explanation: Option<String>,
-    /// The verdicts over what the paper leaves open, if they were looked for.
+    /// The verdicts over the open inputs, if a survey was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub over_open: Option<Surveyed>,
 }
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It holds here.
+    /// The claim holds in the reproduction.
     Holds,
-    /// It does not.
+    /// The claim fails.
     Fails,
-    /// It cannot be checked by a reproduction.
+    /// The claim cannot be checked by a reproduction.
     NotCheckable,
-    /// Its check itself does not work.
+    /// The check itself fails with an error.
     Broken,
 }
 
 impl Verdict {
-    /// The verdict as people read it.
+    /// The verdict in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -61,16 +61,16 @@ impl Verdict {
     }
 }
 
-/// How many claims became what.
+/// Claims by verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct Counts {
     /// Claims that hold.
     pub holds: usize,
     /// Claims that fail.
     pub fails: usize,
-    /// Claims that no reproduction can check.
+    /// Claims not checkable by a reproduction.
     pub not_checkable: usize,
-    /// Claims whose check does not work.
+    /// Claims whose check fails with an error.
     pub broken: usize,
 }
 
@@ -90,7 +90,7 @@ impl Counts {
     }
 }
 
-/// Judges the claims of a paper that are about one of the `chosen` experiments.
+/// Judges the claims of a paper about the `chosen` experiments.
 pub fn claims(catalogue: &Catalogue, chosen: &[&str], scripts: &Scripts) -> Vec<Judged> {
     let of_chosen = |claim: &&Claim| chosen.contains(&claim.experiment.as_str());
     catalogue.claims.iter().filter(of_chosen).map(|claim| judge(catalogue, claim, scripts)).collect()
@@ -125,7 +125,7 @@ fn judge(catalogue: &Catalogue, claim: &Claim, scripts: &Scripts) -> Judged {
 }
 
 impl Judged {
-    /// The verdict with what restricts it: `holds in part`, `holds at the fitted setting only`.
+    /// The verdict with its restrictions: `holds in part`, `holds at the fitted setting only`.
     pub fn verdict_in_words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
         if self.in_part.is_some() {

@@ -1,4 +1,4 @@
-//! Known names, for error messages about unknown variants, labels, values and metrics.
+//! Error messages about unknown variants, labels, values and metrics, with the known names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ fn missing(what: &str, name: &str, known: &BTreeSet<String>) -> String {
     format!("there is no {what} \"{name}\"; there are: {known}")
 }
 
-/// A text of each cell.
+/// The values of a text field, over all cells.
 fn texts(cells: &Array, key: &str) -> BTreeSet<String> {
     let text = |cell: &Dynamic| Some(cell.read_lock::<Map>()?.get(key)?.to_string());
     cells.iter().filter_map(text).collect()
@@ -29,13 +29,13 @@ fn keys(cells: &Array, map: &str) -> BTreeSet<String> {
     all
 }
 
-/// Says that a variant does not exist; `None` if it does.
+/// The error for a variant that does not exist; `None` if it exists.
 pub(super) fn no_variant(cells: &Array, name: &str) -> Option<String> {
     let known = texts(cells, "variant");
     (!known.contains(name)).then(|| missing("variant", name, &known))
 }
 
-/// Says that a metric does not exist; `None` if it does.
+/// The error for a metric that does not exist; `None` if it exists.
 pub(super) fn no_metric(cells: &Array, name: &str) -> Option<String> {
     let known = metrics(cells);
     (!known.contains(name)).then(|| missing("metric", name, &known))
@@ -46,7 +46,7 @@ pub(super) fn metrics(cells: &Array) -> BTreeSet<String> {
     keys(cells, "all")
 }
 
-/// Why no cell of a variant lies at a place: the variant, the label or the value does not exist.
+/// The reason why no cell of a variant lies at a place: the variant, the label or the value does not exist.
 pub(super) fn no_place(cells: &Array, variant: &str, label: &str, place: f64) -> String {
     let labels = keys(cells, "labels");
     no_variant(cells, variant)
@@ -72,7 +72,7 @@ mod tests {
     use super::super::results::{Cell, Results};
     use super::super::script::Scripts;
 
-    /// What a script that goes wrong says about one cell of variant `plain` at a delay of 5.
+    /// The error of a script about a single cell: variant `plain` at a delay of 5.
     fn says(script: &str) -> String {
         let cell = Cell {
             variant: "plain".to_owned(),

@@ -1,8 +1,8 @@
 //! The engine of `holdover reproduce`: repeats papers' experiments and judges their claims.
 //!
-//! A [`catalogue`] is a directory with one `paper.toml` (experiments, published numbers, claims) and the scenario files of the
-//! experiments, which are ordinary scenarios with a `[sweep]`. Each scenario is swept once; [`results`] has what came of it,
-//! [`script`] lets a claim ask about it, [`judge`] says whether the claim holds, and [`page`] tells it to people.
+//! A [`catalogue`] is a directory with one `paper.toml` (experiments, published numbers, claims) and the scenario files of the experiments,
+//! which are ordinary scenarios with a `[sweep]`. Each scenario is swept once; [`results`] holds the results, [`script`] evaluates a
+//! claim's check on them, [`judge`] gives the verdict, and [`page`] writes the report.
 
 pub mod catalogue;
 pub mod figures;

@@ -1,4 +1,4 @@
-//! The printed numbers of a paper, ours, and their distance.
+//! The printed numbers of a paper, their counterparts in the reproduction, and their distance.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,25 @@ use super::catalogue::{Column, Experiment, Table};
 use super::results::Results;
 use super::script::Scripts;
 
-/// A number that the paper prints, and ours.
+/// A printed number and the reproduction's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Printed {
     /// The experiment.
     pub experiment: String,
-    /// What it is, within the experiment.
+    /// Its name within the experiment.
     pub what: String,
-    /// What is printed; both ends are the same unless a range or a bound is printed.
+    /// The printed range; both ends are equal unless a range or a bound is printed.
     pub published: (f64, f64),
-    /// Ours, as a range as well; `None` if there is none.
+    /// The reproduction's range; `None` if there is no number.
     pub ours: Option<(f64, f64)>,
 }
 
-/// Numbers that are this many times too large or small are as bad as missing ones.
+/// The ratio from which a number counts as badly as a missing one.
 const AS_BAD_AS_MISSING: f64 = 2.0;
 
 impl Printed {
-    /// The natural logarithm of the ratio of ours to what is printed, without its sign: 0 if ours is within a printed range, or
-    /// on the right side of a printed bound. `None` if there is none of ours, or its sign is another.
+    /// The absolute natural logarithm of the ratio of the reproduction's number to the printed one: 0 if it is within a printed range, or
+    /// on the right side of a printed bound. `None` if there is no number, or it has the opposite sign.
     pub fn distance(&self) -> Option<f64> {
         let (low, high) = self.ours?;
         let off = |ours: f64| {
@@ -39,24 +39,23 @@ impl Printed {
         Some(off(low)?.max(off(high)?))
     }
 
-    /// Its share in the loss, from 0 (met) to 1 (missing, or off by a factor of two or more).
+    /// Its contribution to the loss, from 0 (met) to 1 (missing, or off by a factor of two or more).
     pub fn loss(&self) -> f64 {
         self.distance().map_or(1.0, |distance| (distance / AS_BAD_AS_MISSING.ln()).min(1.0))
     }
 
-    /// Whether it is within a tenth.
+    /// Whether the difference is at most a tenth.
     pub fn is_close(&self) -> bool {
         self.distance().is_some_and(|distance| distance <= 1.1_f64.ln())
     }
 }
 
-/// The mean of the numbers' shares: each printed number counts the same.
+/// The mean contribution: each printed number counts the same.
 pub fn loss(numbers: &[Printed]) -> f64 {
     numbers.iter().map(Printed::loss).sum::<f64>() / numbers.len().max(1) as f64
 }
 
-/// Every number that the experiments print and that can be read as one. Of a gain in percent, what is compared is the ratio of
-/// times that it says.
+/// Every number printed by the experiments that can be parsed. For a gain in percent, the corresponding ratio of times is compared.
 pub fn of<'a>(
     experiments: impl Iterator<Item = &'a Experiment>,
     results: &BTreeMap<String, Results>,
@@ -82,7 +81,7 @@ pub fn of<'a>(
     all
 }
 
-/// Whether an experiment prints a number.
+/// Whether an experiment has printed numbers.
 pub fn any(experiment: &Experiment) -> bool {
     experiment.table.is_some() || experiment.numbers.iter().any(|number| read(&number.published).is_some())
 }
@@ -94,7 +93,7 @@ fn of_table(id: &str, table: &Table, results: &Results) -> Vec<Printed> {
         for column in &table.columns {
             let Some(published) = table.number(row, &column.key) else { continue };
             let ours = ours(table, column, at, results);
-            // A gain of g percent means that the ratio of times is 1 - g/100 to 1.
+            // A gain of g percent corresponds to a ratio of times of 1 - g/100 to 1.
             let compared = |value: f64| if column.against.is_some() { 1.0 - value / 100.0 } else { value };
             all.push(Printed {
                 experiment: id.to_owned(),
@@ -107,7 +106,7 @@ fn of_table(id: &str, table: &Table, results: &Results) -> Vec<Printed> {
     all
 }
 
-/// Our number in a column of a published table: the mean over the runs that were completed.
+/// The reproduction's number in a column of a published table: the mean over the completed runs.
 pub fn ours(table: &Table, column: &Column, at: f64, results: &Results) -> Option<f64> {
     let of = |variant: &str| results.find(variant, &table.axis, at)?.mean(&column.metric);
     match &column.against {
@@ -116,7 +115,7 @@ pub fn ours(table: &Table, column: &Column, at: f64, results: &Results) -> Optio
     }
 }
 
-/// `about 21`, `105 to 140`, `above 130`, `below 1/3`, `585 (from its rate)` as a range.
+/// Parses `about 21`, `105 to 140`, `above 130`, `below 1/3`, `585 (from its rate)` as a range.
 pub(super) fn read(text: &str) -> Option<(f64, f64)> {
     let text = text.split('(').next().unwrap_or_default().trim();
     let one = |text: &str| match text.trim().split_once('/') {

@@ -1,4 +1,4 @@
-//! Inputs that a paper leaves open: what they set in its scenarios, and the values that the evidence allows.
+//! Open inputs of a paper: the fields that they set in its scenarios, and the values supported by evidence.
 //!
 //! ```toml
 //! [[open]]
@@ -17,25 +17,25 @@ use holdover_scenario::{Diagnostic, ErrorKind, Interval, Location, Override, Sce
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-/// An input that the paper leaves open.
+/// An open input: a value not stated by the paper.
 #[derive(Clone, Debug)]
 pub struct Open {
     /// Its name.
     pub name: String,
-    /// The fields that it sets; of alternatives that set fields of their own, these besides.
+    /// The fields set; for alternatives with fields of their own, additional fields.
     pub paths: Vec<Place>,
     /// The scenarios that it applies to; empty for all.
     scenarios: Vec<Place>,
-    /// The values that it may have.
+    /// The possible values.
     pub domain: Domain,
-    /// What speaks for these values.
+    /// The evidence for these values.
     pub evidence: String,
-    /// Where the paper leaves it open, or what the evidence was found in.
+    /// The open passage in the paper, or the source of the evidence.
     pub source: String,
     place: Location,
 }
 
-/// A text of the paper's file, and where it stands.
+/// A text in the paper's file, with its position.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The text.
@@ -43,26 +43,26 @@ pub struct Place {
     at: Location,
 }
 
-/// The values that an input may have.
+/// The possible values of an input.
 #[derive(Clone, Debug)]
 pub enum Domain {
-    /// Everything between two ends.
+    /// A continuous range.
     Range {
         /// The range.
         interval: Interval,
-        /// Its place in the paper's file.
+        /// Its position in the paper's file.
         at: Location,
     },
-    /// One of a few.
+    /// A list of alternatives.
     Alternatives(Vec<Alternative>),
 }
 
-/// One of a few values.
+/// An alternative.
 #[derive(Clone, Debug)]
 pub struct Alternative {
-    /// Its name, which stands for it in settings: the value itself where it has no other.
+    /// Its name in settings: the value itself if it has no other name.
     pub name: Value,
-    /// The fields that it sets.
+    /// The fields set.
     pub set: Vec<(String, Value)>,
     at: Location,
 }
@@ -103,7 +103,7 @@ struct AlternativeForm {
     set: toml::Table,
 }
 
-/// A text that forms are read from, by the name that messages give it.
+/// The text of a form, with its name in messages.
 #[derive(Clone, Copy)]
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
@@ -174,12 +174,12 @@ impl Open {
         Ok(open)
     }
 
-    /// Whether it sets something in a scenario.
+    /// Whether it sets a field in a scenario.
     pub fn applies_to(&self, scenario: &str) -> bool {
         self.scenarios.is_empty() || self.scenarios.iter().any(|name| name.text == scenario)
     }
 
-    /// The value at a place from 0 to 1.
+    /// The value at a position from 0 to 1.
     pub fn at(&self, place: f64) -> Value {
         match &self.domain {
             Domain::Range { interval, .. } => interval.at(place),
@@ -190,7 +190,7 @@ impl Open {
         }
     }
 
-    /// The place of a value; `None` if it cannot have that value. An alternative is in the middle of its share.
+    /// The position of a value; `None` if the value is not possible. An alternative is in the middle of its share.
     pub fn place_of(&self, value: &Value) -> Option<f64> {
         match &self.domain {
             Domain::Range { interval, .. } => interval.place_of(value),
@@ -201,7 +201,7 @@ impl Open {
         }
     }
 
-    /// What a value changes in the scenarios that it applies to.
+    /// The changes made by a value in the scenarios that the input applies to.
     pub fn overrides(&self, value: &Value) -> Vec<Override> {
         match &self.domain {
             Domain::Range { .. } => self.paths.iter().map(|path| Override::new(&path.text, value.clone())).collect(),
@@ -226,12 +226,11 @@ impl Open {
         }
     }
 
-    /// Tries every alternative, or both ends, in the scenarios that it applies to. `scenario` gives one by its name.
+    /// Tries every alternative, or both ends, in the scenarios that the input applies to. `scenario` returns one by its name.
     ///
     /// # Errors
     ///
-    /// A scenario that does not exist, a path that names nothing or is swept, a value that is not accepted: at its place in the
-    /// paper's file.
+    /// A scenario that does not exist, a path that does not exist or is swept, or an invalid value, with its position in the paper's file.
     pub fn check(
         &self,
         known: &[String],
@@ -273,7 +272,7 @@ impl Open {
         Ok(())
     }
 
-    /// An error of a scenario at a value, led back to the paper's file.
+    /// Maps the error of a scenario at a value to the paper's file.
     fn in_paper(&self, found: &ScenarioError, scenario: &str, value: &Value, at: &Location) -> ScenarioError {
         let is_path = matches!(found.kind, ErrorKind::NoSuchPath | ErrorKind::UnknownField);
         let named =
@@ -331,7 +330,7 @@ fn of_alternatives(
     Ok(Domain::Alternatives(all))
 }
 
-/// A value as people write it: texts without quotes.
+/// A value in words: texts without quotes.
 pub fn words(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -15,7 +15,7 @@ use super::survey::{Over, Survey};
 use super::work::{Running, Work, WorkError};
 use crate::sweep::Progress;
 
-/// 100 kB over a link whose rate, queue and losses a paper does not say.
+/// 100 kB over a link whose rate, queue and losses are open.
 const SCENARIO: &str = r#"
 seed = 3
 time_limit = "60 s"
@@ -93,7 +93,7 @@ explanation = "Losses are none."
 explains = "holds"
 "#;
 
-/// A directory of papers below the system's for temporary files, removed in the end.
+/// A temporary directory of papers, removed on drop.
 struct Papers(PathBuf);
 
 impl Papers {
@@ -130,7 +130,7 @@ impl Drop for Papers {
     }
 }
 
-/// Surveys until `most` more runs were made. Returns the survey and the runs that were made.
+/// Surveys until `most` more runs were made. Returns the survey and the number of runs made.
 fn survey(work: &Work, out: &Path, most: usize) -> (Option<Survey>, usize) {
     let stop = AtomicBool::new(false);
     let made = Mutex::new(0);
@@ -211,7 +211,7 @@ fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
 fn an_interrupted_survey_goes_on_to_the_same_end() {
     let papers = Papers::new("resumed", PAPER);
     let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
-    /// Runs that the journals of a directory have.
+    /// The number of runs in the journals of a directory.
     fn kept(directory: &Path) -> usize {
         let sweeps = fs::read_dir(directory).expect("it was begun").map(|entry| entry.expect("a sweep").path());
         let lines = |path: PathBuf| fs::read_to_string(path.join("journal.jsonl")).expect("a journal").lines().count();
@@ -253,7 +253,7 @@ fn the_fitted_setting_meets_the_printed_number() {
     }
 }
 
-/// An explanation is shown only with the verdict that it belongs to.
+/// An explanation is shown only with its verdict.
 #[test]
 fn an_explanation_and_a_cause_vanish_when_the_verdict_flips() {
     let judged = |rate: &str| {

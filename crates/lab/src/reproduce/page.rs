@@ -1,6 +1,6 @@
 //! The report of a reproduction: a page in Markdown and HTML, and a shorter text for a terminal.
 //!
-//! Both pages are made of the same parts, in the same order; only the tables of a part differ in form.
+//! Both pages consist of the same parts in the same order; only the form of their tables differs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,40 +15,40 @@ use super::open::words;
 use super::results::Results;
 use super::script::{Scripts, short};
 
-/// A paper that was reproduced.
+/// A reproduced paper.
 pub struct Reproduced<'a> {
     /// The paper's file.
     pub catalogue: &'a Catalogue,
-    /// The experiments that were chosen.
+    /// The chosen experiments.
     pub experiments: Vec<&'a Experiment>,
     /// The results by the name of scenario or union.
     pub results: &'a BTreeMap<String, Results>,
-    /// The claims, judged.
+    /// The claims with verdicts.
     pub claims: &'a [Judged],
-    /// The pictures of the experiments.
+    /// The figures of the experiments.
     pub figures: &'a [Drawn],
-    /// The picture of the claims over what is left open.
+    /// The figure of the claims over the open inputs.
     pub survey: Option<&'a Drawn>,
-    /// The scripts' engine over the same results.
+    /// The script engine for the same results.
     pub scripts: &'a Scripts,
-    /// The command that repeats it.
+    /// The command that repeats the reproduction.
     pub command: String,
 }
 
-/// What a page is written into.
+/// A page under construction.
 trait Writer {
     fn section(&mut self, id: &str, title: &str);
     fn heading(&mut self, title: &str);
     fn paragraph(&mut self, text: &str);
-    /// A table of texts.
+    /// A table of text.
     fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>);
-    /// A table of figures.
+    /// A table of numbers.
     fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>);
     fn picture(&mut self, drawn: &Drawn);
 }
 
 impl Reproduced<'_> {
-    /// The page in Markdown, whose pictures lie in `pictures`, seen from it.
+    /// The page in Markdown; its figures are in `pictures`, relative to the page.
     pub fn markdown(&self, pictures: &str) -> String {
         let paper = &self.catalogue.paper;
         let mut page = Markdown { text: format!("# {}\n\n", paper.title), pictures };
@@ -63,7 +63,7 @@ impl Reproduced<'_> {
         page.text
     }
 
-    /// The page in HTML, which needs nothing but itself. `runs` is the directory of the runs, seen from it, if it lies beside them.
+    /// The self-contained page in HTML. `runs` is the directory of the runs, relative to the page, if it lies beside it.
     pub fn html(&self, runs: Option<&str>) -> String {
         let paper = &self.catalogue.paper;
         let mut page = Html(report::Document::new(&paper.title));
@@ -94,7 +94,7 @@ impl Reproduced<'_> {
         }
     }
 
-    /// The claims by verdict, those that fail by cause.
+    /// The claims by verdict, the failed ones by cause.
     fn claims(&self, page: &mut impl Writer) {
         let of = |verdict: Verdict| self.claims.iter().filter(move |claim| claim.verdict == verdict);
         let sections = [
@@ -138,7 +138,7 @@ impl Reproduced<'_> {
             let more =
                 [&claim.in_part.as_ref().map(|rest| format!("Not checked: {rest}")), &claim.note, &claim.explanation];
             for text in more.into_iter().flatten() {
-                // A finding has no full stop at its end.
+                // Findings have no full stop at their end.
                 let _ = write!(found, "{} {}", if found.ends_with('.') { "" } else { "." }, text.trim());
             }
             let mut row = vec![format!("`{}`: {}", claim.id, claim.text), claim.verdict_in_words(), found];
@@ -154,7 +154,7 @@ impl Reproduced<'_> {
         page.texts(&heading, rows.collect());
     }
 
-    /// How many claims hold for all, some and none of the settings.
+    /// The number of claims that hold at all, some and none of the settings.
     fn survey_in_words(&self) -> Option<String> {
         use super::survey::Over;
         let survey = self.catalogue.survey.as_ref()?;
@@ -182,7 +182,7 @@ impl Reproduced<'_> {
         page.texts(&["what", "chosen", "why"], rows.collect());
     }
 
-    /// The open inputs, the fitted setting, and what decides.
+    /// The open inputs, the fitted setting, and the deciding inputs.
     fn inputs(&self, page: &mut impl Writer) {
         if self.catalogue.inputs.is_empty() {
             return;
@@ -233,7 +233,7 @@ impl Reproduced<'_> {
         }
     }
 
-    /// Where an experiment's numbers come from.
+    /// The source of an experiment's numbers.
     fn provenance(&self, experiment: &Experiment, scenario: &str, runs: Option<&str>) -> String {
         let made: usize =
             self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
@@ -261,7 +261,7 @@ impl Reproduced<'_> {
         page.figures(["", "published", "here"].map(str::to_owned).to_vec(), rows.collect());
     }
 
-    /// What a terminal shows.
+    /// The report for a terminal.
     pub fn terminal(&self) -> String {
         let mut text = format!("{}: {}\n", self.catalogue.name, self.catalogue.paper.title);
         let width = self.claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
@@ -276,7 +276,7 @@ impl Reproduced<'_> {
     }
 }
 
-/// A published table and ours: each cell as `published / ours`.
+/// A published table and the reproduction's: each cell as `published / ours`.
 fn side_by_side(page: &mut impl Writer, table: &Table, results: &Results) {
     page.paragraph("Published / here: the mean over the runs that were completed. (Checks go by the median.)");
     let heading = std::iter::once(table.axis.clone()).chain(table.columns.iter().map(|column| column.title.clone()));
@@ -312,7 +312,7 @@ pub fn in_words(counts: Counts) -> String {
 /// A page in Markdown.
 struct Markdown<'a> {
     text: String,
-    /// The directory of its pictures.
+    /// The directory of its figures.
     pictures: &'a str,
 }
 
@@ -356,7 +356,7 @@ impl Writer for Markdown<'_> {
     }
 }
 
-/// A text that can stand in a table.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|").replace('\n', " ")
 }

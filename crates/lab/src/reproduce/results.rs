@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::sweep::{Finished, FinishedRuns, JournalError, Plan};
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Results {
-    /// In the order of points and variants.
+    /// The cells, in the order of points and variants.
     pub cells: Vec<Cell>,
 }
 
@@ -19,15 +19,15 @@ pub struct Results {
 pub struct Cell {
     /// The variant's name.
     pub variant: String,
-    /// Where it lies on each axis, by the axis' label, in base units; words are left out.
+    /// Its position on each axis, by the axis' label, in base units; words are omitted.
     pub at: BTreeMap<String, f64>,
-    /// The same as it is written.
+    /// The position as written.
     pub words: BTreeMap<String, String>,
-    /// Runs that were made.
+    /// Runs made.
     pub runs: usize,
-    /// Runs in which every flow that has an end came to it.
+    /// Runs in which every finite flow completed.
     pub completed: usize,
-    /// The values of each metric, by its name (`goodput`, `goodput_of_mobile`): those of runs that were completed, one for each.
+    /// The values of each metric, by its name (`goodput`, `goodput_of_mobile`), one for each completed run.
     pub values: BTreeMap<String, Vec<f64>>,
 }
 
@@ -59,7 +59,7 @@ impl Results {
         Ok(Self { cells: cells.collect::<Result<_, _>>()? })
     }
 
-    /// The results of several scenarios, each with its cells' places on further axes.
+    /// The combined results of several scenarios, each with its cells' positions on further axes.
     pub fn union<'a>(parts: impl Iterator<Item = (&'a Self, &'a BTreeMap<String, f64>)>) -> Self {
         let mut cells = Vec::new();
         for (results, at) in parts {
@@ -73,7 +73,7 @@ impl Results {
         Self { cells }
     }
 
-    /// The cell of `variant` whose place on `axis` is `at`, within a thousandth.
+    /// The cell of `variant` at the position `at` on `axis`, within a thousandth.
     pub fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
         let is_there = |cell: &&Cell| {
             let there = cell.at.get(axis).is_some_and(|place| (place - at).abs() <= at.abs() * 1e-3);
@@ -94,7 +94,7 @@ impl Cell {
         self.statistics(metric).map(|mean| mean.mean())
     }
 
-    /// The mean of a metric over the completed runs, and how well it is known; `None` without a value.
+    /// The mean of a metric over the completed runs, with its confidence interval; `None` without a value.
     pub fn statistics(&self, metric: &str) -> Option<Mean> {
         let mean: Mean = self.values.get(metric)?.iter().copied().collect();
         (mean.count() > 0).then_some(mean)

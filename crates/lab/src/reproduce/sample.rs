@@ -1,13 +1,13 @@
-//! Samples that fill a space: Latin hypercubes (McKay, Beckman, Conover 1979), of several the one whose closest two points are
-//! farthest apart (maximin, Johnson, Moore, Ylvisaker 1990).
+//! Space-filling samples: Latin hypercubes (McKay, Beckman, Conover 1979); of several, the one with the greatest minimum distance between
+//! points (maximin, Johnson, Moore, Ylvisaker 1990).
 
 use holdover_base::Rng;
 
-/// Hypercubes that are drawn for one sample.
+/// The number of hypercubes drawn per sample.
 const CANDIDATES: usize = 64;
 
-/// `samples` points with `dimensions` coordinates from 0 to 1. In each coordinate every `samples`th part of the range has exactly
-/// one point. The same arguments give the same points.
+/// `samples` points with `dimensions` coordinates from 0 to 1. In each coordinate, every `samples`th part of the range contains exactly one
+/// point. The result is a function of the arguments.
 pub fn latin_hypercube(dimensions: usize, samples: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = Rng::split(seed, "latin hypercube");
     let drawn = (0..CANDIDATES).map(|_| draw(dimensions, samples, &mut rng));
@@ -35,7 +35,7 @@ pub(super) fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     order
 }
 
-/// The square of the distance between the two points that are closest.
+/// The square of the minimum distance between two points.
 fn closest(points: &[Vec<f64>]) -> f64 {
     let distance = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
     let pairs = points.iter().enumerate().flat_map(|(index, a)| points[..index].iter().map(move |b| (a, b)));

@@ -1,31 +1,31 @@
-//! The language in which claims ask about results: [Rhai](https://rhai.rs), with what follows.
+//! The language of checks on results: [Rhai](https://rhai.rs), with the following additions.
 //!
 //! | | |
 //! | --- | --- |
 //! | `r` | the cells of the claim's own experiment |
 //! | `results("name")` | those of another scenario of the paper |
 //! | `cell.variant`, `cell.LABEL` | its variant, and its place on an axis: a number in base units, or a word |
-//! | `cell.METRIC` | the median of a metric over the runs that were completed; `()` if none was |
+//! | `cell.METRIC` | the median of a metric over the completed runs; `()` without one |
 //! | `cell.mean.METRIC`, `cell.all.METRIC` | the mean, and every value |
 //! | `cell.runs`, `cell.completed`, `cell.aborted` | numbers of runs |
 //! | `of(cells, "variant")` | those of one variant |
 //! | `of_any(cells, "variant")` | whether there is one |
-//! | `at(cells, "variant", "LABEL", value)` | the one at a place |
-//! | `col(cells, "METRIC")` | the medians, without those that do not exist |
-//! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels. A run that was not completed counts as infinitely slow, where the metric is a time or a rate; a point at which both are is left out |
-//! | `survivors(cells)` | the same cells; `pairs` then leaves out what was not completed |
+//! | `at(cells, "variant", "LABEL", value)` | the cell at a position |
+//! | `col(cells, "METRIC")` | the existing medians |
+//! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels. A run that was not completed counts as infinitely slow if the metric is a time or a rate; a point at which both are infinitely slow is omitted |
+//! | `survivors(cells)` | the same cells; `pairs` then omits incomplete runs |
 //! | `min`, `max`, `mean`, `median`, `sum` | of a list of numbers |
 //! | `within(x, least, most)` | a number, or every number of a list, is in the range |
 //! | `at_least(x, least)`, `at_most(x, most)` | the same, one-sided |
-//! | `near(x, expected, share)` | within a share of what is expected |
+//! | `near(x, expected, share)` | within a share of the expected value |
 //! | `less(a, b)` | a number is below another, or each of a list below the one at its place |
 //! | `alike(a, b)`, `above(a, b)` | the means of two lists of values do not differ significantly, or the first is significantly larger (Welch's test at 5 %) |
 //! | `falling(list, slack)`, `rising(list, slack)` | no step goes the other way by more than a share of the range |
 //! | `fails("why")` | it does not hold |
 //! | `every(\[..\])` | all of these hold |
 //!
-//! A check ends with one of the last eleven, or with a plain truth value. What was left out, or counted as infinitely slow, is told
-//! with what was found. A value that is no number, and a division by zero, are errors.
+//! A check ends with one of the last eleven functions, or with a plain truth value. Its finding mentions runs omitted or counted as
+//! infinitely slow. NaN values and divisions by zero are errors.
 
 mod checks;
 
@@ -39,48 +39,48 @@ use super::known;
 use super::results::{Cell, Results, median};
 use super::tally::{Tally, Treatment, worst};
 
-/// Why a script gives nothing.
+/// Errors of a script.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It is no script.
+    /// The script has a syntax error.
     #[error("the script cannot be read: {0}")]
     Syntax(String),
-    /// It went wrong.
+    /// The script failed.
     #[error("the script went wrong: {0}")]
     Failed(String),
-    /// It gives something of another kind.
+    /// The script returns a value of the wrong type.
     #[error("the script gives {found}, expected {expected}")]
     Kind {
-        /// What it gives.
+        /// The type returned.
         found: String,
-        /// What it has to give.
+        /// The expected type.
         expected: &'static str,
     },
 }
 
-/// What a check says.
+/// The result of a check.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// Whether the check is met.
+    /// Whether the check holds.
     pub holds: bool,
-    /// What was found, and if it does not hold, by how much.
+    /// The finding, and the deviation if the check does not hold.
     pub found: String,
 }
 
-/// Runs scripts about the results of one paper.
+/// Evaluates scripts on the results of one paper.
 pub struct Scripts {
     engine: Engine,
     results: Rc<BTreeMap<String, Array>>,
     tally: Rc<RefCell<Tally>>,
 }
 
-/// More than any check needs, so that a script that does not end is an error.
+/// The operation limit, beyond the needs of any check, to stop endless scripts.
 const MOST_OPERATIONS: u64 = 50_000_000;
 
 type Fallible<T> = Result<T, Box<EvalAltResult>>;
 
 impl Scripts {
-    /// Scripts about these results, each by the name of its scenario.
+    /// Scripts about these results, by scenario name.
     pub fn new(results: &BTreeMap<String, Results>) -> Self {
         let mut number = 0;
         let arrays = results.iter().map(|(name, results)| {
@@ -109,7 +109,7 @@ impl Scripts {
         Self { engine, results, tally }
     }
 
-    /// What a check says about the results of `scenario`.
+    /// Runs a check on the results of `scenario`.
     pub fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
         let value = self.run(script, scenario)?;
         let told = self.tally.borrow().to_string();
@@ -123,7 +123,7 @@ impl Scripts {
         Ok(Finding { holds, found: format!("{found}{told}") })
     }
 
-    /// The number or the words that a script gives about the results of `scenario`.
+    /// The number or text returned by a script about the results of `scenario`.
     pub fn text(&self, script: &str, scenario: Option<&str>) -> Result<String, ScriptError> {
         let value = self.run(script, scenario)?;
         Ok(match number(&value) {
@@ -133,7 +133,7 @@ impl Scripts {
         })
     }
 
-    /// Whether a script can be read.
+    /// Checks the syntax of a script.
     #[cfg(test)]
     pub fn compiles(&self, script: &str) -> Result<(), ScriptError> {
         compile(&self.engine, script).map(drop)
@@ -184,7 +184,7 @@ fn map_of(cell: &Cell, number: i64) -> Map {
     map
 }
 
-/// A map that is not copied with its cell: a selection copies cells, and a claim may select for each of thousands.
+/// A map shared between copies of its cell: selections copy cells, and a claim may select for each of thousands.
 fn shared(map: Map) -> Dynamic {
     Dynamic::from_map(map).into_shared()
 }
@@ -192,10 +192,10 @@ fn shared(map: Map) -> Dynamic {
 /// The key of a cell's number among all cells.
 const NUMBER: &str = "#";
 
-/// The key that says that only what was completed counts.
+/// The key that restricts the results to completed runs.
 const SURVIVORS: &str = "#survivors";
 
-/// A quotient that is no number is not to pass for a finding.
+/// Makes a division with an undefined result an error.
 fn register_division(engine: &mut Engine) {
     fn divide(a: f64, b: f64) -> Fallible<f64> {
         if b == 0.0 { Err("division by zero".into()) } else { Ok(a / b) }
@@ -258,8 +258,8 @@ fn note(tally: &mut Tally, cell: &Map, treatment: Treatment) {
     tally.note(count(NUMBER), (count("runs"), count("aborted")), treatment);
 }
 
-/// The median of a metric over the runs of a cell: those that were not completed as bad as can be, if that can be said of the
-/// metric and the script does not ask for survivors.
+/// The median of a metric over the runs of a cell. Incomplete runs count as the worst value, if the metric has one and the script does not
+/// ask for survivors.
 fn with_aborted(cell: &Dynamic, metric: &str, tally: &mut Tally) -> Option<f64> {
     let map = cell.read_lock::<Map>()?;
     let worst = worst(metric).filter(|_| !map.contains_key(SURVIVORS));
@@ -271,7 +271,7 @@ fn with_aborted(cell: &Dynamic, metric: &str, tally: &mut Tally) -> Option<f64> 
     median(&values)
 }
 
-/// The points that both variants have a value at.
+/// The points at which both variants have a value.
 fn pairs(cells: &Array, (a, b): (&str, &str), metric: &str, tally: &mut Tally) -> Fallible<Array> {
     let mut all = Array::new();
     for cell in cells.iter().filter(|cell| is_of(cell, a)) {
@@ -301,7 +301,7 @@ fn pairs(cells: &Array, (a, b): (&str, &str), metric: &str, tally: &mut Tally) -
     Ok(all)
 }
 
-/// Where a cell lies on each axis, as it is written.
+/// The position of a cell on each axis, as written.
 fn labels(cell: &Dynamic) -> BTreeMap<String, String> {
     let Some(map) = cell.read_lock::<Map>() else { return BTreeMap::new() };
     let Some(labels) = map.get("labels").and_then(|labels| labels.read_lock::<Map>()) else { return BTreeMap::new() };
@@ -333,7 +333,7 @@ fn field(cell: &Dynamic, name: &str) -> Option<f64> {
     number(map.get(name)?).ok()
 }
 
-/// How a message ends about a metric that does not exist, or that no run has.
+/// The end of the message about a metric that does not exist, or that no run has.
 const NO_VALUE: &str = "a number was expected, not ()";
 
 fn number(value: &Dynamic) -> Fallible<f64> {
@@ -435,7 +435,7 @@ mod tests {
         assert!(check(&format!("less({gains}.map(|p| p.a), {gains}.map(|p| p.b))")).holds);
     }
 
-    /// What was aborted is no reason for a claim to hold, nor for the pair to vanish.
+    /// Aborted runs neither make a claim hold nor make the pair vanish.
     #[test]
     fn what_was_not_completed_counts_as_infinitely_slow_in_pairs() {
         let all = check(r#"at_least(pairs(r, "wake", "plain", "duration").map(|p| p.gain), 40)"#);

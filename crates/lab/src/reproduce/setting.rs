@@ -1,4 +1,4 @@
-//! One value for each input that a paper leaves open.
+//! Settings: one value per open input of a paper.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -9,35 +9,35 @@ use toml::{Spanned, Value};
 
 use super::open::{File, Open, error, words};
 
-/// One value for each open input, by its name. An input that is not named is as the scenarios have it.
+/// A value for each open input, by name. Other inputs keep the values of the scenarios.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Setting(pub BTreeMap<String, Value>);
 
-/// A setting that a search found, with what it rests on: the file `fitted.toml` beside a paper's.
+/// A fitted setting with its provenance: the file `fitted.toml` in a paper's directory.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Fitted {
     /// The setting.
     pub setting: Setting,
-    /// How it was found.
+    /// The search that found it.
     pub search: Search,
 }
 
-/// How a setting was found.
+/// A search for a setting.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// The command that finds it again.
+    /// The command that repeats it.
     pub command: String,
-    /// Settings that were tried.
+    /// The number of settings tried.
     pub tried: usize,
-    /// Printed numbers of the paper that were compared.
+    /// The number of printed numbers compared.
     pub numbers: usize,
-    /// Of these, those that are within a tenth.
+    /// The number of these within a tenth.
     pub within_a_tenth: usize,
     /// The loss at the setting, from 0 (every number met) to 1.
     pub loss: f64,
-    /// The loss with the scenarios as they are written.
+    /// The loss of the scenarios as written.
     pub loss_as_written: f64,
 }
 
@@ -49,12 +49,12 @@ struct Form {
 }
 
 impl Setting {
-    /// The setting whose values are at these places from 0 to 1, one for each input.
+    /// The setting at these positions from 0 to 1, one for each input.
     pub fn at(inputs: &[Open], places: &[f64]) -> Self {
         Self(inputs.iter().zip(places).map(|(input, &place)| (input.name.clone(), input.at(place))).collect())
     }
 
-    /// What it changes in a scenario.
+    /// Its changes to a scenario.
     pub fn overrides(&self, inputs: &[Open], scenario: &str) -> Vec<Override> {
         let set = inputs.iter().filter(|input| input.applies_to(scenario));
         set.filter_map(|input| Some(input.overrides(self.0.get(&input.name)?))).flatten().collect()
@@ -70,7 +70,7 @@ impl Setting {
     }
 }
 
-/// A short name for a list of changes, the same for the same list: settings that agree on a scenario share its runs.
+/// A short hash of a list of changes: settings with the same changes to a scenario share its runs.
 pub(super) fn fingerprint(overrides: &[Override]) -> String {
     let mut hasher = siphasher::sip::SipHasher24::new();
     for change in overrides {
@@ -103,7 +103,7 @@ impl Fitted {
         Ok(Self { setting: Setting(setting), search: form.search })
     }
 
-    /// The file.
+    /// The content of `fitted.toml`.
     pub fn to_toml(&self) -> String {
         let table = toml::to_string_pretty(self).unwrap_or_default();
         format!(

@@ -1,4 +1,4 @@
-//! A paper's claims over settings of its open parameters: each holds at all of them, at some, or at none.
+//! Verdicts on a paper's claims over settings of its open inputs: each claim holds at all of them, at some, or at none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,78 +16,77 @@ use super::setting::Setting;
 use super::trial::Trials;
 use super::work::{Running, Work, WorkError};
 
-/// The verdicts of a paper's claims at a sample of settings: the file `open.toml` beside a paper's.
+/// The verdicts on a paper's claims at a sample of settings: the file `open.toml` in a paper's directory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Survey {
-    /// The command that makes it again.
+    /// The command that repeats it.
     pub command: String,
-    /// Settings in the sample.
+    /// The number of settings.
     pub samples: u32,
     /// Runs of each variant at each point.
     pub runs: u32,
-    /// What the sample was drawn from.
+    /// The seed of the sample.
     pub seed: u64,
-    /// The inputs and their values, as they were then.
+    /// The inputs and their values at the time of the survey.
     pub inputs: BTreeMap<String, String>,
-    /// The settings, in the order of the sample.
+    /// The settings, in sample order.
     pub settings: Vec<Setting>,
-    /// A letter for each setting, in their order: `+` holds, `-` fails, `?` the check does not work there. Claims that cannot be
-    /// checked are not in it.
+    /// A letter per setting, in order: `+` holds, `-` fails, `?` the check fails with an error. Claims that cannot be checked are omitted.
     pub verdicts: BTreeMap<String, String>,
 }
 
-/// What a survey says of a claim.
+/// The survey's result for a claim.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Surveyed {
-    /// Whether it holds at all settings, at some or at none.
+    /// Whether the claim holds at all settings, at some or at none.
     pub verdict: Over,
-    /// Settings at which it holds.
+    /// The number of settings at which it holds.
     pub holds: usize,
-    /// Settings that were tried.
+    /// The number of settings tried.
     pub of: usize,
-    /// Settings at which its check does not work.
+    /// The number of settings at which its check fails with an error.
     pub broken: usize,
-    /// The input that decides, if one does.
+    /// The deciding input, if there is one.
     pub decided_by: Option<Split>,
 }
 
-/// At which settings a claim holds.
+/// The settings at which a claim holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Over {
-    /// At all that were tried.
+    /// All settings tried.
     All,
-    /// At some.
+    /// Some settings.
     Some,
-    /// At none.
+    /// No setting.
     None,
 }
 
-/// The input and its values that tell best where a claim holds.
+/// The split of an input's values that best separates the verdicts on a claim.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Split {
     /// The input.
     pub input: String,
     /// Its values on one side: `up to 158 kB`, or an alternative.
     pub side: String,
-    /// The place of the border, from 0 to 1; `None` between alternatives.
+    /// The position of the border, from 0 to 1; `None` between alternatives.
     pub border: Option<f64>,
-    /// Of the settings on that side, those at which the claim holds, and all.
+    /// For the settings on that side: the number at which the claim holds, and the total.
     pub inside: (usize, usize),
-    /// The same of the others.
+    /// The same for the other settings.
     pub outside: (usize, usize),
-    /// The share of the uncertainty about the verdict that it takes away, from 0 to 1.
+    /// The share of the verdict's entropy that it removes, from 0 to 1.
     pub explains: f64,
 }
 
 impl Survey {
-    /// Runs the claims of the experiments that `work` has over a sample of settings; `None` if interrupted. What is in
-    /// `directory` already is not run again.
+    /// Judges the claims of `work`'s experiments over a sample of settings; `None` if interrupted. Results in
+    /// `directory` are reused.
     ///
     /// # Errors
     ///
-    /// If a setting makes a scenario wrong, or results cannot be kept.
+    /// If a setting makes a scenario invalid, or results cannot be stored.
     pub fn make(
         work: &Work,
         directory: PathBuf,
@@ -119,7 +118,7 @@ impl Survey {
         Ok(Some(Self { command, samples, runs, seed, inputs: described(inputs), settings, verdicts }))
     }
 
-    /// Reads `open.toml`; `None` if it is of other inputs than the paper's file has now.
+    /// Reads `open.toml`; `None` if its inputs differ from those of the paper's file.
     pub(super) fn read(file: File<'_>, inputs: &[Open]) -> Result<Option<Self>, ScenarioError> {
         let survey: Self = toml::from_str(file.text).map_err(|wrong| {
             let location = Location::of(file.name, file.text, wrong.span().unwrap_or(0..0));
@@ -128,7 +127,7 @@ impl Survey {
         Ok((survey.inputs == described(inputs)).then_some(survey))
     }
 
-    /// The file.
+    /// The content of `open.toml`.
     pub fn to_toml(&self) -> String {
         let table = toml::to_string(self).unwrap_or_default();
         format!(
@@ -137,7 +136,7 @@ impl Survey {
         )
     }
 
-    /// What it says of a claim; `None` of claims that are not in it.
+    /// The result for a claim; `None` for claims not included.
     pub fn of(&self, claim: &str, inputs: &[Open]) -> Option<Surveyed> {
         let letters = self.verdicts.get(claim)?;
         let holds: Vec<bool> = letters.chars().map(|letter| letter == '+').collect();
@@ -154,13 +153,13 @@ impl Survey {
     }
 }
 
-/// Each input's values, in words, and what it sets: a survey of other values does not speak of these.
+/// Each input's values in words, and its fields: a survey of other values is invalid.
 fn described(inputs: &[Open]) -> BTreeMap<String, String> {
     let paths = |input: &Open| input.paths.iter().map(|path| path.text.clone()).collect::<Vec<_>>().join(", ");
     inputs.iter().map(|input| (input.name.clone(), format!("{}: {}", paths(input), input.in_words()))).collect()
 }
 
-/// Where a setting lies on each input's range.
+/// The position of a setting in each input's range.
 pub(super) fn places(setting: &Setting, inputs: &[Open]) -> Vec<f64> {
     let place = |input: &Open| setting.0.get(&input.name).and_then(|value| input.place_of(value));
     inputs.iter().map(|input| place(input).unwrap_or(0.5)).collect()
@@ -189,13 +188,13 @@ impl Surveyed {
     }
 }
 
-/// Random orders of the verdicts that a split is held against.
+/// The number of random orders of the verdicts to compare a split with.
 const SHUFFLES: u32 = 199;
 
-/// A split that random verdicts reach more often than this says nothing.
+/// The significance level: a split reached more often by random verdicts is rejected.
 const CHANCE: f64 = 0.05;
 
-/// The split that takes away most of the uncertainty, unless verdicts in random order give as good a one too often.
+/// The split that removes most of the entropy, unless random orders of the verdicts have an equally good one too often.
 fn decide(holds: &[bool], places: &[Vec<f64>], inputs: &[Open], seed: u64) -> Option<Split> {
     let entropy = entropy(holds.iter().filter(|holds| **holds).count(), holds.len());
     let best = best_split(holds, places, inputs)?;
@@ -227,9 +226,9 @@ fn decide(holds: &[bool], places: &[Vec<f64>], inputs: &[Open], seed: u64) -> Op
 /// The values on one side of a split.
 #[derive(Clone, Copy, Debug)]
 enum Side {
-    /// Places up to this one.
+    /// Positions up to this one.
     UpTo(f64),
-    /// The alternative whose places are between these.
+    /// The alternative at positions between these.
     Between(f64, f64),
 }
 
@@ -248,7 +247,7 @@ impl Side {
         }
     }
 
-    /// Every side of an input that tells its sampled places apart.
+    /// Every split of an input that separates its sampled positions.
     fn all(input: &Open, places: impl Iterator<Item = f64>) -> Vec<Self> {
         match &input.domain {
             Domain::Range { .. } => {
@@ -264,7 +263,7 @@ impl Side {
     }
 }
 
-/// The gain in bits, the input and the side of the best split; the first one of several.
+/// The gain in bits, the input and the side of the best split; the first one in case of ties.
 fn best_split(holds: &[bool], places: &[Vec<f64>], inputs: &[Open]) -> Option<(f64, usize, Side)> {
     let mut best: Option<(f64, usize, Side)> = None;
     for (index, input) in inputs.iter().enumerate() {
@@ -278,7 +277,7 @@ fn best_split(holds: &[bool], places: &[Vec<f64>], inputs: &[Open]) -> Option<(f
     best
 }
 
-/// How many bits the answer to `inside` takes from the uncertainty about the verdict (Quinlan 1986).
+/// The information gain about the verdict, in bits, from `inside` (Quinlan 1986).
 fn information_gain(holds: &[bool], inside: impl Fn(usize) -> bool) -> f64 {
     let mut count = [[0_usize; 2]; 2];
     for (sample, &holds) in holds.iter().enumerate() {
@@ -292,7 +291,7 @@ fn information_gain(holds: &[bool], inside: impl Fn(usize) -> bool) -> f64 {
     entropy(count[0][1] + count[1][1], holds.len()) - left.sum::<f64>()
 }
 
-/// The uncertainty in bits about one of `all`, of which `holds` hold.
+/// The entropy in bits of `holds` out of `all`.
 fn entropy(holds: usize, all: usize) -> f64 {
     let part = |count: usize| {
         let share = count as f64 / all as f64;

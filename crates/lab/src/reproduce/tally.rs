@@ -1,20 +1,20 @@
-//! How a check treated incomplete runs.
+//! The treatment of incomplete runs by a check.
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 use holdover_scenario::Metric;
 
-/// What becomes of the runs of a cell that were not completed.
+/// The treatment of a cell's incomplete runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Treatment {
-    /// Only the others count.
+    /// They are omitted.
     LeftOut,
-    /// They count as the worst that there can be.
+    /// They count as the worst possible value.
     Worst,
 }
 
-/// The cells that a check looked at.
+/// The cells used by a check.
 #[derive(Default, Debug)]
 pub(crate) struct Tally(BTreeMap<i64, (i64, i64, Treatment)>);
 
@@ -23,7 +23,7 @@ impl Tally {
         self.0.clear();
     }
 
-    /// A check looks at the cell of this number, of whose `runs` so many were aborted.
+    /// Records that a check uses the cell with this number, with `aborted` of its `runs` incomplete.
     pub(crate) fn note(&mut self, cell: i64, (runs, aborted): (i64, i64), treatment: Treatment) {
         self.0.insert(cell, (runs, aborted, treatment));
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// The value of a transfer that never ends; `None` for metrics that count something else than speed.
+/// The value of a transfer that never completes; `None` for metrics other than times and rates.
 pub(crate) fn worst(metric: &str) -> Option<f64> {
     // The metric of one flow is named `goodput_of_download`.
     let named = Metric::ALL.iter().filter(|known| metric.starts_with(known.name()));

@@ -1,4 +1,4 @@
-//! The papers that come with Holdover.
+//! The built-in papers.
 
 use super::catalogue::Catalogue;
 use super::script::Scripts;
@@ -9,7 +9,7 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
     let all = Catalogue::all(None).unwrap();
     assert!(!all.is_empty());
     for catalogue in &all {
-        // Includes scenarios that only a check uses, or none yet.
+        // Includes scenarios used only by a check, or not at all yet.
         let directory = format!("{}/../../experiments/{}", env!("CARGO_MANIFEST_DIR"), catalogue.name);
         let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         let scenarios: Vec<String> = files
@@ -25,7 +25,7 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
         for scenario in &scenarios {
             let read = catalogue.scenario(scenario).unwrap_or_else(|error| panic!("{scenario}: {error}"));
             match Plan::new(read, 1) {
-                // A scenario for `holdover run`, for the traces of a page.
+                // A scenario for `holdover run`, for the plots of a page.
                 Err(PlanError::NothingToSweep { .. }) if !named.contains(&scenario.as_str()) => {}
                 plan => drop(plan.unwrap_or_else(|error| panic!("{scenario}: {error}"))),
             }

@@ -1,4 +1,4 @@
-//! Runs of a paper's scenarios at one setting after the other, each scenario once for each change that a setting makes to it.
+//! Runs a paper's scenarios at several settings in turn; settings with the same changes to a scenario share its runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::sweep::engine::{self, Outcome};
 use crate::sweep::{Ledger, Plan, Progress, SweepDir};
 use holdover_scenario::Override;
 
-/// Runs of a paper's scenarios at many settings, kept in a directory so that they can be continued.
+/// Runs of a paper's scenarios at many settings, stored in a directory so that they can be continued.
 pub struct Trials<'a> {
     work: &'a Work,
     directory: PathBuf,
@@ -22,17 +22,16 @@ pub struct Trials<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Trials of `work` in `directory`, with `runs` runs of each variant at each point.
+    /// Trials of `work` in `directory`, with `runs` runs per variant and point.
     pub const fn new(work: &'a Work, directory: PathBuf, runs: u32, running: &'a Running<'a>) -> Self {
         Self { work, directory, runs, running, done: BTreeMap::new() }
     }
 
-    /// The results of the scenarios `names` at a setting, with the paper's unions; `None` if interrupted. `title` is told with
-    /// the progress.
+    /// The results of the scenarios `names` at a setting, with the paper's unions; `None` if interrupted. `title` labels the progress.
     ///
     /// # Errors
     ///
-    /// If the setting makes a scenario wrong, or results cannot be kept.
+    /// If the setting makes a scenario invalid, or results cannot be stored.
     pub fn at(
         &mut self,
         setting: &Setting,
@@ -53,7 +52,7 @@ impl<'a> Trials<'a> {
         Ok(Some(all))
     }
 
-    /// Runs what the journal has not got.
+    /// Makes the runs that the journal lacks.
     fn run(&self, key: &(String, String), setting: &Setting, title: &str) -> Result<Option<Results>, WorkError> {
         let (name, changes) = key;
         let plan = self.work.plan_at(name, setting, Some(self.runs))?;
@@ -75,7 +74,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// The plan of a scenario with fields changed and `runs` runs of each variant at each point, if not as the scenario says.
+/// The plan of a scenario with fields changed; `runs`, if given, replaces the scenario's number of runs per variant and point.
 pub(super) fn changed(
     work: &Work,
     name: &str,
@@ -84,7 +83,7 @@ pub(super) fn changed(
 ) -> Result<Plan, WorkError> {
     let scenario = work.catalogue.scenario(name)?;
     if let (Some(runs), Some(sweep)) = (runs, scenario.sweep()) {
-        // A bound on the error of a mean needs two runs.
+        // A bound on the error of a mean requires two runs.
         let runs = if sweep.replicate().relative_error.is_some() { runs.max(2) } else { runs };
         overrides.extend(["min", "max"].map(|end| Override::new(format!("sweep.replicate.{end}"), i64::from(runs))));
     }

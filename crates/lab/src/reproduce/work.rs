@@ -1,4 +1,4 @@
-//! The runs that a paper needs, and their execution.
+//! The runs required for a paper, and their execution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use crate::sweep::{
     DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, Progress, SweepDir,
 };
 
-/// Why a paper cannot be run.
+/// Errors of running a paper.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// A scenario of it cannot be read.
+    /// A scenario cannot be read.
     #[error("{0}")]
     Catalogue(#[from] CatalogueError),
-    /// A scenario of it cannot be swept.
+    /// A scenario cannot be swept.
     #[error("{0}")]
     Plan(#[from] PlanError),
-    /// The results cannot be put where they belong.
+    /// The results directory cannot be used.
     #[error("{0}")]
     Directory(#[from] DirectoryError),
     /// The journal of an earlier part cannot be used.
@@ -34,41 +34,42 @@ pub enum WorkError {
     /// A sweep ended early.
     #[error("{0}")]
     Sweep(#[from] SweepError),
-    /// A directory could not be made.
+    /// A directory could not be created.
     #[error("cannot write {}: {error}", path.display())]
     Write {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
 }
 
-/// How a paper's sweeps are run.
+/// The execution of a paper's sweeps.
 pub struct Running<'a> {
-    /// Runs at a time.
+    /// Concurrent runs.
     pub jobs: usize,
-    /// Ends the sweep under way early.
+    /// Stops the current sweep early when true.
     pub stop: &'a AtomicBool,
-    /// Hears which sweep is under way, `PAPER/SCENARIO`, and how far it is; `None` when it has ended.
+    /// Called with the current sweep, `PAPER/SCENARIO`, and its progress; `None` when it has ended.
     pub watch: &'a (dyn Fn(&str, Option<Progress>) + Sync),
 }
 
-/// A paper, the experiments of it that were asked for, and the scenarios that these need.
+/// A paper, the requested experiments, and the scenarios that these need.
 pub struct Work {
     /// The paper.
     pub catalogue: Catalogue,
-    /// The places of the experiments among the catalogue's.
+    /// The indices of the experiments in the catalogue.
     chosen: Vec<usize>,
     plans: BTreeMap<String, Plan>,
 }
 
 impl Work {
-    /// Finds out which scenarios the experiments at the places `chosen` need, and checks them all before anything runs.
+    /// Determines the scenarios needed by the experiments with the indices `chosen`, and checks them all before any
+    /// run.
     ///
     /// # Errors
     ///
-    /// The first problem of one of the scenarios.
+    /// The first error in one of the scenarios.
     pub fn new(catalogue: Catalogue, chosen: Vec<usize>) -> Result<Self, WorkError> {
         let mut work = Self { catalogue, chosen, plans: BTreeMap::new() };
         let names: Vec<String> = work.scenarios().into_iter().collect();
@@ -90,22 +91,23 @@ impl Work {
         Ok(work)
     }
 
-    /// The plan of a scenario at a setting, with `runs` runs of each variant at each point if not as the scenario says.
+    /// The plan of a scenario at a setting; `runs`, if given, replaces the scenario's number of runs per variant and
+    /// point.
     pub(super) fn plan_at(&self, name: &str, setting: &Setting, runs: Option<u32>) -> Result<Plan, WorkError> {
         trial::changed(self, name, setting.overrides(&self.catalogue.inputs, name), runs)
     }
 
-    /// The scenarios that the experiments and their claims need.
+    /// The scenarios needed by the experiments and their claims.
     pub fn scenario_names(&self) -> Vec<String> {
         self.plans.keys().cloned().collect()
     }
 
-    /// Whether the paper prints a number that ours can be compared with.
+    /// Whether the paper prints numbers to compare with.
     pub fn prints_numbers(&self) -> bool {
         self.experiments().into_iter().any(numbers::any)
     }
 
-    /// Those of them that printed numbers are compared with.
+    /// The scenarios with printed numbers to compare.
     pub(super) fn scenarios_with_numbers(&self) -> Vec<String> {
         let printing = || self.experiments().into_iter().filter(|experiment| numbers::any(experiment));
         let known: Vec<&str> = self.catalogue.names_of_results().collect();
@@ -115,7 +117,7 @@ impl Work {
         names.into_iter().collect()
     }
 
-    /// The experiments that were asked for.
+    /// The requested experiments.
     pub fn experiments(&self) -> Vec<&Experiment> {
         self.chosen.iter().map(|&index| &self.catalogue.experiments[index]).collect()
     }
@@ -125,7 +127,7 @@ impl Work {
         self.experiments().into_iter().map(|experiment| experiment.id.as_str()).collect()
     }
 
-    /// The scenarios of the experiments, and those that claims and numbers ask about.
+    /// The scenarios of the experiments, and those used by claims and numbers.
     fn scenarios(&self) -> BTreeSet<String> {
         let ids = self.ids();
         let experiments = self.experiments();
@@ -139,11 +141,11 @@ impl Work {
         names.iter().flat_map(|name| self.catalogue.scenarios_of(name)).collect()
     }
 
-    /// Runs what is not in `directory` yet, a directory for each scenario in it; `None` if it was interrupted.
+    /// Makes the runs missing in `directory`, which has a subdirectory for each scenario; `None` if interrupted.
     ///
     /// # Errors
     ///
-    /// If results cannot be written or an earlier part is of another sweep.
+    /// If results cannot be written, or an earlier part belongs to another sweep.
     pub fn run(&self, directory: &Path, running: &Running<'_>) -> Result<Option<BTreeMap<String, Results>>, WorkError> {
         let mut results = BTreeMap::new();
         for (name, plan) in &self.plans {
@@ -168,7 +170,7 @@ impl Work {
         }
     }
 
-    /// Draws what the experiments ask for.
+    /// Draws the figures of the experiments.
     pub fn draw(&self, results: &BTreeMap<String, Results>) -> Vec<Drawn> {
         let of = |experiment: &&Experiment| {
             let results = experiment.scenario.as_ref().and_then(|scenario| results.get(scenario));
@@ -178,15 +180,15 @@ impl Work {
     }
 }
 
-/// A scenario that cannot be read while inputs are checked.
+/// The error for a scenario that cannot be read while inputs are checked.
 fn unreadable(name: &str, error: &CatalogueError) -> ScenarioError {
     let location = Location { file: format!("{name}.toml"), ..Location::default() };
     ScenarioError::from(Diagnostic::new(ErrorKind::Unreadable, error.to_string(), location))
 }
 
-/// The plan of a scenario, with the metrics of each flow where there are a few.
+/// The plan of a scenario, with the metrics of each flow if there are only a few.
 pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
-    /// A scenario with more flows is judged by their sums and means.
+    /// Scenarios with more flows are judged by sums and means.
     const FEW: usize = 8;
     let flows: Vec<String> = match scenario.variants().first() {
         Some(variant) => {
@@ -202,14 +204,14 @@ pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
     Ok(plan)
 }
 
-/// The names in `results("name")`, and those of the `known` that stand in quotes.
+/// The names in `results("name")`, and the quoted ones among `known`.
 fn named_results(script: &str, known: &[&str]) -> Vec<String> {
     let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
     asked.chain(quoted).map(str::to_owned).collect()
 }
 
-/// Runs what is left of a scenario; `None` if it was interrupted.
+/// Completes the sweep of a scenario; `None` if interrupted.
 fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result<Option<Results>, WorkError> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(|error| WorkError::Write { path: parent.to_owned(), error })?;

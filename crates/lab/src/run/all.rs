@@ -16,7 +16,7 @@ pub enum RunError {
     World {
         /// The variant.
         variant: String,
-        /// Why.
+        /// The cause.
         error: WorldError,
     },
     /// A file could not be written.
@@ -25,7 +25,7 @@ pub enum RunError {
     /// Kernels cannot be used, or a run on them failed.
     #[error("{0}")]
     Kernel(#[from] KernelError),
-    /// Interrupted.
+    /// The run was interrupted.
     #[error("interrupted; nothing was kept")]
     Interrupted,
 }
@@ -36,11 +36,11 @@ pub struct Runs<'a> {
     pub names: &'a [&'a str],
     /// Their worlds.
     pub worlds: &'a [WorldConfig],
-    /// Whether they are run in the simulator.
+    /// Whether they run in the simulator.
     pub simulate: bool,
-    /// Whether and how they are run on kernels.
+    /// Whether and how they run on kernels.
     pub kernels: Option<&'a Kernels>,
-    /// What is recorded.
+    /// The recorder's options.
     pub options: RecorderOptions,
     /// The number of concurrent runs.
     pub jobs: usize,
@@ -60,12 +60,12 @@ pub struct Done {
 }
 
 impl Runs<'_> {
-    /// Runs everything into `results`, first in the simulator, then on kernels. `stop`, once true, ends it early. `watch` is called ten times a
-    /// second, by the calling thread, with how far each of all runs is, in parts of [`simulate::WHOLE`].
+    /// Runs everything into `results`, first in the simulator, then on kernels. `stop` ends it early when true. `watch` is called ten times
+    /// a second, by the calling thread, with the progress of each run in parts of [`simulate::WHOLE`].
     ///
     /// # Errors
     ///
-    /// The first of a variant, or that it was stopped. What was written stays.
+    /// The first error of a variant, or an interruption. Files already written stay.
     pub fn run(
         &self,
         results: &ResultsDir,

@@ -1,4 +1,4 @@
-//! Runs variants on real kernels concurrently, each the requested number of times.
+//! Runs variants on real kernels concurrently, with repetitions.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,27 +18,27 @@ use super::all::RunError;
 use super::parallel::in_parallel;
 use super::simulate::{WHOLE, bytes_to_come, part_done};
 
-/// How variants are run on kernels.
+/// Options of runs on kernels.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelOptions {
-    /// How often each variant is run; tables have the medians.
+    /// The number of runs per variant; tables show medians.
     pub repeat: u32,
-    /// The congestion control of the kernel, in place of the stacks' own.
+    /// The kernel's congestion control, which replaces that of the stacks.
     pub congestion: Option<Congestion>,
-    /// Hosts that are left to the simulator: a kernel then talks to Holdover's own TCP.
+    /// Hosts that stay simulated: their peers' kernels then talk to Holdover's own TCP.
     pub simulated: Vec<String>,
 }
 
 /// Errors of runs on kernels.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// A host that is to be simulated is not in the scenario.
+    /// A host to be simulated is not in the scenario.
     #[error("the scenario has no host \"{0}\" to leave to the simulator")]
     NoSuchHost(String),
-    /// No variant can be run.
+    /// No variant can run on kernels.
     #[error("no variant can be run on a kernel\n{0}")]
     NoVariant(String),
-    /// The process may not do what it takes.
+    /// The process lacks the required privilege.
     #[error("kernels cannot be used: {0}")]
     Privilege(#[from] PrivilegeError),
     /// A run failed.
@@ -46,27 +46,27 @@ pub enum KernelError {
     Run {
         /// The variant.
         variant: String,
-        /// Why.
+        /// The cause.
         error: Box<RealError>,
     },
 }
 
-/// Which variants are run on kernels, and how.
+/// The variants that run on kernels, and the options.
 #[derive(Debug)]
 pub struct Kernels {
     options: KernelOptions,
-    /// The numbers of the variants.
+    /// The indices of the variants.
     variants: Vec<usize>,
     refused: Vec<String>,
 }
 
 impl Kernels {
-    /// Finds out which variants can be run, before anything is written, and gets the right to make namespaces. To be called before the
+    /// Determines which variants can run, before anything is written, and acquires the privilege to create namespaces. Call it before the
     /// process starts its first thread.
     ///
     /// # Errors
     ///
-    /// If there is none, a simulated host is not in the scenario, or the right cannot be had.
+    /// If there is no such variant, a simulated host is not in the scenario, or the privilege cannot be acquired.
     pub fn prepare(options: KernelOptions, names: &[&str], worlds: &[WorldConfig]) -> Result<Self, KernelError> {
         let is_somewhere = |name: &str| worlds.iter().any(|world| node_of(world, name).is_some());
         if let Some(name) = options.simulated.iter().find(|name| !is_somewhere(name)) {
@@ -99,7 +99,7 @@ impl Kernels {
         self.variants.len() * self.options.repeat.max(1) as usize
     }
 
-    /// The numbers of the variants that are run on kernels.
+    /// The indices of the variants that run on kernels.
     pub(super) fn variants(&self) -> &[usize] {
         &self.variants
     }
@@ -120,20 +120,20 @@ fn node_of(world: &WorldConfig, name: &str) -> Option<NodeId> {
     (0..).zip(&world.nodes).find(|(_, node)| node.name == name).map(|(id, _)| NodeId(id))
 }
 
-/// What is run, and where it is recorded.
+/// The runs, and their directories.
 pub(super) struct Plan<'a> {
     pub(super) kernels: &'a Kernels,
-    /// Of all variants of the scenario.
+    /// The names of all variants of the scenario.
     pub(super) names: &'a [&'a str],
     pub(super) worlds: &'a [WorldConfig],
-    /// Of the variants that are run on kernels, relative to `results`.
+    /// The directories of the variants that run on kernels, relative to `results`.
     pub(super) directories: &'a [String],
     pub(super) results: &'a Path,
     pub(super) options: RecorderOptions,
     pub(super) jobs: usize,
 }
 
-/// Runs all variants. Returns for each its summary, and the record of its representative repetition.
+/// Runs all variants. Returns the summary of each, and the record of its representative repetition.
 pub(super) fn all(
     plan: &Plan<'_>,
     stop: &AtomicBool,
@@ -143,7 +143,7 @@ pub(super) fn all(
     let count = plan.kernels.runs();
     let failed = AtomicBool::new(false);
     let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
-    // One repetition of every variant after the other, so that all meet the same load of the machine.
+    // Interleaves repetitions of the variants, so that all meet the same machine load.
     let variants = plan.kernels.variants.len();
     let runs = in_parallel(
         count,
@@ -172,7 +172,7 @@ pub(super) fn all(
     Ok(of_variants.into_iter().enumerate().map(|(index, runs)| summarize(plan, index, runs)).unzip())
 }
 
-/// Runs one repetition of one variant; `None` if all are given up in the meantime.
+/// Runs one repetition of a variant; `None` if all runs are abandoned meanwhile.
 fn one(
     plan: &Plan<'_>,
     index: usize,
@@ -200,7 +200,7 @@ fn one(
     Ok(Some((recorder.finish(world.world(), ending)?, outcome)))
 }
 
-/// The first repetition has the directory of the variant, the others have one each in it.
+/// The first repetition uses the directory of the variant, the others one subdirectory each.
 fn directory_of(variant: &str, repetition: usize) -> String {
     if repetition == 0 { variant.to_owned() } else { format!("{variant}/repetition-{}", repetition + 1) }
 }
@@ -241,7 +241,7 @@ fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>
     (summary, record)
 }
 
-/// How late packets reached kernels.
+/// Metrics of the lateness of packets at kernels.
 pub fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
     LatenessMetrics {
         packets: lateness.packets(),
@@ -251,7 +251,7 @@ pub fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
     }
 }
 
-/// Remarks that a reader of the figures needs.
+/// Remarks needed to interpret the figures.
 pub fn warnings(summary: &Summary) -> Vec<String> {
     const TOLERABLE: Duration = Duration::from_millis(1);
     let late = |variant: &&VariantSummary| {

@@ -1,4 +1,4 @@
-//! Runs of scenarios, in the simulator and on real kernels: every variant, recorded to a directory, with plots and a page.
+//! Runs of scenarios in the simulator and on real kernels: every variant is recorded to a directory, with plots and a page.
 
 mod all;
 mod kernels;

@@ -1,4 +1,4 @@
-//! Work on several threads, with results in order.
+//! Parallel execution with results in order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time;
 
-/// Does `count` pieces of work on at most `jobs` threads and returns what came of them, in order. `watch` is called now and
-/// then in between.
+/// Runs `count` tasks on at most `jobs` threads and returns their results in order. `watch` is called periodically meanwhile.
 pub(super) fn in_parallel<T: Send>(
     count: usize,
     jobs: usize,
@@ -39,12 +38,12 @@ pub(super) fn in_parallel<T: Send>(
             }
         }
     });
-    // A thread that panics ends the scope above, so that no result is missing here.
+    // A panic of a thread ends the scope above, so no result is missing here.
     done.into_iter().flatten().collect()
 }
 
-/// As [`in_parallel`], for more pieces than may be in memory: `consume` gets the results in order, while those that follow are made. No more
-/// than a thousand wait for it. What it leaves is not made.
+/// As [`in_parallel`], for more tasks than fit into memory: `consume` receives the results in order while later ones are produced. At most
+/// a thousand results wait for it. Tasks are not run once it stops consuming.
 pub(crate) fn in_order<T: Send, R>(
     count: usize,
     jobs: usize,
@@ -78,9 +77,9 @@ struct Queue<T> {
 }
 
 struct QueueState<T> {
-    /// The next piece to begin.
+    /// The next task to start.
     begin: usize,
-    /// The next result to hand out.
+    /// The next result to return.
     end: usize,
     made: BTreeMap<usize, T>,
     stopped: bool,
@@ -93,14 +92,14 @@ impl<T> Default for QueueState<T> {
 }
 
 impl<T> Queue<T> {
-    /// How far producers may be ahead of the consumer.
+    /// The maximum lead of producers over the consumer.
     const AHEAD: usize = 1000;
 
     fn state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece to make, when there is room for it.
+    /// Takes the next task, when there is room for its result.
     fn take(&self) -> Option<usize> {
         let full = |state: &mut QueueState<T>| {
             state.begin < self.count && state.begin >= state.end + Self::AHEAD && !state.stopped

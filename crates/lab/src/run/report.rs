@@ -1,4 +1,4 @@
-//! Output from a run's records: scenario, plots and page.
+//! Writes the scenario, plots and page of a run.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,7 +12,7 @@ use holdover_sim::WorldConfig;
 
 use super::parallel::in_parallel;
 
-/// What a scenario's `[output]` has recorded; no captures with `captures` false.
+/// The recorder options of a scenario's `[output]`; no captures if `captures` is false.
 pub fn recorder_options(output: &Output, captures: bool) -> RecorderOptions {
     let nodes = match &output.captures {
         Captures::None => None,
@@ -31,7 +31,7 @@ pub fn recorder_options(output: &Output, captures: bool) -> RecorderOptions {
     RecorderOptions { captures, events: output.events, ..RecorderOptions::default() }
 }
 
-/// What a scenario's `[output]` has drawn. Queues come with any plot of a flow.
+/// The plots of a scenario's `[output]`. Queues are added to any plot of a flow.
 pub fn plot_kinds(output: &Output) -> Vec<PlotKind> {
     if output.plots.is_empty() {
         return Vec::new();
@@ -45,7 +45,7 @@ pub fn plot_kinds(output: &Output) -> Vec<PlotKind> {
     output.plots.iter().map(kind).chain([PlotKind::Queues]).collect()
 }
 
-/// Writes the scenario as it was run, and the traces that it names, where that name can be kept.
+/// Writes the scenario as run, and the traces that it names, if their relative names can be kept.
 ///
 /// # Errors
 ///
@@ -59,8 +59,8 @@ pub fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), R
     results.write("scenario.toml", scenario.to_toml().as_bytes())
 }
 
-/// Draws the plots of `kinds` on `jobs` threads, and writes them and the page of a run. `worlds` and `records` are those of the
-/// summary's variants.
+/// Draws the plots of `kinds` on `jobs` threads, and writes them with the page of a run. `worlds` and `records` belong to the summary's
+/// variants.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub fn write_report(
     kinds: &[PlotKind],
     jobs: usize,
 ) -> Result<(), RecordError> {
-    // A scenario without variants has one, which is not named in titles.
+    // A scenario without variants has a single unnamed one, which titles omit.
     let single = records.len() == 1;
     let runs: Vec<PlottedRun<'_>> = summary
         .variants

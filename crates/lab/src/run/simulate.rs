@@ -19,21 +19,21 @@ pub(super) struct Plan<'a> {
     pub worlds: &'a [WorldConfig],
     /// Their directories.
     pub directories: Vec<PathBuf>,
-    /// What is recorded.
+    /// The recorder's options.
     pub options: RecorderOptions,
 }
 
 /// The unit of a variant's progress.
 pub const WHOLE: u32 = 10_000;
 
-/// Does nothing to the worlds.
+/// Leaves the worlds unchanged.
 pub const AS_DESCRIBED: &Equip<'static> = &|_, _| {};
 
-/// Gives a variant's world (by its place in the plan) what its description cannot express, such as a chain, before it runs.
+/// Adds components to a variant's world (by its index in the plan) that its description cannot express, such as a chain, before it runs.
 pub type Equip<'a> = dyn Fn(usize, &mut World) + Sync + 'a;
 
-/// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true. `parts` says how far each is;
-/// `watch` is called ten times a second, by the calling thread.
+/// Runs all variants on `jobs` threads; the first error in their order, or `stop` when true, ends all of them. `parts` holds the progress
+/// of each; `watch` is called ten times a second, by the calling thread.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub(super) fn simulate(
     if stop.load(Ordering::Relaxed) { Err(RunError::Interrupted) } else { Ok(whole) }
 }
 
-/// Runs one variant; `None` if all are given up in the meantime.
+/// Runs a variant; `None` if all runs are abandoned meanwhile.
 fn one(
     plan: &Plan<'_>,
     index: usize,
@@ -110,7 +110,7 @@ pub(super) fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, 
     (by_time.max(by_bytes) * f64::from(WHOLE)) as u32
 }
 
-/// The total bytes that all flows will read, if known.
+/// The total number of bytes to be read by all flows, if known.
 pub(super) fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
     let bytes = config.flows.iter().map(|flow| match flow.traffic {
         Traffic::Bulk(bulk) => match bulk.amount {

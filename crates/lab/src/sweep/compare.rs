@@ -1,4 +1,4 @@
-//! The comparisons of a sweep: each variant with the baseline at each point.
+//! Comparisons in a sweep: each variant with the baseline at each point.
 
 use holdover_base::Rng;
 use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, Verdict};
@@ -6,35 +6,34 @@ use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, 
 use super::findings::mean_of;
 use super::plan::{Finished, Plan};
 
-/// A variant against the baseline, at a point.
+/// A comparison of a variant with the baseline at a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
     /// The baseline's name.
     pub baseline: &'a str,
     /// The variant's name.
     pub variant: &'a str,
-    /// The test that the sweep asks for.
+    /// The test chosen by the sweep.
     pub method: Method,
-    /// The baseline's mean and the variant's.
+    /// The means of the baseline and of the variant.
     pub means: [Mean; 2],
-    /// How many pairs of runs with the same seed there are.
+    /// The number of pairs of runs with the same seed.
     pub pairs: u64,
-    /// The baseline's mean over the runs that the difference is of: those in pairs if the test is paired.
+    /// The baseline's mean over the compared runs: those in pairs if the test is paired.
     pub base: f64,
     /// The difference and its test; `None` with too few runs.
     pub found: Option<Difference>,
-    /// The test's p-value by Holm's correction over all tests of the sweep.
+    /// The test's p-value, corrected by Holm's method over all tests of the sweep.
     pub p_holm: Option<f64>,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The share of pairs in which the variant's value is the larger one; equal ones count half.
+    /// The share of pairs in which the variant has the larger value; ties count half.
     pub share_higher: Option<f64>,
     /// The median of the differences within pairs, with its bootstrap interval.
     pub median: Option<QuantileEstimate>,
 }
 
-/// The comparisons that the sweep asks for at a point, of which `runs` are those of each variant; what needs all tests or many random numbers is
-/// not in them yet.
+/// The comparisons at a point, from the `runs` of each variant. Results that require all tests or many random numbers are filled in later.
 pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
     let Some(compare) = plan.compare() else { return Vec::new() };
     let quantity = plan.quantity(&compare.measure);
@@ -67,13 +66,13 @@ pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Com
 }
 
 impl Comparison<'_> {
-    /// Takes the p-value by Holm's correction, and judges by it.
+    /// Sets the corrected p-value and the verdict based on it.
     pub(super) fn correct(&mut self, p_holm: Option<f64>, is_random: bool) {
         self.p_holm = p_holm;
         self.verdict = Verdict::of(self.found.as_ref(), p_holm, is_random);
     }
 
-    /// Estimates the median of the differences at the point of this number.
+    /// Estimates the median of the differences at the point with this number.
     pub(super) fn estimate_median(&mut self, plan: &Plan, point: usize, runs: &[Vec<Finished>]) {
         let both = both(plan, runs, self.baseline, self.variant);
         let (Some(both), Some(compare)) = (both, plan.compare()) else { return };
@@ -83,7 +82,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The runs of two variants at a point.
+/// The runs of both variants at a point.
 fn both<'a>(plan: &Plan, runs: &'a [Vec<Finished>], baseline: &str, variant: &str) -> Option<[&'a [Finished]; 2]> {
     let of = |name: &str| {
         let at = plan.variants.iter().position(|variant| variant == name)?;
@@ -102,7 +101,7 @@ fn differences(both: [&[Finished]; 2], quantity: usize) -> Vec<f64> {
     pairs(both, quantity).map(|[baseline, variant]| variant - baseline).collect()
 }
 
-/// How the comparisons were tested, in words: `paired t-test by seed; p by Holm's correction over 4 tests`.
+/// The test method in words: `paired t-test by seed; p by Holm's correction over 4 tests`.
 pub fn method_in_words(method: Method, tests: usize) -> String {
     match tests {
         0 => format!("{}; none was made", method.title()),
@@ -111,7 +110,7 @@ pub fn method_in_words(method: Method, tests: usize) -> String {
     }
 }
 
-/// The random numbers of one bootstrap interval: a function of the scenario's seed and of what the interval is for.
+/// The random numbers of one bootstrap interval: a function of the scenario's seed and the interval's purpose.
 pub(super) fn bootstrap_stream(plan: &Plan, what: &str) -> Rng {
     Rng::split(plan.scenario.seed(), &format!("bootstrap of {what}"))
 }

@@ -1,4 +1,4 @@
-//! The directory that a sweep's results go to.
+//! The results directory of a sweep.
 //!
 //! ```text
 //! summary.json     means, intervals and tests of every point
@@ -6,7 +6,7 @@
 //! tests.csv        comparisons with the baseline, one row for each
 //! runs.csv         one row for each flow of each run; each of the three tables also as Parquet: runs.parquet is a directory, and its parts
 //!                  are there while the sweep goes on
-//! scenario.toml    what was swept, with everything that was set on the command line
+//! scenario.toml    the scenario as swept, including changes by the command line
 //! manifest.json    version, seed, command line, when and how long: the only file that differs when a sweep is repeated
 //! journal.jsonl    one line for each run in the order in which they ended, so that an interrupted sweep can be continued
 //! ```
@@ -24,7 +24,7 @@ use super::summary::{Lazily, PointSummary, Summary};
 use super::table::{TableError, TableWriter, Value};
 use super::tables::{self, AxisColumns};
 
-/// What is written of a point.
+/// The table rows and summary of a point.
 struct PointRows<'a> {
     found: PointFindings<'a>,
     points: Vec<Vec<Value>>,
@@ -44,49 +44,49 @@ impl<'a> PointRows<'a> {
     }
 }
 
-/// Why results cannot be put somewhere.
+/// Errors of a results directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// It could not be used.
+    /// The directory could not be used.
     #[error("{0}")]
     Results(#[from] ResultsError),
     /// A file in it could not be written.
     #[error("{0}")]
     Write(#[from] RecordError),
-    /// There is something else in it.
+    /// The directory has other content.
     #[error("{} is not empty, and not the directory of a sweep; choose another one", path.display())]
     NotASweep {
         /// The directory.
         path: PathBuf,
     },
-    /// There is no sweep to go on with.
+    /// There is no sweep to resume.
     #[error("there is nothing to resume in {}", path.display())]
     NothingToResume {
-        /// Where it was looked for.
+        /// The directory searched.
         path: PathBuf,
     },
-    /// It could not be read, or a file in it could not be made.
+    /// The directory could not be read, or a file in it could not be created.
     #[error("cannot use {}: {error}", path.display())]
     Io {
         /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
     /// A table could not be written.
     #[error("{0}")]
     Table(#[from] TableError),
-    /// It cannot be said what the runs say.
+    /// The statistics could not be computed.
     #[error("{0}")]
     Findings(#[from] FindingsError),
 }
 
-/// The directory of a sweep, new or begun earlier.
+/// The directory of a sweep, new or resumed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SweepDir(ResultsDir);
 
 impl SweepDir {
-    /// Takes `path`, which must not exist, be empty or hold an earlier part of a sweep. With `resume` it must hold one.
+    /// Takes `path`, which must be absent, empty or hold a part of a sweep. With `resume` it must hold one.
     pub fn at(path: &Path, resume: bool) -> Result<Self, DirectoryError> {
         let begun = journal_in(path).exists();
         if resume && !begun {
@@ -100,12 +100,12 @@ impl SweepDir {
         Ok(Self(ResultsDir::open(path)?))
     }
 
-    /// Makes a new directory below `parent` for a sweep of the scenario called `name`, begun at `stamp`.
+    /// Creates a directory below `parent` for a sweep of the scenario called `name`, started at `stamp`.
     pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, DirectoryError> {
         Ok(Self(ResultsDir::create_new(parent, &format!("{name}-sweep"), stamp)?))
     }
 
-    /// The latest directory below `parent` of a sweep of the same.
+    /// The latest directory below `parent` with a sweep of the same header.
     pub fn latest(parent: &Path, header: &Header) -> Result<Self, DirectoryError> {
         let nothing = || DirectoryError::NothingToResume { path: parent.to_owned() };
         let failed = |error| DirectoryError::Io { path: parent.to_owned(), error };
@@ -120,22 +120,22 @@ impl SweepDir {
         Ok(Self(ResultsDir::open(&latest)?))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Where its journal is.
+    /// The path of its journal.
     pub fn journal(&self) -> PathBuf {
         journal_in(self.path())
     }
 
-    /// Where its summary is, once the results are written.
+    /// The path of its summary, which exists once the results are written.
     pub fn summary(&self) -> PathBuf {
         self.path().join("summary.json")
     }
 
-    /// Writes what is swept: the scenario, and the files that it names.
+    /// Writes the scenario and the files that it names.
     pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
         self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
         for (name, text) in plan.scenario.files() {
@@ -152,7 +152,7 @@ impl SweepDir {
         Ok(())
     }
 
-    /// Writes what was found: the tables of points and tests, and the summary. `see` is shown each point as it is written.
+    /// Writes the results: the tables of points and tests, and the summary. `see` is called with each point as it is written.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl SweepDir {
         out.commit().map_err(failed)
     }
 
-    /// Writes when and how the sweep was made. It comes last: with it, the results are complete.
+    /// Writes the manifest. It is written last and marks the results as complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
         Ok(self.0.write_manifest(manifest)?)
     }

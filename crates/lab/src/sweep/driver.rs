@@ -1,8 +1,7 @@
-//! A sweep whose runs are made by other processes, on this machine or others.
+//! Sweeps whose runs are made by other processes, on this machine or others.
 //!
-//! A [`Driver`] says which runs to make and takes their rows as JSON; a [`Worker`] makes runs. What counts, and when a cell has
-//! enough, is decided by the driver in the order of the runs' numbers, as on one machine, so that results do not depend on who made which
-//! run, in which order they came, or whether some came twice.
+//! A [`Driver`] hands out runs and takes their rows as JSON; a [`Worker`] makes runs. The driver decides which runs count and when a cell
+//! is complete in the order of run numbers, as on one machine, so results do not depend on the worker, the order of arrival or duplicates.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +16,7 @@ use super::plan::{Plan, PlanError};
 use super::schedule::{Progress, Unit};
 use crate::journal::Line;
 
-/// Hands out runs and keeps what comes back.
+/// Hands out runs and stores their rows.
 #[derive(Debug)]
 pub struct Driver {
     plan: Plan,
@@ -26,23 +25,23 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Begins the sweep of `plan`, or goes on with what `directory` has of it.
+    /// Begins the sweep of `plan` in `directory`, or resumes it.
     ///
     /// # Errors
     ///
-    /// If the directory's journal cannot be used, or is of another sweep; if files cannot be written.
+    /// If the directory's journal cannot be used or belongs to another sweep, or files cannot be written.
     pub fn open(plan: Plan, directory: &SweepDir) -> Result<Self, SweepError> {
         let ledger = Ledger::open(&plan, directory)?;
         Ok(Self { plan, ledger, under_way: BTreeSet::new() })
     }
 
-    /// What is swept.
+    /// The plan of the sweep.
     pub const fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The next runs to make, at most `most`. Runs that may turn out not to be needed are given only if nothing else is left
-    /// and nothing is under way.
+    /// The next runs to make, at most `most`. Runs that may turn out to be superfluous are handed out only if nothing else is left and
+    /// nothing is in progress.
     pub fn next(&mut self, most: usize) -> Vec<Unit> {
         let mut units = Vec::new();
         while units.len() < most {
@@ -56,11 +55,11 @@ impl Driver {
         units
     }
 
-    /// Takes the row of a run, one JSON object, and keeps it. A row that has come before is left out.
+    /// Takes the row of a run, one JSON object, and stores it. Duplicates are ignored.
     ///
     /// # Errors
     ///
-    /// If the text is not the row of a run of this sweep, or it cannot be kept.
+    /// If the text is not the row of a run of this sweep, or cannot be stored.
     pub fn take(&mut self, row: &str) -> Result<(), SweepError> {
         let wrong = |error: serde_json::Error| SweepError::Answer(error.to_string());
         let row: Row = serde_json::from_str(row).map_err(wrong)?;
@@ -72,17 +71,18 @@ impl Driver {
         Ok(())
     }
 
-    /// How far it has come.
+    /// The progress of the sweep.
     pub fn progress(&self) -> Progress {
         self.ledger.progress()
     }
 
-    /// Whether every cell has been run often enough.
+    /// Whether every cell is complete.
     pub const fn is_complete(&self) -> bool {
         self.ledger.is_complete()
     }
 
-    /// The plan, and the runs that count, of a sweep that is complete; `None` if it is not, or `stop` is true before the table of runs is whole.
+    /// The plan and the counted runs of a complete sweep; `None` if it is incomplete, or `stop` becomes true before the table of runs is
+    /// complete.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker for the sweep of `scenario`, which the [`Driver`]'s side has checked.
+    /// Creates a worker for the sweep of `scenario`, which was checked by the [`Driver`]'s side.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Worker {
         Ok(Self { plan: Plan::of_checked(scenario)?, at: None })
     }
 
-    /// Makes a run and gives its row for [`Driver::take`].
+    /// Makes a run and returns its row for [`Driver::take`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Runs what a plan needs, on several threads.
+//! Makes the runs of a plan on several threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,46 +17,46 @@ use super::schedule::{Progress, Unit};
 use super::table::TableError;
 use crate::journal::{JournalError, Line};
 
-/// How a run is called in the journal that ended because every flow came to its end.
+/// The ending of a run in which every flow completed, as in the journal.
 pub(super) const ALL_DONE: &str = "all-done";
 
-/// Why a sweep ended early.
+/// Errors that end a sweep.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// A finished run could not be kept.
+    /// A finished run could not be stored.
     #[error("{0}")]
     Journal(#[from] JournalError),
     /// The table of runs could not be written.
     #[error("{0}")]
     Table(#[from] TableError),
-    /// A scenario that was checked before the first run could not be built.
+    /// A scenario could not be built although it was checked before the first run.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
-    /// The same of a world.
+    /// A world could not be built although it was checked before the first run.
     #[error("{0}")]
     World(#[from] WorldError),
-    /// Another process has made something else than the run that it was asked for.
+    /// The row of a worker does not match the requested run.
     #[error(
         "a worker's answer is not the run that it was asked for: {0}; all workers need the version of Holdover that the sweep was begun with"
     )]
     Answer(String),
 }
 
-/// How a sweep ended.
+/// The end of a sweep.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Everything has been run.
+    /// All runs were made.
     Complete(FinishedRuns),
-    /// It was asked to stop.
+    /// The sweep was interrupted.
     Interrupted(Progress),
 }
 
-/// Runs on `jobs` threads what the ledger lacks. `stop` ends it early, at the loss of the runs under way. `watch` is told after each run
-/// how far it has come, by one thread at a time.
+/// Makes the runs that the ledger lacks on `jobs` threads. `stop` ends it early and discards the runs in progress. `watch` is called with
+/// the progress after each run, by one thread at a time.
 ///
 /// # Errors
 ///
-/// If a finished run cannot be kept.
+/// If a finished run cannot be stored.
 pub fn run(
     plan: &Plan,
     mut ledger: Ledger,
@@ -79,7 +79,7 @@ pub fn run(
             scope.spawn(|| shared.work());
         }
     });
-    // A worker that panics ends the scope above.
+    // A panic of a worker ends the scope above.
     let table = shared.table.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.error {
@@ -93,12 +93,12 @@ pub fn run(
     }
 }
 
-/// Makes one run; `None` if it becomes unwanted on the way. `at` is the point of the caller's last run, and its scenario: it is kept from run
-/// to run, because a scenario is read anew for each point.
+/// Makes one run; `None` if it becomes unwanted meanwhile. `at` caches the point of the caller's last run and its scenario, because a
+/// scenario is parsed again for each point.
 ///
 /// # Errors
 ///
-/// None that [`Plan::new`] has not found already.
+/// Only errors that [`Plan::new`] reports already.
 pub fn make(
     plan: &Plan,
     unit: Unit,
@@ -129,10 +129,10 @@ struct Shared<'a> {
     jobs: usize,
     stop: &'a AtomicBool,
     watch: &'a (dyn Fn(Progress) + Sync),
-    /// Cells of which no more runs count.
+    /// Completed cells, whose further runs do not count.
     decided: Vec<AtomicBool>,
     failed: AtomicBool,
-    /// The table of runs. One worker at a time writes it, and the others go on meanwhile. A worker that needs both locks takes this one first.
+    /// The table of runs, written by one worker at a time while the others continue. A worker that needs both locks takes this one first.
     table: Mutex<Option<RunsTable>>,
     state: Mutex<State>,
 }
@@ -142,16 +142,16 @@ struct State {
     error: Option<SweepError>,
 }
 
-/// About how long a worker is to be busy with the runs that it takes at a time: short ones are taken several at a time, so that workers do
-/// not wait for each other, nor read the scenario of one point twice.
+/// The target duration of a worker's batch of runs: short runs are taken in batches, so that workers neither wait for each other nor parse
+/// the scenario of a point twice.
 const BUSY_FOR: time::Duration = time::Duration::from_millis(20);
 
-/// The most runs that a worker takes at a time.
+/// The maximum size of a batch.
 const MOST_AT_A_TIME: usize = 64;
 
 impl Shared<'_> {
     fn work(&self) {
-        // A panic ends the others as well, at once.
+        // A panic ends the other workers at once.
         let _fail = FailAtPanic(&self.failed);
         let mut at = None;
         let mut most = 1;
@@ -172,8 +172,8 @@ impl Shared<'_> {
         }
     }
 
-    /// The runs to make next, at most `most`, and not so many that the other workers run out of them; one that may turn out not to be needed
-    /// only if there is no other.
+    /// Takes the next runs, at most `most`, and leaves enough for the other workers; a run that may turn out to be superfluous only if
+    /// there is no other.
     fn take(&self, most: usize) -> Vec<Unit> {
         let mut state = self.state();
         let Progress { done, expected } = state.ledger.progress();
@@ -186,7 +186,7 @@ impl Shared<'_> {
         units
     }
 
-    /// Makes a run and keeps it, unless it is no longer needed. `at` is this worker's last point, and its scenario.
+    /// Makes a run and stores it, unless it is no longer needed. `at` is this worker's last point and its scenario.
     fn make(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<(), SweepError> {
         let unwanted = || self.is_over() || self.decided[unit.cell].load(Ordering::Relaxed);
         if unwanted() {
@@ -213,7 +213,7 @@ impl Shared<'_> {
         if is_decided { self.write_table() } else { Ok(()) }
     }
 
-    /// Brings the table up to the first cell that is not decided, unless another worker is doing that.
+    /// Writes all completed cells in order to the table, unless another worker is doing so.
     fn write_table(&self) -> Result<(), SweepError> {
         let Ok(mut table) = self.table.try_lock() else { return Ok(()) };
         let Some(table) = table.as_mut() else { return Ok(()) };
@@ -247,7 +247,7 @@ impl Drop for FailAtPanic<'_> {
     }
 }
 
-/// Runs a world to its end, unless it becomes unwanted on the way.
+/// Runs a world to its end, unless it becomes unwanted meanwhile.
 fn simulate(config: WorldConfig, unwanted: impl Fn() -> bool) -> Result<Option<(World, &'static str)>, WorldError> {
     const STEP: Duration = Duration::from_secs(1);
     let limit = config.time_limit;
@@ -255,7 +255,7 @@ fn simulate(config: WorldConfig, unwanted: impl Fn() -> bool) -> Result<Option<(
     let mut until = Instant::ZERO;
     loop {
         until = if limit.saturating_since(until) > STEP { until + STEP } else { limit };
-        // The time limit itself may have events; the last step is the one that runs to the end.
+        // The time limit itself may have events, so the last step runs to the end.
         let ending =
             if until < limit { world.run_to(until, &mut NoObserver) } else { Some(world.run(&mut NoObserver)) };
         match ending {

@@ -1,7 +1,7 @@
 //! Statistics of a complete sweep, by point.
 //!
-//! No more than a block of points is in memory at a time: their runs are read from the journal again. What takes time beside that, bootstrap
-//! intervals, is made on several threads; each interval has a stream of random numbers of its own, so that the threads do not matter.
+//! At most a block of points is in memory at a time: their runs are read again from the journal. The expensive bootstrap intervals are
+//! computed on several threads; each has its own stream of random numbers, so the result does not depend on the threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,62 +14,62 @@ use super::plan::{Cell, Finished, Plan};
 use crate::journal::JournalError;
 use crate::run::in_order;
 
-/// The quantiles that stand in the table of points: their names, and where they lie.
+/// The quantiles in the table of points, with their names.
 pub(super) const QUANTILES: [(&str, f64); 2] = [("median", 0.5), ("p95", 0.95)];
 
 /// The [quantiles](QUANTILES) of a quantity over the runs of a cell.
 pub(super) type Quantiles = [Option<QuantileEstimate>; QUANTILES.len()];
 
-/// What the runs at a point say.
+/// The statistics of a point.
 #[derive(Clone, Debug)]
 pub struct PointFindings<'a> {
     /// The point.
     pub point: Point,
-    /// The variants there, in the scenario's order.
+    /// The variants, in the scenario's order.
     pub cells: Vec<CellFindings>,
-    /// The comparisons that the sweep asks for.
+    /// The comparisons of the sweep.
     pub comparisons: Vec<Comparison<'a>>,
 }
 
-/// What the runs of a variant at a point say.
+/// The statistics of a variant at a point.
 #[derive(Clone, Debug)]
 pub struct CellFindings {
-    /// Runs that count.
+    /// Counted runs.
     pub runs: usize,
-    /// Those in which every flow that has an end came to it.
+    /// Counted runs in which every finite flow completed.
     pub completed: usize,
-    /// Whether anything is drawn at random in them.
+    /// Whether the runs contain randomness.
     pub is_random: bool,
-    /// The mean of each of the plan's quantities over runs; those that it does not apply to do not count.
+    /// The mean of each of the plan's quantities over the runs that it applies to.
     pub means: Vec<Mean>,
     /// The quantiles of each quantity that is [measured in full](Plan::measured_in_full).
     pub quantiles: Vec<Quantiles>,
 }
 
-/// Why it cannot be said what runs say.
+/// Errors of the statistics.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingsError {
-    /// They cannot be read from the journal.
+    /// Runs cannot be read from the journal.
     #[error("{0}")]
     Journal(#[from] JournalError),
-    /// It was asked to stop.
+    /// The computation was stopped.
     #[error("interrupted while the results were written; all runs are kept")]
     Stopped,
 }
 
-/// What the runs of a complete sweep say.
+/// The statistics of a complete sweep.
 #[derive(Debug)]
 pub struct Findings<'a> {
     plan: &'a Plan,
     runs: &'a FinishedRuns,
     jobs: usize,
     stop: &'a AtomicBool,
-    /// Of each comparison, its p-value by Holm's correction over all tests of the sweep.
+    /// The p-value of each comparison, corrected by Holm's method over all tests of the sweep.
     p_holm: Vec<Option<f64>>,
 }
 
 impl<'a> Findings<'a> {
-    /// What `runs` say, found on `jobs` threads until `stop` is true.
+    /// Computes the statistics of `runs` on `jobs` threads until `stop` is true.
     ///
     /// # Errors
     ///
@@ -98,17 +98,17 @@ impl<'a> Findings<'a> {
         Ok(Self { plan, runs, jobs, stop, p_holm: holm(&p_values) })
     }
 
-    /// How many tests the correction is for: those with a p-value.
+    /// The number of tests corrected for: those with a p-value.
     pub fn tests_made(&self) -> usize {
         self.p_holm.iter().flatten().count()
     }
 
-    /// How many runs count.
+    /// The number of counted runs.
     pub const fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// Makes something of the findings at each point, on several threads; `consume` gets that in the order of the points.
+    /// Maps the findings of each point on several threads; `consume` receives the results in the order of the points.
     pub(super) fn in_order<T: Send, R>(
         &self,
         make: impl Fn(Result<PointFindings<'a>, FindingsError>) -> T + Sync,
@@ -152,7 +152,7 @@ impl CellFindings {
         plan.stop.is_precise(&self.deciding(), self.is_random)
     }
 
-    /// The mean of what decides how often each point is run.
+    /// The mean of the quantity that determines the number of runs.
     pub fn deciding(&self) -> Mean {
         self.means.first().copied().unwrap_or_default()
     }
@@ -172,7 +172,7 @@ fn runs_at(
     (0..plan.variants.len()).map(|variant| Ok(of(variant)?)).collect()
 }
 
-/// The mean of a quantity over runs; runs that it does not apply to do not count.
+/// The mean of a quantity over the runs that it applies to.
 pub(super) fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
     runs.iter().filter_map(|run| run.values[quantity]).collect()
 }

@@ -1,4 +1,4 @@
-//! The contents of a sweep's journal: the sweep's identity, and each run. Only the same sweep continues a journal.
+//! The content of a sweep's journal: the sweep's identity, and each run. Only the same sweep continues a journal.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,34 +10,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal;
 
-/// How two sweeps differ.
+/// A difference between two sweeps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Difference {
-    /// Another version of Holdover made the earlier runs.
+    /// The earlier runs were made by another version of Holdover.
     #[error("its runs were made by version {was}, this is {is}")]
     Version {
-        /// The journal's.
+        /// The journal's version.
         was: String,
-        /// This one.
+        /// The present version.
         is: String,
     },
     /// The seeds differ.
     #[error("its seed is {was}, the scenario's is {is}")]
     Seed {
-        /// The journal's.
+        /// The journal's seed.
         was: u64,
-        /// The scenario's.
+        /// The scenario's seed.
         is: u64,
     },
     /// The scenarios differ.
     #[error("its scenario has `{was}` where there is `{is}` now")]
     Scenario {
-        /// The first line that differs, in the journal's scenario.
+        /// The first differing line of the journal's scenario.
         was: String,
-        /// The line that stands there now.
+        /// The corresponding line of the present scenario.
         is: String,
     },
-    /// A file that the scenario names has changed.
+    /// A file named by the scenario has changed.
     #[error("the file {name} that the scenario names has changed")]
     File {
         /// Its name in the scenario.
@@ -45,16 +45,16 @@ pub(super) enum Difference {
     },
 }
 
-/// What is swept.
+/// The identity of a sweep.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// The version of Holdover.
     pub version: String,
     /// The scenario's seed.
     pub seed: u64,
-    /// The scenario, with everything that was set on the command line.
+    /// The scenario, including changes by the command line.
     pub scenario: String,
-    /// The fingerprints of the files that it names.
+    /// The hashes of the files that it names.
     pub files: BTreeMap<String, String>,
 }
 
@@ -69,11 +69,11 @@ pub struct Row {
     pub run: u32,
     /// The seed.
     pub seed: u64,
-    /// How the run ended: `all-done`, `time-limit` or `idle`.
+    /// The reason for the run's end: `all-done`, `time-limit` or `idle`.
     pub ending: String,
-    /// When, in simulated time.
+    /// The time of its end, in virtual time.
     pub ended_at_s: f64,
-    /// Every metric of every flow.
+    /// All metrics of all flows.
     pub flows: Vec<FlowMetrics>,
 }
 
@@ -110,7 +110,7 @@ impl journal::Header for Header {
     }
 }
 
-/// The first line that differs, of each.
+/// The first differing line of each.
 fn first_difference(was: &str, is: &str) -> (String, String) {
     let same = was.lines().zip(is.lines()).take_while(|(was, is)| was == is).count();
     let line = |text: &str| text.lines().nth(same).unwrap_or("the end of the file").to_owned();

@@ -1,4 +1,4 @@
-//! The finished runs of a sweep: appended to the journal as each run ends, and to the table of runs in the order of cells.
+//! The finished runs of a sweep: appended to the journal in the order of completion, and to the table of runs in the order of cells.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,9 +10,9 @@ use super::runs_table::RunsTable;
 use super::schedule::{Index, Progress, Schedule, Unit};
 use crate::journal::{Journal, JournalError, Line, Lines, Place};
 
-/// The runs of a sweep that are finished, and those that are not.
+/// The finished and missing runs of a sweep.
 ///
-/// Of each run that counts no more than its place in the journal is in memory.
+/// Only the place in the journal of each counted run is in memory.
 #[derive(Debug)]
 pub struct Ledger {
     journal: Journal,
@@ -20,10 +20,10 @@ pub struct Ledger {
     table: Option<RunsTable>,
 }
 
-/// Cells that come into the table at a time.
+/// The number of cells added to the table at a time.
 const CELLS_AT_A_TIME: usize = 100;
 
-/// The runs of a sweep that is complete.
+/// The runs of a complete sweep.
 #[derive(Debug)]
 pub struct FinishedRuns {
     journal: Journal,
@@ -31,18 +31,18 @@ pub struct FinishedRuns {
 }
 
 impl Ledger {
-    /// The ledger of the sweep of `plan` in `directory`, begun or gone on with. The table of runs is written along the way.
+    /// Opens the ledger of the sweep of `plan` in `directory`, new or resumed. The table of runs is written during the sweep.
     ///
     /// # Errors
     ///
-    /// If the journal cannot be used, or is of another sweep; if the table cannot be written.
+    /// If the journal cannot be used or belongs to another sweep, or the table cannot be written.
     pub fn open(plan: &Plan, directory: &SweepDir) -> Result<Self, SweepError> {
         let mut ledger = Self::without_table(plan, directory)?;
         ledger.begin_table(plan, directory)?;
         Ok(ledger)
     }
 
-    /// Has the table of runs written along the way from now on, from its beginning.
+    /// Starts writing the table of runs, from its beginning.
     ///
     /// # Errors
     ///
@@ -52,11 +52,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// The same without a table of runs.
+    /// Opens the ledger without a table of runs.
     ///
     /// # Errors
     ///
-    /// If the journal cannot be used, or is of another sweep.
+    /// If the journal cannot be used or belongs to another sweep.
     pub fn without_table(plan: &Plan, directory: &SweepDir) -> Result<Self, JournalError> {
         let mut schedule = Schedule::new(plan);
         let journal = Journal::open(&directory.journal(), &plan.header(), |row: Row, place| {
@@ -67,7 +67,7 @@ impl Ledger {
         Ok(Self { journal, schedule, table: None })
     }
 
-    /// Keeps a run, whose line in the journal is `line`. Returns whether its cell is decided.
+    /// Stores a run with its journal line `line`. Returns whether its cell is complete.
     ///
     /// # Errors
     ///
@@ -77,24 +77,24 @@ impl Ledger {
         Ok(self.schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell)))
     }
 
-    /// Takes the table away: the engine writes it without holding the ledger's lock.
+    /// Takes the table: the engine writes it without holding the ledger's lock.
     pub(super) const fn take_table(&mut self) -> Option<RunsTable> {
         self.table.take()
     }
 
-    /// Takes the table back.
+    /// Returns the table.
     pub(super) fn give_table(&mut self, table: Option<RunsTable>) {
         self.table = table;
     }
 
-    /// The cells that a table lacks which has `from` of them, as far as they are decided; at most [`CELLS_AT_A_TIME`].
+    /// The completed cells, in order, that a table of `from` cells lacks; at most [`CELLS_AT_A_TIME`].
     pub(super) fn pending_cells(&self, from: usize) -> PendingCells {
         let index = self.schedule.index();
         let cells = (from..index.cells()).take(CELLS_AT_A_TIME).map(|cell| index.of(cell).into()).collect();
         PendingCells { lines: self.journal.lines().clone(), cells }
     }
 
-    /// Adds to the table the next cells that have come into the index.
+    /// Adds the next indexed cells to the table.
     ///
     /// # Errors
     ///
@@ -106,23 +106,23 @@ impl Ledger {
         written
     }
 
-    /// What is to be run.
+    /// The schedule of the remaining runs.
     pub(super) const fn schedule(&mut self) -> &mut Schedule {
         &mut self.schedule
     }
 
-    /// How far it has come.
+    /// The progress of the sweep.
     pub fn progress(&self) -> Progress {
         self.schedule.progress()
     }
 
-    /// Whether every cell has been run often enough.
+    /// Whether every cell is complete.
     pub const fn is_complete(&self) -> bool {
         self.schedule.is_complete()
     }
 
-    /// The runs of a sweep that is complete; the table of runs is whole then. `None` if it is not complete, or `stop` is true before the table
-    /// is whole.
+    /// The runs of a complete sweep, after completing the table of runs. `None` if the sweep is incomplete, or `stop` becomes true before
+    /// the table is complete.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl Ledger {
     }
 }
 
-/// Decided cells that the table of runs lacks: where their runs lie in the journal.
+/// Completed cells that the table of runs lacks: the places of their runs in the journal.
 #[derive(Debug)]
 pub(super) struct PendingCells {
     lines: Lines,
@@ -150,7 +150,7 @@ pub(super) struct PendingCells {
 }
 
 impl PendingCells {
-    /// Whether there are none.
+    /// Whether there are no such cells.
     pub(super) const fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
@@ -186,17 +186,17 @@ fn read_cell<'a>(
 }
 
 impl FinishedRuns {
-    /// How many runs count.
+    /// The number of counted runs.
     pub const fn len(&self) -> usize {
         self.index.runs()
     }
 
-    /// Whether there are none.
+    /// Whether there are no counted runs.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What the runs of a cell that count say, in the order of their numbers.
+    /// The counted runs of a cell, reduced, in the order of their numbers.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl FinishedRuns {
     }
 }
 
-/// Which run of the plan a row is of.
+/// The run of the plan that a row belongs to.
 pub(super) fn unit_of(plan: &Plan, row: &Row) -> Result<Unit, String> {
     let variant = plan.variants.iter().position(|name| *name == row.variant);
     let variant = variant.ok_or_else(|| format!("there is no variant \"{}\"", row.variant))?;

@@ -1,16 +1,17 @@
-//! The metrics of each run.
+//! Quantities of runs.
 
 use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::{Measure, Metric};
 
-/// What is averaged over runs: a metric of one flow or of all.
+/// A quantity averaged over runs: a metric of one flow or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quantity(pub Measure);
 
 impl Quantity {
-    /// Its value in a run; `None` if the metric does not apply to any of the flows.
+    /// Its value in a run; `None` if the metric applies to none of the flows.
     ///
-    /// Of several flows, it is their sum or their mean, as [`Metric::adds_up`] says, over those that it applies to.
+    /// For several flows it is their sum or mean, depending on [`Metric::adds_up`], over those that the metric applies
+    /// to.
     pub fn of(&self, flows: &[FlowMetrics]) -> Option<f64> {
         let exact = self.0.flow.as_ref().is_some_and(|name| flows.iter().any(|flow| flow.flow == *name));
         let is_meant = |flow: &&FlowMetrics| match &self.0.flow {
@@ -27,7 +28,7 @@ impl Quantity {
         }
     }
 
-    /// The name in tables, for a statistic of it (`mean`, `half_width`) and with its unit: `goodput_mean_bps`.
+    /// The column name, for a statistic (`mean`, `half_width`) and with the unit: `goodput_mean_bps`.
     pub fn column(&self, statistic: &str) -> String {
         format!("{}_{statistic}{}", self.name(), suffix(self.0.metric))
     }
@@ -40,7 +41,7 @@ impl Quantity {
         }
     }
 
-    /// The name for people: `goodput of download`.
+    /// The title in reports: `goodput of download`.
     pub fn title(&self) -> String {
         self.name().replace('_', " ")
     }
@@ -51,7 +52,7 @@ impl Quantity {
     }
 }
 
-/// The unit as the end of a column's name; nothing where the metric's name has it already.
+/// The unit as a suffix of a column name; empty if the metric's name includes it.
 fn suffix(metric: Metric) -> &'static str {
     match metric.unit() {
         "bit/s" => "_bps",
@@ -60,7 +61,7 @@ fn suffix(metric: Metric) -> &'static str {
     }
 }
 
-/// Whether `flow` is one of the flows that a flow called `kind` with a count stands for: `kind-1`, `kind-2`, ...
+/// Whether `flow` is one of the copies of a flow `kind` with a count: `kind-1`, `kind-2`, ...
 fn is_one_of(flow: &str, kind: &str) -> bool {
     let number = flow.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-'));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
@@ -86,7 +87,7 @@ fn value(metric: Metric, flow: &FlowMetrics) -> Option<f64> {
     }
 }
 
-/// The base unit of a value as scenarios write it, as the end of a column's name; `None` for a word or a plain number.
+/// The base unit of a scenario value, as a suffix of a column name; `None` for a word or a plain number.
 pub fn unit_suffix(value: &str) -> Option<&'static str> {
     let unit = value.trim().trim_start_matches(|c: char| c.is_ascii_digit() || ".,_+-".contains(c)).trim();
     if unit.len() == value.trim().len() {

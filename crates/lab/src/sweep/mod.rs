@@ -1,13 +1,13 @@
 //! The engine behind `holdover sweep`.
 //!
-//! A sweep is the product of points (combinations of the axes' values), variants and replications. A [`Plan`] says what has to
-//! be run and is checked before anything is; [`engine::run`] runs it on several threads; each run that is finished is appended
-//! to a journal; [`tables`] and [`summary`] turn the finished runs into files.
+//! A sweep is the product of points (combinations of the axes' values), variants and replications. A [`Plan`] defines the runs and is
+//! checked before any of them; [`engine::run`] makes them on several threads; each finished run is appended to a journal; [`tables`] and
+//! [`summary`] write the results.
 //!
-//! What is decided along the way depends on scenario and seed alone. A run's seed is drawn from the scenario's seed and the
-//! number of the replication, so that all variants and points meet the same randomness. Whether a cell (a variant at a point)
-//! needs another replication is decided on its first `n` runs in the order of their numbers, whichever threads made them and
-//! whichever ended first; a run beyond the last one that counts is thrown away.
+//! All decisions during a sweep depend on scenario and seed alone. A run's seed is derived from the scenario's seed and the replication's
+//! number, so that all variants and points use common random numbers. Whether a cell (a variant at a point) needs another replication is
+//! decided on its first `n` runs by number, independent of the threads and of the order of completion; runs beyond the last counted one are
+//! discarded.
 
 pub mod compare;
 mod directory;

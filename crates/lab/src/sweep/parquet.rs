@@ -1,4 +1,4 @@
-//! Tables as Parquet, for tools that want types.
+//! Tables as Parquet, for typed access.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use parquet::schema::types::Type;
 
 use super::table::{Columns, Kind, Value};
 
-/// A Parquet file under way. Every column is optional: what does not apply is null.
+/// A Parquet file being written. Every column is optional: values that do not apply are null.
 pub(super) struct ParquetWriter<W: Write + Send>(SerializedFileWriter<W>);
 
 impl<W: Write + Send> ParquetWriter<W> {
-    /// A file with these columns and no row.
+    /// Begins a file with these columns and no rows.
     pub(super) fn new(out: W, columns: &Columns) -> Result<Self> {
         let fields = columns.iter().map(|(name, kind)| field(name, *kind).map(Arc::new)).collect::<Result<_>>()?;
         let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
@@ -51,7 +51,7 @@ impl<W: Write + Send> ParquetWriter<W> {
         group.close().map(|_| ())
     }
 
-    /// What was written to, with the file's end.
+    /// Completes the file and returns the underlying writer.
     pub(super) fn into_inner(self) -> Result<W> {
         self.0.into_inner()
     }

@@ -1,4 +1,4 @@
-//! The contents of a sweep, checked before anything runs.
+//! The plan of a sweep, checked before any run.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -12,13 +12,13 @@ use super::journal::{Header, Row};
 use super::measure::Quantity;
 use crate::run::in_order;
 
-/// Why a scenario cannot be swept.
+/// Errors of a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The scenario is wrong, as it stands or at one of its points.
+    /// The scenario has an error, as written or at one of its points.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
-    /// It has no `[sweep]`.
+    /// The scenario has no `[sweep]`.
     #[error(
         "{name}: there is nothing to sweep; say what to vary:\n\n    [[sweep.axis]]\n    path = \"link.radio.delay\"\n    \
          values = [\"10 ms\", \"50 ms\"]\n\nor how often to repeat the run:\n\n    [sweep.replicate]\n    min = 10\n"
@@ -27,7 +27,7 @@ pub enum PlanError {
         /// The scenario.
         name: String,
     },
-    /// The scenario describes a world that cannot be.
+    /// A world of the scenario cannot be built.
     #[error("{name}: {error} (variant \"{variant}\" at {point})")]
     World {
         /// The scenario.
@@ -36,10 +36,10 @@ pub enum PlanError {
         point: String,
         /// The variant.
         variant: String,
-        /// Why.
+        /// The cause.
         error: Box<WorldError>,
     },
-    /// The tables would have two columns of one name.
+    /// The tables would have two columns with the same name.
     #[error(
         "{name}: sweep.axis: the label \"{label}\" is the name of a column in the tables; give the axis another label"
     )]
@@ -54,13 +54,13 @@ pub enum PlanError {
 /// A variant at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cell {
-    /// The number of the point.
+    /// The index of the point.
     pub point: usize,
-    /// The number of the variant.
+    /// The index of the variant.
     pub variant: usize,
 }
 
-/// What a sweep consists of.
+/// The plan of a sweep.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The scenario.
@@ -69,25 +69,25 @@ pub struct Plan {
     pub sweep: Sweep,
     /// The names of the variants.
     pub variants: Vec<String>,
-    /// When a cell has enough runs.
+    /// The stopping rule of cells.
     pub stop: Stop,
-    /// What is averaged over runs; the one that decides how often each point is run comes first.
+    /// The quantities averaged over runs; the first one determines the number of runs.
     pub quantities: Vec<Quantity>,
     kinds: Kinds,
 }
 
-/// When a cell has been run often enough.
+/// The stopping rule of a cell.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Stop {
-    /// At least so many runs.
+    /// The minimum number of runs.
     pub min: u32,
-    /// At most so many runs.
+    /// The maximum number of runs.
     pub max: u32,
-    /// The bound on the relative error of the mean; `None` to make `min` runs.
+    /// The bound on the relative error of the mean; `None` for exactly `min` runs.
     pub relative_error: Option<f64>,
 }
 
-/// What was found of each cell when its world was built. Most cells have the same.
+/// Properties of each cell, found when its world was built; most cells share them.
 #[derive(Clone, Default, Debug)]
 struct Kinds {
     kinds: Vec<Kind>,
@@ -96,39 +96,39 @@ struct Kinds {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Kind {
-    /// Which of its flows have something to complete.
+    /// Whether each of its flows is finite.
     must_end: Vec<bool>,
-    /// Whether anything is drawn at random in it.
+    /// Whether its runs contain randomness.
     is_random: bool,
 }
 
-/// What a finished run says.
+/// A finished run, reduced to its quantities.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finished {
-    /// No flow failed, and those that have so many bytes or exchanges to complete have done so.
+    /// No flow failed, and all finite flows completed.
     pub completed: bool,
     /// The value of each of the plan's quantities.
     pub values: Vec<Option<f64>>,
 }
 
 impl Plan {
-    /// The plan of `scenario`. The world of every variant at every point is built once, on `jobs` threads, to see that it can be.
+    /// The plan of `scenario`. The world of every variant at every point is built once, on `jobs` threads, as a check.
     ///
     /// # Errors
     ///
-    /// If there is nothing to sweep, or one of the worlds cannot be.
+    /// If there is nothing to sweep, or one of the worlds cannot be built.
     pub fn new(scenario: Scenario, jobs: usize) -> Result<Self, PlanError> {
         let mut plan = Self::of_checked(scenario)?;
         plan.kinds = plan.check(jobs)?;
         Ok(plan)
     }
 
-    /// The plan of a scenario that [`Self::new`] has checked elsewhere. It makes runs and knows what tables have, but not which runs are complete
-    /// ([`Finished::completed`]).
+    /// The plan of a scenario that [`Self::new`] has checked elsewhere. It supports making runs and the columns of tables, but not
+    /// [`Finished::completed`].
     ///
     /// # Errors
     ///
-    /// If it has no sweep.
+    /// If the scenario has no sweep.
     pub fn of_checked(scenario: Scenario) -> Result<Self, PlanError> {
         let name = || scenario.name().to_owned();
         let Some(sweep) = scenario.sweep().cloned() else {
@@ -144,13 +144,13 @@ impl Plan {
         Ok(Self { variants, stop, quantities, sweep, scenario, kinds: Kinds::default() })
     }
 
-    /// The name of the scenario's file without directory and ending.
+    /// The file name of the scenario, without directory and extension.
     pub fn name(&self) -> &str {
         let name = self.scenario.name();
         std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
     }
 
-    /// Builds every world. Returns what is found of them.
+    /// Builds every world and returns the properties of the cells.
     fn check(&self, jobs: usize) -> Result<Kinds, PlanError> {
         let check = |point| self.check_point(&self.point(point));
         in_order(self.points(), jobs, check, |points| {
@@ -181,27 +181,27 @@ impl Plan {
         there.variants().iter().map(of_variant).collect()
     }
 
-    /// How many points there are.
+    /// The number of points.
     pub fn points(&self) -> usize {
         self.sweep.len()
     }
 
-    /// The point of this number.
+    /// The point with this index.
     pub fn point(&self, index: usize) -> Point {
         self.sweep.point(index)
     }
 
-    /// The variants at the points: the points in their order, the variants of each in theirs.
+    /// The number of cells; their order is by point, then by variant.
     pub fn cells(&self) -> usize {
         self.points() * self.variants.len()
     }
 
-    /// The cell of this number.
+    /// The cell with this index.
     pub const fn cell(&self, index: usize) -> Cell {
         Cell { point: index / self.variants.len(), variant: index % self.variants.len() }
     }
 
-    /// The number of a cell.
+    /// The index of a cell.
     pub const fn index(&self, cell: Cell) -> usize {
         cell.point * self.variants.len() + cell.variant
     }
@@ -218,28 +218,28 @@ impl Plan {
         Ok(WorldConfig { sample_every: None, ..world })
     }
 
-    /// Which variants are compared with which, and what of them; `None` if there is only one.
+    /// The comparison; `None` if there is only one variant.
     pub const fn compare(&self) -> Option<&Compare> {
         self.sweep.compare()
     }
 
-    /// The place of a measure among the quantities.
+    /// The index of a measure among the quantities.
     pub fn quantity(&self, measure: &Measure) -> usize {
         self.quantities.iter().position(|quantity| quantity.0 == *measure).unwrap_or_default()
     }
 
-    /// The places of the quantities that the sweep is about: what decides how often a point is run, and what is compared.
+    /// The indices of the main quantities: the one that determines the number of runs, and the compared one.
     pub fn measured_in_full(&self) -> Vec<usize> {
         let compared = self.compare().map(|compare| self.quantity(&compare.measure));
         std::iter::once(0).chain(compared.filter(|&quantity| quantity != 0)).collect()
     }
 
-    /// The names of the quantities, in their order.
+    /// The names of the quantities, in order.
     pub fn quantity_names(&self) -> impl Iterator<Item = String> {
         self.quantities.iter().map(Quantity::name)
     }
 
-    /// Measures every metric of each of these flows too, by its name.
+    /// Adds every metric of each of these flows to the quantities.
     pub fn measure_each(&mut self, flows: &[&str]) {
         for flow in flows {
             let of_flow = |&metric: &Metric| Quantity(Measure { metric, flow: Some((*flow).to_owned()) });
@@ -247,7 +247,7 @@ impl Plan {
         }
     }
 
-    /// What a run of a cell says.
+    /// Reduces a cell's run to its quantities.
     pub fn reduce(&self, cell: usize, row: &Row) -> Finished {
         let must_end = self.kinds.of(cell).map(|kind| &kind.must_end);
         let ended = |(index, flow): (usize, &FlowMetrics)| match flow.status {
@@ -261,17 +261,17 @@ impl Plan {
         }
     }
 
-    /// Whether anything is drawn at random in the runs of a cell.
+    /// Whether a cell's runs contain randomness.
     pub fn is_random(&self, cell: usize) -> bool {
         self.kinds.of(cell).is_none_or(|kind| kind.is_random)
     }
 
-    /// What decides about repetition, of a run.
+    /// A run's value of the quantity that determines the number of runs.
     pub fn deciding(&self, row: &Row) -> Option<f64> {
         self.quantities.first()?.of(&row.flows)
     }
 
-    /// What a journal must agree with to be continued.
+    /// The header that a journal must match to be continued.
     pub fn header(&self) -> Header {
         let files: BTreeMap<String, String> =
             self.scenario.files().map(|(name, text)| (name.to_owned(), fingerprint(text))).collect();
@@ -299,10 +299,11 @@ impl Kinds {
 }
 
 impl Stop {
-    /// Whether the first `runs` runs of a cell, with this mean, are enough. `is_random` says whether anything is drawn at random in them.
+    /// Whether the first `runs` runs of a cell, with this mean, suffice. `is_random` states whether they contain randomness.
     pub fn is_met(&self, runs: u32, mean: &Mean, is_random: bool) -> bool {
         let is_known = self.is_precise(mean, is_random).is_none_or(|is_precise| {
-            // A few values can be close together by chance. A quantity that no run has is absent from further runs too.
+            // A few values can be close together by chance. A quantity absent from all runs so far will be absent from
+            // further ones.
             (is_precise && mean.count() >= u64::from(self.min)) || mean.count() == 0
         });
         runs >= self.max || (runs >= self.min && is_known)
@@ -314,8 +315,8 @@ impl Stop {
         Some(mean.count() >= 2 && relative_error(mean, is_random).is_some_and(|error| error <= bound))
     }
 
-    /// How many runs will probably be made in all, after the first `runs` were not enough. The width of an interval shrinks
-    /// with the square root of the number of runs.
+    /// The estimated total number of runs after the first `runs` did not suffice. The width of an interval shrinks with the square root of
+    /// the number of runs.
     pub fn expected(&self, runs: u32, mean: &Mean, is_random: bool) -> u32 {
         let Some(bound) = self.relative_error else { return self.min };
         if runs < self.min {
@@ -329,13 +330,13 @@ impl Stop {
     }
 }
 
-/// The relative error of a mean; `None` if it cannot be told. Equal values say nothing of those to come where something is drawn at random: what has
-/// not struck yet may strike.
+/// The relative error of a mean; `None` if unknown. With randomness, equal values do not predict further ones: a rare event may not have
+/// occurred yet.
 pub(crate) fn relative_error(mean: &Mean, is_random: bool) -> Option<f64> {
     if is_random && mean.is_constant() == Some(true) { None } else { mean.relative_error() }
 }
 
-/// Whether the run's end must not come first: data that is sent for a time, or until the end, is complete whenever that is.
+/// Whether a flow is finite: data sent for a time, or until the end, is complete at any end of the run.
 const fn has_something_to_complete(traffic: &Traffic) -> bool {
     match traffic {
         Traffic::Bulk(bulk) => matches!(bulk.amount, Amount::Bytes(_)),
@@ -350,7 +351,7 @@ pub(crate) fn point_in_words(point: &Point) -> String {
     if parts.is_empty() { "its only point".to_owned() } else { parts.join(", ") }
 }
 
-/// What decides about repetition, what is compared, then every metric over all flows.
+/// The quantity that determines the number of runs, the compared one, then every metric over all flows.
 fn quantities(sweep: &Sweep) -> Vec<Quantity> {
     let wanted = [Some(&sweep.replicate().measure), sweep.compare().map(|compare| &compare.measure)];
     let every = Metric::ALL.iter().map(|&metric| Measure { metric, flow: None });
@@ -363,7 +364,7 @@ fn quantities(sweep: &Sweep) -> Vec<Quantity> {
     quantities
 }
 
-/// Tells one text from another.
+/// A hash of a text.
 fn fingerprint(text: &str) -> String {
     let mut hasher = siphasher::sip::SipHasher24::new();
     hasher.write(text.as_bytes());

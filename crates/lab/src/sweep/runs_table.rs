@@ -1,8 +1,8 @@
-//! The table of runs, written while they are made: `runs.csv` and the Parquet data set `runs.parquet`.
+//! The table of runs, written during the sweep: `runs.csv` and the Parquet data set `runs.parquet`.
 //!
-//! Rows come in the order of cells and runs, whichever ended first, so that both are the same to the byte whenever a sweep is repeated. The
-//! data set is a directory of parts of [`ROWS_PER_PART`] rows, which can be read while the sweep goes on. The CSV file has its name when the
-//! sweep is complete.
+//! Rows are in the order of cells and runs, independent of the order of completion, so that a repeated sweep writes identical bytes. The
+//! data set is a directory of parts of [`ROWS_PER_PART`] rows, readable during the sweep. The CSV file gets its final name when the sweep
+//! is complete.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use super::table::{Columns, TableError, Value, csv_writer, write_csv_row};
 use super::tables::{AxisColumns, rows_of_run, runs_columns};
 use crate::journal::JournalError;
 
-/// The table of runs, as far as it has come.
+/// The table of runs so far.
 #[derive(Debug)]
 pub(super) struct RunsTable {
     axes: AxisColumns,
@@ -26,19 +26,19 @@ pub(super) struct RunsTable {
     csv: csv::Writer<PartFile>,
     csv_path: PathBuf,
     data_set: PathBuf,
-    /// Rows of the part that is not full.
+    /// The rows of the incomplete part.
     rows: Vec<Vec<Value>>,
     parts: usize,
     cells: usize,
-    /// A cell could not be written whole: nothing may follow it.
+    /// A cell was written incompletely, so nothing may follow it.
     is_broken: bool,
 }
 
-/// Rows in each part of the data set but the last; few in tests, which have few runs.
+/// Rows in each part of the data set except the last; few in tests, which have few runs.
 pub(super) const ROWS_PER_PART: usize = if cfg!(test) { 10 } else { 16_384 };
 
 impl RunsTable {
-    /// An empty table in `directory`.
+    /// Creates an empty table in `directory`.
     pub(super) fn create(plan: &Plan, directory: &Path) -> Result<Self, TableError> {
         let (csv_path, data_set) = (directory.join("runs.csv"), directory.join("runs.parquet"));
         let axes = AxisColumns::new(&plan.sweep);
@@ -52,12 +52,12 @@ impl RunsTable {
         Ok(Self { axes, columns, csv, csv_path, data_set, rows: Vec::new(), parts: 0, cells: 0, is_broken: false })
     }
 
-    /// How many cells it has.
+    /// The number of cells written.
     pub(super) const fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Adds the next cell, whose runs come one after the other.
+    /// Adds the next cell with its runs in order.
     pub(super) fn push(
         &mut self,
         plan: &Plan,
@@ -86,7 +86,7 @@ impl RunsTable {
         if self.rows.len() == ROWS_PER_PART { self.write_part() } else { Ok(()) }
     }
 
-    /// Writes the last part, and gives the CSV file its name.
+    /// Writes the last part, and gives the CSV file its final name.
     pub(super) fn finish(mut self) -> Result<(), TableError> {
         if !self.rows.is_empty() || self.parts == 0 {
             self.write_part()?;

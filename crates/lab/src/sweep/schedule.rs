@@ -1,4 +1,4 @@
-//! Which run comes next, and which cells are finished.
+//! The schedule of a sweep: the next run, and the completed cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,82 +7,82 @@ use holdover_scenario::statistics::Mean;
 use super::plan::{Plan, Stop};
 use crate::journal::Place;
 
-/// A run to be made.
+/// A run to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// The number of the cell.
+    /// The index of the cell.
     pub cell: usize,
     /// The number of the replication, from 0.
     pub run: u32,
 }
 
-/// How far a sweep has come.
+/// The progress of a sweep.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Progress {
-    /// Runs that are finished and count.
+    /// Finished runs that count.
     pub done: u64,
-    /// Runs that will have been made in the end, as far as that is known.
+    /// The expected total number of runs.
     pub expected: u64,
 }
 
-/// What has been run of each cell and what has not.
+/// The finished and missing runs of each cell.
 ///
-/// Runs are handed out in the order of cells and replications as long as they are surely or probably needed. Only a worker
-/// that would have nothing to do otherwise goes beyond that. Cells are therefore decided nearly in their order, and only of those
-/// between the first that is not decided and the last that is begun more is kept than where their runs lie in the journal.
+/// Runs are handed out in the order of cells and replications as long as they are certainly or probably needed; other runs only to a worker
+/// that would otherwise be idle. Cells are therefore completed nearly in order, and only the cells between the first incomplete and the
+/// last started one need more memory than the places of their runs in the journal.
 #[derive(Debug)]
 pub(super) struct Schedule {
     stop: Stop,
     cells: usize,
-    /// Cells that are begun and not decided.
+    /// Cells started and incomplete.
     active: BTreeMap<usize, CellState>,
-    /// Cells that are decided, but have no place in the index yet because one before them is not: where their runs lie.
+    /// Completed cells that are not in the index because an earlier cell is incomplete, with the places of their runs.
     decided: BTreeMap<usize, Box<[Place]>>,
-    /// The active cells of which a run can be begun.
+    /// Active cells with a run left to start.
     open: BTreeSet<usize>,
-    /// Those of them of which one is surely or probably needed.
+    /// Active cells with a certainly or probably needed run left to start.
     wanted: BTreeSet<usize>,
-    /// The first cell that is not begun.
+    /// The first cell not started.
     fresh: usize,
     index: Index,
     undecided: usize,
-    /// Of the cells that are begun: runs that count, and those that will.
+    /// The counted and the expected runs of the started cells.
     begun: Progress,
-    /// Runs of the cells that are decided.
+    /// The runs of completed cells.
     decided_runs: u64,
 }
 
-/// Where the runs that count lie in the journal: of the cells up to the first that is not decided.
+/// The places in the journal of the counted runs of all cells before the first incomplete one.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     places: Vec<Place>,
-    /// Of each cell, where its places end.
+    /// The end of each cell's places.
     ends: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
 struct CellState {
     finished: BTreeMap<u32, (Place, Option<f64>)>,
-    /// The first run that has not been begun.
+    /// The first run not started.
     next: u32,
-    /// So many runs from the first are finished without a gap, and their mean.
+    /// The number of finished runs without a gap from the first, and their mean.
     prefix: u32,
     mean: Mean,
     expected: u32,
 }
 
 impl Index {
-    /// How many cells it has.
+    /// The number of cells.
     pub(super) const fn cells(&self) -> usize {
         self.ends.len()
     }
 
-    /// How many runs count.
+    /// The number of counted runs.
     pub(super) const fn runs(&self) -> usize {
         self.places.len()
     }
 
-    /// The runs of a cell that count, in the order of their numbers.
+    /// The counted runs of a cell, in the order of their numbers.
     pub(super) fn of(&self, cell: usize) -> &[Place] {
         let Some(&end) = self.ends.get(cell) else { return &[] };
         let start = cell.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -96,7 +96,7 @@ impl Index {
 }
 
 impl Schedule {
-    /// Nothing of `plan` has been run.
+    /// Creates the schedule of `plan` without finished runs.
     pub(super) fn new(plan: &Plan) -> Self {
         Self::of_cells(plan.cells(), plan.stop)
     }
@@ -117,12 +117,12 @@ impl Schedule {
         }
     }
 
-    /// The run to make next; `None` if all that may be needed are finished or under way.
+    /// The next run to make; `None` if all possibly needed runs are finished or in progress.
     pub(super) fn next(&mut self) -> Option<Unit> {
         self.next_wanted().or_else(|| self.open.first().copied().map(|cell| self.begin(cell)))
     }
 
-    /// The next run that is surely or probably needed; `None` if all of these are finished or under way.
+    /// The next run that is certainly or probably needed; `None` if all of these are finished or in progress.
     pub(super) fn next_wanted(&mut self) -> Option<Unit> {
         let fresh = (self.fresh < self.cells).then_some(self.fresh);
         let cell = self.wanted.first().copied().into_iter().chain(fresh).min()?;
@@ -138,7 +138,7 @@ impl Schedule {
         Unit { cell, run }
     }
 
-    /// The state of a cell that is not decided; one that is not begun is begun.
+    /// The state of an incomplete cell, which is started if it was not.
     fn state(&mut self, cell: usize) -> &mut CellState {
         let expected = self.stop.min;
         if !self.active.contains_key(&cell) {
@@ -147,7 +147,7 @@ impl Schedule {
         self.active.entry(cell).or_insert_with(|| CellState { expected, ..CellState::default() })
     }
 
-    /// Notes what has become of a cell: whether a run of it can be begun, and whether one is wanted.
+    /// Updates the sets of a cell: whether one of its runs can be started, and whether one is wanted.
     fn note(&mut self, cell: usize) {
         let state = self.active.get(&cell);
         let is_open = state.is_some_and(|state| state.next < self.stop.max);
@@ -168,8 +168,8 @@ impl Schedule {
         cell < self.index.cells() || self.active.contains_key(&cell) || self.decided.contains_key(&cell)
     }
 
-    /// A run is finished, with this value of the quantity that decides; `is_random` says whether anything is drawn at random in its cell. Returns
-    /// whether the cell is decided.
+    /// Records a finished run with its value of the deciding quantity; `is_random` states whether the cell's runs contain randomness.
+    /// Returns whether the cell is complete.
     pub(super) fn record(&mut self, unit: Unit, place: Place, value: Option<f64>, is_random: bool) -> bool {
         if unit.cell < self.index.cells() || self.decided.contains_key(&unit.cell) {
             return true;
@@ -200,14 +200,14 @@ impl Schedule {
         is_decided
     }
 
-    /// Puts the cells that are decided, up to the first that is not, into the index.
+    /// Moves completed cells, up to the first incomplete one, into the index.
     fn settle(&mut self) {
         while let Some(places) = self.decided.remove(&self.index.cells()) {
             self.index.push(&places);
         }
     }
 
-    /// How far it has come. Cells that are not begun are expected to need as many runs as those that are decided.
+    /// The progress. Cells not started are expected to need as many runs as completed ones.
     pub(super) fn progress(&self) -> Progress {
         let decided = self.cells - self.undecided;
         let each = if decided == 0 { f64::from(self.stop.min) } else { self.decided_runs as f64 / decided as f64 };
@@ -216,24 +216,24 @@ impl Schedule {
         Progress { expected, ..self.begun }
     }
 
-    /// Whether every cell has been run often enough.
+    /// Whether every cell is complete.
     pub(super) const fn is_complete(&self) -> bool {
         self.undecided == 0
     }
 
-    /// The runs that count, of the cells up to the first that is not decided.
+    /// The counted runs of all cells before the first incomplete one.
     pub(super) const fn index(&self) -> &Index {
         &self.index
     }
 
-    /// The same, when nothing else is needed any more.
+    /// Converts into the index once the sweep is complete.
     pub(super) fn into_index(self) -> Index {
         self.index
     }
 }
 
 impl CellState {
-    /// Puts `next` on the first run after it that has not been begun.
+    /// Advances `next` to the following run that has not been started.
     fn skip_to_next(&mut self, stop: Stop) {
         self.next += 1;
         while self.next < stop.max && self.finished.contains_key(&self.next) {
@@ -241,8 +241,7 @@ impl CellState {
         }
     }
 
-    /// Takes the runs into account that have no gap before them any more, one after the other: the first number of runs that
-    /// is enough is where the cell ends. Returns whether that is known; those beyond it are gone then.
+    /// Processes finished runs without gaps in order, until the stopping rule is met. Returns whether it is; later runs are then discarded.
     fn advance(&mut self, stop: Stop, is_random: bool) -> bool {
         while let Some((_, value)) = self.finished.get(&self.prefix) {
             if let Some(value) = *value {
@@ -270,8 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// Runs end in any order, and some were there before: each cell ends up with the same runs in the order of their numbers, and one
-    /// worker has no more than one cell under way.
+    /// With any order of completion, and with some runs present from the start, each cell ends up with the same runs in order, and a single
+    /// worker has at most one cell in progress.
     #[test]
     fn the_index_has_the_same_runs_in_whatever_order_they_end() {
         let stop = Stop { min: 3, max: 9, relative_error: Some(0.05) };

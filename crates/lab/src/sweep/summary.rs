@@ -1,4 +1,4 @@
-//! A sweep in one JSON object: `summary.json`, and what `--json` prints.
+//! A sweep as one JSON object: `summary.json` and the output of `--json`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use super::findings::{CellFindings, Findings, PointFindings, QUANTILES};
 use super::measure::Quantity;
 use super::plan::Plan;
 
-/// All that a sweep has found. The same scenario, seed and version give the same.
+/// The results of a sweep, a function of scenario, seed and version.
 ///
-/// `P` is the list of its points, which may be made while they are written.
+/// `P` is the list of its points, which may be produced while they are written.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary<P> {
     /// The scenario's name.
@@ -24,18 +24,18 @@ pub struct Summary<P> {
     pub title: String,
     /// The version of Holdover.
     pub version: &'static str,
-    /// What the seeds of all runs were drawn from.
+    /// The seed from which those of all runs are derived.
     pub seed: u64,
-    /// The confidence of every interval, and that of the tests.
+    /// The confidence of every interval, and of the tests.
     pub confidence: f64,
-    /// How variants were compared; nothing where none were.
+    /// The comparison method; absent without comparisons.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tests: Option<TestsSummary>,
-    /// What was varied.
+    /// The axes.
     pub axes: Vec<AxisSummary>,
-    /// How often each point was run.
+    /// The replication.
     pub replicate: ReplicateSummary,
-    /// All runs that count.
+    /// The number of counted runs.
     pub runs: usize,
     /// The points, in order.
     pub points: P,
@@ -49,10 +49,10 @@ pub struct AxisSummary {
     values: Vec<String>,
 }
 
-/// How often each point was run.
+/// The replication of each point.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ReplicateSummary {
-    /// What was averaged.
+    /// The deciding quantity.
     measure: String,
     unit: &'static str,
     relative_error: Option<f64>,
@@ -64,11 +64,11 @@ pub struct ReplicateSummary {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PointSummary {
     point: usize,
-    /// The value on each axis, as it was written.
+    /// The value on each axis, as written.
     at: BTreeMap<String, String>,
     /// The variants, in the scenario's order.
     pub variants: Vec<VariantSummary>,
-    /// The comparisons that the sweep asks for.
+    /// The comparisons of the sweep.
     pub tests: Vec<TestSummary>,
 }
 
@@ -77,9 +77,9 @@ pub struct PointSummary {
 pub struct VariantSummary {
     /// The variant's name.
     pub variant: String,
-    /// Runs that count.
+    /// The number of counted runs.
     pub runs: usize,
-    /// Runs in which every flow that has an end came to it.
+    /// The number of runs in which every finite flow completed.
     pub completed: usize,
     /// Whether the bound on the relative error was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,10 +92,10 @@ pub struct VariantSummary {
 struct MeanSummary {
     unit: &'static str,
     mean: f64,
-    /// Half the width of the confidence interval; nothing with fewer than two values.
+    /// Half the width of the confidence interval; absent with fewer than two values.
     half_width: Option<f64>,
     n: u64,
-    /// The median and the 95th percentile, of what the sweep is about.
+    /// The median and the 95th percentile, for the main quantities.
     #[serde(flatten)]
     quantiles: BTreeMap<&'static str, QuantileSummary>,
 }
@@ -110,17 +110,17 @@ pub struct TestSummary {
     unit: &'static str,
     /// `paired` or `welch`.
     test: &'static str,
-    /// Pairs of runs with the same seed.
+    /// The number of pairs of runs with the same seed.
     pairs: u64,
-    /// What the comparison comes to: `higher`, `lower`, `inconclusive`, `nothing random varies` or `too few runs`.
+    /// The verdict: `higher`, `lower`, `inconclusive`, `nothing random varies` or `too few runs`.
     pub verdict: &'static str,
-    /// The variant's mean less the baseline's; nothing with too few runs.
+    /// The variant's mean minus the baseline's; absent with too few runs.
     difference: Option<f64>,
     /// The median of the differences within pairs.
     median_difference: Option<QuantileSummary>,
-    /// The share of pairs in which the variant's value is the larger one.
+    /// The share of pairs in which the variant has the larger value.
     share_higher: Option<f64>,
-    /// The t-test; nothing where nothing random varies.
+    /// The t-test; absent without randomness.
     #[serde(flatten)]
     pub result: Option<TestResult>,
 }
@@ -136,7 +136,7 @@ pub struct TestResult {
     degrees_of_freedom: f64,
     /// The probability of such a difference by chance.
     pub p: f64,
-    /// The same by Holm's correction over all tests of the sweep.
+    /// The p-value corrected by Holm's method over all tests of the sweep.
     pub p_holm: Option<f64>,
 }
 
@@ -148,19 +148,19 @@ pub struct QuantileSummary {
     high: Option<f64>,
 }
 
-/// How all comparisons were made.
+/// The method of all comparisons.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct TestsSummary {
     /// `paired` or `welch`.
     test: &'static str,
     /// `holm`.
     correction: &'static str,
-    /// How many tests the correction is for.
+    /// The number of tests corrected for.
     tests: usize,
 }
 
 impl<P> Summary<P> {
-    /// What was found of a sweep, with these points.
+    /// The summary of a sweep, with these points.
     pub fn new(plan: &Plan, findings: &Findings<'_>, points: P) -> Self {
         let axes = plan.sweep.axes().iter().map(|axis| AxisSummary {
             label: axis.label.clone(),
@@ -195,7 +195,7 @@ impl<P> Summary<P> {
 }
 
 impl<P: Serialize> Summary<P> {
-    /// Writes the summary as JSON, indented, with a newline at the end.
+    /// Writes the summary as indented JSON with a final newline.
     ///
     /// # Errors
     ///
@@ -206,11 +206,11 @@ impl<P: Serialize> Summary<P> {
     }
 }
 
-/// A list that is made while it is written.
+/// A list produced while it is serialized.
 pub(super) struct Lazily<I>(RefCell<I>);
 
 impl<I> Lazily<I> {
-    /// The list of what `items` gives. It can be written once.
+    /// The list of `items`. It can be serialized once.
     pub(super) const fn new(items: I) -> Self {
         Self(RefCell::new(items))
     }
@@ -223,13 +223,13 @@ impl<I: Iterator<Item: Serialize>> Serialize for Lazily<I> {
 }
 
 impl PointSummary {
-    /// The summary as JSON, indented as an element of [`Summary::points`].
+    /// The point as JSON, indented as an element of [`Summary::points`].
     pub(super) fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
         // JSON strings contain no line ends, so leading blanks are indentation.
         RawValue::from_string(serde_json::to_string_pretty(self)?.replace('\n', "\n    "))
     }
 
-    /// What was found at a point.
+    /// The summary of a point.
     pub fn new(plan: &Plan, found: &PointFindings<'_>) -> Self {
         let variants = found.cells.iter().zip(&plan.variants).map(|(cell, variant)| VariantSummary {
             variant: variant.clone(),

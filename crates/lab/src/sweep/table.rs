@@ -1,4 +1,4 @@
-//! Tables with typed columns, and how they become files.
+//! Tables with typed columns, and their file formats.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,63 +7,63 @@ use holdover_report::{ConnectionMetrics, ExchangeMetrics, FlowMetrics, PartFile}
 
 use super::parquet::ParquetWriter;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Words.
+    /// Text.
     Text,
-    /// Whole numbers.
+    /// Unsigned integers.
     Integer,
-    /// Numbers.
+    /// Floating-point numbers.
     Real,
-    /// True or false.
+    /// Booleans.
     Flag,
 }
 
 /// A cell of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// Does not apply.
+    /// A value that does not apply.
     Nothing,
-    /// Words.
+    /// Text.
     Text(String),
-    /// A whole number.
+    /// An unsigned integer.
     Integer(u64),
-    /// A number.
+    /// A floating-point number.
     Real(f64),
-    /// True or false.
+    /// A boolean.
     Flag(bool),
 }
 
-/// The names of a table's columns, and what they hold.
+/// The names and types of a table's columns.
 pub type Columns = Vec<(String, Kind)>;
 
 /// A table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
-    /// The names of the columns, and what they hold.
+    /// The names and types of the columns.
     pub columns: Columns,
-    /// As many cells in each row as there are columns, each of its column's kind or [`Value::Nothing`].
+    /// The rows, with one cell per column, of the column's type or [`Value::Nothing`].
     pub rows: Vec<Vec<Value>>,
 }
 
-/// Why a table could not be written.
+/// Errors of writing a table.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    /// A file of it could not be written.
+    /// A file could not be written.
     #[error("cannot write {}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// It could not be made Parquet.
+    /// The Parquet file could not be encoded.
     #[error("cannot write {}: {error}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: ::parquet::errors::ParquetError,
     },
 }
@@ -74,19 +74,19 @@ impl TableError {
     }
 }
 
-/// A table under way: `NAME.csv` as RFC 4180 has it, with a header, where what does not apply is empty; and the same as `NAME.parquet`. Both
-/// have their names when the table is [finished](Self::finish).
+/// A table being written as `NAME.csv` (RFC 4180, with a header; values that do not apply are empty) and `NAME.parquet`. Both files get
+/// their final names when the table is [finished](Self::finish).
 pub(super) struct TableWriter {
     columns: Columns,
     csv: csv::Writer<PartFile>,
     csv_path: PathBuf,
     parquet: ParquetWriter<PartFile>,
     parquet_path: PathBuf,
-    /// Rows that are not in the Parquet file yet.
+    /// Rows not yet in the Parquet file.
     rows: Vec<Vec<Value>>,
 }
 
-/// Rows that are held in memory until they become a row group of Parquet.
+/// The number of rows buffered for a Parquet row group.
 const ROWS_PER_GROUP: usize = 16_384;
 
 impl TableWriter {
@@ -113,7 +113,7 @@ impl TableWriter {
         written.map_err(|error| TableError::Parquet { path: self.parquet_path.clone(), error })
     }
 
-    /// Gives the files their names.
+    /// Gives the files their final names.
     pub(super) fn finish(mut self) -> Result<(), TableError> {
         if !self.rows.is_empty() {
             self.write_group()?;
@@ -127,7 +127,7 @@ impl TableWriter {
     }
 }
 
-/// A CSV file with these columns and no row yet.
+/// Begins a CSV file with these columns.
 pub(super) fn csv_writer<W: io::Write>(out: W, columns: &Columns) -> csv::Result<csv::Writer<W>> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record(columns.iter().map(|(name, _)| name))?;
@@ -157,7 +157,7 @@ impl Value {
     }
 }
 
-/// The shortest text that reads as the same number.
+/// The shortest text that parses to the same number.
 fn real(number: f64) -> String {
     let size = number.abs();
     if size == 0.0 || (1e-5..1e16).contains(&size) { number.to_string() } else { format!("{number:e}") }
@@ -187,15 +187,15 @@ impl From<&str> for Value {
     }
 }
 
-/// What a column of a table of flows (`runs.csv`, and `flows.csv` of a run) holds; `None` if runs of sweeps have no such column.
+/// The type of a column of a table of flows (`runs.csv`, and `flows.csv` of a run); `None` if sweeps have no such column.
 pub fn kind_of_flow_column(name: &str) -> Option<Kind> {
     FLOW_COLUMNS.iter().find(|(column, ..)| *column == name).map(|(_, kind, _)| *kind)
 }
 
-/// A column about a flow: its name, what it holds, and how to get it.
+/// A column about a flow: its name, its type and its value.
 pub(crate) type FlowColumn = (&'static str, Kind, fn(&FlowMetrics) -> Value);
 
-/// What the table of runs says of each flow; the names are those of a run's `flows.csv`.
+/// The columns of the table of runs about each flow, with the names in a run's `flows.csv`.
 pub(crate) const FLOW_COLUMNS: [FlowColumn; 35] = [
     ("flow", Kind::Text, |flow| flow.flow.as_str().into()),
     ("from", Kind::Text, |flow| flow.from.as_str().into()),

@@ -1,4 +1,4 @@
-//! The tables of a sweep: every run, every point, every test.
+//! The tables of a sweep: runs, points and tests.
 
 use holdover_scenario::statistics::QuantileEstimate;
 use holdover_scenario::{Point, Sweep};
@@ -9,7 +9,7 @@ use super::measure::{Quantity, unit_suffix};
 use super::plan::{Plan, relative_error};
 use super::table::{Columns, FLOW_COLUMNS, Kind, Value};
 
-/// The columns of the table of runs, which has one row for each flow of each run.
+/// The columns of the table of runs, with one row per flow and run.
 pub fn runs_columns(axes: &AxisColumns) -> Columns {
     let mut columns = axes.columns();
     columns.extend(RUN_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
@@ -29,9 +29,8 @@ pub(super) fn rows_of_run<'a>(start: &'a [Value], run: &'a Row) -> impl Iterator
     })
 }
 
-/// The columns of the table of points, which has one row for each variant at each point: the mean of every quantity, half the width of its
-/// confidence interval at 95 %, and of how many runs; of the quantities that decide and that are compared also the
-/// quantiles with their bootstrap intervals.
+/// The columns of the table of points, with one row per variant and point: for every quantity its mean, the half-width of the 95 %
+/// confidence interval and the number of runs; for the main quantities also the quantiles with their bootstrap intervals.
 pub fn points_columns(plan: &Plan, axes: &AxisColumns) -> Columns {
     let mut columns = axes.columns();
     columns.extend(POINT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
@@ -67,8 +66,7 @@ pub(super) fn rows_of_point<'a>(
     })
 }
 
-/// The columns of the table of tests, which has one row for each comparison of a variant with the baseline at a point; `None` if nothing is
-/// compared.
+/// The columns of the table of tests, with one row per comparison of a variant with the baseline at a point; `None` without comparisons.
 pub fn tests_columns(plan: &Plan, axes: &AxisColumns) -> Option<Columns> {
     let compare = plan.compare()?;
     let mut columns = axes.columns();
@@ -100,14 +98,14 @@ pub(super) fn rows_of_tests<'a>(
     })
 }
 
-/// A quantile and the ends of its interval.
+/// A quantile and the bounds of its interval.
 fn quantile_cells(estimate: Option<QuantileEstimate>) -> [Value; 3] {
     let interval = estimate.and_then(|estimate| estimate.interval);
     let value = estimate.map(|estimate| estimate.value);
     [value, interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(Value::from)
 }
 
-/// The label of an axis that is the name of another column, if there is one.
+/// The label of an axis that collides with the name of another column, if there is one.
 pub fn label_in_the_way(sweep: &Sweep, quantities: &[Quantity]) -> Option<String> {
     let axes = AxisColumns::new(sweep).columns();
     let names = axes.iter().map(|(name, _)| name.as_str()).skip(1);
@@ -174,7 +172,7 @@ fn test_columns(quantity: &Quantity) -> Vec<(String, Kind)> {
     ]
 }
 
-/// How the axes appear in tables: each as it was written, and, where its values have a unit, as a number in the base unit.
+/// The axes in tables: each as written and, if its values have a unit, as a number in the base unit.
 #[derive(Debug)]
 pub struct AxisColumns {
     axes: Vec<(String, Option<String>)>,
@@ -201,7 +199,7 @@ impl AxisColumns {
         columns
     }
 
-    /// The cells of a point in them.
+    /// The cells of a point in these columns.
     pub(super) fn cells(&self, point: &Point) -> Vec<Value> {
         let mut cells = vec![Value::Integer(point.index as u64)];
         for ((_, number), label) in self.axes.iter().zip(&point.labels) {

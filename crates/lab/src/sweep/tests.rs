@@ -1,4 +1,4 @@
-//! The engine on small worlds.
+//! The sweep engine on small worlds.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use super::driver::{Driver, Worker};
 use super::engine::{self, Outcome};
 use super::*;
 
-/// A short transfer over a link that loses packets.
+/// A short transfer over a lossy link.
 const SCENARIO: &str = r#"
     seed = 7
     time_limit = "60 s"
@@ -63,14 +63,14 @@ fn plan(parts: &[&str]) -> Plan {
     Plan::new(scenario(parts), 2).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A directory that does not exist yet, below cargo's for tests or the system's.
+/// A path for a new directory, below cargo's for tests or the system's.
 fn new_dir(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("holdover-sweep-test-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
 }
 
-/// Sweeps into `dir` on `jobs` threads; after `most` more runs, it is interrupted. Returns how many runs it made.
+/// Sweeps into `dir` on `jobs` threads, interrupted after `most` more runs. Returns the number of runs made.
 fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     let dir = SweepDir::at(dir, false).expect("a new directory, or that of a sweep");
     let ledger = Ledger::open(plan, &dir).expect("a journal of the same sweep");
@@ -105,7 +105,7 @@ fn write_results(plan: &Plan, runs: &FinishedRuns, dir: &SweepDir, jobs: usize) 
     assert!(points.into_iter().eq(0..plan.points()));
 }
 
-/// Two workers whose answers come in another order, some twice, and a driver that is opened anew in the middle.
+/// Two workers whose rows arrive in another order, some twice, and a driver that is reopened in the middle.
 #[test]
 fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
@@ -145,7 +145,7 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     }
 }
 
-/// The files of a finished sweep that have to be the same whenever it is made.
+/// The files of a finished sweep that must not differ between repetitions.
 fn results(dir: &Path) -> BTreeMap<String, String> {
     let names = ["runs.csv", "points.csv", "tests.csv", "summary.json"];
     let texts = names.iter().map(|name| ((*name).to_owned(), fs::read_to_string(dir.join(name)).unwrap_or_default()));
@@ -153,7 +153,7 @@ fn results(dir: &Path) -> BTreeMap<String, String> {
     texts.chain(parts.map(|(part, name)| (name, format!("{:?}", part.expect("a part of the data set"))))).collect()
 }
 
-/// The parts of the data set of runs.
+/// The files of the runs data set.
 fn parts_of(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir.join("runs.parquet")) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -162,7 +162,7 @@ fn parts_of(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The cells of a column of a CSV file that has no quotes in it.
+/// The cells of a column of a CSV file without quotes.
 fn column(csv: &str, name: &str) -> Vec<String> {
     let mut lines = csv.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
     let header = lines.next().expect("a header");
@@ -283,7 +283,7 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     assert_eq!(text.lines().count(), 1 + 4 + 4, "the torn line is gone");
     text.push_str("\0\0\0\n");
     fs::write(&journal, text).unwrap();
-    // Ten runs of whole cells, in their order, make a part that can be read before the sweep is complete.
+    // Ten runs of complete cells, in order, make a part that is readable before the sweep is complete.
     let mut more = 0;
     while parts_of(&parts).is_empty() {
         let (made, complete) = sweep(&plan, &parts, 1, 5);
@@ -328,7 +328,7 @@ fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
     lines[1] = "{}";
     fs::write(&journal, lines.join("\n") + "\n").unwrap();
     assert!(refused(&first).contains("journal.jsonl:2:"), "{}", refused(&first));
-    // The second of two concurrent sweeps has to wait.
+    // The second of two concurrent sweeps is refused.
     fs::write(&journal, text).unwrap();
     let whole = open(&first).expect("it is whole again");
     assert!(refused(&first).contains("another process is writing"));
@@ -362,7 +362,7 @@ fn a_point_is_run_until_its_mean_is_known_or_the_most_runs_are_made() {
     assert_eq!(precise, ["true", "false"]);
 }
 
-/// A transfer of two segments rarely meets a loss: a few equal runs do not say that all are.
+/// A transfer of two segments rarely meets a loss: a few equal runs do not prove that all are equal.
 #[test]
 fn equal_runs_of_a_world_with_random_losses_are_not_exact() {
     let found = |loss: &str| {
@@ -421,7 +421,7 @@ fn flows_add_up_or_are_averaged_and_one_can_be_picked() {
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
-/// The journal is read again for the tables: two lines that something else has exchanged meanwhile are noticed.
+/// The journal is read again for the tables: lines exchanged meanwhile are detected.
 #[test]
 fn a_journal_that_changes_meanwhile_is_noticed() {
     let plan = plan(&[SCENARIO, "[sweep.replicate]\nmin = 2\nmax = 2\n"]);
@@ -439,7 +439,7 @@ fn a_journal_that_changes_meanwhile_is_noticed() {
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
-/// A transfer that the time limit ends is not complete; one that has no amount to transfer is.
+/// A transfer cut off by the time limit is incomplete; one without an amount is complete.
 #[test]
 fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {
     let completed = |bulk: &str| {

@@ -1,8 +1,8 @@
 //! Cells on one channel: their nodes contend for the medium as if they were one cell.
 //!
-//! Every node of the channel hears every other, in whatever cell: while one cell has an exchange on the air the others
-//! wait, and nodes of different cells that count down to zero together collide. A base station that retries for a
-//! station that has left therefore takes airtime from its neighbours.
+//! Every node of the channel hears all others, in all cells: while one cell has an exchange on the air the others wait,
+//! and nodes of different cells that count down to zero together collide. A base station that retries for a station
+//! that has left therefore takes airtime from its neighbours.
 
 use holdover_base::Instant;
 

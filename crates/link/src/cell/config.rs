@@ -8,7 +8,7 @@ use crate::bit_errors::BitErrors;
 use crate::config::ConfigError;
 use crate::queue::QueueLimit;
 
-/// What happens to the frames of a station that leaves.
+/// The treatment of the frames of a station that leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum LeavePolicy {
     /// They are dropped.
@@ -23,15 +23,15 @@ pub enum LeavePolicy {
 pub struct CellConfig {
     /// Medium access.
     pub dcf: Dcf,
-    /// Transceivers, and with them the range.
+    /// The transceivers, which determine the range.
     pub radio: Radio,
-    /// Where the base station is.
+    /// The position of the base station.
     pub position: Position,
     /// Limit of the base station's buffer, which all its stations share.
     pub base_buffer: QueueLimit,
     /// Limit of each station's buffer.
     pub station_buffer: QueueLimit,
-    /// What happens to the frames of a station that leaves.
+    /// The treatment of the frames of a station that leaves.
     pub leave_policy: LeavePolicy,
     /// Bit errors of data frames on the air, MAC header included. RTS, CTS and acknowledgments are never damaged.
     pub bit_errors: BitErrors,

@@ -17,7 +17,7 @@ pub struct Dcf {
     pub plcp: Duration,
     /// Rate of data frames to one station.
     pub data_rate: BitRate,
-    /// Rate of control frames and of broadcasts: one that every station knows.
+    /// Rate of control frames and of broadcasts, supported by every station.
     pub basic_rate: BitRate,
     /// Overhead of a data frame around the packet.
     pub header_bytes: u32,
@@ -25,11 +25,11 @@ pub struct Dcf {
     pub rts_threshold_bytes: u32,
     /// dot11ShortRetryLimit: a frame is dropped after this many unanswered attempts.
     pub retry_limit: u32,
-    /// How the backoff is chosen.
+    /// The choice of the backoff.
     pub contention: Contention,
 }
 
-/// How the backoff is chosen, and who sends next.
+/// The choice of the backoff, and of the next sender.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Contention {
     /// Every backoff has its mean length and the nodes with a frame take turns: no randomness and no collisions. One node
@@ -144,7 +144,7 @@ impl Dcf {
         self.slot * u64::from(self.contention_window(failures)) / 2
     }
 
-    /// How long a node without answers tries before it drops a packet of `len` bytes.
+    /// How long a node without answers retries before it drops a packet of `len` bytes.
     pub fn gives_up_after(&self, len: u32) -> Duration {
         (0..self.retry_limit).fold(Duration::ZERO, |sum, failures| {
             sum + self.difs() + self.mean_backoff(failures) + self.unanswered(len)

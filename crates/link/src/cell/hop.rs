@@ -5,7 +5,7 @@ use holdover_base::Instant;
 use super::radio::Watts;
 use crate::link::DropCause;
 
-/// The name of a station, which the caller chooses.
+/// The name of a station, chosen by the caller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StationId(pub u32);
 
@@ -60,7 +60,7 @@ pub struct Reception<F> {
     pub margin: f64,
 }
 
-/// Events of a cell.
+/// An event of a cell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CellEvent<F> {
     /// A station came into range.

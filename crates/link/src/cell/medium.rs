@@ -267,7 +267,7 @@ impl<F: Frame> Cell<F> {
 
     /// Applies the outcome of an attempt to one participant.
     fn settle(&mut self, at: Instant, node: Node, outcome: Outcome) {
-        // A station that left during the exchange has taken its frame along.
+        // A station that left during the exchange has taken its frame with it.
         let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.take()) else { return };
         let station = match head.hop {
             Hop::Broadcast { frame } => {

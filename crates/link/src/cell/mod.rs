@@ -6,14 +6,15 @@
 //! 20-packet buffer holds 20 besides the one that is being sent. (ns-2's `DropTail` refuses the packet that would fill it: its
 //! `limit_` of 20 holds 19.)
 //!
-//! Within the cell's range every frame arrives, beyond it none does ([`Radio`]). A base station does not know that a station
-//! has moved away: it tries again up to the retry limit, and all its other frames wait behind.
+//! Within the cell's range every frame arrives, beyond it none does ([`Radio`]). A base station does not know that a station has moved
+//! away: it retries up to the retry limit, and all its other frames wait.
 //!
 //! Cells with the same channel number contend for one medium ([`contend`]), as all wireless nodes of ns-2.1b7 do; others have
 //! one each.
 //!
-//! What is left out: propagation time (0.13 us over 40 m), bit errors within the range, capture, hidden stations and EIFS. A station out of range hears nobody and is heard by nobody, so its attempts take no airtime. A frame
-//! that comes while others already count their backoff down joins when the medium is next idle.
+//! Not modelled: propagation time (0.13 us over 40 m), bit errors within the range, capture, hidden stations and EIFS. A station out of
+//! range neither hears others nor is heard, so its attempts take no airtime. A frame that arrives while others already count down their
+//! backoff contends when the medium is next idle.
 
 mod buffer;
 mod channel;

@@ -2,7 +2,7 @@
 
 use holdover_base::{Duration, Instant};
 
-/// A place in the plane, in metres.
+/// A position in the plane, in metres.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Position {
     /// Metres along the first axis.
@@ -12,7 +12,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Metres between two places.
+    /// The distance between two positions, in metres.
     pub fn distance_m(self, other: Self) -> f64 {
         (self.x_m - other.x_m).hypot(self.y_m - other.y_m)
     }
@@ -39,12 +39,12 @@ pub struct Motion {
 }
 
 impl Motion {
-    /// Stays where it is.
+    /// At rest.
     pub fn at_rest(position: Position) -> Self {
         Self { position, ..Self::default() }
     }
 
-    /// The place at a time, which is not before `since`.
+    /// The position at a time, which is not before `since`.
     pub fn position(&self, at: Instant) -> Position {
         let secs = at.saturating_since(self.since).as_secs_f64();
         Position {

@@ -41,7 +41,7 @@ impl<F> Sender<F> {
         Ok(())
     }
 
-    /// The frame in the MAC, fetched from the buffer if need be.
+    /// The frame in the MAC, taken from the buffer if the MAC has none.
     pub(super) fn load(&mut self, now: Instant) -> Option<&Head<F>> {
         if self.head.is_none() {
             let (len, hop) = self.buffer.pop(now)?;

@@ -1,14 +1,14 @@
 //! Tables of a link's conditions over time, as CSV.
 //!
-//! The first line names the columns, in any order: `t` and at least one of `rate`, `delay` or `rtt`, `loss`, `up`. What a table does
-//! not name stays as the link has it. Each row holds from its time to that of the next:
+//! The first line names the columns, in any order: `t` and at least one of `rate`, `delay` or `rtt`, `loss`, `up`. Conditions without a
+//! column are those of the link. Each row applies from its time to that of the next:
 //!
 //! | column | a bare number is in | or with a unit |
 //! | --- | --- | --- |
 //! | `t` | seconds since the start; 0 in the first row, then increasing | `1500 ms` |
 //! | `rate` | bit/s | `2 Mbit/s` |
 //! | `delay` | seconds, one way | `25 ms` |
-//! | `rtt` | seconds, there and back: half of it is the delay | `50 ms` |
+//! | `rtt` | seconds, both ways: half of it is the delay | `50 ms` |
 //! | `loss` | a probability, 0 to 1 | `2 %` |
 //! | `up` | 1 or 0 | `true` or `false` |
 //!
@@ -103,7 +103,7 @@ impl ConditionTrace {
         self.columns.loss.then(|| self.row(at).0.loss)
     }
 
-    /// Whether the link is up at `at`, if the table says so.
+    /// Whether the link is up at `at`, if the table has this column.
     pub fn up(&self, at: Instant) -> Option<bool> {
         self.columns.up.then(|| self.row(at).0.up)
     }

@@ -1,6 +1,6 @@
 //! mahimahi's packet-delivery traces.
 //!
-//! A line holds a time in whole milliseconds, at which the link may deliver up to 1500 bytes: one large packet or
+//! A line contains a time in whole milliseconds at which the link may deliver up to 1500 bytes: one large packet or
 //! several small ones; a packet that does not fit continues with the bytes of the next opportunities. Bytes unused at
 //! that moment are wasted. Several lines with the same time are several opportunities. At the end mahimahi starts over,
 //! with time 0 at the time of the last line (mm-link(1)).

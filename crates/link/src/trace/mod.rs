@@ -7,7 +7,7 @@ pub use conditions::ConditionTrace;
 pub use deliveries::DeliveryTrace;
 pub(crate) use deliveries::Opportunity;
 
-/// What a trace does at its end.
+/// The behaviour of a trace at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum AtEnd {
     /// Start over.

@@ -36,7 +36,8 @@ impl ForeignAgent {
         self.address
     }
 
-    /// The next advertisement (section 2.3.2: numbers go on from 256 after 65535, so that a restart shows).
+    /// The next advertisement. After 65535, sequence numbers continue from 256, so that a restart is recognized
+    /// (section 2.3.2).
     pub fn advertise(&mut self, lifetime: Lifetime) -> Packet {
         let sequence = self.sequence;
         self.sequence = self.sequence.checked_add(1).unwrap_or(256);

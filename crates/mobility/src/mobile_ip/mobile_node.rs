@@ -157,7 +157,7 @@ impl MobileNode {
         if let Some(registration) = self.registration.as_mut().filter(|registration| registration.agent == agent)
             && registration.renew_at.take().is_some()
         {
-            // No one receives it there: the next advertisement of that agent is answered.
+            // Nobody receives the reply there: the next advertisement of that agent is answered.
             self.unsure = true;
         }
     }

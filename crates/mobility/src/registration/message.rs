@@ -5,14 +5,14 @@
 //!      0      4  "HoRg"
 //!      4      1  version: 1
 //!      5      1  1 report, 2 answer
-//!      6      1  report: 1 present, 2 fading, 3 away, 4 moved; answer: 1 noted, 2 this nonce is to be used, 3 refused
+//!      6      1  report: 1 present, 2 fading, 3 away, 4 moved; answer: 1 noted, 2 repeat with this nonce, 3 refused
 //!      7      1  0
 //!      8      8  name of the key
 //!     16     16  nonce
 //!     32      8  counter
-//!     40      4  fading: milliseconds until the host goes; all ones if that is not known
+//!     40      4  fading: milliseconds until the host leaves; all ones if unknown
 //!     44     16  address of the mobile host, IPv4 as in RFC 4291 section 2.5.5.2
-//!     60     16  the first half of HMAC-SHA256 over all before (RFC 2104 section 5)
+//!     60     16  the first half of HMAC-SHA256 over all preceding bytes (RFC 2104 section 5)
 //! ```
 //!
 //! Numbers are in network byte order.

@@ -1,20 +1,20 @@
-//! **Registration**: a mobile host reports to a gateway in the path of its packets that it fades, is about to go, or is back, before the
-//! gateway could find out by itself.
+//! **Registration**: a mobile host reports to a gateway in the path of its packets that its link fades, that it is about to leave, or that
+//! it is back, before the gateway could detect that by itself.
 //!
 //! The [`Registrant`] is the mobile host's half and the [`Registrar`] the gateway's. Each report and each answer is one datagram of
-//! [`LENGTH`] bytes, authenticated by HMAC-SHA256 (RFC 2104) with a [`Key`] that the two share. An answer is never longer than the report
-//! that it answers, so that nobody can use the gateway to amplify a flood.
+//! [`LENGTH`] bytes, authenticated by HMAC-SHA256 (RFC 2104) with a shared [`Key`]. An answer is never longer than its report, so that the
+//! gateway cannot be used to amplify a flood.
 //!
 //! # Replay
 //!
-//! A report names a nonce of the gateway's and a counter. The gateway knows one nonce for each key; a report with another one is answered
-//! with a fresh nonce, and repeated with that. Under one nonce, counters have to grow. So a report that was recorded is of no use later,
-//! whether the gateway or the mobile host has been restarted in between, and neither needs a clock that is right.
+//! A report contains a nonce of the gateway and a counter. The gateway has one nonce for each key; it answers a report with another one
+//! with a fresh nonce, with which the mobile host repeats the report. Under one nonce, counters have to grow. So replays of recorded
+//! reports are rejected, even if the gateway or the mobile host has been restarted in between, and neither needs a correct clock.
 //!
 //! # The order of calls
 //!
 //! [`Registrant::report`] when something has changed, [`Registrant::handle_datagram`] for answers; then [`Registrant::poll_transmit`] until
-//! `None`, and [`Registrant::poll_timeout`] for when to call that again. [`Registrar::handle_datagram`] gives the answer and the report.
+//! `None`, and [`Registrant::poll_timeout`] for when to call that again. [`Registrar::handle_datagram`] returns the answer and the report.
 
 mod message;
 mod registrant;

@@ -66,7 +66,7 @@ fn a_report_without_an_answer_is_repeated_and_its_lead_shrinks() {
     assert_ne!(lost, again);
     let (answer, report) = registrar.handle_datagram(at(1050), &again, [0; 16], |_, _| true);
     assert_eq!(report.unwrap().presence, Presence::Fading { lead: Some(Duration::from_millis(150)) });
-    // The first one was only late.
+    // The first one was only delayed.
     assert_eq!(registrar.handle_datagram(at(1051), &lost, [0; 16], |_, _| true), (None, None));
     assert_eq!(registrar.counters().replayed, 1);
     registrant.handle_datagram(at(1052), &answer.unwrap());

@@ -94,11 +94,11 @@ impl Attempt {
         let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         let answered_in = round_trip * 5 / 4 + ALLOWANCE;
         let wait = match path {
-            // Over a path that is reported up, a first attempt counts like one over a working path.
+            // On a path that is reported up, a first attempt counts as one on a working path.
             Path::Reported if self.tries == 1 => answered_in,
             Path::Reported | Path::Unresolved => {
                 let interval = (round_trip / 2).clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
-                // Together they take no more of the link than a few alone.
+                // All attempts together take no more of the link than a few alone.
                 let interval = interval * (1 + others as u64 / 4);
                 interval.max(now.saturating_since(self.up_at) / BACKOFF_PART)
             }

@@ -3,8 +3,8 @@
 //!
 //! An agent that flushes an ACK into a broken link can repeat it later, as no one has received it. A gateway cannot:
 //! incoming ACKs are flushed to the host on its own side, which receives them. A silent cut is detected later than an
-//! ACK is flushed, so nothing would be held at link-up. Therefore such ACKs are kept while data are in flight that the
-//! receiver has not acknowledged: either it does so soon, or its link is down.
+//! ACK is flushed, so nothing would be held at link-up. Therefore such ACKs are kept while the receiver has not
+//! acknowledged all data in flight: either it does so soon, or its link is down.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::Half as FlowHalf;
@@ -89,7 +89,7 @@ mod tests {
             self.pass(Direction::Incoming, ack);
         }
 
-        /// When an ACK is released to the sender within 3 s, and up to which number.
+        /// The time at which an ACK is released to the sender within 3 s, and its number.
         fn flushed(&mut self) -> Option<(u64, Seq)> {
             (0..3000).find_map(|ms| {
                 self.now += Duration::from_millis(1);

@@ -81,7 +81,7 @@ impl Half {
         !waits && self.poke.is_none() && !self.train.is_waiting() && !self.train.is_under_way()
     }
 
-    /// The link breaks: is data in flight, or still waiting since the last time?
+    /// The link breaks: notes whether data is in flight, or still waiting since the last time.
     pub(super) fn note_cut(
         &mut self,
         now: Instant,

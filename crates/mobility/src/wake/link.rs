@@ -1,4 +1,4 @@
-//! The controller's knowledge of the link, and what it does when the link fades, breaks and comes back.
+//! The controller's state of the link, and its reactions to warnings, link-down and link-up.
 
 use holdover_base::{Duration, Instant};
 use holdover_flow::{FlowTable, LinkState, Stall};
@@ -9,52 +9,52 @@ use super::waking::Waking;
 use super::{LetGo, WakeControl};
 use crate::{Direction, LinkEvent, ack_stall, hold_back};
 
-/// After a stall that was in vain there is none for so long.
+/// After a stall without a cut, there is none for this long.
 pub(super) const STALL_PAUSE: Duration = Duration::from_secs(1);
 
-/// For so long after the link went down, packets may still come that had been on their way.
+/// Packets in flight at link-down may still arrive for this long.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
-/// So many connections that were at rest when the link broke are woken, however long they had been: their peers may have said something
-/// in the meantime.
+/// Up to this many connections that were idle when the link broke are woken, however long they had been idle: their peers may have sent
+/// something in the meantime.
 const LEAST_AT_REST: usize = 32;
 
-/// So many are woken if they had data within [`RECENTLY`].
+/// Up to this many are woken if they had data within [`RECENTLY`].
 const MOST_AT_REST: usize = 256;
 
 /// See [`MOST_AT_REST`].
 const RECENTLY: Duration = Duration::from_secs(60);
 
-/// What is known of the link.
+/// The state of the link.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Link {
-    /// When it went down, if it is.
+    /// When it went down; `None` if it is up.
     pub(super) down_at: Option<Instant>,
     pub(super) up_at: Option<Instant>,
-    /// When more became known of the path since then: nothing is held back, and echoes are refreshed, for a while from then on.
+    /// When the knowledge of the path last improved since link-up: for a while from then on nothing is held back, and echoes are refreshed.
     pub(super) proven_at: Option<Instant>,
-    /// When what is held is released.
+    /// When held ACKs are released.
     pub(super) release_at: Option<Instant>,
     pub(super) stall: Option<Stall>,
-    /// The last stall was in vain: the next warnings are not believed.
+    /// The end of the pause after a stall without a cut: until then warnings are ignored.
     pub(super) no_stall_before: Instant,
     /// How often it went down or was released.
     pub(super) epoch: u32,
-    /// Packets came while the link was reported down: it is inferred to be up, and no source has reported it.
+    /// Packets arrived while the link was reported down: it is inferred to be up, and no source has reported that.
     pub(super) is_inferred: bool,
-    /// Since when nothing has come in although something was sent, if that has been noticed.
+    /// Since when nothing has arrived although data was sent, if silence is detected.
     pub(super) silent_since: Option<Instant>,
 }
 
 impl Link {
-    /// Whether the host was told that it is, even if the moment of grace is not over.
+    /// Whether the link is reported up, even if the grace period is not over.
     pub(super) fn is_up(&self) -> bool {
         self.down_at.is_none() || self.release_at.is_some()
     }
 }
 
 impl WakeControl {
-    /// What packets have to know of the link.
+    /// The state of the link for the flow path.
     pub fn link_state(&self) -> LinkState {
         let Link { down_at, release_at, stall, epoch, silent_since, .. } = self.link;
         let up_at = self.link.proven_at.or(self.link.up_at);
@@ -63,7 +63,7 @@ impl WakeControl {
         LinkState { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..LinkState::default() }
     }
 
-    /// The layers below say something about the link.
+    /// Handles a link event reported by the layers below.
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FlowTable) {
         match event {
             LinkEvent::Fading { lead } => self.warn(now, lead),
@@ -74,37 +74,37 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// The link is up, but the next hop is still to be asked whether it is there: [`Self::handle_next_hop`] says so. Until then,
-    /// only what may be lost is sent.
+    /// Link-up is reported, but the next hop is not resolved yet: [`Self::handle_next_hop`] reports that. Until then, only packets that may
+    /// be lost are sent.
     pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FlowTable) {
         self.connect(now, moved, Path::Unresolved, path);
         path.set_link(self.link_state());
     }
 
-    /// A packet has come in over the link.
+    /// A packet has arrived over the link.
     pub fn note_incoming(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.wake_unheard(now, Path::Proven, path);
-        // A link that is said to be down and brings packets is up.
+        // A link that is reported down and delivers packets is up.
         if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
             self.connect(now, false, Path::Proven, path);
             self.link.is_inferred = true;
         }
     }
 
-    /// Whether the link was told to be down and is taken for up all the same, because packets have come in over it.
+    /// Whether the link is reported down, but inferred to be up because packets have arrived over it.
     pub fn contradicts_down(&self) -> bool {
         self.link.is_inferred
     }
 
     fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
-        // Told once more, by another layer perhaps.
+        // Ignore a repeated report, possibly of another layer.
         if self.link.is_up() {
-            // If nothing came in before, it was down by then.
+            // If nothing has arrived lately, the link was down already.
             self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
         }
     }
 
-    /// Cuts the connections that have heard nothing since, or all of them.
+    /// Cuts the connections that have received nothing since `silent_since`, or all of them.
     pub(super) fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FlowTable) {
         self.end_waking(now, path);
         let link = self.link;
@@ -119,7 +119,7 @@ impl WakeControl {
             ..link
         };
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
-        // From now on nothing changes but by what still comes in.
+        // From now on only packets that still arrive change flows.
         path.set_link(self.link_state());
         let mut spoilt = Vec::new();
         let mut at_rest = Vec::new();
@@ -138,9 +138,9 @@ impl WakeControl {
             }
             let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
             if !pokes {
-                // Nothing but a poke helps them.
+                // Only a poke wakes a sender without outstanding data.
             } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
-                // It has asked for something that has arrived, and was not answered yet.
+                // The peer has received its request, and has not answered yet.
                 state.outgoing.wait();
             } else if state.is_idle() {
                 at_rest.extend(received_at.or(sent.last_data_at()).map(|at| (at, connection, state.clone())));
@@ -153,7 +153,7 @@ impl WakeControl {
                 connections.insert(connection, state);
             }
         });
-        // What comes for them in the meantime is lost too.
+        // Packets for them in the meantime are lost, too.
         at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
         let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
         let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
@@ -172,18 +172,19 @@ impl WakeControl {
         }
     }
 
-    /// A cut is near.
+    /// Handles a warning.
     fn warn(&mut self, now: Instant, lead: Option<Duration>) {
         let Some(config) = &self.config.ack_stall else { return };
         let warning = ack_stall::before_cut(config, now, lead);
-        // A warning that is repeated is the same warning: ACKs are not stalled for ever. A better one is believed.
+        // A repeated warning does not restart the stall, so that ACKs are not stalled for ever. An earlier predicted
+        // cut replaces it.
         let is_news = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
         if is_news && self.link.down_at.is_none() && self.link.no_stall_before <= now {
             self.link.stall = Some(warning);
         }
     }
 
-    /// The link is there, or another one.
+    /// The link is up, or another one is.
     pub(super) fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FlowTable) {
         if self.link.down_at.is_none() {
             // A move reported without link-down still interrupted the connections.

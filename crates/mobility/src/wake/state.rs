@@ -9,7 +9,7 @@ use super::attempt::Attempt;
 use super::half::Half;
 use crate::{Direction, Injected};
 
-/// More data is on its way if some came within this time before the cut, as far as the host was told of it in time.
+/// More data is in flight if some arrived within this time before the cut, provided that the cut was reported in time.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// A connection: one half for each direction of ACKs.
@@ -17,7 +17,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(1);
 pub(super) struct State {
     pub(super) outgoing: Half,
     pub(super) incoming: Half,
-    /// It is being woken.
+    /// The attempt to wake it, if there is one.
     pub(super) attempt: Option<Attempt>,
     pub(super) standing: Standing,
     /// Its entry among the deadlines.
@@ -33,12 +33,12 @@ impl State {
         }
     }
 
-    /// Whether there may be nothing to wake it for, so that a try without an answer says nothing of the path.
+    /// Whether the connection may have nothing to send, so that an unanswered attempt proves nothing about the path.
     pub(super) fn may_be_done(&self) -> bool {
         self.standing != Standing::UnderWay
     }
 
-    /// Whether ACKs of a stall are being let go.
+    /// Whether ACKs of a stall are being released.
     pub(super) fn has_train_under_way(&self) -> bool {
         self.outgoing.train.is_under_way() || self.incoming.train.is_under_way()
     }
@@ -53,32 +53,32 @@ impl State {
     }
 }
 
-/// What a connection was doing when the link broke. They are woken in this order.
+/// The activity of a connection when the link broke. Connections are woken in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(super) enum Standing {
-    /// Data was on its way, or was sent while the link was down.
+    /// Data was in flight, or was sent while the link was down.
     UnderWay,
-    /// There had been data a while before.
+    /// Data was transferred a while before.
     #[default]
     Recent,
-    /// Nothing, for longer.
+    /// No data for longer.
     AtRest,
 }
 
 impl Standing {
-    /// When the link breaks at `now`.
+    /// The standing at link-down at `now`.
     pub(super) fn of(now: Instant, flow: &Flow) -> Self {
         let is_under_way = Self::is_coming(now, flow) || flow.half(Direction::Incoming).has_outstanding();
         if is_under_way { Self::UnderWay } else { Self::Recent }
     }
 
-    /// Whether data of the peer's was on its way when the link broke.
+    /// Whether data of the peer was in flight when the link broke.
     pub(super) fn is_coming(cut_at: Instant, flow: &Flow) -> bool {
         flow.half(Direction::Outgoing).last_data_at().is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
     }
 }
 
-/// One half of a connection: whose ACKs go in `direction`.
+/// One half of a connection: the one whose ACKs go in `direction`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) connection: Connection,
@@ -86,12 +86,12 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The connection as the receiver of the data, which makes the ACKs, names it.
+    /// The connection from the view of the receiver of the data, which makes the ACKs.
     pub(super) fn receiver(self) -> Connection {
         self.connection.of_sender_going(self.direction)
     }
 
-    /// A packet that goes where the ACKs go.
+    /// A packet in the direction of the ACKs.
     pub(super) fn inject(self, packet: Packet) -> Injected {
         Injected { direction: self.direction, packet }
     }

@@ -1,17 +1,17 @@
-//! **Waking until it has worked.** A link that is up need not carry packets yet: a switch port listens first, an access point has to
-//! learn, a modem has its bearer set up, a router has to find its neighbour again. What is sent too early is lost, and no timer of a
-//! peer brings it back. So waking is repeated until the peer answers:
+//! **Waking until it succeeds.** A link that is up need not carry packets yet: a switch port listens first, an access point has to learn, a
+//! modem sets up its bearer, a router has to resolve its neighbour again. Packets sent too early are lost, and no timer of a peer repeats
+//! them. So waking is repeated until the peer answers:
 //!
-//! - while the next hop has not answered, only what costs nothing if it is lost is sent: held ACKs for a far sender, which can be
-//!   sent again, and probes that a peer answers whatever state it is in ([`path_probe`](super::attempt::path_probe));
-//! - what is in hand for the host's own TCP is let go when the path is told or proven to carry packets: its answer would be lost
-//!   otherwise, and its next timer would be a long way off;
-//! - the first packet that comes in proves the path. Whatever was tried before and may have been lost is tried again at once;
-//! - connections are woken a few at a time, and the next when those have resumed, so that they do not fill the queue of the link
-//!   together: the number grows as they resume, more slowly while they queue, and is halved when one with data under way does not.
+//! - While the next hop has not answered, only packets that may be lost are sent: held ACKs for a far sender, which can be sent again, and
+//!   probes that a peer answers in any state ([`path_probe`](super::attempt::path_probe)).
+//! - ACKs held for the host's own TCP are released when the path is reported or proven to carry packets: otherwise the data that it then
+//!   sends would be lost, and its next timeout would be far off.
+//! - The first incoming packet proves the path. Earlier attempts that may have been lost are repeated at once.
+//! - Connections are woken a few at a time, and the next when those have resumed, so that together they do not fill the queue of the link:
+//!   the number grows as they resume, more slowly while they queue, and is halved when one with data in flight does not resume.
 //!
-//! It ends when data or ACKs come, when the peer answers and has nothing to send, or after a bounded number of tries and 60 s. What
-//! came of it is a [`WakeOutcome`](crate::WakeOutcome).
+//! Waking ends when data or ACKs arrive, when the peer answers and has nothing to send, or after a bounded number of attempts and 60 s. The
+//! result is a [`WakeOutcome`](crate::WakeOutcome).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -165,8 +165,8 @@ impl WakeControl {
         self.connections.iter().filter(move |(_, state)| waits(state)).map(|(&connection, _)| connection)
     }
 
-    /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted in
-    /// vain: they are woken although none of their data has passed. Does nothing while the link is down.
+    /// The host's own TCP has data outstanding on these connections, as the kernel reports, and has retransmitted
+    /// without an answer: they are woken although none of their data has passed. Does nothing while the link is down.
     pub fn wake_outstanding(
         &mut self,
         now: Instant,
@@ -236,7 +236,7 @@ impl WakeControl {
         path.set_link(self.link_state());
     }
 
-    /// More is known of the path than before.
+    /// The path is known to work better than before.
     fn learn_of_path(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let Some(waking) = &mut self.waking else {
             self.known_path = self.known_path.max(known);

@@ -55,7 +55,7 @@ fn an_unfilled_hole_is_reported_after_the_delay() {
     assert!(duplicate(&mut script), "further ones pass at once");
 }
 
-/// No hole, other numbers, other windows, data, or a FIN: none of these waits.
+/// No hole, other numbers, other windows, data, and FIN: none of these is delayed.
 #[test]
 fn other_acks_pass() {
     let config = DelayedDupacksConfig::default();
@@ -70,7 +70,7 @@ fn other_acks_pass() {
     assert!(script.passes(on_port(from_host(1000, 500), 7)).is_some());
 }
 
-/// A delayed ACK carries the newest window.
+/// An ACK sent after the delay has the newest window.
 #[test]
 fn a_window_is_not_taken_back() {
     let mut script = with_hole();
@@ -93,8 +93,8 @@ fn the_number_of_held_duplicates_is_bounded() {
 }
 
 proptest! {
-    /// Each ACK leaves at once, or within d, or is dropped after one with a higher number has left or more than [`MOST_HELD`] wait; and
-    /// none is made up.
+    /// Each ACK is sent at once, or within d, or dropped after one with a higher number was sent or more than [`MOST_HELD`] wait; and none
+    /// is invented.
     #[test]
     fn no_ack_waits_longer_than_the_delay(
         ops in prop::collection::vec((0_u64..40, 0_u32..8, any::<bool>(), any::<bool>()), 1..300),

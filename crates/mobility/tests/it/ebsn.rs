@@ -1,4 +1,4 @@
-//! The fixed host's part of EBSN: two endpoints, and notifications in the test's hands.
+//! The fixed host's part of EBSN: two endpoints, and notifications made by the test.
 
 use holdover_mobility::Mechanisms;
 use holdover_mobility::ebsn::EbsnConfig;
@@ -27,7 +27,7 @@ fn cut_off(longest_s: u64) -> Ends {
     ends
 }
 
-/// A notification about the server's byte at `seq`, as it comes off the wire.
+/// A notification about the server's byte at `seq`, as received from the wire.
 fn notification(ends: &mut Ends, seq: Seq, kind: Unreachable) -> Packet {
     let (local, remote) = (ends.server.tcp().local(), ends.server.tcp().remote());
     let segment = Segment { src_port: local.port(), dst_port: remote.port(), seq, ..Segment::default() };
@@ -60,7 +60,7 @@ fn notifications_put_off_the_timer_and_change_nothing_else() {
     }
     assert_eq!(before(&mut ends), first);
     assert_eq!(ends.server.actions().len(), 50);
-    // They end: the timer expires as ever.
+    // Without further notifications the timer expires as usual.
     let rto = ends.server.tcp().rto();
     ends.cut(rto + ms(1_000));
     assert!(ends.server.tcp().counters().timeouts > first.4);
@@ -117,8 +117,8 @@ fn a_host_without_the_mechanism_ignores_it() {
 }
 
 proptest! {
-    /// Notifications about any byte at any time: the retransmission timer expires at most one timeout after the last of them, and none
-    /// of them restarts it once SND.UNA has stood still for `longest`.
+    /// Notifications about any byte at any time: the retransmission timer expires at most one timeout after the last of them, and none of
+    /// them restarts it once SND.UNA has not advanced for `longest`.
     #[test]
     fn the_timer_is_never_put_off_by_more_than_a_timeout(
         steps in prop::collection::vec((1_u64..400, -3_000_i64..20_000), 1..80),
@@ -131,7 +131,7 @@ proptest! {
             notify(&mut ends, ahead);
             let tcp = ends.server.tcp();
             let (deadline, rto) = (tcp.deadline(Timer::Retransmit).expect("data are outstanding"), tcp.rto());
-            // Old stacks look at their timers every 500 ms.
+            // Old stacks check their timers every 500 ms.
             prop_assert!(deadline <= ends.now + rto + ms(500), "{deadline} at {} with {rto}", ends.now);
         }
         if ends.now.saturating_since(began) > ms(3_000) + ends.server.tcp().rto() * 2 {

@@ -1,4 +1,4 @@
-//! Two TCP endpoints with mechanisms, and the packets between them in the test's hands.
+//! Two TCP endpoints with mechanisms; the test delivers the packets between them.
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -41,13 +41,13 @@ impl End {
         self.endpoint.connection_mut(id).expect("a connection")
     }
 
-    /// What goes out now.
+    /// The packets that it sends now.
     pub(crate) fn sends(&mut self, now: Instant) -> Vec<Packet> {
         let mut sent = Vec::new();
         while let Some(out) = self.endpoint.poll_transmit(now) {
             let mut packet = out.packet;
             assert_eq!(self.chain.handle_packet(now, Direction::Outgoing, &mut packet), Verdict::Pass);
-            // As it would go over the wire.
+            // Emitted and parsed, as on a wire.
             sent.push(Packet::parse(packet.emit().expect("it can be sent")).expect("it can be read"));
             while let Some(injected) = self.chain.poll_transmit() {
                 sent.push(Packet::parse(injected.packet.emit().expect("it can be sent")).expect("it can be read"));
@@ -70,7 +70,7 @@ impl End {
         self.chain.steer(now, &mut self.endpoint);
     }
 
-    /// What the mechanisms have done.
+    /// The actions of the mechanisms.
     pub(crate) fn actions(&mut self) -> Vec<&'static str> {
         core::iter::from_fn(|| self.chain.poll_action()).map(|action| action.what).collect()
     }
@@ -82,7 +82,7 @@ impl End {
 }
 
 impl Ends {
-    /// Both with `config`; the round trip takes 100 ms, of which TCP has learnt by some segments in each direction.
+    /// Both with `config`. The round trip is 100 ms, which both TCPs have measured on some segments in each direction.
     pub(crate) fn new(config: Config, client: &Mechanisms, server: &Mechanisms) -> Self {
         let config = Arc::new(config);
         let mut ends = Self { now: Instant::from_secs(10), client: End::new(1, client), server: End::new(2, server) };
@@ -102,9 +102,9 @@ impl Ends {
         ends
     }
 
-    /// Packets come and go until neither has anything to say.
+    /// Delivers packets until neither end has any to send.
     pub(crate) fn exchange(&mut self) {
-        // Longer than any ACK is delayed, and shorter than what makes a window decay.
+        // Longer than the delay of any ACK, and shorter than the time after which a window decays.
         let mut quiet = 0;
         while quiet < 4 {
             let out = self.client.sends(self.now);
@@ -116,7 +116,7 @@ impl Ends {
         }
     }
 
-    /// Time goes by, with all timers.
+    /// Advances the time, with all timers.
     pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         for end in [&mut self.client, &mut self.server] {
@@ -138,7 +138,7 @@ impl Ends {
         self.now = until;
     }
 
-    /// The way is cut for `time`: what is sent is lost.
+    /// Cuts the path for `time`: packets sent then are lost.
     pub(crate) fn cut(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {

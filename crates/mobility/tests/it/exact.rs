@@ -1,5 +1,4 @@
-//! Whatever the link does and whichever mechanisms are on, the stream stays exact: everything that was written is read, once
-//! and in order.
+//! Whatever the link does and whichever mechanisms are enabled, the stream stays exact: all data written is read, once and in order.
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
@@ -21,7 +20,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Any that go together.
+/// Any valid combination.
 pub(crate) fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     use proptest::option::of;
     let all = (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(new_cell_window()), of(fast_retransmit()));

@@ -17,7 +17,7 @@ const BYTES: usize = 300_000;
 const PORT: u16 = 80;
 const DELAY: Duration = Duration::from_millis(25);
 
-/// The byte at a place of the stream: no stretch of it is like another nearby.
+/// The byte at a position of the stream: nearby parts of the stream differ.
 fn stream_byte(position: usize) -> u8 {
     ((position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
@@ -25,9 +25,9 @@ fn stream_byte(position: usize) -> u8 {
 /// An event of the link, true or false.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// It breaks, whatever events are reported.
+    /// The link breaks, whatever events are reported.
     Breaks,
-    /// It works.
+    /// The link works.
     Works,
     /// A link event is reported to the mobile host, true or false.
     Said(LinkEvent),
@@ -38,12 +38,12 @@ struct Transfer {
     /// The mobile host, and its server.
     ends: [Endpoint; 2],
     chain: Chain,
-    /// What is under way to each, with its time of arrival.
+    /// The packets in flight to each end, with their times of arrival.
     under_way: [VecDeque<(Instant, Packet)>; 2],
     works: bool,
     loss: f64,
     rng: Rng,
-    /// Who sends the data.
+    /// The index of the sender of data.
     sender: usize,
     written: usize,
     read: usize,
@@ -53,7 +53,7 @@ fn address(end: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, end as u8 + 1])
 }
 
-/// So many bytes before their numbers wrap around the data begins.
+/// Data begins this many bytes before the sequence number wraps around.
 const BEFORE_THE_WRAP: u32 = 100_000;
 
 impl Transfer {
@@ -71,7 +71,7 @@ impl Transfer {
             ends[sender].connect(now, config, None, remote).expect("a connection");
             ends
         };
-        // Initial sequence numbers go by a clock that ticks every 4 µs (RFC 9293 section 3.4.1).
+        // The clock for initial sequence numbers ticks every 4 µs (RFC 9293 section 3.4.1).
         let isn = tcp(&mut start(Instant::ZERO)[sender]).expect("a connection").snd_una();
         let ticks = 0_u32.wrapping_sub(BEFORE_THE_WRAP).wrapping_sub(isn.value());
         let now = Instant::ZERO + Duration::from_micros(u64::from(ticks) * 4);
@@ -92,7 +92,7 @@ impl Transfer {
         }
     }
 
-    /// Until all is read and acknowledged, or for ten hours: what is slow is not stuck.
+    /// Runs until all data is read and acknowledged, or for ten hours: slow progress is allowed.
     fn run(&mut self, plan: &[(u64, Happening)]) -> bool {
         let start = self.now;
         let mut plan: VecDeque<_> = plan.iter().map(|(at, what)| (start + ms(*at), *what)).collect();
@@ -152,7 +152,7 @@ impl Transfer {
         self.serve();
     }
 
-    /// Applications and TCPs have their turn until nothing happens any more.
+    /// Serves applications and TCPs until nothing changes any more.
     fn serve(&mut self) {
         loop {
             self.applications();
@@ -193,7 +193,7 @@ impl Transfer {
         }
     }
 
-    /// What `end` is made to say, its TCP has.
+    /// Asserts that the TCP of `end` has the data that its packet acknowledges.
     fn assert_honest(&mut self, end: usize, packet: &Packet) {
         let has = tcp(&mut self.ends[end]).map(|tcp| tcp.rcv_nxt());
         if let (Some(segment), Some(has)) = (packet.tcp().filter(|_| packet.src == address(end)), has)

@@ -40,7 +40,7 @@ fn only_a_handoff_counts_unless_configured() {
     }
 }
 
-/// Both ends have data under way when the client is cut off, or not cut off but moved.
+/// Both ends have data in flight when the client is cut off, or moves without a cut.
 fn after(config: FastRetransmitConfig, up: LinkEvent) -> (Ends, Vec<Segment>) {
     let mut reno = Profile::RenoBsd.config();
     reno.send.buffer_bytes = 60_000;
@@ -73,7 +73,7 @@ fn a_handoff_sets_off_the_acks_and_the_oldest_segment() {
     // The new cell is unknown: slow start from one segment.
     assert_eq!(ends.client.tcp().cwnd(), 1);
     assert_eq!(ends.client.actions(), ["retransmitted"]);
-    // The same link again is none, and a link that was not cut off before is one.
+    // The same link again is no handoff, and a new attachment without a cut is one.
     assert!(after(FastRetransmitConfig::default(), SAME).1.is_empty());
     assert_eq!(after(ALWAYS, SAME).1.len(), 4);
 }

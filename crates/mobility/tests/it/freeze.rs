@@ -25,7 +25,7 @@ fn fixed(period_ms: u64) -> FreezeConfig {
     FreezeConfig { warning: WarningPeriod::Fixed(ms(period_ms)), ..FreezeConfig::default() }
 }
 
-/// A connection on which data flow, acknowledged up to 1001 with a window of 400.
+/// A connection with flowing data, acknowledged up to 1001 with a window of 400.
 fn flowing(config: FreezeConfig) -> Script {
     let mut script = Script::new(freezing(config));
     script.at(100).peer(from_peer(1, 1000));
@@ -44,7 +44,7 @@ fn every_outgoing_segment_has_a_window_of_zero_while_frozen() {
     assert_eq!((segment.window, segment.ack.value()), (0, 2001));
 }
 
-/// Data are taken in, and the host's own ACK number goes out: nothing is held back.
+/// Data is accepted, and the host's own ACK number is sent: nothing is held back.
 #[test]
 fn data_are_still_accepted_and_acknowledged() {
     let mut script = flowing(fixed(50));
@@ -73,7 +73,7 @@ fn n_zero_window_acks_can_leave_at_once_or_none() {
     }
 }
 
-/// The host's TCP is asked, and its answer is the ACK that leaves: it may say more than the last one.
+/// The host's TCP is prompted, and its answer is the ACK that is sent: it may acknowledge more than the last one.
 #[test]
 fn an_ack_that_was_delayed_goes_out_with_the_freeze() {
     let mut script = flowing(fixed(50));
@@ -86,7 +86,7 @@ fn an_ack_that_was_delayed_goes_out_with_the_freeze() {
     assert!(script.sent().is_empty(), "the answer counts");
 }
 
-/// Also where freezing begins later than the warning: the host's TCP has its turn before the last ACK is repeated.
+/// The same when freezing begins later than the warning: the host's TCP may answer before the last ACK is repeated.
 #[test]
 fn the_answer_comes_before_a_repetition() {
     let mut script = flowing(fixed(50));
@@ -102,10 +102,10 @@ fn no_ack_is_delayed_while_frozen() {
     let mut script = flowing(FreezeConfig { ask_after: Some(ms(1)), ..fixed(50) });
     script.link(fading(50)).host(from_host(1001, 400));
     script.handed_in();
-    // Acknowledged in time: no question.
+    // Acknowledged in time: no prompt.
     script.at(110).peer(from_peer(1001, 1000)).host(from_host(2001, 400));
     assert!(script.at(115).handed_in().is_empty());
-    // Not acknowledged: a question, and nothing is acknowledged by the filter itself.
+    // Not acknowledged: a prompt, and the filter itself acknowledges nothing.
     let question = script.peer(from_peer(2001, 1000)).at(116).handed_in();
     assert_eq!(question.len(), 1);
     assert_eq!(question[0].seq.value(), 2000);
@@ -146,7 +146,7 @@ fn the_whole_lead_can_be_used() {
     assert_eq!(script.actions(), [(100, "froze")]);
 }
 
-/// The host's stamps come back 80 ms later on data.
+/// The peer echoes the host's timestamps on data 80 ms later.
 #[test]
 fn the_warning_period_follows_the_round_trip_by_echoed_timestamps() {
     let mut script = Script::new(freezing(FreezeConfig::default()));
@@ -160,7 +160,7 @@ fn the_warning_period_follows_the_round_trip_by_echoed_timestamps() {
     assert_eq!(script.actions().first(), Some(&(1600 + 300 - 80, "froze")));
 }
 
-/// Without timestamps the handshake tells.
+/// Without timestamps the handshake is measured.
 #[test]
 fn the_warning_period_follows_the_round_trip_of_the_handshake() {
     let config = FreezeConfig { warning: WarningPeriod::RoundTrips(2.0), ..FreezeConfig::default() };
@@ -174,7 +174,7 @@ fn the_warning_period_follows_the_round_trip_of_the_handshake() {
     assert_eq!(script.actions().first(), Some(&(60 + 300 - 120, "froze")));
 }
 
-/// Before anything was measured, the whole lead is used.
+/// Without a measurement the whole lead is used.
 #[test]
 fn without_a_measured_round_trip_the_freeze_is_early() {
     let mut script = flowing(FreezeConfig::default());
@@ -182,7 +182,7 @@ fn without_a_measured_round_trip_the_freeze_is_early() {
     assert_eq!(script.actions(), [(100, "froze")]);
 }
 
-/// The thesis's dynamic threshold: too early by experience, so later the next time.
+/// The thesis's dynamic threshold: after a freeze that was too early, the next one is later.
 #[test]
 fn the_warning_period_learns_from_each_cut() {
     let config = WarningPeriod::Adaptive { step: ms(30) };
@@ -201,7 +201,8 @@ fn the_warning_period_learns_from_each_cut() {
         froze_after
             .extend(script.actions().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
     }
-    // The round trip is 60 ms and the cut comes 100 ms after the warning: 40 ms after it would be just right.
+    // The round trip is 60 ms and the cut comes 100 ms after the warning: a freeze 40 ms after the warning would be
+    // right.
     assert_eq!(froze_after, [0, 30, 60, 30, 60]);
 }
 
@@ -287,7 +288,7 @@ fn a_repeated_warning_moves_the_deadline_only() {
     assert_eq!(script.at(550).actions(), [(550, "thawed")]);
 }
 
-/// Of all ACKs of the host, those with an open window: warnings come every 100 ms for a minute, over a link that works.
+/// Counts the host's ACKs with an open window, under warnings every 100 ms for a minute over a link that works.
 #[test]
 fn warnings_without_end_freeze_once() {
     for event in [LinkEvent::Fading { lead: None }, fading(50)] {
@@ -308,14 +309,14 @@ fn a_connection_that_was_frozen_in_vain_is_frozen_again_when_warnings_have_pause
     let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
     script.link(fading(50)).at(500);
     assert_eq!(script.actions(), [(100, "froze"), (450, "thawed")]);
-    // The last warning has been over since 450 ms.
+    // The last warning ended at 450 ms.
     script.at(740).peer(from_peer(1001, 1000)).link(fading(50));
     assert!(script.actions().is_empty(), "no pause");
     script.at(1_400).peer(from_peer(2001, 1000)).link(fading(50));
     assert_eq!(script.actions(), [(1_400, "froze")]);
 }
 
-/// A round trip of 80 ms, by stamps that come back on data.
+/// A round trip of 80 ms, measured by timestamps echoed on data.
 fn timed(config: FreezeConfig) -> Script {
     let mut script = Script::new(freezing(config));
     for round in 0..20_u32 {
@@ -327,7 +328,7 @@ fn timed(config: FreezeConfig) -> Script {
     script
 }
 
-/// The last ACK before a cut is echoed by the first data after it; neither that nor what a frozen host says is a round trip.
+/// The first data after a cut echoes the last ACK before it. Neither that echo nor an ACK of a frozen host is a round-trip sample.
 #[test]
 fn an_outage_is_not_taken_for_a_round_trip() {
     for frozen in [false, true] {
@@ -349,7 +350,7 @@ fn an_outage_is_not_taken_for_a_round_trip() {
     }
 }
 
-/// Eight long leads, and then short ones: it learns from what it missed.
+/// Eight long leads, then short ones: the period adapts after cuts that preceded the freeze.
 #[test]
 fn an_adaptive_warning_period_learns_from_cuts_that_came_before_it() {
     let config = WarningPeriod::Adaptive { step: ms(200) };
@@ -390,8 +391,8 @@ fn nothing_is_asked_or_said_on_a_connection_that_is_over() {
     assert!(script.sent().is_empty() && script.handed_in().is_empty() && script.actions().is_empty());
 }
 
-/// One message from below reaches all connections (thesis, section 5.1.2): those with data freeze and thaw, each with its own
-/// numbers, and those without do not.
+/// One link event applies to all connections (thesis, section 5.1.2): those with data freeze and thaw, each with its own numbers; those
+/// without do not.
 #[test]
 fn every_connection_with_data_freezes_and_thaws() {
     let mut script = Script::new(freezing(FreezeConfig { update_at_up: true, ..fixed(50) }));
@@ -411,14 +412,14 @@ fn every_connection_with_data_freezes_and_thaws() {
     assert_eq!(script.host(on_port(from_host(10_120, 77), 1002)).window, 77);
 }
 
-/// M-TCP's mobile host answers a probe by its real window, which may be none.
+/// M-TCP's mobile host answers a probe with its real window, which may be zero.
 #[test]
 fn a_window_probe_thaws_only_if_there_is_room() {
     let mut script = flowing(FreezeConfig { thaw_on_probe: true, ..fixed(50) });
     script.link(fading(50)).host(from_host(1001, 0));
     script.at(130).peer(from_peer(1000, 0));
     assert_eq!(script.actions(), [(100, "froze")]);
-    // The application has read.
+    // The application has read the data.
     assert_eq!(script.host(from_host(1001, 300)).window, 0);
     script.at(140).peer(from_peer(1000, 0));
     assert_eq!(script.host(from_host(1001, 300)).window, 300);
@@ -435,7 +436,7 @@ fn a_window_probe_thaws_or_not_as_configured() {
     }
 }
 
-/// The thesis, section 4.6.2: every window of zero carries the flag, one that the host's TCP means as well.
+/// The thesis, section 4.6.2: every window of zero carries the flag, even one of the host's TCP itself.
 #[test]
 fn the_flag_goes_with_every_window_of_zero() {
     for ip_flag in [true, false] {
@@ -471,8 +472,8 @@ fn a_handshake_and_a_reset_keep_their_window() {
     assert_eq!(script.host(change(from_host(1001, 400), |segment| segment.flags = Flags::RST)).window, 400);
 }
 
-/// "Never noticeably worse": a download over the path of the notes, warned in time and thawed by reconnection ACKs, goes on
-/// within a round trip, at the window that it had.
+/// "Never noticeably worse": a download over the path of the notes, warned in time and thawed by reconnection ACKs, resumes within a round
+/// trip, with its former window.
 #[test]
 fn a_frozen_download_goes_on_at_once() {
     let plain = world(Way::Download, Profile::Linux6Reno, 8_000_000, &[(2_000, 9_000)]);

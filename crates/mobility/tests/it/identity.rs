@@ -14,7 +14,7 @@ use holdover_tcp::Profile;
 
 use crate::support::*;
 
-/// An upload over a link that goes down for good after 2 s; another is there from 12 s on, with a new address.
+/// An upload over a link that goes down permanently after 2 s; another is up from 12 s on, with a new address.
 fn moving() -> WorldConfig {
     let mut config = world(Way::Upload, Profile::Linux2_4, 8_000_000, &[]);
     let mut second = LinkBetween { name: "second".into(), ..config.links[0].clone() };
@@ -37,7 +37,7 @@ fn moving() -> WorldConfig {
     config
 }
 
-/// Counts what was dropped for its address.
+/// The times of packets dropped because their address was not verified.
 #[derive(Default)]
 struct Unverified(Vec<Instant>);
 
@@ -56,8 +56,8 @@ fn run_moving(config: WorldConfig) -> (FlowReport, Vec<Instant>) {
     (world.report().remove(0), unverified.0)
 }
 
-/// The round trip takes 50 ms: one for the first two messages, half of one for the third and the segment behind it, and a few if
-/// that had arrived.
+/// The round trip takes 50 ms: one for the first two messages, half of one for the third and the segment behind it; a few more if that
+/// segment had already arrived.
 #[test]
 fn readdressing_fires_the_trigger() {
     let (report, unverified) = run_moving(moving());
@@ -68,22 +68,22 @@ fn readdressing_fires_the_trigger() {
     assert!(idle_ms(&run_moving(plain).0) > 1_000);
 }
 
-/// The paper's race: the third message is overtaken by the retransmission behind it. That is dropped, and TCP goes on at its
-/// next timeout.
+/// The paper's race: the retransmission behind the third message overtakes it and is dropped, and TCP continues at its next timeout.
 #[test]
 fn a_retransmission_that_overtakes_the_third_message_is_dropped_and_the_timer_decides() {
     let mut config = moving();
-    // By the new link go the first message, the third, and then the retransmission: it skips the propagation delay.
+    // The new link carries the first message, the third, and then the retransmission, which skips the propagation
+    // delay.
     config.links[2].forward.reorder = Some(Reordering { probability: 1.0, gap: 3 });
     let (report, unverified) = run_moving(config);
     assert_eq!(unverified.len(), 1);
     assert!((12_050..12_075).contains(&unverified[0].as_millis()), "{unverified:?}");
-    // The trigger has cleared the backoff: the next timeout is a plain one.
+    // The trigger has reset the backoff: the next timeout is not backed off.
     assert!((250..500).contains(&idle_ms(&report)), "{}", idle_ms(&report));
     assert_eq!(report.status, holdover_sim::FlowStatus::Completed);
 }
 
-/// An indicator from the readdressing of one peer leaves connections with others alone.
+/// An indicator from the readdressing of one peer does not affect connections with others.
 #[test]
 fn only_the_hosts_that_have_moved_are_triggered() {
     let mut config = moving();
@@ -109,7 +109,7 @@ fn only_the_hosts_that_have_moved_are_triggered() {
     );
 }
 
-/// Hears whether the first link that comes back is another one.
+/// Counts the times that the window was narrowed after link-up at another attachment.
 #[derive(Default)]
 struct Narrowings(usize);
 
@@ -121,7 +121,7 @@ impl Observer for Narrowings {
     }
 }
 
-/// A host whose peer has no identity announces its new address to no host, and has still moved.
+/// A host whose peer has no identity announces its new address to no host, and still counts as moved.
 #[test]
 fn a_host_without_peers_of_its_kind_moves_too() {
     let mut config = moving();

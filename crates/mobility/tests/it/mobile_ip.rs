@@ -1,4 +1,4 @@
-//! Mobile IP's machines, told to each other step by step.
+//! The Mobile IP machines, with messages passed between them step by step.
 
 use std::net::Ipv4Addr;
 
@@ -68,7 +68,7 @@ fn a_registration_goes_to_the_home_agent_and_back() {
     let requested = MobileEvent::Requested { agent: NEAR, attempts: 1 };
     assert_eq!(events(&mut node), [requested, MobileEvent::Registered { agent: NEAR }]);
     assert_eq!((node.agent(), node.asked(), home.care_of(HOME)), (Some(NEAR), None, Some(NEAR)));
-    // Half of the lifetime later it asks again (counted from the request), and the binding goes on.
+    // It renews after half of the lifetime (counted from the request), and the binding continues.
     assert_eq!(node.poll_timeout(), Some(at(15_000)));
     node.handle_timeout(at(15_000));
     let (again, id) = request(&mut node);
@@ -91,13 +91,13 @@ fn a_request_is_sent_again_with_doubled_waits_and_the_same_identification() {
         assert_eq!(request(&mut node).1, first);
         assert_eq!(events(&mut node).pop(), Some(MobileEvent::Requested { agent: NEAR, attempts }));
     }
-    // Advertisements of the agent that was asked are not answered; those of another one, if that is better.
+    // Advertisements of the agent with the pending request are not answered; those of another one are, if it is better.
     node.handle_advertisement(at(9_500), NEAR, View::default());
     node.handle_advertisement(at(9_500), OTHER, View::default());
     assert_eq!(node.poll_transmit(), None);
     node.handle_advertisement(at(9_600), OTHER, View { better_than_asked: true, ..View::default() });
     assert_eq!(request(&mut node).1, first + 1);
-    // The reply to what was given up says nothing.
+    // The reply to an abandoned request is ignored.
     node.handle_message(at(9_700), reply(Code::ACCEPTED, Lifetime::INFINITE, first));
     assert_eq!((node.agent(), node.asked()), (None, Some(OTHER)));
     node.handle_message(at(9_800), reply(Code::ACCEPTED, Lifetime::INFINITE, first + 1));

@@ -44,7 +44,7 @@ fn it_is_enlarged_as_new_segments_arrive() {
     }
 }
 
-/// Once the host offers less by itself, it is the host's again.
+/// It ends when the host itself offers a smaller window.
 #[test]
 fn it_ends_when_it_is_as_large_as_the_real_one() {
     let mut script = moved(narrowing(100));
@@ -53,7 +53,7 @@ fn it_ends_when_it_is_as_large_as_the_real_one() {
     assert_eq!(script.host(from_host(8_001, 60_000)).window, 60_000);
 }
 
-/// A full buffer, or a freeze behind it, is not what ends it.
+/// A window of zero, from a full buffer or from freezing, does not end it.
 #[test]
 fn a_window_of_zero_passes_and_does_not_end_it() {
     let mut script = moved(narrowing(100));

@@ -23,7 +23,7 @@ fn probe(config: ProbeConfig) -> Mechanisms {
     Mechanisms { probe: Some(config), ..Mechanisms::default() }
 }
 
-/// NewReno without SACK and timestamps: what TCP says by itself is in the ACK numbers.
+/// NewReno without SACK and timestamps: TCP itself reports by ACK numbers only.
 fn plain() -> Config {
     let mut config = Profile::RenoBsd.config();
     config.send.buffer_bytes = 60_000;
@@ -32,7 +32,7 @@ fn plain() -> Config {
     config
 }
 
-/// What an option of PROBE says: the kind of message and what follows.
+/// The content of an option of PROBE: the kind of message, and the rest.
 fn message(segment: &Segment) -> Option<(u8, Vec<u8>)> {
     segment.options.experimental.iter().flatten().find_map(|option| {
         let option = option.with_long_id()?;
@@ -49,8 +49,8 @@ const NACK: u8 = 0;
 const PROBE: u8 = 1;
 const BITMASK: u8 = 2;
 
-/// Both ends have PROBE. The server has sent `outstanding` segments, of which those that are `arrived` came to the client, whose
-/// ACKs were lost; then the client was cut off for `cut`.
+/// Both ends have PROBE. The server has sent `outstanding` segments; those in `arrived` reached the client, but their ACKs were lost; then
+/// the client was cut off for `cut`.
 fn cut_off(config: ProbeConfig, tcp: Config, outstanding: usize, arrived: &[usize], cut: Duration) -> Ends {
     let mut ends = Ends::new(tcp, &probe(config), &probe(config));
     ends.server.tcp().set_cwnd(outstanding as u32);
@@ -65,7 +65,7 @@ fn cut_off(config: ProbeConfig, tcp: Config, outstanding: usize, arrived: &[usiz
     ends
 }
 
-/// The client moves, and its nacks arrive at the server. Returns what that sends.
+/// The client moves, and its nacks arrive at the server. Returns the packets that the server then sends.
 fn nacked(ends: &mut Ends) -> Vec<Packet> {
     ends.client.hears(ends.now, MOVED);
     let nacks = ends.client.sends(ends.now);
@@ -74,7 +74,7 @@ fn nacked(ends: &mut Ends) -> Vec<Packet> {
     ends.server.sends(ends.now)
 }
 
-/// The probes arrive 10 ms apart, the first after 50 ms. Returns what the client sends.
+/// The probes arrive 10 ms apart, the first after 50 ms. Returns the packets that the client then sends.
 fn probed(ends: &mut Ends, probes: Vec<Packet>) -> Vec<Packet> {
     ends.pass(ms(40));
     let mut sent = Vec::new();
@@ -86,7 +86,7 @@ fn probed(ends: &mut Ends, probes: Vec<Packet>) -> Vec<Packet> {
     sent
 }
 
-/// Until everything is acknowledged.
+/// Runs until everything is acknowledged.
 fn finish(ends: &mut Ends) {
     for _ in 0..100 {
         ends.exchange();
@@ -167,7 +167,7 @@ fn any_one_of_the_nacks_counts_and_the_others_do_not() {
         let nacks = ends.client.sends(ends.now);
         ends.server.takes(ends.now, vec![nacks[arrives].clone()]);
         assert_eq!(ends.server.sends(ends.now).len(), 3);
-        // The others come late, even after the phase.
+        // The other nacks arrive late, even after the phase.
         ends.server.takes(ends.now, nacks.clone());
         assert!(ends.server.sends(ends.now).is_empty());
         assert_eq!(ends.server.actions(), ["probed"]);
@@ -212,7 +212,7 @@ fn nothing_outstanding_or_a_closed_window_begins_no_phase() {
     assert!(sent.is_empty() && ends.server.actions().is_empty(), "{sent:?}");
 }
 
-/// Of eight segments the second, fourth and fifth had come.
+/// Of eight segments the second, fourth and fifth had arrived.
 #[test]
 fn the_last_probe_is_answered_by_one_bitmask() {
     let mut ends = cut_off(default(), plain(), 8, &[1, 3, 4], ms(5_000));
@@ -231,7 +231,7 @@ fn the_last_probe_is_answered_by_one_bitmask() {
         |number: u32| if number < 0x80 { vec![number as u8] } else { vec![number as u8 | 0x80, (number >> 7) as u8] };
     let expected = [vec![0], number(36 + 2 * mss), number(36), number(2 * mss)].concat();
     assert_eq!((data[0], &data[5..]), (1, &expected[..]));
-    // Probes that come again, late, are not answered again.
+    // Late duplicates of probes are not answered again.
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));
     let probes = nacked(&mut ends);
     let first = probed(&mut ends, probes.clone());
@@ -242,13 +242,13 @@ fn the_last_probe_is_answered_by_one_bitmask() {
     assert_eq!((count(&first), count(&again), count(&late)), (1, 0, 0));
 }
 
-/// ssthresh is bandwidth times round trip, cwnd half of that; what is held is not sent again.
+/// ssthresh is bandwidth times round trip, and cwnd half of that; data that the receiver holds is not retransmitted.
 #[test]
 fn the_bitmask_sets_the_windows_and_what_is_retransmitted() {
     let mut ends = cut_off(default(), plain(), 20, &[1, 3, 4], ms(5_000));
     let (una, mss) = (ends.server.tcp().snd_una(), ends.server.tcp().snd_mss());
     let sent = recovered(&mut ends);
-    // 100 ms there and back, and a probe every 10 ms: nearly ten segments.
+    // A round trip of 100 ms and a probe every 10 ms: nearly ten segments.
     let ssthresh = (mss - ROOM) * 10 / mss;
     assert_eq!(ends.server.tcp().ssthresh(), Some(ssthresh));
     assert_eq!(ends.server.tcp().cwnd(), ssthresh / 2);
@@ -336,7 +336,7 @@ fn without_one_probe_a_pair_is_enough() {
         if !known {
             assert_eq!(tcp.cwnd(), 1);
         }
-        // What was lost of the probes is sent again at once.
+        // Lost probes are retransmitted at once.
         let acknowledged = tcp.snd_una();
         let again = segments(&ends.server.sends(ends.now));
         assert!(acknowledged.ge(una) && again[0].seq == acknowledged, "{lost}");
@@ -345,7 +345,7 @@ fn without_one_probe_a_pair_is_enough() {
 
 #[test]
 fn without_a_bitmask_slow_start_goes_on_when_all_probes_are_acknowledged() {
-    // The client has no PROBE but for its nacks, as one whose bitmask is lost.
+    // The client sends nacks, but does not answer probes, as if its bitmask were lost.
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));
     let una = ends.server.tcp().snd_una();
     let probes = nacked(&mut ends);
@@ -379,7 +379,7 @@ fn without_any_answer_the_timer_runs_out_after_one_timeout() {
     }
     assert_eq!(again[0].seq, una);
     assert_eq!(ends.server.actions(), ["timed out"]);
-    // The rest goes as after any timeout.
+    // The rest is retransmitted as after any timeout.
     finish(&mut ends);
 }
 
@@ -409,7 +409,8 @@ fn the_phase_ends_when_all_up_to_recovery_end_is_acknowledged() {
     assert_eq!(acknowledge(&mut ends, una + 5 * mss), ["recovered"]);
 }
 
-/// A retransmission is lost: three duplicates send the segment after the ACK again, once, and nothing else.
+/// A retransmission is lost: three duplicates make the sender retransmit the segment after the ACK, once, and nothing
+/// else.
 #[test]
 fn three_duplicates_repeat_a_lost_retransmission() {
     let mut ends = cut_off(default(), plain(), 12, &[1, 3, 5, 7, 9], ms(5_000));
@@ -431,7 +432,7 @@ fn three_duplicates_repeat_a_lost_retransmission() {
     assert_eq!((ends.server.tcp().cwnd(), ends.server.tcp().counters().recoveries), (cwnd, 0));
 }
 
-/// The mobile host's own data: no nack is needed, and none is waited for.
+/// The mobile host probes for its own data without a nack.
 #[test]
 fn a_mobile_sender_probes_at_once() {
     for own_data in [true, false] {
@@ -457,7 +458,7 @@ fn a_mobile_sender_probes_at_once() {
     }
 }
 
-/// Data was under way in both directions: two phases on one connection, each with its own probes and bitmask.
+/// Data was in flight in both directions: two phases on one connection, each with its own probes and bitmask.
 #[test]
 fn both_directions_recover_at_once() {
     let mut ends = Ends::new(plain(), &probe(default()), &probe(default()));
@@ -481,7 +482,7 @@ fn both_directions_recover_at_once() {
     finish(&mut ends);
 }
 
-/// A FIN alone cannot probe, and does not leave the sender in the phase.
+/// A lone FIN cannot be a probe, and does not leave the sender in the phase.
 #[test]
 fn a_lone_fin_is_sent_again() {
     let mut ends = Ends::new(plain(), &probe(default()), &probe(default()));

@@ -1,4 +1,4 @@
-//! PROBE in simulated worlds: what it is good for, and that no transfer hangs.
+//! PROBE in simulated worlds: its benefit, and that no transfer hangs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::*;
 
 const PROFILES: [Profile; 3] = [Profile::RenoBsd, Profile::TahoeBsd, Profile::Linux6Reno];
 
-/// How often PROBE did what.
+/// The number of each action of PROBE.
 #[derive(Default, Debug)]
 struct Actions(BTreeMap<&'static str, u32>);
 
@@ -57,8 +57,8 @@ fn probing(mut world: WorldConfig, mobile: NodeId, fixed: NodeId) -> WorldConfig
     world
 }
 
-/// The paper's scenario: a fixed host, two base stations in whose cells a mobile host stays in turn for `residence`, and is cut
-/// off for `handoff` between them. The paper's numbers are lost; these are candidates.
+/// The paper's scenario: a fixed host, and a mobile host that alternates between the cells of two base stations: it stays in each for
+/// `residence`, and is cut off for `handoff` in between. The paper's numbers are lost; these are candidates.
 fn cells(profile: Profile, way: Way, bytes: u64, residence: Length, handoff: Duration) -> WorldConfig {
     const FIXED: NodeId = NodeId(0);
     const HOST: NodeId = NodeId(4);
@@ -129,8 +129,7 @@ fn both(world: WorldConfig, mobile: NodeId, fixed: NodeId) -> (FlowReport, FlowR
     (plain, probed, actions)
 }
 
-/// A link that loses everything in flight and comes back between two ticks of 500 ms, by which BSD's timer goes: the data goes on
-/// within a few round trips.
+/// A link that loses everything in flight and comes back between two of BSD's timer ticks of 500 ms: data resumes within a few round trips.
 #[test]
 fn new_data_comes_within_a_few_round_trips() {
     for profile in PROFILES {
@@ -182,9 +181,9 @@ fn handoffs_between_cells_cost_less() {
     }
 }
 
-/// Claim of section IV.B: PROBE is better than plain TCP at every handoff time, and the throughput of both falls as it grows.
-/// The paper's numbers are lost; these are candidates: 64 kbit/s, 50 ms there and back by wire, segments of 512 bytes, stays
-/// in a cell of 8 s on average. The mean of twenty runs.
+/// Claim of section IV.B: PROBE is better than plain TCP at every handoff time, and the throughput of both falls as it grows. The paper's
+/// numbers are lost; these are candidates: 64 kbit/s, a round trip of 50 ms on the wired path, segments of 512 bytes, an average stay in a
+/// cell of 8 s. The mean of twenty runs.
 #[test]
 fn throughput_falls_with_the_handoff_time_and_is_higher_throughout() {
     const RUNS: u64 = 20;
@@ -238,7 +237,8 @@ impl Observer for Windows {
     }
 }
 
-/// What the path holds is found within a tenth: 10 Mbit/s for 50 ms are 43 segments of 1448 bytes, at 1 Mbit/s four.
+/// The capacity of the path is estimated to within a tenth: 10 Mbit/s for 50 ms are 43 segments of 1448 bytes, at 1
+/// Mbit/s four.
 #[test]
 fn ssthresh_is_what_the_new_path_holds() {
     for (kbps, segments) in [(10_000, 36..=43), (1_000, 4..=5)] {
@@ -255,7 +255,7 @@ fn ssthresh_is_what_the_new_path_holds() {
     }
 }
 
-/// FR-TCP sends plain duplicate ACKs, which a sender that has timed out ignores, and leaves the small window as it is.
+/// FR-TCP sends plain duplicate ACKs, which a sender that has timed out ignores, and does not change the small window.
 #[test]
 fn recovery_is_faster_than_by_duplicate_acks() {
     for profile in PROFILES {

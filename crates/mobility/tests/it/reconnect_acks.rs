@@ -26,7 +26,7 @@ fn flowing(config: ReconnectAcksConfig) -> Script {
     script
 }
 
-/// What is sent at the end of an outage of `outage_ms`.
+/// The segments sent at the end of an outage of `outage_ms`.
 fn sent_after(script: &mut Script, outage_ms: u64, up: LinkEvent) -> Vec<Segment> {
     script.link(LinkEvent::Down);
     let up_at = script.now_ms() + outage_ms;
@@ -94,7 +94,7 @@ fn reset_connections_are_not_announced() {
     assert!(sent_after(&mut script, 5_000, UP).is_empty());
 }
 
-/// A connection that both have closed is not announced; one that is half closed is, for its peer may wait.
+/// A connection that both ends have closed gets no ACKs; a half-closed one does, as its peer may wait.
 #[test]
 fn closed_connections_are_not_announced() {
     for (acked, copies) in [(2, 0), (1, 3)] {
@@ -109,7 +109,8 @@ fn closed_connections_are_not_announced() {
     assert_eq!(sent_after(&mut script, 1_000, UP).len(), 3);
 }
 
-/// Who was cut off right after its SYN-ACK, whose window is not scaled, repeats it in an ACK, whose window is.
+/// A host that was cut off right after its SYN-ACK, whose window is not scaled, repeats it in an ACK, whose window is
+/// scaled.
 #[test]
 fn the_window_of_a_syn_ack_is_repeated_in_the_units_of_its_scale() {
     for (shift, window) in [(Some(4), 1_000 >> 4), (None, 1_000)] {
@@ -123,7 +124,7 @@ fn the_window_of_a_syn_ack_is_repeated_in_the_units_of_its_scale() {
     }
 }
 
-/// A sender that counts duplicates as 4.3BSD did is on its feet within a round trip.
+/// A sender that counts duplicates as 4.3BSD did resumes within a round trip.
 #[test]
 fn three_copies_restart_a_sender_that_counts_duplicates() {
     let plain = tcp(world(Way::Download, Profile::RenoBsd, 3_000_000, &[(1_000, 6_000)]), |config| {
@@ -136,8 +137,8 @@ fn three_copies_restart_a_sender_that_counts_duplicates() {
     assert!(quick <= 100, "{quick}");
 }
 
-/// Contradiction 6 of the papers, and what real kernels do: for a SACK sender whose timer has run out, an ACK that it has seen
-/// already brings no news, and the timer decides. Nor does the copy of an ACK that was lost with the link wake it: it is news, but
+/// Contradiction 6 of the papers, and what real kernels do: for a SACK sender whose timer has expired, an ACK that it has already received
+/// carries no new information, and the timer decides. Nor does the copy of an ACK that was lost with the link wake it: that ACK is new, but
 /// its timestamp is stale, and the timeout looks spurious.
 #[test]
 fn a_linux_sender_with_sack_is_not_woken_by_what_it_has_seen() {

@@ -62,7 +62,7 @@ fn a_symmetric_indicator_retransmits_the_first_segment_at_once_at_both_ends() {
     }
 }
 
-/// "No change of congestion control": the state is the same as if the timer had run out just then.
+/// "No change of congestion control": the state is the same as if the timer had expired at that time.
 #[test]
 fn the_congestion_state_is_that_of_a_timeout() {
     let state = |end: &mut End| (end.tcp().cwnd(), end.tcp().ssthresh(), end.tcp().recovery_state(), end.tcp().lost());
@@ -108,7 +108,7 @@ fn only_connections_with_the_peer_of_the_indicator_are_triggered() {
     assert_eq!(ends.client.sends(now).len(), 1);
 }
 
-/// The paper leaves open what becomes of the timer; each answer is an option.
+/// The paper leaves the timer open; each choice is an option.
 #[test]
 fn the_backoff_afterwards_is_configurable() {
     let rto = |after| {
@@ -133,7 +133,7 @@ fn counting_towards_giving_up_is_configurable() {
     }
 }
 
-/// A trigger that comes too early costs a segment; the timer goes on.
+/// A trigger that comes too early costs a segment; the timer continues.
 #[test]
 fn after_a_trigger_that_was_too_early_the_timer_decides() {
     let mut ends = cut_off(default(), ms(5_000));
@@ -160,7 +160,7 @@ fn indicators_come_through_once_in_an_interval() {
     assert_eq!(ends.client.actions().iter().filter(|what| **what == "held back").count(), 22);
 }
 
-/// With nothing to resend, a bare ACK carries the option.
+/// Without data to retransmit, a bare ACK carries the option.
 #[test]
 fn the_option_goes_on_a_bare_ack_where_nothing_is_outstanding() {
     let mut ends = Ends::new(linux(), &trigger(default()), &trigger(default()));
@@ -181,7 +181,7 @@ fn sent_bytes(segment: &Segment) -> Vec<u8> {
     Packet::new(address(1), address(2), segment.clone()).emit().unwrap().to_vec()
 }
 
-/// On the very next segment: a retransmission that has room for it.
+/// The next segment carries it: a retransmission that has room.
 #[test]
 fn the_option_rides_on_a_retransmission_that_has_room() {
     let mut ends = Ends::new(linux(), &trigger(default()), &trigger(default()));
@@ -195,7 +195,7 @@ fn the_option_rides_on_a_retransmission_that_has_room() {
     assert!(sent[0].payload.len() == 100 && request(&sent[0]).is_some());
 }
 
-/// A full-sized retransmission is not made longer than the path takes: the option follows on an ACK of its own.
+/// A full-sized retransmission is not extended beyond the path's MTU: the option follows on a separate ACK.
 #[test]
 fn the_option_follows_a_full_sized_retransmission() {
     let mut ends = cut_off(default(), ms(5_000));
@@ -258,7 +258,7 @@ fn requests_come_through_once_in_an_interval() {
     assert_eq!(ends.server.actions(), ["retransmitted", "held back", "held back", "held back"]);
 }
 
-/// A request to the server, as its peer would make it with these numbers.
+/// A request to the server, as its peer would make it, with these numbers.
 fn request_with(ends: &mut Ends, number: u16, (seq_ahead, ack_ahead): (i32, i32)) -> Packet {
     let tcp = ends.server.tcp();
     let (una, nxt, local, remote) = (tcp.snd_una(), tcp.rcv_nxt(), tcp.local(), tcp.remote());
@@ -292,7 +292,7 @@ fn the_option_counts_with_numbers_that_can_be_the_peers() {
     }
 }
 
-/// A forged request with the number that the peer will use does not keep the peer's from being granted.
+/// A forged request with the number that the peer will use does not prevent the peer's own from being granted.
 #[test]
 fn only_granted_requests_count_as_answered() {
     let mut ends = cut_off(default(), ms(5_000));
@@ -316,13 +316,13 @@ fn an_indicator_within_the_interval_is_put_off_to_its_end() {
     ends.client.hears(ends.now, symmetric());
     assert!(ends.client.sends(ends.now).is_empty());
     assert_eq!(ends.client.chain.poll_timeout(), Some(first + ms(500)));
-    // The timer of the retransmission is not what follows: the interval ends sooner than its backoff.
+    // The interval ends sooner than the backoff of the retransmission's timer.
     ends.pass(ms(400));
     assert_eq!(ends.client.actions(), ["retransmitted", "held back", "retransmitted"]);
     assert_eq!(ends.client.chain.poll_timeout(), None, "once");
 }
 
-/// The segment that bore the request is lost.
+/// The segment with the request is lost.
 #[test]
 fn a_request_is_repeated_until_the_peer_says_something_new() {
     let requests = |ends: &mut Ends| {
@@ -404,7 +404,8 @@ fn without_a_relay_only_its_own_end_retransmits() {
     assert!(sent.len() == 1 && request(&sent[0]).is_none());
 }
 
-/// A cut shorter than the timeout into a new network: congestion state of the old one is forgotten, an undo included.
+/// A cut shorter than the timeout, and a new network: congestion state of the old one is reset, including the state for
+/// an undo.
 #[test]
 fn a_new_network_is_entered_by_slow_start() {
     let cwnd = |cut, moved, forced_slow_start| {
@@ -423,7 +424,7 @@ fn a_new_network_is_entered_by_slow_start() {
         ends.client.hears(ends.now, LinkEvent::Up { symmetric: true, moved });
         (window, ends.client.tcp().cwnd(), ends.client.actions())
     };
-    // Nothing is outstanding, so that no retransmission starts over.
+    // Nothing is outstanding, so no retransmission begins slow start.
     let (window, forced, actions) = cwnd(Duration::ZERO, true, true);
     assert!(forced < window && actions == ["slow start"], "{window} {forced} {actions:?}");
     let (window, kept, actions) = cwnd(Duration::ZERO, true, false);
@@ -432,7 +433,7 @@ fn a_new_network_is_entered_by_slow_start() {
     assert!(kept >= window && actions.is_empty());
     let (_, forced, actions) = cwnd(ms(100), true, true);
     assert_eq!((forced, actions), (1, vec!["retransmitted", "slow start"]));
-    // The timer ran out: slow start follows by itself.
+    // The timer expired: slow start follows by itself.
     assert_eq!(cwnd(ms(5_000), true, true).2, ["retransmitted"]);
 }
 
@@ -445,7 +446,7 @@ fn a_handshake_is_triggered_too() {
     assert!(slow > 21_000 && quick < 20_600, "{slow} {quick}");
 }
 
-/// An upload through an outage of 18 s: next timeout, or at once.
+/// An upload through an outage of 18 s resumes at the next timeout, or at once.
 #[test]
 fn an_upload_goes_on_as_soon_as_the_link_is_back() {
     let mut plain = world(Way::Upload, Profile::Linux2_4, 8_000_000, &[(2_000, 20_000)]);
@@ -456,8 +457,8 @@ fn an_upload_goes_on_as_soon_as_the_link_is_back() {
     assert!(slow > 1_000 && quick < 150, "{slow} {quick}");
 }
 
-/// A download: the mobile host knows, the server retransmits, for the option tells it. (Where the mobile host's last ACK was
-/// lost with the link, the ACK with the option is news to any server.)
+/// A download: the mobile host knows of link-up, and the server retransmits because the option informs it. (If the mobile host's last ACK
+/// was lost with the link, the ACK with the option is new to any server.)
 #[test]
 fn a_download_goes_on_if_the_server_knows_the_option() {
     let idle = |cut_ms: u64, both: bool| {
@@ -475,7 +476,8 @@ fn a_download_goes_on_if_the_server_knows_the_option() {
     assert!(both.iter().all(|idle| *idle < 110), "{both:?}");
 }
 
-/// With nine retries, as in the paper's test bed, and the trigger: counting its retransmissions too ends it earlier.
+/// With nine retries, as in the paper's test bed, and the trigger: counting its retransmissions ends the connection
+/// earlier.
 #[test]
 fn a_counted_trigger_ends_a_connection_earlier() {
     let world = |counts| {

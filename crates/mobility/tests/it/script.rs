@@ -1,4 +1,4 @@
-//! Packet scripts: a chain of mechanisms between a host's TCP and a link, both played by the test.
+//! Packet scripts: a chain of mechanisms between a host's TCP and a link. The test plays both.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -12,7 +12,7 @@ use crate::support::at_ms;
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// A segment from the host's TCP: a pure ACK, unless it is changed.
+/// A segment from the host's TCP: a pure ACK, unless changed.
 pub(crate) fn from_host(ack: u32, window: u16) -> Packet {
     Packet::new(HOST, PEER, segment((1000, 80), 1, ack, window, 0))
 }
@@ -36,7 +36,7 @@ fn segment((src_port, dst_port): (u16, u16), seq: u32, ack: u32, window: u16, le
     }
 }
 
-/// The packet on another connection: with another port of the host.
+/// The packet on another connection, with another port of the host.
 pub(crate) fn on_port(packet: Packet, port: u16) -> Packet {
     let is_hosts = packet.src == HOST;
     change(packet, |segment| *(if is_hosts { &mut segment.src_port } else { &mut segment.dst_port }) = port)
@@ -77,7 +77,7 @@ impl Script {
         Self { chain: mechanisms.chain(), now: Instant::ZERO, injected: Vec::new(), actions: Vec::new() }
     }
 
-    /// Goes on to `millis`, past every deadline up to and including it.
+    /// Advances to `millis`, handling every deadline up to and including it.
     pub(crate) fn at(&mut self, millis: u64) -> &mut Self {
         let to = at_ms(millis);
         while let Some(due) = self.chain.poll_timeout().filter(|&due| due <= to) {
@@ -89,7 +89,7 @@ impl Script {
         self
     }
 
-    /// The next deadline, which is at `millis`, and no other.
+    /// Advances to the next deadline, which must be at `millis`.
     pub(crate) fn timeout(&mut self, millis: u64) -> &mut Self {
         assert_eq!(self.chain.poll_timeout(), Some(at_ms(millis)));
         self.now = at_ms(millis);
@@ -104,7 +104,7 @@ impl Script {
         self
     }
 
-    /// The host's TCP sends; returns what leaves.
+    /// The host's TCP sends; returns the packet that is sent on the link.
     pub(crate) fn host(&mut self, packet: Packet) -> Segment {
         tcp_of(&self.host_packet(packet)).clone()
     }
@@ -117,14 +117,14 @@ impl Script {
         packet
     }
 
-    /// The host's TCP sends; returns what leaves, if it does.
+    /// The host's TCP sends; returns the packet that is sent on the link, if any.
     pub(crate) fn passes(&mut self, mut packet: Packet) -> Option<Segment> {
         let verdict = self.chain.handle_packet(self.now, Direction::Outgoing, &mut packet);
         self.collect();
         (verdict == Verdict::Pass).then(|| tcp_of(&packet).clone())
     }
 
-    /// The peer's packet comes, and passes unchanged.
+    /// A packet of the peer arrives, and passes unchanged.
     pub(crate) fn peer(&mut self, packet: Packet) -> &mut Self {
         let mut passed = packet.clone();
         let verdict = self.chain.handle_packet(self.now, Direction::Incoming, &mut passed);
@@ -133,17 +133,17 @@ impl Script {
         self
     }
 
-    /// The segments that the mechanisms sent to the link since the last question.
+    /// The segments that the mechanisms sent to the link since the last call.
     pub(crate) fn sent(&mut self) -> Vec<Segment> {
         self.take(Direction::Outgoing)
     }
 
-    /// What the host's TCP got from them.
+    /// The segments that the mechanisms passed to the host's TCP.
     pub(crate) fn handed_in(&mut self) -> Vec<Segment> {
         self.take(Direction::Incoming)
     }
 
-    /// What was done, with the time in ms.
+    /// The actions, with their times in ms.
     pub(crate) fn actions(&mut self) -> Vec<(u64, &'static str)> {
         self.actions.drain(..).map(|action| (action.at.as_millis(), action.what)).collect()
     }

@@ -22,16 +22,15 @@ pub(crate) fn at_ms(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
     Download,
     Upload,
 }
 
-/// The path of the notes on real kernels: 10 Mbit/s, 25 ms each way, 75 packets of queue, and one flow of `bytes`; the link is
-/// down as `outages` say, in ms; what is sent then is lost, and
-/// what was to arrive at the mobile host then; its last ACKs get through.
+/// The path of the notes on real kernels: 10 Mbit/s, 25 ms each way, 75 packets of queue, and one flow of `bytes`; the link is down at the
+/// times of `outages`, in ms. Packets sent then are lost, and so are those due to arrive at the mobile host then; its last ACKs arrive.
 pub(crate) fn world(way: Way, profile: Profile, bytes: u64, outages: &[(u64, u64)]) -> WorldConfig {
     let node = |name: &str, role| NodeConfig { name: name.into(), role };
     let list = outages.iter().map(|&(down, up)| Outage { down: at_ms(down), up: at_ms(up) }).collect();

@@ -19,8 +19,8 @@ fn echoed(segment: &Segment) -> u32 {
     segment.options.timestamps.expect("timestamps").ecr
 }
 
-/// A connection whose peer's clock has `hz`, until 2000 ms: a segment every 10 ms, each acknowledged. The last is stamped with
-/// what is returned, and its ACK left at 2000 ms.
+/// A connection whose peer's clock has `hz`, until 2000 ms: a segment every 10 ms, each acknowledged. Returns the timestamp of the last
+/// segment, whose ACK was sent at 2000 ms.
 fn flowing(mechanisms: Mechanisms, hz: u32) -> (Script, u32) {
     let mut script = Script::new(mechanisms);
     let mut stamp = 0;
@@ -32,13 +32,14 @@ fn flowing(mechanisms: Mechanisms, hz: u32) -> (Script, u32) {
     (script, stamp)
 }
 
-/// The echo is `ticks` after `stamp`: not more, and less only by a tick and by what crystals may be off.
+/// Asserts that the echo is `ticks` after `stamp`: not more, and less by no more than a tick and the tolerance of
+/// crystals.
 fn assert_advanced(segment: &Segment, stamp: u32, ticks: u32) {
     let added = echoed(segment).wrapping_sub(stamp);
     assert!(added <= ticks && added + 1 + ticks / 1_000 >= ticks, "{added} ticks, not {ticks}");
 }
 
-/// An ACK of all that came, as the host's TCP makes it.
+/// An ACK of all data, as the host's TCP sends it.
 fn ack(stamp: u32) -> holdover_wire::Packet {
     stamped(from_host(20_101, 400), 1, stamp)
 }
@@ -47,7 +48,7 @@ fn zero(stamp: u32) -> holdover_wire::Packet {
     change(ack(stamp), |segment| segment.window = 0)
 }
 
-/// For clocks of every usual rate, and for the wrap of their numbers.
+/// For clocks of every usual rate, and for timestamps that wrap around.
 #[test]
 fn the_echo_advances_by_the_time_since_the_last_zero_window_in_ticks_of_the_peer() {
     for (hz, ticks) in [(10, 30), (100, 300), (250, 750), (1_000, 3_000)] {
@@ -86,7 +87,7 @@ fn without_a_zero_window_nothing_is_changed() {
     assert!(script.actions().is_empty());
 }
 
-/// A window of zero because the buffer was full, long before the warning, is not one that says when the link went.
+/// A window of zero from a full buffer, long before the warning, does not mark the start of the outage.
 #[test]
 fn only_a_zero_window_after_the_warning_counts() {
     let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
@@ -102,7 +103,7 @@ fn it_can_count_from_the_last_ack() {
     assert_advanced(&script.host(ack(stamp)), stamp, 3_000);
 }
 
-/// Data that come after the last zero window are younger by that.
+/// Data that arrives after the last zero window has a younger timestamp.
 #[test]
 fn time_counts_from_the_arrival_of_the_stamp_at_the_earliest() {
     let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
@@ -113,7 +114,7 @@ fn time_counts_from_the_arrival_of_the_stamp_at_the_earliest() {
     assert_advanced(&script.host(ack(newer)), newer, 2_500);
 }
 
-/// What waited in the network is stamped before the reconnection, what was sent after it is not.
+/// Segments that waited in the network have timestamps from before the reconnection; those sent after it have not.
 #[test]
 fn only_stamps_from_before_the_reconnection_are_refreshed() {
     let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
@@ -136,19 +137,19 @@ fn without_timestamps_nothing_is_changed() {
     assert_eq!(script.host(from_host(101, 400)).options.timestamps, None);
 }
 
-/// The thesis's rule for the stamp to echo: the newest of a segment at or before what is expected.
+/// The thesis's rule: echo the newest timestamp of a segment at or before the next expected one.
 #[test]
 fn the_newest_stamp_in_order_can_be_echoed() {
     let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Newest), 1_000);
-    // The ACK was lost, and the segment comes again with a new stamp: a TCP may echo the old one.
+    // The ACK was lost, and the segment arrives again with a new timestamp: a TCP may echo the old one.
     script.at(3_000).peer(stamped(from_peer(20_001, 100), stamp.wrapping_add(1_000), 1));
     assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(1_000));
-    // Beyond a gap: the stamp of what came before it.
+    // A segment beyond a gap: the timestamp of the segment before it is echoed.
     script.at(3_100).peer(stamped(from_peer(21_001, 100), stamp.wrapping_add(1_100), 1));
     assert_eq!(echoed(&script.host(ack(stamp.wrapping_add(1_000)))), stamp.wrapping_add(1_000));
 }
 
-/// The ACKs that announce the reconnection are refreshed too, and so is what freezes and thaws.
+/// The ACKs that announce the reconnection are refreshed, too, and so are those that freeze and thaw.
 #[test]
 fn reconnection_acks_carry_the_refreshed_stamp() {
     let mechanisms = Mechanisms {
@@ -166,7 +167,7 @@ fn reconnection_acks_carry_the_refreshed_stamp() {
     assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400; 3]);
 }
 
-/// The first segment was 300 ms late, as when a radio wakes up; data came for 0.6 s, and then nothing for a minute.
+/// The first segment was 300 ms late, as when a radio wakes up; data arrived for 0.6 s, and then none for a minute.
 #[test]
 fn a_late_first_segment_does_not_make_the_clock_fast() {
     for late in [0, 100, 300, 500] {
@@ -187,7 +188,7 @@ fn a_late_first_segment_does_not_make_the_clock_fast() {
     }
 }
 
-/// The peer resets the connection, or is just gone, and opens it anew with another clock.
+/// The peer resets the connection, or vanishes, and opens it again with another clock.
 #[test]
 fn a_new_connection_with_the_same_addresses_is_not_refreshed() {
     for reset in [true, false] {
@@ -221,7 +222,7 @@ fn nothing_is_refreshed_longer_than_a_segment_lives() {
     assert_eq!(echoed(&script.host(ack(stamp))), stamp);
 }
 
-/// What was overtaken in the network, or retransmitted before, is stamped earlier.
+/// Segments overtaken in the network, and early retransmissions, have earlier timestamps.
 #[test]
 fn an_older_stamp_in_order_does_not_lower_the_echo() {
     let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Newest), 1_000);

@@ -1,5 +1,5 @@
-//! What keeps a Linux sender asleep, or wakes it the wrong way, on real kernels: the simulated Linux falls into the same traps.
-//! (That a pure duplicate of the last ACK does nothing is among the tests of reconnection ACKs.)
+//! Ways in which real kernels' Linux senders stay asleep, or are woken with bad consequences: the simulated Linux behaves alike. (The tests
+//! of reconnection ACKs show that a pure duplicate of the last ACK has no effect.)
 
 use holdover_base::Instant;
 use holdover_mobility::hold_back::HoldBackConfig;
@@ -17,7 +17,7 @@ fn download(profile: Profile) -> WorldConfig {
     world(Way::Download, profile, 25_000_000, &[(4_000, 11_000)])
 }
 
-/// A download that is cut for 7 s, with so many segments held and released as `release` says.
+/// A download that is cut for 7 s, with this many segments held, and released as in `release`.
 fn released(profile: Profile, segments: u8, release: ReleaseConfig) -> FlowReport {
     let hold_back = Some(HoldBackConfig { segments, ..HoldBackConfig::default() });
     run(with(download(profile), Mechanisms { hold_back, release, ..Mechanisms::default() }, None))
@@ -42,7 +42,7 @@ fn a_stale_timestamp_is_taken_for_a_spurious_timeout() {
     }
 }
 
-/// RFC 5682: so does an ACK of what was sent only once.
+/// RFC 5682: so does an ACK of data that was sent only once.
 #[test]
 fn an_ack_of_originals_is_taken_for_a_spurious_timeout() {
     for profile in LINUX {
@@ -53,7 +53,7 @@ fn an_ack_of_originals_is_taken_for_a_spurious_timeout() {
     }
 }
 
-/// A zero window in the last moment, while much is on its way: each retransmission cuts ssthresh again.
+/// A zero window in the last moment, while much data is in flight: each retransmission cuts ssthresh again.
 #[test]
 fn a_dirty_freeze_destroys_ssthresh() {
     for profile in LINUX {
@@ -88,7 +88,7 @@ impl Observer for Least {
     }
 }
 
-/// Freezing in its barest form: the window is zero from the warning to link-up.
+/// Freezing in its simplest form: the window is zero from the warning to link-up.
 #[derive(Debug, Default)]
 struct Freeze {
     freezes: bool,

@@ -79,7 +79,7 @@ fn the_former_timeout_returns_when_the_link_has_been_back_for_a_while() {
     ends.pass(secs(1));
     let sent = ends.client.sends(ends.now);
     ends.server.takes(ends.now, sent);
-    // At this end what was before; the peer goes by what it is asked for afterwards.
+    // This end has its former timeout; the peer has the one requested afterwards.
     assert_eq!(timeouts(&mut ends), (Some(secs(30)), Some(secs(60))));
     assert_eq!(ends.client.actions(), ["asked for long", "returned"]);
 }
@@ -112,7 +112,7 @@ fn another_disconnection_in_the_meantime_keeps_it_long() {
     assert_eq!(timeouts(&mut ends).0, Some(secs(30)), "and what returns is the first one");
 }
 
-/// U_LIMIT and L_LIMIT bind what is asked for at this end and what the peer adopts.
+/// U_LIMIT and L_LIMIT bound the request of this end, and the timeout that the peer adopts.
 #[test]
 fn limits_hold_at_both_ends() {
     let mut limited = config();
@@ -137,7 +137,7 @@ fn a_peer_may_ignore_it() {
     assert!(!ends.client.tcp().user_timeout_config().changeable);
 }
 
-/// A host with a longer timeout of its own only asks its peer for it.
+/// A host with a longer timeout of its own only requests one from its peer.
 #[test]
 fn a_timeout_that_is_longer_stays() {
     let retries = RetryLimit::Retries;
@@ -147,7 +147,7 @@ fn a_timeout_that_is_longer_stays() {
         // 924.6 s.
         (None, RetryLimit::LinuxTime(15), None),
         (None, RetryLimit::LinuxTime(10), Some(secs(900))),
-        // From a timeout of 0.2 to 0.4 s on, doubled up to 120 s: more than 1300 s, and less than 420 s.
+        // From an RTO of 0.2 to 0.4 s on, doubled up to 120 s: more than 1300 s, and less than 420 s.
         (None, retries(20), None),
         (None, retries(9), Some(secs(900))),
     ] {
@@ -158,7 +158,7 @@ fn a_timeout_that_is_longer_stays() {
         let sent = segments(&ends.client.sends(ends.now));
         assert_eq!(timeouts(&mut ends).0, after, "{timeout:?} {r2:?}");
         assert_eq!(sent[0].options.user_timeout, UserTimeout::from_duration(secs(900)));
-        // And what was before returns.
+        // The former timeout returns.
         ends.client.hears(ends.now, up());
         ends.pass(secs(11));
         assert_eq!(timeouts(&mut ends).0, timeout);
@@ -171,7 +171,7 @@ fn a_timeout_that_is_longer_stays() {
     assert!(ends.client.sends(ends.now).is_empty() && ends.client.actions().is_empty(), "it has asked for more");
 }
 
-/// The retransmission timer has backed off to minutes: the first retransmission comes long after the link.
+/// The retransmission timer has backed off to minutes: the first retransmission is sent long after link-up.
 #[test]
 fn the_short_timeout_returns_only_after_progress() {
     for outage in [60, 300, 600] {
@@ -214,7 +214,8 @@ fn several_connections_are_asked_for_together() {
     assert_eq!(asked.iter().filter(|segment| segment.options.user_timeout.is_some()).count(), 2);
 }
 
-/// An outage of a minute, a timeout of 30 s at both ends: the transfer survives if the long one was asked for in time.
+/// An outage of a minute, a timeout of 30 s at both ends: the transfer survives if the long timeout was requested in
+/// time.
 #[test]
 fn a_transfer_survives_a_long_outage() {
     for (way, foresight, survives) in [

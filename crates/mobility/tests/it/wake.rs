@@ -1,4 +1,4 @@
-//! The wake policy and its parts, against the Linux that the notes on real kernels measured: cuts of 0.3 to 40 s, both
+//! The wake policy and its parts, with the Linux senders of the notes on real kernels: cuts of 0.3 to 40 s, both
 //! directions.
 
 use holdover_base::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::support::*;
 
 const LINUX: [Profile; 2] = [Profile::Linux6Cubic, Profile::Linux6Reno];
 
-/// Cuts that no retransmission timer has noticed yet, and those that it has.
+/// Cuts too short for any retransmission timer to expire, and longer ones.
 const SHORT_MS: [u64; 2] = [300, 350];
 const LONG_MS: [u64; 7] = [500, 700, 1_000, 3_000, 7_000, 20_000, 40_000];
 
@@ -27,7 +27,7 @@ fn cut(way: Way, profile: Profile, from_ms: u64, for_ms: u64) -> WorldConfig {
     world(way, profile, 25_000_000, &[(from_ms, from_ms + for_ms)])
 }
 
-/// All cuts at several moments of a transfer: what `look` says of each report, with what was cut.
+/// All cuts at several moments of a transfer: calls `look` with each report, and a description of the cut.
 fn each(
     way: Way,
     lengths_ms: &[u64],
@@ -66,7 +66,7 @@ fn a_download_is_resumed_within_a_round_trip() {
     );
 }
 
-/// Where the timer has not run out yet there is no sign of loss until new data has gone there and its SACK back.
+/// If the timer has not expired yet, the first sign of loss is the SACK of new data, a round trip later.
 #[test]
 fn a_download_after_a_short_cut_is_resumed_within_two_round_trips() {
     each(
@@ -81,7 +81,7 @@ fn a_download_after_a_short_cut_is_resumed_within_two_round_trips() {
     );
 }
 
-/// Opening, slow start and one cut: what they cost a transfer of 10 s. More segments held make the start after a cut faster.
+/// The cost of opening, slow start and one cut for a transfer of 10 s. With more segments held, the start after a cut is faster.
 #[test]
 fn shorter_transfers_suffer_little() {
     for profile in LINUX {
@@ -95,8 +95,8 @@ fn shorter_transfers_suffer_little() {
     }
 }
 
-/// Without a cut nothing is lost by it. A warning that was wrong costs a round trip and what is waited for the cut (100 ms): then
-/// the ACKs go on as they came, and the window is what it was.
+/// Without a cut it costs nothing. A false warning costs a round trip and the wait for the cut (100 ms): then the ACKs continue as they
+/// arrived, with the former window.
 #[test]
 fn holding_back_is_free() {
     for way in [Way::Download, Way::Upload] {
@@ -111,14 +111,14 @@ fn holding_back_is_free() {
             assert!(world.edit_chain(MOBILE, |own| *own = chain));
             world.run(&mut NoObserver);
             let warned = world.report()[0].duration().as_secs_f64();
-            // Ideally it takes 10.4 s.
+            // The ideal duration is 10.4 s.
             let (cost, alarms) = (warned - 10.4 / without, (warned - 1.0).floor());
             assert!(cost <= 0.15 * alarms, "{way:?} {profile}: {alarms} false alarms cost {cost} s");
         }
     }
 }
 
-/// What the server has received and the mobile host does not know of is sent first: a round trip more.
+/// Data that the server has received without the mobile host's knowledge is retransmitted first: a round trip more.
 #[test]
 fn an_upload_is_resumed_at_once() {
     let lengths: Vec<u64> = SHORT_MS.into_iter().chain(LONG_MS).collect();
@@ -134,7 +134,7 @@ fn an_upload_is_resumed_at_once() {
     );
 }
 
-/// All that a cut costs is a round trip and the margin of the stall: the window is kept, Reno's too.
+/// The only cost of a cut is a round trip and the margin of the stall: the window is kept, even Reno's.
 #[test]
 fn with_a_prediction_nearly_nothing_is_lost() {
     for way in [Way::Download, Way::Upload] {
@@ -166,9 +166,8 @@ fn the_last_acks_may_have_died_with_the_link() {
     });
 }
 
-/// A segment is lost shortly before the cut, so that it falls into a hole (or into the recovery from it). Nothing is held then.
-/// The poke brings a sender's timeout down to what it was without backing off, so a retransmission shortly before link-up costs
-/// one such timeout.
+/// A segment is lost shortly before the cut, so that the cut falls into a hole (or into the recovery from it). Nothing is held then. The
+/// poke reduces a sender's timeout to its value without backoff, so a retransmission shortly before link-up costs one such timeout.
 #[test]
 fn a_cut_may_fall_into_a_sack_hole() {
     for way in [Way::Download, Way::Upload] {
@@ -191,9 +190,9 @@ fn a_cut_may_fall_into_a_sack_hole() {
     }
 }
 
-/// Alone, it wakes senders in either direction that have backed off; not one whose last ACKs were lost or still owed: then what it
-/// sends again has arrived before, and the ACK looks like the proof of a spurious timeout, as it does to Linux. Which it is changes
-/// with each segment.
+/// The poke alone wakes backed-off senders in either direction, except one whose last ACKs were lost or not sent yet: then its
+/// retransmission has arrived before, and the ACK looks like the proof of a spurious timeout, as it does to Linux. Which case applies
+/// changes with each segment.
 #[test]
 fn a_poke_alone_takes_back_the_backoff() {
     let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
@@ -208,7 +207,7 @@ fn a_poke_alone_takes_back_the_backoff() {
     }
 }
 
-/// A chain that is warned of a cut every second, and none comes.
+/// A chain that is warned of a cut every second, without any cut.
 #[derive(Debug)]
 struct FalseAlarms {
     wake: Chain,

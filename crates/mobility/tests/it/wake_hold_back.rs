@@ -30,7 +30,7 @@ fn nothing_is_held_of_a_small_window() {
     assert_eq!(t.pass(Direction::Outgoing, small).map(|segment| relative(segment.ack)), Some(201_001));
 }
 
-/// What it costs the sender is what is held of what it has in flight, whatever window it is offered.
+/// The limit is a fraction of the sender's data in flight, whatever window it is offered.
 #[test]
 fn nothing_is_held_of_a_small_flight() {
     let mut t = Script::of(&hold_back(), 400);
@@ -81,7 +81,7 @@ fn after_the_senders_fin_nothing_is_held() {
     assert_eq!(t.ack(), Some(200_002));
 }
 
-/// The host's own TCP is shown ACKs in the same way as a far one.
+/// ACKs for the host's own TCP are held and released like those for a far one.
 #[test]
 fn an_upload_is_held_back_and_released_alike() {
     let mut t = Script::upload(&hold_back(), 200);
@@ -98,7 +98,7 @@ fn an_upload_is_held_back_and_released_alike() {
     assert_eq!(t.wait_for_acks(ms(1)), [347_002, 351_001]);
 }
 
-/// Who only guesses at numbers does not get at a connection.
+/// An attacker who guesses sequence numbers does not affect a connection.
 #[test]
 fn forged_resets_and_acks_are_nothing() {
     for forged in [
@@ -117,7 +117,8 @@ fn forged_resets_and_acks_are_nothing() {
     assert_eq!(t.exchange(), Some(201_001 - 4_000), "the next true ACK is held back as ever");
 }
 
-/// RFC 5961 section 3.2: a reset that is in the window, but is not the next, is answered, and the connection goes on.
+/// RFC 5961 section 3.2: a reset that is in the window, but does not have the next number, is answered, and the
+/// connection continues.
 #[test]
 fn a_reset_that_was_challenged_is_nothing() {
     let reset = |t: &Script| Segment { seq: seq(t.data_end + 1_000), flags: Flags::RST, ..Segment::default() };
@@ -129,7 +130,7 @@ fn a_reset_that_was_challenged_is_nothing() {
     t.wait(ms(3_000));
     t.link(UP);
     assert_eq!(t.wait_for_acks(ms(1)).last(), Some(&201_001));
-    // If nobody answers it, it was the end.
+    // If the host does not answer it, the connection is reset.
     let mut t = Script::of(&hold_back(), 200);
     t.pass(Direction::Incoming, reset(&t));
     t.link(LinkEvent::Down);

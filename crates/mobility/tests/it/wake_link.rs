@@ -1,4 +1,4 @@
-//! Reports of the link that come late, twice, too early or not at all, packet by packet.
+//! Reports of the link that are late, repeated, too early or missing, packet by packet.
 
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::{Direction, LinkEvent, Mechanisms};
@@ -6,7 +6,7 @@ use holdover_mobility::{Direction, LinkEvent, Mechanisms};
 use crate::support::{at_ms, ms};
 use crate::wake_script::{Script, UP, hold_back};
 
-/// The link was down for long before the host was told: what was flushed went into a dead link.
+/// Link-down is reported long after the cut: flushed ACKs were lost.
 #[test]
 fn down_may_be_heard_late() {
     for late_ms in [100, 500, 900, 1_500, 5_000] {
@@ -19,7 +19,7 @@ fn down_may_be_heard_late() {
         let acks = t.wait_for_acks(ms(1));
         assert_eq!(acks, [200_001], "{late_ms} ms late: nothing is held, but the last ACK may have been lost");
     }
-    // And what is outstanding is under way, however long ago it was sent.
+    // Outstanding data counts as in flight, however long ago it was sent.
     let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
     for outstanding in [false, true] {
         let mut t = Script::going(Direction::Outgoing, &poke, 200);
@@ -32,14 +32,14 @@ fn down_may_be_heard_late() {
         t.link(UP);
         let mut pokes = t.wait(ms(50));
         pokes.retain(|made| made.packet.tcp().is_none());
-        // The host's own TCP is poked if it has something to repeat; else the peer, which may have.
+        // The host's own TCP is poked if it has data to retransmit; otherwise the peer is, which may have some.
         let way = if outstanding { Direction::Incoming } else { Direction::Outgoing };
         assert_eq!(pokes.len(), 12);
         assert!(pokes.iter().all(|poke| poke.direction == way));
     }
 }
 
-/// The carrier first, the address later: the same cut is told twice.
+/// The carrier is lost first, the address later: the same cut is reported twice.
 #[test]
 fn a_second_down_changes_nothing() {
     let released = |second_ms: Option<u64>| {
@@ -79,7 +79,7 @@ fn recovered_while_down_is_not_up() {
     assert_eq!(t.wait_for_acks(ms(1)), [196_002, 200_001]);
 }
 
-/// Nobody said that the link is back, but packets come in.
+/// Packets arrive, although no source has reported link-up.
 #[test]
 fn packets_that_come_long_after_down_mean_up() {
     let mut t = Script::of(&hold_back(), 200);
@@ -92,7 +92,7 @@ fn packets_that_come_long_after_down_mean_up() {
     assert_eq!(t.ack(), Some(202_001));
 }
 
-/// A timetable's cut, some seconds early: packets come, then they do not, and then the link is told to be up.
+/// A timetable's cut, some seconds early: packets arrive, then none, and then link-up is reported.
 #[test]
 fn an_outage_that_was_told_too_early_is_one_all_the_same() {
     let mut t = Script::of(&hold_back(), 200);
@@ -105,7 +105,7 @@ fn an_outage_that_was_told_too_early_is_one_all_the_same() {
     t.link(UP);
     let acks = t.wait_for_acks(ms(1));
     assert_eq!(acks.last(), Some(&t.data_end));
-    // Once more is nothing new, and neither is it if packets have been coming all the time.
+    // A repeated report changes nothing, and neither does one while packets have been arriving all the time.
     t.link(UP);
     assert!(t.wait(ms(1)).is_empty());
     t.link(LinkEvent::Down);

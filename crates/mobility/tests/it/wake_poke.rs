@@ -7,7 +7,7 @@ use holdover_wire::{Payload, SeqRange, Unreachable};
 use crate::support::ms;
 use crate::wake_script::{Script, UP, hold_back, relative, seq};
 
-/// RFC 6069: twelve messages, 1 ms apart, that quote the oldest byte; they end when data comes.
+/// RFC 6069: twelve messages, 1 ms apart, that quote the oldest byte; they end when data arrives.
 #[test]
 fn the_poke_quotes_the_oldest_outstanding_byte() {
     let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
@@ -64,7 +64,7 @@ fn the_poke_is_for_when_nothing_is_held() {
     }
 }
 
-/// Its peer may have said something in the meantime, and have backed off.
+/// Its peer may have sent data in the meantime, and have backed off.
 #[test]
 fn a_connection_at_rest_is_poked() {
     for (mechanisms, expected) in [(Mechanisms { wake: true, ..Mechanisms::default() }, 13), (hold_back(), 0)] {

@@ -7,7 +7,7 @@ use holdover_wire::UserTimeout;
 use crate::support::ms;
 use crate::wake_script::{Script, UP, hold_back, relative};
 
-/// One byte inside the first segment, then everything. Each echoes what the peer's clock says.
+/// One byte inside the first segment, then everything. Each echoes the current time of the peer's clock.
 #[test]
 fn the_release_has_two_steps() {
     let mut t = Script::of(&hold_back(), 200);
@@ -73,7 +73,7 @@ fn data_that_comes_by_itself_is_left_alone() {
     assert_eq!(t.wait(ms(1_000)), []);
 }
 
-/// An option of its own may be said once only.
+/// The option may be sent only once.
 #[test]
 fn an_ack_with_an_option_of_its_own_is_not_swallowed() {
     let mut t = Script::of(&hold_back(), 200);

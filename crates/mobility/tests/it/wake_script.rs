@@ -1,4 +1,4 @@
-//! A mechanism before one transfer, packet by packet. A download: segments of 1000 bytes come in, ACKs go out.
+//! A mechanism on the path of one transfer, packet by packet. A download: segments of 1000 bytes arrive, ACKs are sent.
 
 use core::net::SocketAddr;
 
@@ -12,22 +12,22 @@ use crate::support::ms;
 
 pub(crate) const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// A filter, and the clock. The peer's timestamp clock ticks in ms and is 5,000,000 at the beginning. Numbers are relative: the
-/// true ones wrap around soon.
+/// A filter, and the clock. The peer's timestamp clock ticks in ms, and is 5,000,000 at the start. Numbers are relative: the absolute ones
+/// wrap around soon.
 pub(crate) struct Script {
     pub(crate) chain: Chain,
     pub(crate) now: Instant,
     pub(crate) data_end: u32,
-    /// How far beyond it data has been sent.
+    /// How many bytes beyond `data_end` have been sent.
     ahead: u32,
-    /// Which way the data goes.
+    /// The direction of the data.
     way: Direction,
 }
 
-/// As the timestamps have it.
+/// The round trip in the timestamps.
 const ROUND_TRIP_MS: u32 = 60;
 
-/// What relative number 0 is.
+/// The absolute value of relative number 0.
 const BASE: u32 = u32::MAX - 170_000;
 
 pub(crate) fn seq(relative: u32) -> Seq {
@@ -46,7 +46,7 @@ pub(crate) fn reverse(way: Direction) -> Direction {
 }
 
 impl Script {
-    /// So many segments have come and been acknowledged, one each ms.
+    /// This many segments have arrived and been acknowledged, one per ms.
     pub(crate) fn of(mechanisms: &Mechanisms, segments: u32) -> Self {
         Self::going(Direction::Incoming, mechanisms, segments)
     }
@@ -70,7 +70,7 @@ impl Script {
         script
     }
 
-    /// An upload of which a window is always on its way.
+    /// An upload with a window always in flight.
     pub(crate) fn upload(mechanisms: &Mechanisms, segments: u32) -> Self {
         let mut script = Self::going(Direction::Outgoing, mechanisms, 0);
         let first = script.data_end;
@@ -101,7 +101,7 @@ impl Script {
         5_000_000 + self.now.as_millis() as u32
     }
 
-    /// A segment comes in, and 1 ms passes.
+    /// A segment arrives, and 1 ms passes.
     pub(crate) fn data(&mut self) {
         let timestamps =
             Some(Timestamps { val: self.peer_clock(), ecr: self.own_clock().saturating_sub(ROUND_TRIP_MS) });
@@ -126,7 +126,7 @@ impl Script {
         segment
     }
 
-    /// The host acknowledges everything. Returns what is let through.
+    /// The host acknowledges everything. Returns the number of the ACK that passes.
     pub(crate) fn ack(&mut self) -> Option<u32> {
         let segment = self.ack_segment();
         self.pass(reverse(self.way), segment).map(|segment| relative(segment.ack))
@@ -141,7 +141,7 @@ impl Script {
         self.chain.handle_link(self.now, event);
     }
 
-    /// Time passes. Returns what was made meanwhile.
+    /// Time passes. Returns the packets made meanwhile.
     pub(crate) fn wait(&mut self, span: Duration) -> Vec<Injected> {
         let end = self.now + span;
         let mut made: Vec<Injected> = core::iter::from_fn(|| self.chain.poll_transmit()).collect();
@@ -154,7 +154,7 @@ impl Script {
         made
     }
 
-    /// The same, of ACKs that go out.
+    /// The same; returns the numbers of their ACKs.
     pub(crate) fn wait_for_acks(&mut self, span: Duration) -> Vec<u32> {
         let made = self.wait(span).into_iter();
         made.filter_map(|made| made.packet.tcp().map(|segment| relative(segment.ack))).collect()

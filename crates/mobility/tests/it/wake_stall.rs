@@ -1,4 +1,4 @@
-//! Stalling ACKs before a cut that was foreseen, packet by packet.
+//! Stalling ACKs before a predicted cut, packet by packet.
 
 use bytes::Bytes;
 use holdover_mobility::ack_stall::AckStallConfig;
@@ -47,8 +47,8 @@ fn the_last_ack_before_a_stall_offers_two_segments() {
     assert_eq!(packet.tcp().map(|segment| (relative(segment.ack), segment.window)), Some((201_001, 60_000)));
 }
 
-/// Whoever has sent beyond the window that it sees sends its ACKs from that window's end, and an end that has received more does
-/// not look at them. With both ends in that state, nothing would ever be accepted again.
+/// A host that has sent beyond the window that it sees sends its ACKs with that window's end as their sequence number, and an end that has
+/// received more ignores them. With both ends in that state, nothing would ever be accepted again.
 #[test]
 fn only_one_end_at_a_time_is_offered_two_segments() {
     let mut t = Script::of(&ack_stall(100), 200);
@@ -63,8 +63,8 @@ fn only_one_end_at_a_time_is_offered_two_segments() {
     assert_eq!(t.pass(Direction::Incoming, acked), None, "it is kept instead");
 }
 
-/// Nothing has come for some time before the cut: the window has arrived, and all that the sender lacks is its ACK clock. The
-/// last ACK goes twice, for the sake of tail loss probes; the echoes are as they were.
+/// Nothing has arrived for some time before the cut: the window has arrived, and the sender lacks only its ACK clock. The last ACK is sent
+/// twice, for tail loss probes; the echoes are unchanged.
 #[test]
 fn what_has_arrived_as_a_whole_is_released_ack_by_ack() {
     for way in [Direction::Incoming, Direction::Outgoing] {
@@ -78,7 +78,7 @@ fn what_has_arrived_as_a_whole_is_released_ack_by_ack() {
         t.link(LinkEvent::Down);
         t.wait(ms(3_000));
         t.link(UP);
-        // As long as the round trip of those that send their data a ms before its ACK.
+        // The round trip of a sender whose data leaves 1 ms before its ACK.
         let made = t.wait(ms(if way == Direction::Incoming { 100 } else { 15 }));
         assert!(made.iter().all(|made| made.direction == reverse(way)));
         let segments: Vec<&Segment> = made.iter().filter_map(|made| made.packet.tcp()).collect();
@@ -86,14 +86,14 @@ fn what_has_arrived_as_a_whole_is_released_ack_by_ack() {
         let expected: Vec<u32> = (202..=261).chain([261]).map(|n| n * 1000 + 1).collect();
         assert_eq!(acks, expected, "{way:?}");
         for segment in segments {
-            // The right edge of the window stays where it was, as far as 16 bits can say it.
+            // The right edge of the window stays, as far as 16 bits can express it.
             let window = (60_000 + 261_001 - relative(segment.ack)).min(65_535);
             assert_eq!((u32::from(segment.window), segment.options.timestamps.unwrap().ecr), (window, echo), "{way:?}");
         }
     }
 }
 
-/// The host closes its side while the link is down: its FIN dies there, with what it acknowledges.
+/// The host closes its side while the link is down: its FIN is lost, and the ACK in it.
 #[test]
 fn a_fin_into_a_dead_link_has_shown_nothing() {
     let mut t = Script::of(&ack_stall(100), 200);
@@ -111,7 +111,7 @@ fn a_fin_into_a_dead_link_has_shown_nothing() {
     assert_eq!((acks.first(), acks.last()), (Some(&202_001), Some(&261_001)));
 }
 
-/// In time they go as they came, but not all later than a round trip without queues.
+/// ACKs are released with their original spacing, but within a round trip without queues.
 #[test]
 fn a_release_ack_by_ack_takes_its_time() {
     let mut t = Script::of(&ack_stall(100), 200);
@@ -125,14 +125,14 @@ fn a_release_ack_by_ack_takes_its_time() {
     t.link(UP);
     let first = t.wait(ms(30)).len();
     assert!((25..=35).contains(&first), "{first} in the first half");
-    // What is acknowledged meanwhile does not overtake the rest.
+    // A later ACK does not overtake the rest.
     assert_eq!(t.exchange(), None);
     let rest = t.wait_for_acks(ms(100));
     assert!(rest.is_sorted() && rest.last() == Some(&262_001), "{rest:?}");
     assert_eq!(t.exchange(), Some(263_001), "then all is as ever");
 }
 
-/// Beacons are missed one by one: who says so again and again does not stall ACKs for ever.
+/// Beacons are missed one by one: repeated warnings do not stall ACKs for ever.
 #[test]
 fn repeated_warnings_are_one_warning() {
     let mut t = Script::of(&ack_stall(100), 200);
@@ -181,7 +181,7 @@ fn a_stall_ends_if_the_cut_does_not_come() {
     }
 }
 
-/// Loss recovery counts on duplicates, which a stall has kept: who warned in vain makes up for them.
+/// Loss recovery depends on duplicates, which a stall withholds: after a false warning they are made up for.
 #[test]
 fn after_a_stall_in_vain_a_hole_is_said_again() {
     let mut t = Script::of(&ack_stall(100), 200);

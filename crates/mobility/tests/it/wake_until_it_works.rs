@@ -1,4 +1,4 @@
-//! Waking is repeated until the peer answers, and no longer: what is sent, how often, and what is told of it.
+//! Waking is repeated until the peer answers, and no longer: the packets, their number, and the reported outcome.
 
 use holdover_base::Duration;
 use holdover_mobility::{Direction, Injected, LinkEvent, Mechanisms};
@@ -11,7 +11,7 @@ fn segments(made: &[Injected]) -> Vec<&Segment> {
     made.iter().filter_map(|made| made.packet.tcp()).collect()
 }
 
-/// What was told up is a switch port that forwards later: every packet of the first 10 s is lost.
+/// Link-up is that of a switch port that forwards later: every packet of the first 10 s is lost.
 #[test]
 fn attempts_are_repeated_until_data_arrives() {
     let mut t = Script::of(&hold_back(), 200);
@@ -25,7 +25,7 @@ fn attempts_are_repeated_until_data_arrives() {
     assert!(acks.iter().all(|segment| [196_002, 200_001].contains(&relative(segment.ack))), "only what has arrived");
     assert!(acks.iter().all(|segment| segment.is_pure_ack() && segment.options.sack.is_empty()));
     let tries = acks.iter().filter(|segment| relative(segment.ack) == 200_001).count();
-    // Half a round trip between two tries, later a sixteenth of the time that has passed.
+    // The interval between attempts is half a round trip, and later a sixteenth of the elapsed time.
     assert!((40..=80).contains(&tries), "{tries} tries");
     assert_eq!(probes.len(), tries - 1, "the first try has its own answer");
     assert!(probes.iter().all(|probe| probe.is_pure_ack() && relative(probe.ack) == 200_001));
@@ -33,7 +33,7 @@ fn attempts_are_repeated_until_data_arrives() {
     assert_eq!(t.wait(ms(1_000)), [], "it has resumed");
 }
 
-/// Each echo is that of its time: an old one would be a round trip as long as the outage.
+/// Each echo is current: an old one would be a round trip as long as the outage.
 #[test]
 fn each_attempt_has_a_fresh_timestamp() {
     let mut t = Script::of(&hold_back(), 200);
@@ -49,7 +49,7 @@ fn each_attempt_has_a_fresh_timestamp() {
     assert!((2_000..3_010).contains(&(later - first)), "{first}, then {later}");
 }
 
-/// A peer that is gone is not asked for ever, and little in all.
+/// A peer that is gone is probed for a limited time, and with few packets.
 #[test]
 fn attempts_end_after_a_minute() {
     let wake = Mechanisms { wake: true, ..Mechanisms::default() };
@@ -62,7 +62,7 @@ fn attempts_end_after_a_minute() {
     assert_eq!(t.wait(Duration::from_secs(600)), []);
 }
 
-/// The next outage ends it, and what was in hand before is in hand again.
+/// The next outage ends it; ACKs held before are held again.
 #[test]
 fn another_cut_restarts_waking() {
     let mut t = Script::of(&hold_back(), 200);

@@ -1,4 +1,4 @@
-//! Statements to effects.
+//! Evaluation of statements.
 
 use core::cmp::Ordering;
 use std::collections::BTreeMap;

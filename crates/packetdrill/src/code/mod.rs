@@ -1,8 +1,8 @@
-//! Code between `%{` and `}%`: the part of Python that scripts use to say what they expect of `tcp_info`.
+//! Code between `%{` and `}%`: the subset of Python that scripts use for assertions about `tcp_info`.
 //!
-//! There are `assert`, assignment (also `+=` and the like), `print` and `pass`; numbers, strings, tuples; `or`, `and`, `not`,
-//! `x if c else y`, comparisons and chains of them, `|`, `^`, `&`, shifts, arithmetic, `%` on strings; `abs`, `min`, `max`, `int`,
-//! `float`, `str`, `len` and `round`. Anything else is refused by name.
+//! Supported are `assert`, assignment (also `+=` and the like), `print` and `pass`; numbers, strings, tuples; `or`, `and`, `not`, `x if c
+//! else y`, comparisons and chains of them, `|`, `^`, `&`, shifts, arithmetic, `%` on strings; `abs`, `min`, `max`, `int`, `float`, `str`,
+//! `len` and `round`. Anything else is rejected with its name.
 
 mod eval;
 mod parse;
@@ -13,23 +13,23 @@ use std::collections::BTreeMap;
 use eval::Scope;
 pub(crate) use value::Value;
 
-/// The variables of a script's code, which last from block to block.
+/// The variables of a script's code, shared by all its blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variables(BTreeMap<String, Value>);
 
-/// How a block ended early.
+/// An early end of a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum CodeError {
-    /// An assertion does not hold: its text and what it says of it.
+    /// A failed assertion: its text and its message.
     Assertion { text: String, message: String },
-    /// Nothing that is understood here.
+    /// An unsupported construct.
     Unsupported { what: String },
-    /// A name that nothing has.
+    /// An undefined name.
     UnknownName { name: String },
 }
 
 impl Variables {
-    /// Sets a variable from outside: a field of `tcp_info`, or one of the kernel's names for its values.
+    /// Sets a variable from outside the code: a field of `tcp_info`, or a kernel constant for its values.
     pub(crate) fn set(&mut self, name: &str, value: i64) {
         self.0.insert(name.to_owned(), Value::Int(value.into()));
     }
@@ -38,7 +38,7 @@ impl Variables {
         self.0.get(name)
     }
 
-    /// Runs a block up to its end, or to what goes wrong.
+    /// Runs a block to its end, or to the first error.
     pub(crate) fn run(&mut self, text: &str) -> Result<(), CodeError> {
         let block = parse::parse(text)?;
         let mut scope = Scope { text, variables: &mut self.0 };

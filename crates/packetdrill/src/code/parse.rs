@@ -1,4 +1,4 @@
-//! Text to statements.
+//! The parser of code.
 
 use core::ops::Range;
 
@@ -29,7 +29,7 @@ enum Token {
 /// A statement.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Statement {
-    /// The condition with its place in the text, and what to say if it does not hold.
+    /// The condition with its position in the text, and the message if it fails.
     Assert {
         condition: Expr,
         text: Range<usize>,
@@ -51,7 +51,7 @@ pub(super) enum Expr {
     Tuple(Vec<Expr>),
     Unary(String, Box<Expr>),
     Binary(String, Box<Expr>, Box<Expr>),
-    /// The first operand, and each comparison with the next one.
+    /// The first operand, and each comparison with its right operand.
     Chain(Box<Expr>, Vec<(String, Expr)>),
     If {
         condition: Box<Expr>,
@@ -64,7 +64,7 @@ pub(super) enum Expr {
 /// Binary operators from the loosest to the tightest; comparisons lie between `not` and these.
 const LEVELS: [&[&str]; 6] = [&["|"], &["^"], &["&"], &["<<", ">>"], &["+", "-"], &["*", "/", "//", "%"]];
 const COMPARISONS: &[&str] = &["==", "!=", "<", "<=", ">", ">="];
-/// Deeper nesting than anybody writes.
+/// The maximum nesting depth, far beyond that of real scripts.
 const MAX_DEPTH: u32 = 50;
 
 struct Parser {
@@ -84,7 +84,7 @@ pub(super) fn parse(text: &str) -> Parsed<Vec<Statement>> {
         match &token {
             Token::Sign(sign) if sign == "(" => open += 1,
             Token::Sign(sign) if sign == ")" => open = open.saturating_sub(1),
-            // Inside parentheses a line goes on.
+            // A line continues within parentheses.
             Token::End if open > 0 => continue,
             _ => {}
         }
@@ -145,7 +145,7 @@ impl Parser {
         self.expression().map(Statement::Expr)
     }
 
-    /// `a if c else b`, and all below.
+    /// `a if c else b`, and expressions of higher precedence.
     fn expression(&mut self) -> Parsed<Expr> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -269,7 +269,7 @@ impl Parser {
         })
     }
 
-    /// Expressions up to the closing parenthesis, and whether a comma stands after the last.
+    /// Expressions up to the closing parenthesis, and whether a comma follows the last.
     fn arguments(&mut self) -> Parsed<(Vec<Expr>, bool)> {
         let mut items = Vec::new();
         let mut comma = false;

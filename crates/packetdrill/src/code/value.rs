@@ -63,7 +63,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// `text % value`: each directive takes the next value. What it says beyond the kind of number (width, sign) is not kept.
+/// `text % value`: each directive takes the next value. Width and sign in directives are ignored.
 pub(super) fn format(text: &str, value: &Value) -> String {
     let single = [value.clone()];
     let mut values = match value {

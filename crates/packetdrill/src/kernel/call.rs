@@ -1,4 +1,4 @@
-//! System calls: opening, closing and asking. Data is in `send` and `receive`, options are in `options`.
+//! System calls to open, close and query sockets. Data transfer is in `send` and `receive`, options in `options`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::constants::integer;
 const O_RDWR: i64 = 2;
 const NONBLOCK: i64 = 0o4000;
 
-/// What a call came to.
+/// The outcome of an attempt to make a call.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Attempt {
     Done(Returned),
-    /// It waits for something.
+    /// The call blocks.
     Blocks,
-    /// It needs what is not there.
+    /// The call needs an unsupported feature.
     Unsupported(String),
 }
 
-/// What a call returned.
+/// The result of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Returned {
     pub(crate) value: i64,
     pub(crate) errno: Option<&'static str>,
-    /// What it wrote into its arguments, if that is not what the script says.
+    /// The data written into its arguments, if it differs from the script.
     pub(crate) mismatch: Option<String>,
 }
 
@@ -56,17 +56,17 @@ impl Attempt {
     }
 }
 
-/// How far a call has come that blocks.
+/// The progress of a blocking call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
     pub(super) bytes: usize,
     pub(super) started: bool,
-    /// When the call's own patience ends.
+    /// The call's own timeout.
     pub(crate) until: Option<holdover_base::Instant>,
 }
 
 impl Kernel {
-    /// Does a call, or as much of it as can be done now.
+    /// Makes a call, or as much of it as is possible now.
     pub(crate) fn call(&mut self, call: &Call, progress: &mut Progress) -> Attempt {
         let args = call.args.as_slice();
         let is_of_data = matches!(call.name.as_str(), "read" | "recv" | "recvfrom" | "write" | "send" | "sendto");
@@ -143,7 +143,7 @@ impl Kernel {
     }
 
     pub(super) fn relisten(&mut self, port: u16, config: Arc<Config>) -> bool {
-        // Scripts do not fill the queue of handshakes.
+        // Scripts do not fill the accept queue.
         self.endpoint.listen(port, config, 128).is_ok()
     }
 
@@ -204,7 +204,7 @@ impl Kernel {
             Some(State::SynSent | State::SynReceived) => Attempt::failed("EALREADY"),
             Some(State::Closed) | None => {
                 let errno = self.take_error(fd).unwrap_or("ECONNABORTED");
-                // The socket can be connected anew.
+                // The socket can connect again.
                 if let Some(socket) = self.sockets.get_mut(&fd) {
                     socket.role = Role::Fresh { port: None };
                     socket.error_told = false;
@@ -295,7 +295,7 @@ impl Kernel {
         Attempt::Done(Returned { mismatch, ..Returned::value(0) })
     }
 
-    /// What can be done with a socket now, as `poll` tells it.
+    /// The readiness of a socket, as `poll` reports it.
     pub(super) fn readiness(&self, socket: &Socket) -> i64 {
         const IN: i64 = 0x41;
         const OUT: i64 = 0x104;
@@ -352,14 +352,14 @@ impl Kernel {
         Attempt::Done(Returned { mismatch, ..Returned::value(ready) })
     }
 
-    /// The error that the next call of any kind returns.
+    /// Takes the error returned by the next call of any kind.
     pub(super) fn take_error(&mut self, fd: i64) -> Option<&'static str> {
         let socket = self.sockets.get_mut(&fd)?;
         let id = socket.connection()?;
         let connection = self.endpoint.connection(id)?;
         let soft = self.soft_errors.get(&id).copied();
         let error = match socket.pending_error(connection)? {
-            // A connection that has timed out tells what was heard of its path (`sk_err_soft`).
+            // A timed-out connection reports the soft error of its path (`sk_err_soft`).
             "ETIMEDOUT" => soft.unwrap_or("ETIMEDOUT"),
             "ECONNREFUSED" => soft.unwrap_or("ECONNREFUSED"),
             error => error,
@@ -377,7 +377,7 @@ fn wait_of(millis: i64) -> holdover_base::Duration {
     }
 }
 
-/// The bytes that buffers of `iovec`s take together.
+/// The total bytes of the buffers of `iovec`s.
 pub(super) fn iovec_bytes(buffers: &[Expr]) -> Option<usize> {
     let length = |buffer: &Expr| match buffer {
         Expr::Struct(fields) => fields.last().and_then(|Field { value, .. }| integer(value)),

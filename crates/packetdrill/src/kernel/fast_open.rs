@@ -1,4 +1,4 @@
-//! Fast Open as sockets have it: `MSG_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, and the sysctls that concern the whole machine.
+//! Fast Open at sockets: `MSG_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, and the global sysctls.
 
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 const KEY_LEN: usize = 16;
 
 impl Settings {
-    /// What a socket with these options does.
+    /// The Fast Open configuration of a socket with these options.
     pub(super) fn fast_open_config(&self, options: &SocketOptions) -> FastOpenConfig {
         let for_every_listener = self.has_fast_open(Self::FAST_OPEN_EVERY_LISTENER).then_some(u32::MAX);
         let max_pending = options.fast_open_queue.or(for_every_listener).unwrap_or(0);
@@ -31,7 +31,7 @@ impl Settings {
 }
 
 impl Kernel {
-    /// Settings that take effect at once, whatever sockets there are.
+    /// Applies settings that take effect immediately, independent of sockets.
     pub(crate) fn heed_settings(&mut self) {
         if let Some(key) = self.settings.fast_open_key {
             self.endpoint.set_fast_open_key(key);
@@ -41,8 +41,7 @@ impl Kernel {
         }
     }
 
-    /// `connect` with `TCP_FASTOPEN_CONNECT`: where data may go into the SYN, the SYN waits for it. `None` if the call is an ordinary
-    /// one.
+    /// `connect` with `TCP_FASTOPEN_CONNECT`: if the SYN may carry data, it waits for that data. `None` for an ordinary call.
     pub(super) fn put_off_connecting(&mut self, fd: i64, config: &Config) -> Option<Attempt> {
         let server = self.addresses.remote.ip();
         let socket = self.sockets.get_mut(&fd)?;
@@ -54,7 +53,7 @@ impl Kernel {
         Some(Attempt::done(0))
     }
 
-    /// Sends a SYN, with data if that may be.
+    /// Sends a SYN, with data if allowed.
     pub(super) fn open(&mut self, fd: i64, config: Arc<Config>, data: Option<Bytes>) -> Result<usize, &'static str> {
         let socket = self.sockets.get_mut(&fd).ok_or("EBADF")?;
         let Role::Fresh { port } = socket.role else { return Err("EISCONN") };
@@ -71,7 +70,7 @@ impl Kernel {
         Ok(len)
     }
 
-    /// A send that connects, too.
+    /// A send that also connects.
     pub(super) fn send_with_syn(&mut self, fd: i64, len: usize, waits: bool, progress: &mut Progress) -> Attempt {
         if !self.settings.has_fast_open(Settings::FAST_OPEN_CLIENT) {
             return Attempt::failed("EOPNOTSUPP");
@@ -87,7 +86,7 @@ impl Kernel {
                 (progress.started, progress.bytes) = (true, sent);
                 match sent {
                     _ if waits => {
-                        // The rest waits for the SYN-ACK.
+                        // The remaining data waits for the SYN-ACK.
                         progress.bytes += self.write_behind_syn(fd, len.saturating_sub(sent));
                         Attempt::Blocks
                     }
@@ -108,7 +107,7 @@ impl Kernel {
     }
 }
 
-/// The key that a script's string with escapes stands for; `None` if it has another length.
+/// The key denoted by a script's escaped string; `None` if its length is wrong.
 pub(super) fn key(text: &str, len: i64) -> Option<[u8; KEY_LEN]> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();

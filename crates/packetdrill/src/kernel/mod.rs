@@ -1,6 +1,6 @@
-//! The machine under test: Holdover's endpoint in virtual time, with sockets as a kernel has them around it.
+//! The machine under test: Holdover's endpoint in virtual time, within a kernel's socket layer.
 //!
-//! Time moves by [`Kernel::advance`] only. What leaves waits in a queue with the time at which it was sent.
+//! Only [`Kernel::advance`] advances time. Outgoing packets are queued with the time at which they were sent.
 
 mod call;
 mod fast_open;
@@ -23,10 +23,10 @@ pub(crate) use call::{Attempt, Progress, Returned};
 pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};
 
-/// A script that makes the machine do more than this is stopped.
+/// The step limit, beyond which a script is stopped.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// The port of the socket under test, as packetdrill chooses it.
+/// The port of the socket under test, as in packetdrill.
 const LOCAL_PORT: u16 = 8080;
 
 pub(crate) struct Kernel {
@@ -37,12 +37,12 @@ pub(crate) struct Kernel {
     addresses: Addresses,
     sockets: BTreeMap<i64, Socket>,
     outbox: VecDeque<(Instant, Packet)>,
-    /// The pending ICMP error of a connection, until it is read.
+    /// A connection's pending ICMP error, until it is read.
     soft_errors: BTreeMap<ConnectionId, &'static str>,
     steps: u64,
 }
 
-/// Who talks to whom.
+/// The addresses of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) version: IpVersion,
@@ -51,7 +51,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// packetdrill's, unless the script says otherwise.
+    /// packetdrill's defaults, unless the script sets others.
     pub(crate) fn new(version: IpVersion, local: Option<IpAddr>, remote: Option<IpAddr>) -> Self {
         let (default_local, default_remote) = match version {
             IpVersion::V6 => {
@@ -98,18 +98,18 @@ impl Kernel {
         &mut self.settings
     }
 
-    /// Whether the script has made the machine do more than is sensible.
+    /// Whether the script exceeded the step limit.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.steps >= MAX_STEPS
     }
 
-    /// A packet arrives.
+    /// Handles an incoming packet.
     pub(crate) fn receive(&mut self, packet: &Packet) {
         self.endpoint.handle_packet(self.now, packet);
         self.settle();
     }
 
-    /// An ICMP error arrives about a segment of the connection between these two.
+    /// Handles an incoming ICMP error about a segment of the connection between these two.
     pub(crate) fn receive_icmp(&mut self, packet: &Packet, error: &IcmpError, local: SocketAddr, remote: SocketAddr) {
         if let Some(id) = self.find(local, remote)
             && let Some(errno) = errno_of(error.kind)
@@ -119,23 +119,23 @@ impl Kernel {
         self.receive(packet);
     }
 
-    /// The next packet that has left, with the time at which it did.
+    /// Takes the next outgoing packet, with the time at which it was sent.
     pub(crate) fn take_sent(&mut self) -> Option<(Instant, Packet)> {
         self.outbox.pop_front()
     }
 
-    /// Puts a packet back to the front of those that have left.
+    /// Returns a packet to the front of the outgoing queue.
     pub(crate) fn put_back(&mut self, at: Instant, packet: Packet) {
         self.outbox.push_front((at, packet));
     }
 
-    /// Both ends of a socket's connection.
+    /// The addresses of both ends of a socket's connection.
     pub(crate) fn addresses_of(&self, fd: i64) -> Option<(SocketAddr, SocketAddr)> {
         let connection = self.endpoint.connection(self.sockets.get(&fd)?.connection()?)?;
         Some((connection.local(), connection.remote()))
     }
 
-    /// Time goes on to the next deadline, but not beyond `until`. Returns whether there was one.
+    /// Advances time to the next deadline, at most to `until`. Returns whether there was one.
     pub(crate) fn step(&mut self, until: Instant) -> bool {
         match self.endpoint.poll_timeout().filter(|&at| at <= until && !self.is_exhausted()) {
             Some(at) => {
@@ -152,7 +152,7 @@ impl Kernel {
         }
     }
 
-    /// Segments leave and events are heard, until nothing more happens at this moment.
+    /// Sends segments and handles events until nothing more happens at the current time.
     fn settle(&mut self) {
         while !self.is_exhausted() {
             let mut quiet = true;
@@ -173,7 +173,7 @@ impl Kernel {
                 quiet = false;
                 let mut packet = outgoing.packet;
                 if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
-                    // The two lowest bits are ECN's, whatever IP_TOS says.
+                    // The two lowest bits belong to ECN, whatever IP_TOS is.
                     packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
                     packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
                 }
@@ -188,7 +188,7 @@ impl Kernel {
         }
     }
 
-    /// A connection that a listener has accepted waits for `accept`.
+    /// Queues an incoming connection for `accept`.
     fn enqueue(&mut self, id: ConnectionId) {
         let Some(connection) = self.endpoint.connection(id).filter(|connection| connection.is_passive()) else {
             return;
@@ -204,7 +204,7 @@ impl Kernel {
         }
     }
 
-    /// The connection between two addresses, closed ones included.
+    /// The connection between two addresses, including closed ones.
     pub(crate) fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
         let mut all = self.endpoint.connections();
         let found = all.find(|(_, connection)| connection.local() == local && connection.remote() == remote);
@@ -219,7 +219,7 @@ impl Kernel {
         self.sockets.values().find(|socket| socket.connection() == Some(id))
     }
 
-    /// How a connection of this socket is set up.
+    /// The configuration of this socket's connections.
     fn config_for(&self, socket: &Socket) -> Result<Arc<Config>, String> {
         let mut settings = self.settings.clone();
         if let Some(name) = &socket.options.congestion_control {
@@ -231,7 +231,7 @@ impl Kernel {
         Ok(Arc::new(config))
     }
 
-    /// The connection as `TCP_INFO` would tell it.
+    /// The connection's state as in `TCP_INFO`.
     pub(crate) fn tcp_state(connection: &Connection) -> i64 {
         match connection.state() {
             State::Established => 1,
@@ -247,11 +247,11 @@ impl Kernel {
         }
     }
 
-    /// The longest that a call may block before the script fails.
+    /// The longest time that a call may block before the script fails.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 }
 
-/// What an ICMP error is to an application (Linux `icmp_err_convert`).
+/// The errno of an ICMP error (Linux `icmp_err_convert`).
 fn errno_of(kind: Unreachable) -> Option<&'static str> {
     Some(match kind {
         Unreachable::Network => "ENETUNREACH",

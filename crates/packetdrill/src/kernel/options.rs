@@ -1,4 +1,4 @@
-//! Socket options: what they change, and what reading them returns.
+//! Socket options: their effects, and their values when read.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const SOL_SOCKET: i64 = 1;
 const SOL_TCP: i64 = 6;
 const SOL_IPV6: i64 = 41;
 
-/// What the options of a socket have been set to.
+/// The options set on a socket.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SocketOptions {
     pub(super) no_delay: bool,
@@ -37,17 +37,17 @@ pub(crate) struct SocketOptions {
     pub(super) ttl: Option<u8>,
     pub(super) linger: Option<i64>,
     pub(super) tell_queue: bool,
-    /// How many connections may be early at a listener (`TCP_FASTOPEN`).
+    /// The maximum of pending Fast Open connections at a listener (`TCP_FASTOPEN`).
     pub(super) fast_open_queue: Option<u32>,
     pub(super) fast_open_connect: bool,
     pub(super) fast_open_no_cookie: bool,
     pub(super) fast_open_key: Option<[u8; 16]>,
-    /// Options that are remembered and do nothing else.
+    /// Options stored without effect.
     others: BTreeMap<(i64, i64), i64>,
 }
 
 impl SocketOptions {
-    /// What they change in a connection.
+    /// Applies the options to the configuration of a connection.
     pub(super) fn apply(&self, config: &mut Config, settings: &Settings) {
         config.send.nagle &= !self.no_delay;
         if let Some(bytes) = self.send_buffer {
@@ -57,7 +57,7 @@ impl SocketOptions {
             let space = bytes / 2;
             config.receive.buffer_bytes = space;
             config.receive.max_buffer_bytes = space;
-            // Linux `tcp_select_initial_window`: the scale for the largest window that this buffer can have.
+            // Linux `tcp_select_initial_window`: the scale for the largest window possible with this buffer.
             let bits = space.max(1).ilog2().saturating_sub(15) as u8;
             config.window_scale = config.window_scale.map(|scale| scale.min(bits));
             config.receive.initial_window_bytes = settings.first_window(space, config.mss);
@@ -84,7 +84,7 @@ impl SocketOptions {
         });
     }
 
-    /// Sets an option, or says with which error.
+    /// Sets an option, or returns the error.
     fn set(&mut self, option: (i64, i64), value: i64) -> Result<(), &'static str> {
         let on = value != 0;
         let bytes = || u32::try_from(value.clamp(0, 1 << 30)).unwrap_or_default();
@@ -112,7 +112,7 @@ impl SocketOptions {
             (SOL_TCP, 25) => self.notsent_lowat = Some(value as u32),
             (SOL_TCP, 36) if !(0..=1).contains(&value) => return Err("EINVAL"),
             (SOL_TCP, 36) => self.tell_queue = on,
-            // The ECN bits are TCP's.
+            // The ECN bits belong to TCP.
             (SOL_IP, 1) | (SOL_IPV6, 67) => self.tos = (value as u8) & !3,
             (SOL_IP, 2) | (SOL_IPV6, 16) => self.ttl = u8::try_from(value).ok().filter(|&ttl| ttl > 0),
             _ => {}
@@ -158,7 +158,7 @@ impl Kernel {
         self.reconfigure(fd, pushes)
     }
 
-    /// Options that are set late change a connection that is there already, and those that a listener is yet to accept.
+    /// Applies options set late to an existing connection, and to those a listener has not accepted yet.
     fn reconfigure(&mut self, fd: i64, pushes: bool) -> Attempt {
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         let config = match self.config_for(socket) {
@@ -176,7 +176,7 @@ impl Kernel {
                     connection.reconfigure(now, config);
                 }
                 if pushes {
-                    // Linux pushes what is held even if the socket stays corked.
+                    // Linux pushes held data even if the socket stays corked.
                     self.endpoint.connection_mut(id).into_iter().for_each(|connection| connection.set_cork(false));
                     self.settle();
                     self.endpoint.connection_mut(id).into_iter().for_each(|connection| connection.set_cork(cork));
@@ -216,7 +216,7 @@ impl Kernel {
         Attempt::Done(Returned { mismatch, ..Returned::value(0) })
     }
 
-    /// The number that an option has; a text is returned as an error.
+    /// The numeric value of an option; the value of a text option is returned as an error.
     fn read_option(&mut self, fd: i64, level: i64, option: i64) -> Result<Option<i64>, String> {
         let Some(socket) = self.sockets.get(&fd) else { return Ok(None) };
         let connection = socket.connection().and_then(|id| self.endpoint.connection(id));

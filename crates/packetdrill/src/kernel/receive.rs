@@ -61,7 +61,7 @@ impl Kernel {
         if let (Some(socket), Some(connection)) = (socket, connection)
             && socket.options.tell_queue
         {
-            // Linux `tcp_inq`: an end that is yet to be read counts as a byte.
+            // Linux `tcp_inq`: an unread end of the stream counts as a byte.
             let left = connection.readable_len();
             let hint = if left == 0 && is_at_end(connection) { 1 } else { left } as i64;
             let expected = control.iter().find_map(|message| message.field("cmsg_data")).and_then(integer);

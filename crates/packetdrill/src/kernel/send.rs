@@ -9,13 +9,13 @@ use super::socket::{Role, Socket};
 use crate::ast::{Call, Expr};
 use crate::constants::integer;
 
-/// What scripts send.
+/// The data sent by scripts.
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
 const MSG_DONTWAIT: i64 = 0x40;
 const MSG_MORE: i64 = 0x8000;
 const MSG_FASTOPEN: i64 = 0x2000_0000;
-/// More than any script writes in one call.
+/// The limit of a single write, beyond that of any real script.
 const MAX_WRITE: usize = 1 << 30;
 
 impl Kernel {
@@ -49,7 +49,7 @@ impl Kernel {
                 return if waits { Attempt::Blocks } else { Attempt::failed("EAGAIN") };
             }
             State::Established | State::CloseWait if !write_shut => {}
-            // Of a send that was to connect, what went with the SYN is of no use.
+            // Returns a partial count, except for a connecting send, whose SYN data is lost.
             _ if progress.bytes > 0 && !progress.started => return Attempt::done(progress.bytes as i64),
             _ => return Attempt::failed(self.take_error(fd).unwrap_or("EPIPE")),
         }
@@ -72,8 +72,8 @@ impl Kernel {
         }
     }
 
-    /// Writes at most what Linux would put into one buffer. A new buffer is begun while less than the limit waits to be sent;
-    /// what was begun is filled in any case.
+    /// Writes at most one buffer's worth as Linux fills it. A new buffer is started only while less than the limit is unsent; a started one
+    /// is always filled.
     pub(super) fn write_some(&mut self, id: ConnectionId, len: usize, unsent_limit: usize, more: bool) -> usize {
         let now = self.now;
         let Some(connection) = self.endpoint.connection_mut(id) else { return 0 };
@@ -96,20 +96,20 @@ impl Kernel {
         taken
     }
 
-    /// How much may wait to be sent before a socket is no longer writable.
+    /// The limit of unsent bytes above which a socket is not writable.
     fn unsent_limit(&self, socket: &Socket) -> usize {
         socket.options.notsent_lowat.filter(|&bytes| bytes > 0).unwrap_or(self.settings.notsent_lowat) as usize
     }
 
-    /// A writer that waits is woken once a third of the buffer is free (Linux `sk_stream_is_writeable`).
+    /// A waiting writer is woken once a third of the buffer is free (Linux `sk_stream_is_writeable`).
     fn is_room_worth_waking_for(&self, id: ConnectionId) -> bool {
         self.endpoint.connection(id).is_some_and(has_room)
     }
 
-    /// Whether `poll` calls a connection writable: a third of the buffer is free, and little waits to be sent.
+    /// Whether `poll` reports a connection as writable: a third of the buffer is free, and few bytes are unsent.
     pub(super) fn is_writable(&self, socket: &Socket, connection: &Connection) -> bool {
         let may_write = matches!(connection.state(), State::Established | State::CloseWait);
-        // Linux `__tcp_stream_memory_free` wants less than half the limit before it wakes anybody.
+        // Linux `__tcp_stream_memory_free` wakes writers only below half the limit.
         let limit = self.unsent_limit(socket);
         let is_little = limit >= u32::MAX as usize || connection.unsent_len() < limit.div_ceil(2).max(1);
         may_write && has_room(connection) && connection.write_room() > 0 && is_little
@@ -120,12 +120,12 @@ fn has_room(connection: &Connection) -> bool {
     connection.write_room() >= connection.send_queue_len() / 2
 }
 
-/// What is written, or as much of it as can be at once.
+/// `len` zero bytes, or as many as fit into one write.
 pub(super) fn zeros(len: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..len.min(ZEROS.len())])
 }
 
-/// Whether a call connects, too.
+/// Whether a call also connects.
 pub(crate) fn is_fast_open(call: &Call) -> bool {
     sent(&call.name, &call.args).is_some_and(|(_, _, flags)| flags & MSG_FASTOPEN != 0)
 }

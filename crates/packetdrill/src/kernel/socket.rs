@@ -13,9 +13,9 @@ pub(super) struct Socket {
     pub(super) options: SocketOptions,
     pub(super) read_shut: bool,
     pub(super) write_shut: bool,
-    /// The connection's error was told already; the next call finds it closed.
+    /// The connection's error was reported already; the next call finds the connection closed.
     pub(super) error_told: bool,
-    /// `connect` was told that it is under way.
+    /// A connection attempt was made; the next `connect` returns its result.
     pub(super) connecting: bool,
     /// `connect` has returned, and the SYN waits for data (`TCP_FASTOPEN_CONNECT`).
     pub(super) put_off: bool,
@@ -45,7 +45,7 @@ impl Socket {
         }
     }
 
-    /// What `accept` returns: a listener's options pass on, its file's flags do not.
+    /// The socket returned by `accept`: it inherits the listener's options, but not its file flags.
     pub(super) fn accepted(id: ConnectionId, options: SocketOptions, nonblocking: bool) -> Self {
         Self { role: Role::Connection(id), options, ..Self::new(nonblocking) }
     }
@@ -57,13 +57,13 @@ impl Socket {
         }
     }
 
-    /// The error of a connection that has ended (`sk_err`), once.
+    /// The error of an ended connection (`sk_err`), reported once.
     pub(super) fn pending_error(&self, connection: &Connection) -> Option<&'static str> {
         if self.error_told || !connection.is_closed() {
             return None;
         }
         Some(match connection.error()? {
-            // Linux `tcp_reset`: a peer that resets after it has closed breaks the pipe.
+            // Linux `tcp_reset`: a reset after the peer's FIN is `EPIPE`.
             ConnectionError::Reset if self.peer_closed => "EPIPE",
             ConnectionError::Reset => "ECONNRESET",
             ConnectionError::Refused | ConnectionError::Unreachable => "ECONNREFUSED",

@@ -27,7 +27,7 @@ impl Parser<'_> {
         Ok(Call { end, name, args, result, errno })
     }
 
-    /// Words in parentheses that are not compared.
+    /// Skips words in parentheses, which are not compared.
     fn note(&mut self) -> Parsed<()> {
         while !self.take_sign(')') {
             if self.next().is_none() {
@@ -37,7 +37,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Expressions up to `close`, which is taken.
+    /// Expressions up to and including `close`.
     fn expressions(&mut self, close: char) -> Parsed<Vec<Expr>> {
         let mut expressions = Vec::new();
         if self.take_sign(close) {
@@ -85,7 +85,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Strings side by side are one; `...` after one says that it goes on.
+    /// Joins adjacent strings; `...` after one marks it as truncated.
     fn text(&mut self, mut text: String) -> Expr {
         while let Some(Token::String(more)) = self.peek() {
             self.at += 1;

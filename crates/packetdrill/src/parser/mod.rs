@@ -9,7 +9,7 @@ use crate::ast::{Action, Command, Event, EventTime, Script, ScriptOption};
 use crate::error::{Offset, ScriptError, line_and_column};
 use crate::lexer::{Spanned, Token, tokens};
 
-/// Words that a definition does not replace, as packetdrill has them.
+/// Words not replaced by definitions, as in packetdrill.
 const KEYWORDS: &[&str] = &[
     "sa_family",
     "sin_port",
@@ -66,17 +66,17 @@ const KEYWORDS: &[&str] = &[
     "id",
 ];
 
-/// The deepest nesting of expressions.
+/// The maximum nesting depth of expressions.
 const MAX_DEPTH: u32 = 64;
 
 impl Script {
-    /// Reads a script. `defines` are what `--define` has been given outside of it; its own come on top.
+    /// Parses a script. `defines` are the definitions given by `--define`; the script's own take precedence.
     pub fn parse(text: &str, defines: &BTreeMap<String, String>) -> Result<Self, ScriptError> {
         let mut parser = Parser { text, tokens: tokens(text)?, at: 0, defines: defines.clone(), depth: 0 };
         parser.script()
     }
 
-    /// The value of an option of the script itself, the last one if it is given more than once.
+    /// The value of the script's own option; the last one if it is given more than once.
     pub fn option(&self, name: &str) -> Option<&str> {
         self.options.iter().rev().find(|option| option.name == name).map(|option| option.value.as_str())
     }
@@ -92,7 +92,7 @@ struct Parser<'a> {
 
 type Parsed<T> = Result<T, ScriptError>;
 
-/// The grammar from the top.
+/// The grammar, top down.
 impl Parser<'_> {
     fn script(&mut self) -> Parsed<Script> {
         let mut script = Script::default();
@@ -234,9 +234,9 @@ fn micros(text: &str) -> Option<i64> {
     whole.checked_mul(1_000_000)?.checked_add(fraction.parse().ok()?)
 }
 
-/// Tokens.
+/// Access to tokens.
 impl Parser<'_> {
-    /// The next token, definitions replaced.
+    /// The next token, with definitions replaced.
     fn peek(&self) -> Option<Token> {
         let token = &self.tokens.get(self.at)?.token;
         if let Token::Word(word) = token
@@ -322,7 +322,7 @@ impl Parser<'_> {
         self.number(what, u8::MAX.into()).map(|value| value as u8)
     }
 
-    /// Offset and line of the next token, or of the end.
+    /// The offset and line of the next token, or of the end.
     fn place(&self) -> (Offset, u32) {
         let offset = self.tokens.get(self.at).map_or(self.text.len(), |spanned| spanned.span.start);
         (offset, line_and_column(self.text, offset).0)

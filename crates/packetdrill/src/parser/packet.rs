@@ -6,7 +6,7 @@ use super::{Parsed, Parser};
 use crate::ast::{Body, IcmpSpec, IpInfo, PacketSpec, TcpOption, TcpSpec, Tos};
 use crate::lexer::Token;
 
-/// The most bytes of options in a TCP header.
+/// The maximum length of the options in a TCP header.
 const MAX_OPTION_BYTES: usize = 40;
 
 impl Parser<'_> {
@@ -131,7 +131,7 @@ impl Parser<'_> {
         Ok(IcmpSpec { kind, code, mtu, quoted })
     }
 
-    /// `1:1001(1000)`: where it begins, and how many bytes of data it has.
+    /// `1:1001(1000)`: the first sequence number, and the length of the data.
     fn sequence(&mut self) -> Parsed<(u32, u16)> {
         let (from, _) = self.place();
         let start = self.u32("the first sequence number")?;
@@ -160,7 +160,7 @@ impl Parser<'_> {
         Ok(TcpSpec { ports, flags, ace, seq, len, ack, window, urgent, options })
     }
 
-    /// Letters, a point for ACK, and perhaps a digit for the ACE field.
+    /// Letters, a point for ACK, and optionally a digit for the ACE field.
     fn flags(&mut self) -> Parsed<(Flags, bool)> {
         let (from, _) = self.place();
         let mut text = self.peek_word().unwrap_or_default();
@@ -185,7 +185,7 @@ impl Parser<'_> {
     }
 
     fn tcp_options(&mut self, inbound: bool) -> Parsed<Option<Vec<TcpOption>>> {
-        // A packet that arrives next begins with '<' as well, but only after a time.
+        // A following incoming packet begins with '<' as well, but after a time.
         if !self.take_sign('<') {
             return Ok(Some(Vec::new()));
         }
@@ -294,7 +294,7 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
-/// The flags, and whether a digit stands for AE, CWR and ECE.
+/// The flags, and whether a digit gives AE, CWR and ECE.
 fn read_flags(text: &str) -> Option<(Flags, bool)> {
     let mut flags = Flags::empty();
     let mut ace = None;
@@ -322,7 +322,7 @@ fn read_flags(text: &str) -> Option<(Flags, bool)> {
 }
 
 impl TcpOption {
-    /// Bytes on the wire.
+    /// The length on the wire.
     pub(crate) fn wire_len(&self) -> usize {
         match self {
             Self::Nop | Self::End => 1,

@@ -1,4 +1,4 @@
-//! What was expected beside what happened.
+//! Compares actual results with expected ones.
 
 use core::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::ast::{Call, Expr, PacketSpec, TcpOption, TcpSpec, Tos};
 use crate::constants::integer;
 use crate::kernel::Returned;
 
-/// The fields in which a segment is not as the script says.
+/// The fields of a segment that differ from the script.
 pub(super) fn compare(
     flow: &mut Flow,
     spec: &PacketSpec,
@@ -27,7 +27,7 @@ pub(super) fn compare(
             wrong.push(name)
         }
     };
-    // Linux marks every packet that its device is to cut up with PSH.
+    // Linux sets PSH on every packet that its device segments.
     let compared = if sent.gathered { Flags::all() - Flags::PSH } else { Flags::all() };
     check("flags", segment.flags & compared == tcp.flags & compared);
     check("sequence number", seq == tcp.seq);
@@ -57,7 +57,7 @@ pub(super) fn compare(
     wrong
 }
 
-/// What the script calls the timestamp of this segment.
+/// The script's timestamp for this segment.
 fn script_timestamp(tcp: &TcpSpec) -> Option<u32> {
     tcp.options.iter().flatten().find_map(|option| match option {
         TcpOption::Timestamps { val, .. } => Some(*val),
@@ -65,7 +65,7 @@ fn script_timestamp(tcp: &TcpSpec) -> Option<u32> {
     })
 }
 
-/// Options without padding, in one order, and without values of timestamps.
+/// Options without padding, in a fixed order, and without timestamp values.
 fn by_meaning(mut options: Vec<TcpOption>) -> Vec<TcpOption> {
     options.retain(|option| !matches!(option, TcpOption::Nop | TcpOption::End));
     for option in &mut options {
@@ -77,7 +77,7 @@ fn by_meaning(mut options: Vec<TcpOption>) -> Vec<TcpOption> {
     options
 }
 
-/// A segment's options in the script's numbers.
+/// A segment's options in script numbers.
 fn live_options(flow: &Flow, segment: &Segment) -> Vec<TcpOption> {
     let options = &segment.options;
     let mut list = Vec::new();
@@ -99,7 +99,7 @@ fn live_options(flow: &Flow, segment: &Segment) -> Vec<TcpOption> {
     list
 }
 
-/// What a call should have returned, and what it did, if that differs.
+/// The expected and the actual result of a call, if they differ.
 pub(super) fn returned(call: &Call, returned: &Returned) -> Option<(String, String)> {
     let value_is_right = match &call.result {
         Expr::Ellipsis => true,
@@ -108,7 +108,7 @@ pub(super) fn returned(call: &Call, returned: &Returned) -> Option<(String, Stri
     let same = |wanted: &str, got: &str| wanted == got || (wanted == "EWOULDBLOCK" && got == "EAGAIN");
     let errno_is_right = match (&call.errno, returned.errno) {
         (None, None) => true,
-        // packetdrill compares an error only if the script names one.
+        // packetdrill compares the error only if the script names one.
         (None, Some(_)) => value_is_right,
         (Some(wanted), Some(got)) => same(wanted, got),
         (Some(_), None) => false,
@@ -127,7 +127,7 @@ pub(super) fn returned(call: &Call, returned: &Returned) -> Option<(String, Stri
     Some((expected.trim_end().to_owned(), actual.trim_end().to_owned()))
 }
 
-/// A packet as the script has it.
+/// Formats an expected packet.
 pub(super) fn show_expected(spec: &PacketSpec, tcp: &TcpSpec) -> String {
     let mut text = format!("> {}{}", annotation(spec), flags(tcp.flags));
     show_rest(&mut text, (tcp.seq, tcp.len.into(), tcp.flags, tcp.ack), tcp.window);
@@ -138,7 +138,7 @@ pub(super) fn show_expected(spec: &PacketSpec, tcp: &TcpSpec) -> String {
     text
 }
 
-/// A packet that left, written as the script would; the window only if the script has one.
+/// Formats an actual packet in script syntax; the window only if the script has one.
 pub(super) fn show_actual(flow: &Flow, tcp: &TcpSpec, sent: &Sent) -> String {
     let (seq, ack) = flow.numbers(&sent.segment);
     let mut text = format!("> {}", flags(sent.segment.flags));

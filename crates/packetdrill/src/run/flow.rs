@@ -1,21 +1,22 @@
-//! The connection under test as a script numbers it: sequence numbers from its own SYNs on, timestamps of its own.
+//! Script numbering of the connection under test: sequence numbers relative to its SYNs, and the script's own
+//! timestamps.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
-/// Numbers between the script's and those on the wire.
+/// Maps between numbers in the script and on the wire.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
-    /// Our initial sequence number: the script's and the one on the wire, once it is known.
+    /// The local initial sequence number: the script's, and the wire's once known.
     pub(super) script_isn: u32,
     pub(super) live_isn: Option<Seq>,
-    /// The peer's, which the script chooses.
+    /// The peer's initial sequence number, chosen by the script.
     pub(super) remote_isn: Option<u32>,
-    /// Timestamps that were sent, by the script's numbers.
+    /// Sent timestamps, by script number.
     timestamps: BTreeMap<u32, u32>,
     first_timestamp: Option<(u32, u32)>,
 }
@@ -33,7 +34,7 @@ impl Flow {
         }
     }
 
-    /// The segment, if the packet was sent on this connection.
+    /// The segment, if the packet belongs to this connection.
     pub(super) fn segment_of<'a>(&self, packet: &'a Packet) -> Option<&'a Segment> {
         let segment = packet.tcp()?;
         let from = SocketAddr::new(packet.src, segment.src_port);
@@ -41,8 +42,7 @@ impl Flow {
         ((from, to) == (self.local, self.remote)).then_some(segment)
     }
 
-    /// What is added to our numbers in the script for those on the wire. Those of a SYN count from the script's ISN, all
-    /// others from 0.
+    /// The offset from local script numbers to wire numbers. Those of a SYN count from the script's ISN, all others from 0.
     pub(super) fn local_offset(&self, is_syn: bool) -> u32 {
         let live = self.live_isn.unwrap_or_default().value();
         if is_syn { live.wrapping_sub(self.script_isn) } else { live }
@@ -52,7 +52,7 @@ impl Flow {
         if is_syn { 0 } else { self.remote_isn.unwrap_or(0) }
     }
 
-    /// A segment of ours in the script's numbers: its sequence number and what it acknowledges.
+    /// The sequence and acknowledgment numbers of a local segment in script numbers.
     pub(super) fn numbers(&self, segment: &Segment) -> (u32, u32) {
         let is_syn = segment.flags.contains(Flags::SYN);
         let seq = segment.seq.value().wrapping_sub(self.local_offset(is_syn));
@@ -61,19 +61,19 @@ impl Flow {
         (seq, ack)
     }
 
-    /// A timestamp left that the script calls `script`. Returns what it is in the script's numbers.
+    /// Records a sent timestamp that the script calls `script`. Returns the actual timestamp in script numbers.
     pub(super) fn note_timestamp(&mut self, script: u32, live: u32) -> u32 {
         self.timestamps.insert(script, live);
         let (first_script, first_live) = *self.first_timestamp.get_or_insert((script, live));
         first_script.wrapping_add(live.wrapping_sub(first_live))
     }
 
-    /// A timestamp of ours in the script's numbers, as far as they are known.
+    /// A local timestamp in script numbers, as far as known.
     pub(super) fn script_timestamp(&self, live: u32) -> u32 {
         self.first_timestamp.map_or(live, |(script, first)| script.wrapping_add(live.wrapping_sub(first)))
     }
 
-    /// The timestamp on the wire that the script means; `None` if it sent none of the kind.
+    /// The wire timestamp for the script's number; `None` if no such timestamp was sent.
     pub(super) fn live_timestamp(&self, script: u32, scaled: bool) -> Option<u32> {
         let exact = self.timestamps.get(&script).copied();
         let interpolated = || {

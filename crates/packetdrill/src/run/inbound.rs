@@ -1,4 +1,4 @@
-//! Packets that arrive.
+//! Incoming packets.
 
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -10,7 +10,7 @@ use super::flow::Flow;
 use super::{Runner, Step, Stop};
 use crate::ast::{Body, IcmpSpec, PacketSpec, TcpOption, TcpSpec, Tos};
 
-/// The longest payload that a script's length can say.
+/// The longest payload that a script's length can express.
 static PAYLOAD: [u8; 65_536] = [0; 65_536];
 
 impl Runner {
@@ -91,7 +91,7 @@ impl Runner {
     }
 }
 
-/// The segment on the wire; the echoed timestamp if there is none for it.
+/// The segment on the wire; fails with the echoed timestamp if that was never sent.
 fn live_segment(flow: &Flow, tcp: &TcpSpec, echo_scaled: bool) -> Result<Segment, u32> {
     let is_syn = tcp.flags.contains(Flags::SYN);
     let acks = tcp.flags.contains(Flags::ACK);
@@ -125,7 +125,7 @@ fn live_segment(flow: &Flow, tcp: &TcpSpec, echo_scaled: bool) -> Result<Segment
             }
             TcpOption::FastOpen(cookie) => take_fast_open(&mut segment.options, cookie, false),
             TcpOption::FastOpenExperimental(cookie) => take_fast_open(&mut segment.options, cookie, true),
-            // A signature and AccECN's counters are options that this TCP does not know.
+            // This TCP does not support MD5 signatures and AccECN counters as options.
             TcpOption::Md5(_) | TcpOption::AccurateEcn(_) => segment.options.unknown += 1,
             TcpOption::Nop | TcpOption::End => {}
         }
@@ -133,7 +133,7 @@ fn live_segment(flow: &Flow, tcp: &TcpSpec, echo_scaled: bool) -> Result<Segment
     Ok(segment)
 }
 
-/// A cookie of a length that none has is an option that is not understood.
+/// A cookie of invalid length is an unknown option.
 fn take_fast_open(options: &mut TcpOptions, cookie: &[u8], is_experiment: bool) {
     match FastOpen::new(cookie) {
         Some(option) => options.fast_open = Some(Box::new(option.as_experiment(is_experiment))),
@@ -141,7 +141,7 @@ fn take_fast_open(options: &mut TcpOptions, cookie: &[u8], is_experiment: bool) 
     }
 }
 
-/// What an ICMP error says, by packetdrill's names.
+/// The ICMP error for packetdrill's name.
 fn unreachable_of(icmp: &IcmpSpec, is_ipv6: bool) -> Option<Unreachable> {
     let code = icmp.code.as_deref().unwrap_or("");
     Some(match (icmp.kind.as_str(), code) {

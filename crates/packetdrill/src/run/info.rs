@@ -1,4 +1,4 @@
-//! `tcp_info` as the code of scripts reads it.
+//! `tcp_info` for the code of scripts.
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Connection, RecoveryState};
@@ -6,10 +6,10 @@ use holdover_tcp::{Connection, RecoveryState};
 use crate::code::Variables;
 use crate::kernel::Kernel;
 
-/// Linux's ssthresh before the first loss.
+/// Linux's initial ssthresh.
 const INFINITE_SSTHRESH: i64 = 0x7fff_ffff;
 
-/// The kernel's names for values of `tcp_info`.
+/// The kernel's constants for values of `tcp_info`.
 pub(super) fn named_values() -> Variables {
     let mut variables = Variables::default();
     for (name, value) in [
@@ -43,7 +43,7 @@ pub(super) fn named_values() -> Variables {
     variables
 }
 
-/// The fields of `tcp_info` that Holdover knows of a connection. Others are left without a value.
+/// Sets the fields of `tcp_info` that Holdover has. Others stay undefined.
 pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &mut Variables) {
     let counters = connection.counters();
     let micros = |duration: Duration| duration.as_micros() as i64;
@@ -107,7 +107,7 @@ fn ca_state(state: RecoveryState) -> i64 {
     }
 }
 
-/// The values of the variables that a text mentions.
+/// The values of the variables mentioned in a text.
 pub(super) fn mentioned(text: &str, variables: &Variables) -> String {
     let mut found: Vec<String> = Vec::new();
     for name in text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')) {

@@ -1,4 +1,4 @@
-//! A script's events, one after the other, against the machine under test.
+//! Runs a script's events in order against the machine under test.
 
 mod check;
 mod flow;
@@ -21,36 +21,36 @@ use crate::settings::Settings;
 use crate::shell::{self, ReadFile};
 use flow::Flow;
 
-/// How a script is run, beside what it says itself.
+/// Settings of a run, in addition to the script's own.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RunOptions {
-    /// The addresses it runs with, unless the script names some.
+    /// The IP version, unless the script sets addresses.
     pub ip_version: IpVersion,
-    /// The stack; `None` takes the Linux profile of the script's congestion control.
+    /// The stack; `None` uses the Linux profile of the script's congestion control.
     pub profile: Option<Profile>,
-    /// How far off the time of an event may be, in microseconds, unless the script says so.
+    /// The tolerance of event times in microseconds, unless the script sets one.
     pub tolerance_usecs: Option<u64>,
 }
 
-/// The clock at a script's start: timestamps and sequence numbers are then somewhere in the middle.
+/// The clock at a script's start, away from the wraparound of timestamps and sequence numbers.
 const START: Instant = Instant::from_secs(1_000);
-/// No event of a script lies further away than this.
+/// The limit of event times.
 const MAX_SCRIPT_TIME: i64 = 24 * 3_600 * 1_000_000;
-/// packetdrill's tolerances.
+/// packetdrill's default tolerance.
 const TOLERANCE_USECS: i64 = 4_000;
 const TOLERANCE_PERCENT: f64 = 12.5;
-/// How long an outbound packet is waited for after its time.
+/// The time to wait for an outbound packet after its due time.
 const PATIENCE_USECS: i64 = 2_000_000;
-/// A packet that may come at any time is waited for this long.
+/// The time to wait for a packet that may come at any time.
 const ANY_TIME_PATIENCE: i64 = 3_600 * 1_000_000;
-/// After as many differences a script is not followed further.
+/// The number of differences after which a script is abandoned.
 const MAX_DIFFERENCES: usize = 12;
 
-/// Runs a script. `read` reads the scripts that its commands name.
+/// Runs a script. `read` supplies the scripts named by its commands.
 pub fn run(script: &Script, options: &RunOptions, read: &mut ReadFile<'_>) -> Report {
     let ip_version = script.option("ip_version").and_then(IpVersion::from_name).unwrap_or(options.ip_version);
     let mut settings = Settings::default();
-    // The runners of packetdrill's own tests give IPv6 the room for the same MSS.
+    // packetdrill's own test runners use this MTU for IPv6, to have the same MSS.
     let default_mtu = if ip_version == IpVersion::V6 { "1520" } else { "1500" };
     settings.set_device_mtu(script.option("mtu").unwrap_or(default_mtu));
     if let Some(init) = &script.init {
@@ -77,11 +77,11 @@ pub fn run(script: &Script, options: &RunOptions, read: &mut ReadFile<'_>) -> Re
     Report { ip_version, verdict, reason, differences: runner.differences, notes }
 }
 
-/// Why a script is not followed to its end.
+/// The reason to stop a script early.
 enum Stop {
-    /// It needs what is not there.
+    /// An unsupported feature.
     Unsupported(String),
-    /// It makes no sense to go on.
+    /// A difference after which continuing makes no sense.
     Difference,
 }
 
@@ -99,46 +99,46 @@ struct Runner {
     variables: Variables,
     differences: Vec<Difference>,
     blocked: Option<Blocked>,
-    /// The event before: when it was due, and whether it was an inbound packet.
+    /// The previous event: its due time, and whether it was an inbound packet.
     last: Option<(i64, bool)>,
     next_remote_port: u16,
 }
 
-/// What packets of the script belong to: the newest socket, or the connection that it led to.
+/// The owner of the script's packets: the newest socket, or its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum UnderTest {
     Nothing,
     Fresh,
     Listening,
-    /// The socket of this descriptor, before its first packet.
+    /// The socket with this descriptor, before its first packet.
     Connecting(i64),
     Flow,
 }
 
 impl UnderTest {
-    /// Whether a packet that arrives begins a connection of its own.
+    /// Whether an incoming packet begins a new connection.
     fn takes_any_packet(self) -> bool {
         matches!(self, Self::Nothing | Self::Fresh | Self::Listening)
     }
 }
 
-/// A call that has not returned yet.
+/// A blocked call.
 struct Blocked {
     line: u32,
     call: Call,
     progress: Progress,
-    /// When it is to return.
+    /// The time at which it must return.
     end: i64,
     started: i64,
 }
 
-/// When an event is due, in microseconds of the script.
+/// The due time of an event, in microseconds of the script.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     from: i64,
     until: i64,
     any: bool,
-    /// What relative times count from; 0 for absolute ones.
+    /// The reference of relative times; 0 for absolute ones.
     base: i64,
 }
 
@@ -207,8 +207,8 @@ impl Runner {
         }
     }
 
-    /// When an event is due. Times relative to another event count from now, those of inbound packets in a row from the
-    /// time at which the packet before was due.
+    /// The due time of an event. Relative times count from now; those of consecutive inbound packets count from the due
+    /// time of the previous one.
     fn due(&self, event: &Event) -> Due {
         let inbound = matches!(&event.action, Action::Packet(packet) if packet.inbound);
         let base = match self.last {
@@ -224,7 +224,7 @@ impl Runner {
             EventTime::AbsoluteRange(from, until) => (from, until, false),
             EventTime::RelativeRange(from, until) => (base.saturating_add(from), base.saturating_add(until), false),
         };
-        // An event further away than scripts go is refused; here its time only has to stay a number.
+        // Later events are rejected elsewhere; this only prevents overflow.
         let bounded = |at: i64| at.min(2 * MAX_SCRIPT_TIME);
         Due { from: bounded(from), until: bounded(until), any, base }
     }
@@ -237,7 +237,7 @@ impl Runner {
         START + Duration::from_micros(script_time.clamp(0, 2 * MAX_SCRIPT_TIME) as u64)
     }
 
-    /// How far off `due` an event may be: packetdrill allows a part of the time since the event before.
+    /// The tolerance at `due`: at least a share of the time since the previous event, as in packetdrill.
     fn tolerance_at(&self, due: i64) -> i64 {
         let since_last = self.last.map_or(0, |(last, _)| due - last);
         self.tolerance.max((self.tolerance_percent / 100.0 * since_last as f64) as i64)
@@ -248,7 +248,7 @@ impl Runner {
         due.any || (actual >= due.from - tolerance && actual <= due.until + tolerance)
     }
 
-    /// Lets time pass up to an event, and says if it is past already.
+    /// Advances to the time of an event, and records a difference if it is past already.
     fn wait_for(&mut self, line: u32, due: Due, what: &str) {
         self.advance(self.instant(due.from));
         let actual = self.script_time(self.kernel.now());
@@ -258,12 +258,12 @@ impl Runner {
         }
     }
 
-    /// Lets time pass. A call that blocks may return meanwhile.
+    /// Advances time. A blocked call may return meanwhile.
     fn advance(&mut self, until: Instant) {
         while self.advance_once(until) {}
     }
 
-    /// Lets time pass up to the next thing that happens; returns false once `until` is reached.
+    /// Advances to the next deadline; returns false once `until` is reached.
     fn advance_once(&mut self, until: Instant) -> bool {
         self.poll_blocked();
         let patience = self.blocked.as_ref().and_then(|blocked| blocked.progress.until);
@@ -297,7 +297,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Packets belong to the socket that was made last.
+    /// Assigns packets to the newest socket.
     fn note_role(&mut self, call: &Call) {
         let fd = call.args.first().and_then(integer).unwrap_or(-1);
         match call.name.as_str() {
@@ -311,7 +311,7 @@ impl Runner {
         }
     }
 
-    /// Tries the call that blocks again.
+    /// Retries the blocked call.
     fn poll_blocked(&mut self) {
         let Some(mut blocked) = self.blocked.take() else { return };
         match self.kernel.call(&blocked.call, &mut blocked.progress) {
@@ -326,7 +326,7 @@ impl Runner {
         }
     }
 
-    /// Waits until the call that blocks has returned.
+    /// Waits until the blocked call has returned.
     fn await_blocked(&mut self) -> Step {
         let until = self.kernel.now() + Kernel::PATIENCE;
         while self.blocked.is_some() && self.kernel.now() < until && !self.kernel.is_exhausted() {
@@ -399,7 +399,7 @@ fn seconds(micros: i64) -> String {
     format!("{:.6} s", micros as f64 / 1e6)
 }
 
-/// What names stand for in scripts under an IP version, as the kernel's own tests define them.
+/// The predefined names of scripts under an IP version, as in the kernel's own tests.
 pub fn default_defines(version: IpVersion) -> BTreeMap<String, String> {
     let (level, kind, code, cookie, cookie_zero) = match version {
         IpVersion::V6 => ("SOL_IPV6", "IPV6_RECVERR", "address_unreachable", "c1d1e9742a47a9bc", "82af1a8f9a205c34"),

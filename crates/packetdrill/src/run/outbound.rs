@@ -1,4 +1,4 @@
-//! Packets that are expected to leave.
+//! Expected outgoing packets.
 
 use holdover_base::Instant;
 use holdover_wire::{Flags, Packet, Segment};
@@ -8,7 +8,8 @@ use super::flow::Flow;
 use super::{ANY_TIME_PATIENCE, Due, PATIENCE_USECS, Runner, Step, Stop, UnderTest};
 use crate::ast::{Body, PacketSpec, TcpSpec};
 
-/// A segment that left, or several that the script sees as one: a sender with segmentation offload hands such to its device.
+/// An outgoing segment, or several that the script sees as one, because a sender with segmentation offload passes them to its device as
+/// one.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) at: Instant,
@@ -16,7 +17,7 @@ pub(super) struct Sent {
     pub(super) len: usize,
     pub(super) traffic_class: u8,
     pub(super) ttl: u8,
-    /// It was gathered from several.
+    /// Whether it was merged from several segments.
     pub(super) gathered: bool,
 }
 
@@ -51,7 +52,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The first SYN of a socket that connects names the connection under test.
+    /// The first SYN of a connecting socket identifies the connection under test.
     fn take_up_connecting(&mut self, fd: i64, tcp: &TcpSpec) {
         let Some((local, remote)) = self.kernel.addresses_of(fd) else { return };
         let mut flow = Flow::new(local, remote);
@@ -60,7 +61,7 @@ impl Runner {
         self.under_test = UnderTest::Flow;
     }
 
-    /// Our initial sequence number shows itself in a SYN.
+    /// Learns the local initial sequence number from a SYN.
     fn learn_isn(&mut self, tcp: &TcpSpec, segment: &Segment) {
         if let Some(flow) = &mut self.flow
             && flow.live_isn.is_none()
@@ -71,7 +72,7 @@ impl Runner {
         }
     }
 
-    /// The next segment of the connection under test that has left, waiting for it until then.
+    /// Takes the next outgoing segment of the connection under test, waiting for it up to `until`.
     fn next_sent(&mut self, until: Instant) -> Option<Sent> {
         loop {
             while let Some((at, packet)) = self.kernel.take_sent() {
@@ -86,7 +87,7 @@ impl Runner {
         }
     }
 
-    /// Puts further segments to `sent` until it has `len` bytes. Returns false if they do not come.
+    /// Appends further segments to `sent` until it has `len` bytes. Returns false if they do not come.
     fn gather(&mut self, sent: &mut Sent, len: usize, until: Instant) -> bool {
         let size = sent.len;
         while sent.len < len {
@@ -95,7 +96,7 @@ impl Runner {
             let whole = next.len == size || sent.len + next.len >= len;
             let alike = next.segment.ack == sent.segment.ack && next.segment.window == sent.segment.window;
             if !(follows && whole && alike) {
-                // The comparison tells the rest.
+                // The comparison reports the remaining difference.
                 self.kernel.put_back(
                     next.at,
                     Packet::new(self.kernel.addresses().local.ip(), self.kernel.addresses().remote.ip(), next.segment),

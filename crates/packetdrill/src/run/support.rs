@@ -1,10 +1,10 @@
-//! What a script needs that Holdover does not have: such a script is not run.
+//! Detects features not supported by Holdover; scripts that need them are not run.
 
 use crate::ast::{Action, Body, Call, PacketSpec, Script, TcpOption};
 use crate::constants;
 use crate::settings::Settings;
 
-/// Calls that are understood.
+/// Supported calls.
 const CALLS: &[&str] = &[
     "socket",
     "bind",
@@ -31,7 +31,7 @@ const CALLS: &[&str] = &[
     "getsockopt",
 ];
 
-/// What names in a call stand for that is not there, and why not.
+/// Names in calls that stand for unsupported features, with reasons.
 const MISSING: &[(&str, &str)] = &[
     ("MSG_ZEROCOPY", "the kernel's zero-copy sending"),
     ("SO_ZEROCOPY", "the kernel's zero-copy sending"),
@@ -54,7 +54,7 @@ const MISSING: &[(&str, &str)] = &[
     ("SO_RCVLOWAT", "SO_RCVLOWAT"),
 ];
 
-/// The first thing that a script needs and that is missing.
+/// The first unsupported feature needed by a script.
 pub(super) fn missing(script: &Script, settings: &Settings) -> Option<String> {
     const OPTIONS: &[&str] = &["wire_client", "wire_server", "so_filename", "is_anyip", "psp_udp_port"];
     if let Some(name) = OPTIONS.iter().find(|name| script.option(name).is_some()) {

@@ -1,4 +1,4 @@
-//! Scripts that are none: each with the place and what belongs there.
+//! Invalid scripts: each error has its position and the expected text.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn errors_have_line_column_and_what_was_expected() {
     ] {
         let error = error(text);
         if text.starts_with("--ip_version") {
-            // The value is what follows: an odd script, but not one without an error.
+            // The next token becomes the value: an odd but valid script.
             continue;
         }
         assert_eq!((error.line, error.column), (line, column), "{text}: {error}");

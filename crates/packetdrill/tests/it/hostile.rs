@@ -1,11 +1,11 @@
-//! No text makes the parser or the runner panic or hang: arbitrary ones, and scripts with parts changed, lost and repeated.
+//! The parser and the runner neither panic nor hang on any text: arbitrary text, and scripts with parts changed, removed and repeated.
 
 use holdover_packetdrill::{RunOptions, Script, default_defines, run};
 use proptest::prelude::*;
 
 use crate::scripts::text;
 
-/// Reads a text, and runs it if it is a script.
+/// Parses a text, and runs it if it is a valid script.
 fn survives(text: &str) {
     let options = RunOptions::default();
     if let Ok(script) = Script::parse(text, &default_defines(options.ip_version)) {
@@ -14,7 +14,7 @@ fn survives(text: &str) {
     }
 }
 
-/// Pieces of scripts that change what is around them.
+/// Pieces of scripts that change the meaning of their context.
 const PIECES: &[&str] = &[
     "<",
     ">",

@@ -1,4 +1,4 @@
-//! Scripts of our own, as they are and with one thing made wrong; what is not run; and texts that are no scripts.
+//! Holdover's own scripts, unchanged and with one error each; unsupported scripts; and invalid texts.
 
 // Tests read files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]

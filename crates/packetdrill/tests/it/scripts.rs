@@ -1,4 +1,4 @@
-//! Every script passes, and fails at the right line with the right words once something in it is wrong.
+//! Every script passes unchanged, and fails at the right line with the right message after a change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn scripts_pass_with_addresses_of_every_kind() {
     for name in SCRIPTS {
         for ip_version in IpVersion::ALL {
             let report = run_text(&text(name), &RunOptions { ip_version, ..RunOptions::default() });
-            // frag_needed is ICMP's, and IPv6 has more header.
+            // frag_needed exists only in ICMPv4, and the IPv6 header is longer.
             if name == "errors.pkt" && ip_version == IpVersion::V6 {
                 continue;
             }
@@ -36,7 +36,7 @@ fn scripts_pass_with_addresses_of_every_kind() {
     }
 }
 
-/// The line of the change, what is then expected there, and what Holdover does.
+/// Asserts the difference after a change: its line, the expectation, and Holdover's result.
 #[track_caller]
 fn differs(name: &str, change: (&str, &str), expected: &str, actual: &str) {
     let original = text(name);

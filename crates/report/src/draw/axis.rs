@@ -3,26 +3,26 @@
 use super::ticks;
 use super::unit::{Unit, fixed};
 
-/// How values are spread along an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// In powers of ten. Only positive values can be shown.
+    /// Logarithmic, to base ten. Only positive values can be shown.
     Logarithmic,
 }
 
 /// An axis, in base units.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// What is counted, without the unit: it is appended.
+    /// The label, without the unit, which is appended.
     pub label: String,
-    /// In what.
+    /// The unit.
     pub unit: Unit,
-    /// How it is spread.
+    /// The scale.
     pub scale: Scale,
-    /// What is covered, in base units; where it is `None` or makes no sense, all values are. Values beyond it are not
-    /// shown, and the figure says how many there are.
+    /// The range, in base units; if it is `None` or invalid, the axis covers all values. Values beyond it are not
+    /// shown, and the figure states their number.
     pub range: Option<(f64, f64)>,
 }
 
@@ -32,17 +32,17 @@ impl Axis {
         Self { label: label.into(), unit, scale: Scale::Linear, range: None }
     }
 
-    /// The same axis, in powers of ten.
+    /// The same axis with a logarithmic scale.
     pub fn logarithmic(self) -> Self {
         Self { scale: Scale::Logarithmic, ..self }
     }
 
-    /// The same axis, covering what lies between `from` and `to`.
+    /// The same axis, covering `from` to `to`.
     pub fn between(self, from: f64, to: f64) -> Self {
         Self { range: Some((from, to)), ..self }
     }
 
-    /// What the axis covers if it has to show `values`.
+    /// The span of the axis for `values`.
     pub(crate) fn span(&self, values: impl Iterator<Item = f64>, reach: Reach) -> Span {
         let given = self.range.filter(|&(from, to)| self.can_show(from) && self.can_show(to) && apart(from, to));
         let (from, to) = given.unwrap_or_else(|| {
@@ -60,7 +60,7 @@ impl Axis {
         Span { from, to, scale: self.scale }
     }
 
-    /// Whether the scale has a place for `value`. What is larger than anything that exists would only run out of numbers.
+    /// Whether the scale can represent `value`. Values of absurd size are refused because they overflow.
     pub(crate) fn can_show(&self, value: f64) -> bool {
         match self.scale {
             Scale::Linear => value.abs() <= FARTHEST,
@@ -82,7 +82,7 @@ impl Axis {
         Ticks { marks, caption: self.caption(unit) }
     }
 
-    /// Powers of ten have labels: with their units, as they may be far apart.
+    /// Labels for powers of ten, each with its own unit, as they may be far apart.
     fn logarithmic_ticks(&self, all: &[(f64, bool)], wanted: f64) -> Ticks {
         let powers = all.iter().filter(|(_, is_power)| *is_power).count();
         if powers < 2 {
@@ -118,9 +118,9 @@ fn apart(from: f64, to: f64) -> bool {
 /// Whether an axis has to begin at zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
-    /// Lengths are compared, which only zero makes honest.
+    /// Bars: lengths are compared, so the axis must start at zero.
     FromZero,
-    /// Places are compared: zero is there if it is not far.
+    /// Points: positions are compared, so zero is included only if it is near.
     FromData,
 }
 
@@ -139,7 +139,7 @@ fn linear_ends(ends: Option<(f64, f64)>, reach: Reach) -> (f64, f64) {
     (least - room, most + room)
 }
 
-/// What an axis covers.
+/// The interval covered by an axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Span {
     pub(crate) from: f64,
@@ -148,7 +148,8 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where `value` is, from 0 at the beginning to 1 at the end; little beyond these for what is not covered.
+    /// The position of `value`, from 0 at the beginning to 1 at the end; values not covered lie slightly outside this
+    /// range.
     pub(crate) fn share(&self, value: f64) -> f32 {
         let share = match self.scale {
             Scale::Linear => (value - self.from) / (self.to - self.from),
@@ -157,7 +158,7 @@ impl Span {
         if share.is_nan() { 0.0 } else { share.clamp(-0.5, 1.5) as f32 }
     }
 
-    /// The value at `share` of the way.
+    /// The value at position `share`.
     pub(crate) fn at(&self, share: f64) -> f64 {
         match self.scale {
             Scale::Linear => self.from + share * (self.to - self.from),
@@ -170,11 +171,11 @@ impl Span {
     }
 }
 
-/// Where an axis has ticks, and their labels. A tick without a label is a thin line.
+/// The ticks of an axis and their labels. A tick without a label is a thin line.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Ticks {
     pub(crate) marks: Vec<(f64, Option<String>)>,
-    /// The axis's label, with the unit if the ticks do not have it.
+    /// The axis's label, including the unit unless the ticks have it.
     pub(crate) caption: String,
 }
 

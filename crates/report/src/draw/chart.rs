@@ -3,14 +3,14 @@
 use super::curve::{Curve, Kind, draw_curve};
 use super::{Axis, Entry, Figure, Frame, Ink, Reach, Shape, Unit, head};
 
-/// Times that are shaded.
+/// Shaded intervals of time.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Band {
     pub(crate) name: String,
     pub(crate) times_s: Vec<(f64, f64)>,
 }
 
-/// A chart over time, which starts at 0 s.
+/// A chart over time, starting at 0 s.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,
@@ -24,7 +24,7 @@ pub(crate) struct Chart {
 const BOTTOM: f32 = 42.0;
 
 impl Chart {
-    /// The chart as a picture.
+    /// Draws the chart.
     pub(crate) fn draw(&self) -> Figure {
         let mut shapes = Vec::new();
         let top = head(&self.title, &self.entries(), &mut shapes) + 32.0;
@@ -44,7 +44,7 @@ impl Chart {
         Figure { width: super::WIDTH, height: frame.bottom + BOTTOM, label: self.description(), shapes }
     }
 
-    /// What the chart shows, in words, for those who do not see it.
+    /// Alternative text for readers who cannot see the chart.
     fn description(&self) -> String {
         let mut sentences = vec![format!("{}.", self.title.trim_end_matches('.'))];
         let value = |value: f64| self.axis.unit.value(value);

@@ -1,22 +1,22 @@
-//! Curves: values that are joined, or marked.
+//! Curves: joined values, or marks.
 
 use super::simplify::{simplify, spread};
 use super::{At, Entry, Frame, Ink, Mark, Shape};
 
-/// How a curve is drawn.
+/// The style of a curve.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Kind {
-    /// From point to point.
+    /// Straight lines between points.
     Line,
-    /// At each value until the next.
+    /// Each value lasts until the next.
     Steps,
     /// As steps, filled down to the axis.
     FilledSteps,
-    /// Each point by itself.
+    /// Separate marks.
     Marks(Mark),
 }
 
-/// Some values over others, such as time.
+/// Values over another quantity, such as time.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Curve {
     pub(crate) name: String,
@@ -24,13 +24,13 @@ pub(crate) struct Curve {
     pub(crate) kind: Kind,
     pub(crate) width: f32,
     pub(crate) dashed: bool,
-    /// A mark that stands on a line now and then, so that it can be told from others without colour.
+    /// A mark repeated along the line to distinguish it without colour.
     pub(crate) mark: Option<Mark>,
-    /// Whether marks are only outlines.
+    /// Whether marks are outlines only.
     pub(crate) hollow: bool,
-    /// Places on the x axis and values, in the order in which they are joined. A value that is not finite interrupts the curve.
+    /// Positions on the x axis and values, in drawing order. A value that is not finite interrupts the curve.
     pub(crate) points: Vec<(f64, f64)>,
-    /// Whether the axis has to reach its values; those beyond it are left out.
+    /// Whether the axis is extended to cover its values; otherwise values beyond the axis are omitted.
     pub(crate) fits: bool,
 }
 
@@ -39,7 +39,7 @@ impl Curve {
         Self { name: name.into(), ink, kind, width: 1.5, dashed: false, mark: None, hollow: false, points, fits: true }
     }
 
-    /// What a legend says about it.
+    /// The legend entry.
     pub(crate) fn entry(&self) -> Entry {
         match self.kind {
             Kind::Marks(mark) => Entry::new(self.name.as_str(), Vec::new()).marked(mark, self.ink, self.hollow),
@@ -54,7 +54,7 @@ impl Curve {
     }
 }
 
-/// Draws what of `curve` is within `frame`.
+/// Draws the part of `curve` within `frame`.
 pub(crate) fn draw_curve(curve: &Curve, frame: &Frame, shapes: &mut Vec<Shape>) {
     let visible = |point: &&(f64, f64)| frame.shows(point.1);
     if let Kind::Marks(mark) = curve.kind {
@@ -84,7 +84,7 @@ pub(crate) fn draw_curve(curve: &Curve, frame: &Frame, shapes: &mut Vec<Shape>) 
     }
 }
 
-/// Places on a path, far enough apart to see what is between them, and its end.
+/// Positions of marks on a path, spaced so that the line between them is visible, and its end.
 fn milestones(path: &[At]) -> Vec<At> {
     const APART: f32 = 90.0;
     let mut points = Vec::new();

@@ -1,21 +1,21 @@
-//! The inner part of a chart: how values become places in it, and the axes around it.
+//! The plot area of a chart: mapping values to positions, and the axes around it.
 
 use super::axis::{Axis, Span, Ticks};
 use super::{Anchor, At, Ink, LEFT, RIGHT, Shape, TEXT_SIZE, WIDTH, label, line, text};
 
-/// From a plane's lower edge to the baseline of its ticks' labels, and to that of the axis's.
+/// From the lower edge of the plot area to the baseline of the tick labels, and from there to that of the axis label.
 pub(crate) const AXIS_ROW: f32 = 17.0;
 pub(crate) const AXIS_CAPTION: f32 = 34.0;
-/// From a plane's upper edge up to the baseline of the upright axis's label.
+/// From the upper edge of the plot area to the baseline of the vertical axis's label.
 const CAPTION_ABOVE: f32 = 8.0;
-/// From labels to what they are labels of.
+/// The gap between a label and the thing it labels.
 const GAP: f32 = 7.0;
-/// Upright axes have about one label in this height.
+/// Vertical space per label on a vertical axis.
 const TICK_HEIGHT: f64 = 44.0;
-/// Labels of other axes need this much between them.
+/// Horizontal space between labels on a horizontal axis.
 const BETWEEN_LABELS: f32 = 8.0;
 
-/// The inner part of a chart.
+/// The plot area of a chart.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Frame {
     pub(crate) left: f32,
@@ -28,7 +28,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame of `height` below `top`, as wide as its upright axis's labels leave.
+    /// A frame of `height` below `top`; the labels of the vertical axis limit its width.
     pub(crate) fn new(top: f32, height: f32, x: Span, y_axis: &Axis, y: Span) -> Self {
         let y_ticks = y_axis.ticks(y, f64::from(height) / TICK_HEIGHT);
         let labels = y_ticks.marks.iter().filter_map(|(_, label)| label.as_deref());
@@ -47,12 +47,12 @@ impl Frame {
         (self.x(x), self.y(y))
     }
 
-    /// Whether `value` is between the ends of the upright axis.
+    /// Whether `value` is within the vertical axis.
     pub(crate) fn shows(&self, value: f64) -> bool {
         self.y.covers(value)
     }
 
-    /// The upright axis: its lines, their labels, and above them what they count.
+    /// Draws the vertical axis: grid lines, tick labels, and the axis label above.
     pub(crate) fn draw_y_axis(&self, shapes: &mut Vec<Shape>) {
         for (value, text) in &self.y_ticks.marks {
             let y = self.y(*value);
@@ -65,12 +65,12 @@ impl Frame {
         shapes.push(label((self.left, self.top - CAPTION_ABOVE), caption, Anchor::Start, Ink::Muted));
     }
 
-    /// The lower edge.
+    /// Draws the lower edge.
     pub(crate) fn draw_base_line(&self, shapes: &mut Vec<Shape>) {
         shapes.push(line(vec![(self.left, self.bottom), (self.right, self.bottom)], Ink::Axis));
     }
 
-    /// The axis below: ticks, as many labels as have room, and below them at the end what they count.
+    /// Draws the horizontal axis: ticks, as many labels as fit, and the axis label below at the end.
     pub(crate) fn draw_x_axis(&self, axis: &Axis, wanted: f64, shapes: &mut Vec<Shape>) {
         let ticks = axis.ticks(self.x, wanted);
         let mut taken = f32::MIN;
@@ -90,7 +90,7 @@ impl Frame {
     }
 }
 
-/// Where a plane begins that has `labels` on its left.
+/// The left edge of a plot area with `labels` on its left.
 pub(crate) fn left_of<'a>(labels: impl Iterator<Item = &'a str>) -> f32 {
     let widest = labels.map(|label| text::width(label, TEXT_SIZE) * text::FONT_SLACK).fold(0.0, f32::max);
     LEFT.max(widest + GAP + 4.0)

@@ -7,11 +7,11 @@ const TITLE_ROW: f32 = 20.0;
 const TITLE_BASELINE: f32 = 22.0;
 const ROW: f32 = 19.0;
 
-/// One thing that a legend explains.
+/// A legend entry.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Entry {
     name: String,
-    /// Around the origin, between [`Entry::LEFT_END`] and [`Entry::RIGHT_END`].
+    /// The sample, around the origin, between [`Entry::LEFT_END`] and [`Entry::RIGHT_END`].
     swatch: Vec<Shape>,
 }
 
@@ -29,13 +29,13 @@ impl Entry {
         Self::new(name, vec![Shape::Rect { at: (Self::LEFT_END, -6.0), size, ink }])
     }
 
-    /// A piece of a line.
+    /// A line sample.
     pub(crate) fn line(name: impl Into<String>, ink: Ink, width: f32, dashed: bool) -> Self {
         let points = vec![(Self::LEFT_END, 0.0), (Self::RIGHT_END, 0.0)];
         Self::new(name, vec![Shape::Line { points, ink, width, dashed }])
     }
 
-    /// The same, with a mark on it.
+    /// The same, with a mark.
     pub(crate) fn marked(mut self, mark: Mark, ink: Ink, hollow: bool) -> Self {
         self.swatch.push(Shape::Marks { points: vec![(0.0, 0.0)], mark, ink, hollow });
         self

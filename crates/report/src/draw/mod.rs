@@ -1,4 +1,4 @@
-//! Pictures: a chart is laid out once, as shapes on a plane, and written as SVG or PNG.
+//! Drawing: a chart is laid out once, as shapes on a plane, and written as SVG or PNG.
 
 mod axis;
 mod chart;
@@ -25,14 +25,14 @@ pub(crate) use svg::{escape, style_sheet, to_svg, to_svg_file};
 pub use unit::Unit;
 pub(crate) use unit::plain;
 
-/// How wide charts are, in logical pixels.
+/// The width of charts, in logical pixels.
 pub(crate) const WIDTH: f32 = 960.0;
-/// What is beside a chart's plane. With wide numbers it is more on the left.
+/// Margins of the plot area. The left one grows with wide numbers.
 pub(crate) const LEFT: f32 = 58.0;
 pub(crate) const RIGHT: f32 = 18.0;
 pub(crate) const TEXT_SIZE: f32 = 12.0;
 
-/// A colour by what it stands for. Each has a value for light and one for dark paper.
+/// A colour by role. Each has a value for light and for dark paper.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Ink {
     Paper,
@@ -49,7 +49,7 @@ pub(crate) enum Ink {
     Probe,
     Requested,
     Quiet,
-    /// One of several things of the same kind; see [`Ink::category`].
+    /// The colours of series; see [`Ink::category`].
     A,
     B,
     C,
@@ -58,14 +58,14 @@ pub(crate) enum Ink {
     F,
     G,
     H,
-    /// A value's colour, from the least to the greatest: the same on all paper, as readers compare it with the colour bar.
+    /// A step of the colour ramp, from least to greatest: the same on all paper, since readers compare it with the colour bar.
     Ramp(u8),
-    /// Letters on [`Ink::Ramp`] of that value.
+    /// Text on [`Ink::Ramp`] of that step.
     OnRamp(u8),
 }
 
 impl Ink {
-    /// Those that have a name in style sheets.
+    /// The colours with a name in style sheets.
     pub(crate) const ALL: [Self; 22] = [
         Self::Paper,
         Self::Text,
@@ -91,12 +91,12 @@ impl Ink {
         Self::H,
     ];
 
-    /// The colour of number `n` of several things of the same kind.
+    /// The colour of series number `n`.
     pub(crate) fn category(n: usize) -> Self {
         [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::G, Self::H][n % 8]
     }
 
-    /// The name in style sheets; empty for colours that are the same on all paper.
+    /// The name in style sheets; empty for colours independent of the paper.
     pub(crate) const fn class(self) -> &'static str {
         match self {
             Self::Ramp(_) | Self::OnRamp(_) => "",
@@ -125,7 +125,7 @@ impl Ink {
         }
     }
 
-    /// On white paper, as 0xrrggbb.
+    /// The colour on white paper, as 0xrrggbb.
     pub(crate) fn light(self) -> u32 {
         match self {
             Self::Ramp(step) => ramp::color(step),
@@ -158,7 +158,7 @@ impl Ink {
         }
     }
 
-    /// On dark paper.
+    /// The colour on dark paper.
     pub(crate) fn dark(self) -> u32 {
         match self {
             Self::Ramp(_) | Self::OnRamp(_) => self.light(),
@@ -188,7 +188,7 @@ impl Ink {
 /// A point on the plane, in logical pixels from the upper left corner.
 pub(crate) type At = (f32, f32);
 
-/// Which end of a text is at its point.
+/// The end of a text that its point anchors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -196,7 +196,7 @@ pub(crate) enum Anchor {
     End,
 }
 
-/// How a single point is marked.
+/// The mark of a single point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     Cross,
@@ -210,13 +210,13 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    /// The mark of number `n` of several series, large enough to be told from the others.
+    /// The mark of series number `n`, large enough to be distinguished.
     pub(crate) fn category(n: usize) -> Self {
         [Self::Circle, Self::Square, Self::Triangle, Self::Diamond, Self::TriangleDown][n % 5]
     }
 }
 
-/// Something to draw.
+/// A shape to draw.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Shape {
     Rect {
@@ -235,14 +235,14 @@ pub(crate) enum Shape {
         ink: Ink,
         opacity: f32,
     },
-    /// A hollow mark shows paper within its outline.
+    /// Hollow marks are filled with the paper's colour.
     Marks {
         points: Vec<At>,
         mark: Mark,
         ink: Ink,
         hollow: bool,
     },
-    /// A turned text is read from below.
+    /// A rotated text is read from below.
     Text {
         at: At,
         text: String,
@@ -255,7 +255,7 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// The same, further to the right and down.
+    /// The shape, moved right and down.
     pub(crate) fn moved(mut self, by: At) -> Self {
         let shift = |at: &mut At| *at = (at.0 + by.0, at.1 + by.1);
         match &mut self {
@@ -273,23 +273,23 @@ pub(crate) fn line(points: Vec<At>, ink: Ink) -> Shape {
     Shape::Line { points, ink, width: 1.0, dashed: false }
 }
 
-/// A text of the usual size.
+/// A text of normal size.
 pub(crate) fn label(at: At, text: String, anchor: Anchor, ink: Ink) -> Shape {
     Shape::Text { at, text, size: TEXT_SIZE, anchor, ink, bold: false, turned: false }
 }
 
-/// A picture: shapes, the first one at the back.
+/// A picture: shapes in drawing order, from back to front.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
     pub(crate) width: f32,
     pub(crate) height: f32,
-    /// What it shows, for those who do not see it.
+    /// Alternative text for readers who cannot see the picture.
     pub(crate) label: String,
     pub(crate) shapes: Vec<Shape>,
 }
 
 impl Figure {
-    /// Several as one, each below the one before it.
+    /// Joins pictures vertically.
     pub(crate) fn stacked(figures: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Self { width: 0.0, height: 0.0, label: String::new(), shapes: Vec::new() };
         for figure in figures {
@@ -306,10 +306,10 @@ impl Figure {
     }
 }
 
-/// Hollow marks are this much larger, so that they can be seen around others.
+/// The enlargement of hollow marks, to be visible around others.
 pub(crate) const HOLLOW_SCALE: f32 = 1.4;
 
-/// The outline of a mark around its point: polygons that are filled, or lines that are stroked.
+/// The outline of a mark around its point: polygons to fill, or lines to stroke.
 pub(crate) fn outline(mark: Mark) -> (&'static [&'static [At]], bool) {
     match mark {
         Mark::Cross => (&[&[(-3.2, -3.2), (3.2, 3.2)], &[(-3.2, 3.2), (3.2, -3.2)]], false),

@@ -1,18 +1,18 @@
-//! Pictures as PNG, at twice the logical size so that they stay sharp on fine screens.
+//! PNG output, at twice the logical size to stay sharp on high-resolution screens.
 
 use tiny_skia::{Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform};
 
 use super::{Anchor, At, Figure, HOLLOW_SCALE, Ink, Shape, outline, text};
 
 const SCALE: f32 = 2.0;
-/// The font is a light one; outlines this thick make it regular, or bold.
+/// The font is light; outlines of this width make it regular or bold.
 const REGULAR: f32 = 0.3;
 const BOLD: f32 = 0.75;
 
-/// Why a picture could not be drawn.
+/// Errors of drawing a PNG.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PngError {
-    /// A picture has at least one pixel and at most as many as memory holds.
+    /// The size is zero or exceeds memory.
     #[error("{width} by {height} pixels are no picture")]
     Size {
         /// In pixels.
@@ -25,7 +25,7 @@ pub enum PngError {
     Encode(String),
 }
 
-/// The picture on white paper.
+/// Renders a picture on white paper.
 pub(crate) fn to_png(figure: &Figure) -> Result<Vec<u8>, PngError> {
     let (width, height) = ((figure.width * SCALE) as u32, (figure.height * SCALE) as u32);
     let mut canvas = Canvas { pixels: Pixmap::new(width, height).ok_or(PngError::Size { width, height })? };
@@ -104,7 +104,7 @@ impl Canvas {
     }
 }
 
-/// The outline of `text` on a baseline, from `left`.
+/// The outline of `text` on a baseline, starting at `left`.
 fn letters(text: &str, left: f32, size: f32) -> Option<Path> {
     let mut path = PathBuilder::new();
     for stroke in text::outline(text, (left, 0.0), size) {

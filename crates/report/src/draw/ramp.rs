@@ -1,9 +1,8 @@
-//! Colours for values: a ramp on which equal steps look equal.
+//! A perceptually uniform colour ramp.
 //!
-//! It is a helix in OKLab (B. Ottosson, "A perceptual color space for image processing", 2020): lightness falls steadily from
-//! yellow over green and blue to violet while the chroma stays, so that the way between two colours grows with the way
-//! between their values. Readers who cannot distinguish the hues, or print in grey, still see the
-//! lightness.
+//! It is a helix in OKLab (B. Ottosson, "A perceptual color space for image processing", 2020): lightness falls steadily from yellow over
+//! green and blue to violet while the chroma stays, so the perceived difference of two colours grows with the difference of their values.
+//! Lightness alone distinguishes values for colour-blind readers and in grey print.
 
 const LIGHTEST: f64 = 0.94;
 const DARKEST: f64 = 0.32;
@@ -11,7 +10,7 @@ const CHROMA: f64 = 0.096;
 const FIRST_HUE: f64 = 100.0;
 const LAST_HUE: f64 = 300.0;
 
-/// The colour of number `step` of 256, from light to dark, as 0xrrggbb.
+/// The colour of step `step` of 256, from light to dark, as 0xrrggbb.
 pub(crate) fn color(step: u8) -> u32 {
     srgb(lab(step))
         .map(|part| (part.clamp(0.0, 1.0) * 255.0).round() as u32)

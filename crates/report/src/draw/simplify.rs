@@ -2,7 +2,7 @@
 
 use super::At;
 
-/// `points` without those that lie within `tolerance` of the line without them (Douglas and Peucker, 1973).
+/// Simplifies a line: drops points within `tolerance` of the line through the others (Douglas and Peucker, 1973).
 pub(crate) fn simplify(points: &[At], tolerance: f32) -> Vec<At> {
     if points.len() < 3 {
         return points.to_vec();
@@ -23,7 +23,7 @@ pub(crate) fn simplify(points: &[At], tolerance: f32) -> Vec<At> {
     points.iter().zip(keep).filter_map(|(&point, keep)| keep.then_some(point)).collect()
 }
 
-/// From `point` to the segment from `a` to `b`.
+/// The distance from `point` to the segment from `a` to `b`.
 fn distance(point: At, a: At, b: At) -> f32 {
     let (dx, dy) = (b.0 - a.0, b.1 - a.1);
     let length_squared = dx * dx + dy * dy;
@@ -35,7 +35,7 @@ fn distance(point: At, a: At, b: At) -> f32 {
     (point.0 - a.0 - along * dx).hypot(point.1 - a.1 - along * dy)
 }
 
-/// `points` with at most one (the first) in each square of `side`.
+/// Thins `points` to at most one, the first, per square of `side`.
 pub(crate) fn spread(points: impl IntoIterator<Item = At>, side: f32) -> Vec<At> {
     let mut taken = std::collections::BTreeSet::new();
     points.into_iter().filter(|&(x, y)| taken.insert(((x / side) as i32, (y / side) as i32))).collect()

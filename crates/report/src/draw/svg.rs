@@ -1,17 +1,17 @@
-//! Pictures as SVG. Colours are classes, so that a page can have a light and a dark set of them.
+//! SVG output. Colours are classes, so that a page can have a light and a dark set.
 
 use std::fmt::Write;
 
 use super::{Anchor, Figure, HOLLOW_SCALE, Ink, Shape, outline};
 
-/// The picture for a page that has [`style_sheet`]; its paper is the page's.
+/// An SVG element for a page with [`style_sheet`], on the page's own background.
 pub(crate) fn to_svg(figure: &Figure) -> String {
     let mut svg = String::new();
     write_svg(&mut svg, figure, "");
     svg
 }
 
-/// The picture as a file of its own, on white paper, or on dark where the reader's screen is. Programs that know no
+/// A self-contained SVG file, with dark paper where the reader's screen is dark. Programs without support for CSS
 /// variables draw it as well.
 pub(crate) fn to_svg_file(figure: &Figure) -> String {
     let mut style = String::from("<style>");
@@ -33,7 +33,7 @@ pub(crate) fn to_svg_file(figure: &Figure) -> String {
     svg
 }
 
-/// The colours of all pictures on a page.
+/// The style sheet with the colours of all pictures on a page.
 pub(crate) fn style_sheet() -> String {
     let mut css = String::new();
     let variables = |css: &mut String, value: fn(Ink) -> u32| {
@@ -156,13 +156,13 @@ fn path(points: &[super::At]) -> String {
     path
 }
 
-/// A tenth of a pixel is finer than anybody sees.
+/// Formats a coordinate with one decimal; finer differences are invisible.
 fn number(value: f32) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
 }
 
-/// Text for HTML and XML, in elements and in attributes.
+/// Escapes text for HTML and XML, in elements and in attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -172,7 +172,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // XML has no other control characters.
+            // XML allows no other control characters.
             letter if letter.is_control() && !matches!(letter, '\n' | '\t') => escaped.push('\u{fffd}'),
             letter => escaped.push(letter),
         }

@@ -1,4 +1,4 @@
-//! Letters as outlines, for measuring and for drawing where no font can be expected.
+//! Glyph outlines, for measuring text and for drawing it without system fonts.
 
 use ttf_parser::{Face, OutlineBuilder};
 
@@ -9,14 +9,14 @@ fn face() -> Option<Face<'static>> {
     Face::parse(epaint_default_fonts::UBUNTU_LIGHT, 0).ok()
 }
 
-/// How wide `text` is at `size`, in the unit of `size`. Fonts of readers differ: leave some room.
+/// The width of `text` at `size`, in the unit of `size`. Readers' fonts differ, so callers leave some room.
 pub(crate) fn width(text: &str, size: f32) -> f32 {
     let Some(face) = face() else { return text.chars().count() as f32 * size * 0.6 };
     let units: u32 = text.chars().map(|letter| u32::from(advance(&face, letter))).sum();
     units as f32 * size / f32::from(face.units_per_em())
 }
 
-/// Readers' fonts may be this much wider than the one that texts are measured with.
+/// How much wider than the measuring font readers' fonts may be.
 pub(crate) const FONT_SLACK: f32 = 1.2;
 
 /// Whether `text` fits into `room` in readers' fonts.
@@ -24,10 +24,10 @@ pub(crate) fn fits(text: &str, size: f32, room: f32) -> bool {
     width(text, size) * FONT_SLACK <= room
 }
 
-/// `text` on one line, shortened where it does not fit into `room`.
+/// `text` on one line, shortened to fit into `room`.
 pub(crate) fn fit(text: &str, size: f32, room: f32) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Every letter has some width: what is far too long need not be measured.
+    // Bounds the measuring of very long texts: every letter has some width.
     let mut letters: Vec<char> = text.chars().take((room.max(0.0) as usize).max(1)).collect();
     if letters.len() == text.chars().count() && fits(&text, size, room) {
         return text;
@@ -41,7 +41,7 @@ pub(crate) fn fit(text: &str, size: f32, room: f32) -> String {
     String::new()
 }
 
-/// `text` on at most `most` lines that fit into `room`, broken at spaces; the last one may be shortened.
+/// `text` on at most `most` lines that fit into `room`, broken at spaces; the last line may be shortened.
 pub(crate) fn wrap(text: &str, size: f32, room: f32, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -62,7 +62,7 @@ fn advance(face: &Face<'_>, letter: char) -> u16 {
     face.glyph_index(letter).and_then(|glyph| face.glyph_hor_advance(glyph)).unwrap_or(face.units_per_em() / 2)
 }
 
-/// A piece of an outline.
+/// An outline segment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Stroke {
     Move(At),
@@ -94,7 +94,7 @@ struct Pen {
 }
 
 impl Pen {
-    /// Fonts count upwards, pictures downwards.
+    /// Converts coordinates: fonts count upwards, pictures downwards.
     fn place(&self, x: f32, y: f32) -> At {
         (self.at.0 + x * self.scale, self.at.1 - y * self.scale)
     }

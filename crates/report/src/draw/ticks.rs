@@ -1,6 +1,6 @@
-//! Where the ticks of an axis are.
+//! Tick positions of axes.
 
-/// Multiples of 1, 2 or 5 times a power of ten from `from` to `to`, about `wanted` of them, and how many decimals they need.
+/// Multiples of 1, 2 or 5 times a power of ten from `from` to `to`, about `wanted` of them, and the number of decimals needed.
 pub(crate) fn linear(from: f64, to: f64, wanted: f64) -> (Vec<f64>, usize) {
     let step = nice_step((to - from) / wanted.max(1.0));
     if !(step > 0.0 && step.is_finite() && to > from) {
@@ -26,7 +26,7 @@ pub(crate) fn nice_floor(step: f64) -> f64 {
     factor * power
 }
 
-/// Powers of ten from `from` to `to`, and between them their multiples by 2 and 5; whether each is a power of ten.
+/// Powers of ten from `from` to `to` and their multiples by 2 and 5, each with whether it is a power of ten.
 pub(crate) fn logarithmic(from: f64, to: f64) -> Vec<(f64, bool)> {
     let mut ticks = Vec::new();
     let mut power = 10_f64.powf(from.log10().floor());

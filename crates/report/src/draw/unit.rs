@@ -2,7 +2,7 @@
 
 use crate::quantity;
 
-/// What values count. They are in the base unit; axes choose the prefix.
+/// The unit of values, given in base units; axes choose the prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// s; written as µs, ms or s.
@@ -11,9 +11,9 @@ pub enum Unit {
     BitsPerSecond,
     /// Bytes, in thousands: kB, MB, GB.
     Bytes,
-    /// A share of something, where 1 is all of it; written in %.
+    /// A share, 1 being the whole; written in %.
     Ratio,
-    /// A plain number: what it counts is in the label.
+    /// A plain number; the label names the thing counted.
     Count,
     /// TCP segments.
     Segments,
@@ -22,7 +22,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// By what values of which `most` is the greatest are divided, and what they are then; empty for plain numbers.
+    /// The divisor and the unit for values up to `most`; the unit is empty for plain numbers.
     pub(crate) fn scaled(self, most: f64) -> (f64, &'static str) {
         let thousands = |names: [&'static str; 4]| {
             let step = [2e3, 2e6, 2e9].into_iter().filter(|limit| most >= *limit).count();
@@ -65,19 +65,19 @@ impl Unit {
     }
 }
 
-/// A number without a unit: three significant digits, with a power of ten where there would be many zeros.
+/// A number without a unit: three significant digits, with a power of ten instead of many zeros.
 pub(crate) fn plain(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || (1e-4..1e7).contains(&size) { quantity::significant(value) } else { scientific(value, 2) }
 }
 
-/// `value` with `decimals` decimals, unless that is unreadably long.
+/// `value` with `decimals` decimals, or in shorter form if that is unreadably long.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.abs() >= 1e7 || decimals > 6 {
         return if value == 0.0 { "0".to_owned() } else { scientific(value, 6) };
     }
     let text = format!("{value:.decimals$}");
-    // A tick that misses zero by rounding is zero.
+    // Rounded-off zeros lose their minus sign.
     text.strip_prefix('-').filter(|rest| rest.bytes().all(|digit| b"0.".contains(&digit))).unwrap_or(&text).to_owned()
 }
 

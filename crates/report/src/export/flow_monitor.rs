@@ -1,10 +1,10 @@
 //! The XML of ns-3's flow monitor (`FlowMonitor::SerializeToXmlFile`), with histograms and probes.
 //!
-//! A flow is one direction between two pairs of address and port, TCP or UDP. Sizes are those of IP packets; a packet is sent when
-//! it leaves its source's interface and received when it arrives at its destination's. As in ns-3, `lostPackets` are packets that
-//! were dropped or that nobody has seen for ten seconds; but these seconds count only at the end of the run, for a link in an
-//! outage holds packets longer. `packetsDropped` has the reason codes of ns-3's `Ipv4FlowProbe`; losses for which it has none, on
-//! the radio say, are in `lostPackets` only.
+//! A flow is one direction between two pairs of address and port, TCP or UDP. Sizes are those of IP packets; a packet is sent when it
+//! leaves its source's interface and received when it arrives at its destination's. As in ns-3, `lostPackets` are packets that were dropped
+//! or not seen for ten seconds; but the ten seconds are evaluated only at the end of the run, because a link in an outage holds packets
+//! longer. `packetsDropped` has the reason codes of ns-3's `Ipv4FlowProbe`; losses without such a code (radio losses, for example) are in
+//! `lostPackets` only.
 
 use core::fmt::{self, Write as _};
 use core::net::IpAddr;
@@ -19,23 +19,23 @@ use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 use crate::part_file::PartFile;
 use crate::recorder::RecordError;
 
-/// After this time without a sign of it, a packet is lost (ns-3's `MaxPerHopDelay`).
+/// A packet not seen for this long is lost (ns-3's `MaxPerHopDelay`).
 const MAX_PER_HOP_DELAY: Duration = Duration::from_secs(10);
-/// A gap between two arrivals that is longer interrupts a flow (ns-3's `FlowInterruptionsMinTime`).
+/// A longer gap between two arrivals interrupts a flow (ns-3's `FlowInterruptionsMinTime`).
 const INTERRUPTION: Duration = Duration::from_millis(500);
 /// Widths of the bins of ns-3's histograms, in seconds and bytes.
 const DELAY_BIN: f64 = 0.001;
 const SIZE_BIN: f64 = 20.0;
 const INTERRUPTION_BIN: f64 = 0.25;
 
-/// Counts what ns-3's flow monitor counts.
+/// The counters of ns-3's flow monitor.
 #[derive(Debug)]
 pub(crate) struct FlowMonitor {
     path: PathBuf,
     ids: BTreeMap<FiveTuple, u32>,
     flows: Vec<Flow>,
     probes: BTreeMap<NodeId, BTreeMap<u32, Probed>>,
-    /// An arrival of which it is not yet known whether it was damaged.
+    /// An arrival not yet known to be intact or damaged.
     pending: Option<(Instant, Place, PacketId)>,
 }
 
@@ -48,7 +48,7 @@ struct FiveTuple {
     destination_port: u16,
 }
 
-/// What tells a packet of a flow from the others.
+/// Identifies a packet within a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PacketId {
     flow: u32,
@@ -64,7 +64,7 @@ struct Key {
     len: u32,
 }
 
-/// What differs between packets with the same key, as long as no mechanism on the way rewrites it.
+/// Further fields of packets with the same key, which a mechanism on the path may rewrite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Marks {
     ack: Seq,
@@ -73,7 +73,7 @@ struct Marks {
     timestamps: Option<Timestamps>,
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone, Copy, Debug)]
 struct Tracked {
     marks: Marks,
@@ -114,7 +114,7 @@ struct Total {
     last: Instant,
 }
 
-/// What the probe of a node saw of a flow.
+/// The counters of a flow at one node's probe.
 #[derive(Clone, Copy, Default, Debug)]
 struct Probed {
     count: Count,
@@ -159,7 +159,7 @@ impl FlowMonitor {
         Self { path, ids: BTreeMap::new(), flows: Vec::new(), probes: BTreeMap::new(), pending: None }
     }
 
-    /// A packet passes an interface.
+    /// Handles a packet at an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         self.settle();
         let packet = &frame.packet;
@@ -178,13 +178,13 @@ impl FlowMonitor {
         }
     }
 
-    /// A packet was dropped.
+    /// Handles a dropped packet.
     pub(crate) fn dropped(&mut self, why: Dropped, frame: &Frame) {
         match why {
             Dropped::Corrupted(_) => self.pending = None,
             _ => self.settle(),
         }
-        // What a host's own mechanism drops was never sent.
+        // Packets dropped by a host's own mechanism were never sent.
         if matches!(why, Dropped::Filtered(node) if NodeId::of(frame.packet.src) == Some(node)) {
             return;
         }
@@ -201,7 +201,7 @@ impl FlowMonitor {
         }
     }
 
-    /// What was waiting turned out to be whole.
+    /// Counts the pending arrival as intact.
     fn settle(&mut self) {
         if let Some((at, place, id)) = self.pending.take() {
             self.receive(at, place.node, id);
@@ -254,7 +254,7 @@ impl FlowMonitor {
 
     fn receive(&mut self, at: Instant, node: NodeId, id: PacketId) {
         let flow = &mut self.flows[id.flow as usize];
-        // ns-3 does not count what it has not seen sent either: a copy, or what a router made.
+        // Like ns-3, ignores packets not seen sent: copies, and packets made by routers.
         let Some(tracked) = flow.take(id) else { return };
         let delay = at.saturating_since(tracked.sent_at);
         flow.receive(at, id.size, delay);
@@ -272,7 +272,7 @@ impl FlowMonitor {
         self.probes.entry(node).or_default().entry(flow).or_default()
     }
 
-    /// Writes the file of a run that has ended at `at`.
+    /// Writes the file of a run that ended at `at`.
     pub(crate) fn finish(mut self, at: Instant, config: &WorldConfig) -> Result<(), RecordError> {
         self.settle();
         for flow in &mut self.flows {
@@ -359,7 +359,7 @@ impl Flow {
         self.received.add(at, size);
     }
 
-    /// The packet on its way that is most likely this one.
+    /// The most likely match among the packets in flight.
     fn find(&mut self, id: PacketId) -> Option<&mut Tracked> {
         let tracked = self.tracked.get_mut(&id.key)?;
         let index = most_likely(tracked, id.marks)?;
@@ -411,13 +411,13 @@ impl Flow {
     }
 }
 
-/// The oldest with the same marks, or else the oldest: a router has rewritten it.
+/// The oldest with the same marks, or else the oldest: a router has rewritten the packet.
 fn most_likely(tracked: &VecDeque<Tracked>, marks: Marks) -> Option<usize> {
     let same = tracked.iter().position(|tracked| tracked.marks == marks);
     same.or_else(|| (!tracked.is_empty()).then_some(0))
 }
 
-/// Lists end with the last reason that occurred, as ns-3's do.
+/// Lists end with the last reason that occurred, as in ns-3.
 fn write_dropped(out: &mut String, indent: &str, dropped: &[Count; REASONS]) -> fmt::Result {
     let used = dropped.iter().rposition(|count| count.packets > 0).map_or(0, |last| last + 1);
     for (code, count) in dropped[..used].iter().enumerate() {
@@ -446,7 +446,7 @@ impl Total {
     }
 }
 
-/// How often values fell into each bin of a width.
+/// A histogram with bins of equal width.
 #[derive(Debug)]
 struct Histogram {
     width: f64,
@@ -462,7 +462,7 @@ impl Histogram {
         *self.bins.entry((value / self.width).floor() as u32).or_default() += 1;
     }
 
-    /// Empty bins are left out, as in ns-3; `nBins` counts them.
+    /// Omits empty bins, as ns-3 does; `nBins` counts them.
     fn write(&self, out: &mut String, name: &str) -> fmt::Result {
         let bins = self.bins.last_key_value().map_or(0, |(last, _)| last + 1);
         writeln!(out, "      <{name} nBins=\"{bins}\">")?;
@@ -479,7 +479,7 @@ impl Histogram {
     }
 }
 
-/// A time as ns-3 prints it.
+/// A time in ns-3's format.
 struct Nanos(u64);
 
 impl fmt::Display for Nanos {

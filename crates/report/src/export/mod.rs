@@ -1,4 +1,4 @@
-//! A run in the formats of other programs: qlog, tcptrace's xplot files and the XML of ns-3's flow monitor.
+//! Exports of a run to formats of other programs: qlog, tcptrace's xplot files and the XML of ns-3's flow monitor.
 
 mod flow_monitor;
 mod qlog;
@@ -16,7 +16,7 @@ use flow_monitor::FlowMonitor;
 use qlog::Qlog;
 use xplot::Xplot;
 
-/// A format of other programs.
+/// An export format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ExportFormat {
     /// qlog as a JSON text sequence (RFC 7464; draft-ietf-quic-qlog-main-schema), one file for each end of a TCP flow.
@@ -31,7 +31,7 @@ impl ExportFormat {
     /// All formats.
     pub const ALL: [Self; 3] = [Self::Qlog, Self::Xplot, Self::FlowMonitor];
 
-    /// The name of the format, and of its directory below that of a variant.
+    /// The name of the format and of its directory within a variant's directory.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Qlog => "qlog",
@@ -49,12 +49,12 @@ impl core::str::FromStr for ExportFormat {
     }
 }
 
-/// A name that is not one of a format.
+/// An unknown format name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown format \"{0}\": expected qlog, xplot or flowmon")]
 pub struct UnknownFormat(String);
 
-/// Of how many flows there are files, counted from the first: a process may have only so many files open.
+/// The most flows exported, counted from the first: the number of open files is limited.
 const MAX_FLOWS: u32 = 64;
 
 /// The exports of a run.
@@ -81,7 +81,7 @@ impl Exports {
         Ok(exports)
     }
 
-    /// A packet passes an interface.
+    /// Handles a packet at an interface.
     pub(crate) fn packet(
         &mut self,
         at: Instant,
@@ -103,14 +103,14 @@ impl Exports {
         Ok(())
     }
 
-    /// A packet was dropped.
+    /// Handles a dropped packet.
     pub(crate) fn dropped(&mut self, why: Dropped, frame: &Frame) {
         if let Some(monitor) = &mut self.flow_monitor {
             monitor.dropped(why, frame);
         }
     }
 
-    /// The state of a flow's sender.
+    /// Handles a sample of a flow's sender.
     pub(crate) fn sample(
         &mut self,
         at: Instant,
@@ -124,7 +124,7 @@ impl Exports {
         }
     }
 
-    /// The run has ended at `at`.
+    /// Ends the exports of a run that ended at `at`.
     pub(crate) fn finish(self, at: Instant, config: &WorldConfig) -> Result<(), RecordError> {
         self.qlog.map_or(Ok(()), Qlog::finish)?;
         self.xplot.map_or(Ok(()), Xplot::finish)?;

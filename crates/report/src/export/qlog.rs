@@ -1,8 +1,8 @@
 //! qlog: one JSON text sequence (RFC 7464) for each end of a TCP flow.
 //!
-//! The file is a `QlogFileSeq` of draft-ietf-quic-qlog-main-schema-14. That draft has no events of TCP, and neither has another:
-//! the events are of a schema of Holdover's own, with the namespace `tcp`, whose names and fields are those that
-//! draft-ietf-quic-qlog-quic-events has for the same things in QUIC. Times and round trips are in milliseconds, windows in bytes.
+//! The file is a `QlogFileSeq` of draft-ietf-quic-qlog-main-schema-14. No draft defines events of TCP: the events follow a schema of
+//! Holdover's own, with the namespace `tcp`, and take the names and fields of the corresponding QUIC events of
+//! draft-ietf-quic-qlog-quic-events. Times and round trips are in milliseconds, windows in bytes.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::recorder::RecordError;
 use crate::samples::ca_state;
 use crate::traffic::Owner;
 
-/// The schema of the events.
+/// The URI of the event schema.
 const EVENTS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/qlog/tcp-1");
 
 /// The qlog files of a run.
@@ -36,7 +36,7 @@ pub(crate) struct Qlog {
 struct End {
     path: PathBuf,
     out: PartFile,
-    /// The most data that a segment of this end has had.
+    /// The largest segment payload of this end so far.
     segment_size: u64,
     metrics: Option<Map<String, Value>>,
     state: Option<RecoveryState>,
@@ -153,7 +153,7 @@ impl End {
     }
 }
 
-/// The TCP header. Sequence numbers are those on the wire.
+/// The TCP header, with sequence numbers as on the wire.
 fn header(segment: &Segment) -> Value {
     let mut header = Map::new();
     let mut put = |name: &str, value: Value| header.insert(name.into(), value);
@@ -180,7 +180,7 @@ fn header(segment: &Segment) -> Value {
     Value::Object(header)
 }
 
-/// Windows are segments times `segment_size`. Before the first round trip, and while `ssthresh` is unlimited, these are left out.
+/// Windows are segments times `segment_size`. Round trips are omitted before the first sample, and ssthresh while it is unlimited.
 fn metrics(sample: &Sample, segment_size: u64) -> Map<String, Value> {
     let bytes = |segments: u32| Value::from(u64::from(segments) * segment_size);
     let millis = |span: Duration| Value::from(span.as_nanos() as f64 / 1e6);

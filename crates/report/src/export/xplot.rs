@@ -1,4 +1,4 @@
-//! Time-sequence graphs for xplot, drawn as tcptrace draws them from a capture at the sender of the data.
+//! Time-sequence graphs for xplot, as tcptrace draws them from a capture at the data sender.
 //!
 //! | drawn | meaning |
 //! | --- | --- |
@@ -36,16 +36,16 @@ struct Graph {
     path: PathBuf,
     out: PartFile,
     numbers: Numbers,
-    /// The end of all data sent, once there is some.
+    /// The end of all data sent; `None` before the first data.
     highest: Option<u64>,
     acked: Option<Acked>,
-    /// The window shift that the receiver offered, and whether the sender offered one: scaling holds only if both did.
+    /// The window shift offered by the receiver, and whether the sender offered one: scaling is used only if both did.
     receiver_shift: Option<u8>,
     sender_scales: bool,
     has_data: bool,
 }
 
-/// What the sender heard last.
+/// The latest acknowledgment at the sender.
 #[derive(Clone, Copy, Debug)]
 struct Acked {
     at: Instant,
@@ -69,7 +69,7 @@ impl Xplot {
         let Some(segment) = frame.packet.tcp() else { return Ok(()) };
         let flow = &config.flows[owner.flow.0 as usize];
         let is_out = place.transit == Transit::Out;
-        // What a host sends belongs to the graph of its own direction, what it receives acknowledges the same direction.
+        // Packets sent by a host belong to the graph of its own direction; packets it receives acknowledge the same direction.
         let forward = if is_out { owner.forward } else { !owner.forward };
         if place.node != if forward { flow.from } else { flow.to } {
             return Ok(());
@@ -92,7 +92,7 @@ impl Xplot {
         drawn.map_err(|error| RecordError::io(&graph.path, error))
     }
 
-    /// Directions without data get no file.
+    /// Finishes the files; directions without data have none.
     pub(crate) fn finish(self) -> Result<(), RecordError> {
         for Graph { path, mut out, has_data, .. } in self.graphs.into_values() {
             if has_data {
@@ -123,7 +123,7 @@ impl Graph {
         })
     }
 
-    /// The sender of the data sends.
+    /// Handles a segment sent by the data sender.
     fn sent(&mut self, at: Instant, segment: &Segment) -> io::Result<()> {
         let is_syn = segment.flags.contains(Flags::SYN);
         if is_syn {
@@ -155,7 +155,7 @@ impl Graph {
         Ok(())
     }
 
-    /// A SYN or FIN, which has one sequence number.
+    /// Draws a SYN or FIN, which occupies one sequence number.
     fn marker(&mut self, t: Seconds, (from, to): (u64, u64), name: &str, again: bool) -> io::Result<()> {
         let text = if again { format!("R {name}") } else { name.to_owned() };
         writeln!(
@@ -164,7 +164,7 @@ impl Graph {
         )
     }
 
-    /// The sender of the data receives what the other end sent.
+    /// Handles a segment received by the data sender.
     fn heard(&mut self, at: Instant, segment: &Segment) -> io::Result<()> {
         let is_syn = segment.flags.contains(Flags::SYN);
         if is_syn {
@@ -202,7 +202,7 @@ impl Graph {
     }
 }
 
-/// Sequence numbers as on the wire that go on above 2^32, so that a curve does not jump where they wrap.
+/// Wire sequence numbers extended above 2^32, so that curves continue across wraparound.
 #[derive(Clone, Copy, Default, Debug)]
 struct Numbers {
     latest: Option<(Seq, u64)>,
@@ -221,7 +221,7 @@ impl Numbers {
     }
 }
 
-/// A time as xplot reads it: seconds with six digits.
+/// A time in xplot's format: seconds with six digits.
 #[derive(Clone, Copy, Debug)]
 struct Seconds(Instant);
 

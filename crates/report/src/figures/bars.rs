@@ -1,4 +1,4 @@
-//! A few situations by a few variants.
+//! Grouped bars: a few cases by a few variants.
 
 use super::{Words, error_bar, error_bar_entry, finish, leaves_as_svg_and_png, left_out};
 use crate::draw::{
@@ -9,65 +9,65 @@ use crate::draw::{
 /// Groups of bars, one bar for each series.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Bars {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What was measured. A linear axis covers zero, where bars begin.
+    /// The measured quantity. A linear axis includes zero, where bars begin.
     pub y: Axis,
-    /// What the groups are; may be empty.
+    /// The label of the groups; may be empty.
     pub groups_label: String,
     /// The name of each group.
     pub groups: Vec<String>,
     /// The series, in the order of the legend.
     pub series: Vec<BarSeries>,
-    /// Whether values are written above bars, if all have room.
+    /// Whether values are written above bars, if all fit.
     pub show_values: bool,
-    /// What error bars, published values and missing bars are called.
+    /// The names of error bars, published values and missing bars.
     pub words: Words,
 }
 
 /// The bars of one variant.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct BarSeries {
-    /// For the legend.
+    /// The name in the legend.
     pub name: String,
-    /// One for each group; groups beyond them have none, and nothing is written there.
+    /// One bar per group; further groups have none and stay blank.
     pub bars: Vec<Bar>,
 }
 
 /// One bar.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Bar {
-    /// In the axis's base unit; `None` writes [`Words::missing`] in its place.
+    /// The value in the axis's base unit; `None` shows [`Words::missing`] instead.
     pub value: Option<f64>,
-    /// Half the length of its error bar, in the same unit.
+    /// Half the length of the error bar, in the same unit.
     pub half_width: Option<f64>,
-    /// What was published about the same, in the same unit.
+    /// The published value for comparison, in the same unit.
     pub published: Option<Published>,
 }
 
-/// A published value, as exactly as it was published.
+/// A published value, with its published precision.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Published {
-    /// This value.
+    /// An exact value.
     Value(f64),
-    /// Between these.
+    /// An interval.
     Between(f64, f64),
-    /// More than this.
+    /// A lower bound.
     Above(f64),
-    /// Less than this.
+    /// An upper bound.
     Below(f64),
 }
 
 const HEIGHT: f32 = 320.0;
 const WIDEST_BAR: f32 = 64.0;
-/// The part of a group that its bars take; the rest is between groups.
+/// The share of a group's width taken by bars; the rest separates groups.
 const FILLED: f32 = 0.82;
 const MOST_LABEL_LINES: usize = 3;
 const LABEL_ROW: f32 = 15.0;
 
 leaves_as_svg_and_png!(Bars);
 
-/// Where one bar stands.
+/// The position of a bar.
 #[derive(Clone, Copy)]
 struct Place {
     left: f32,
@@ -116,7 +116,7 @@ impl Bars {
         finish(&self.title, below, left_out(unseen, "value", why).into_iter().collect(), shapes)
     }
 
-    /// What the axis covers: with values beyond the ends of bars, there is room for these.
+    /// The span of the axis; it leaves room for values beyond the ends of bars.
     fn span(&self) -> Span {
         let mut span = self.y.span(self.bars().flat_map(|(_, _, bar)| reached(bar, self.y.scale)), Reach::FromZero);
         if self.show_values && self.y.range.is_none() {
@@ -133,7 +133,7 @@ impl Bars {
         span
     }
 
-    /// Series, group and bar of all of them.
+    /// All bars with the index of their series and group.
     fn bars(&self) -> impl Iterator<Item = (usize, usize, &Bar)> {
         self.series.iter().enumerate().flat_map(|(number, series)| {
             series.bars.iter().take(self.groups.len()).enumerate().map(move |(group, bar)| (number, group, bar))
@@ -175,7 +175,7 @@ impl Bars {
         }
     }
 
-    /// Writes a value beyond the end of its bar, of the error bar, and of the published value if that is near.
+    /// Writes a value beyond the end of its bar, the error bar, and the published value if that is near.
     fn draw_value(&self, bar: &Bar, value: f64, place: Place, frame: &Frame, shapes: &mut Vec<Shape>) {
         if !frame.shows(value) {
             return;
@@ -195,7 +195,7 @@ impl Bars {
         shapes.push(label((place.middle(), baseline), self.value_text(value, frame.y), Anchor::Middle, Ink::Text));
     }
 
-    /// Writes what is there instead of a bar, upwards if there is no other room.
+    /// Writes the label of a missing bar, vertically if it does not fit otherwise.
     fn draw_missing(&self, bar: &Bar, place: Place, zero: f32, frame: &Frame, shapes: &mut Vec<Shape>) {
         let room = self.place(frame, 0, 0).width + 2.0;
         let turned = !text::fits(&self.words.missing, TEXT_SIZE, room);
@@ -225,10 +225,11 @@ impl Bars {
         shapes.push(Shape::Text { at, text: name, size, anchor, ink, bold: false, turned });
     }
 
-    /// The groups' names; returns where an axis would have its plane's end, so that what is below has its place.
+    /// Draws the groups' names; returns the equivalent end of a plot area with an axis, for positioning the content
+    /// below.
     fn draw_groups(&self, frame: &Frame, shapes: &mut Vec<Shape>) -> f32 {
         let room = (frame.right - frame.left) / self.groups.len().max(1) as f32;
-        // With too many groups, some go without a name.
+        // With many groups, only every nth is named.
         let every = (46.0 / room).ceil().max(1.0) as usize;
         let mut most = 0;
         for (group, name) in self.groups.iter().enumerate().step_by(every) {
@@ -254,7 +255,7 @@ fn half_width(bar: &Bar) -> Option<f64> {
     bar.value.and(bar.half_width).filter(|half| half.is_finite() && *half > 0.0)
 }
 
-/// The values at which something is drawn for what was published.
+/// The values drawn for a published value.
 fn ends(published: Published) -> impl Iterator<Item = f64> {
     let (one, other) = match published {
         Published::Value(value) | Published::Above(value) | Published::Below(value) => (value, None),
@@ -263,10 +264,10 @@ fn ends(published: Published) -> impl Iterator<Item = f64> {
     std::iter::once(one).chain(other)
 }
 
-/// The values that the axis has to cover.
+/// The values that the axis must cover.
 fn reached(bar: &Bar, scale: Scale) -> impl Iterator<Item = f64> {
     let half = half_width(bar).unwrap_or(0.0);
-    // The lower end of an interval may be close to zero, which is decades away.
+    // The lower end of an interval may be near zero, which is decades away on a logarithmic axis.
     let below = if scale == Scale::Linear { half } else { 0.0 };
     let own = bar.value.into_iter().flat_map(move |value| [value, value - below, value + half]);
     own.chain(bar.published.into_iter().flat_map(ends))
@@ -315,7 +316,7 @@ fn draw_published(published: Published, place: Place, frame: &Frame, shapes: &mu
     }
 }
 
-/// A line across a bar that is seen on the bar and beside it.
+/// A line across a bar, visible on the bar and beside it.
 fn tick(left: f32, right: f32, y: f32) -> Vec<Shape> {
     let stroke = |ink, width| Shape::Line { points: vec![(left, y), (right, y)], ink, width, dashed: false };
     vec![stroke(Ink::Paper, 4.0), stroke(Ink::Text, 2.0)]

@@ -1,40 +1,40 @@
-//! How samples are distributed.
+//! Distributions of samples.
 
 use super::{finish, leaves_as_svg_and_png, left_out};
 use crate::draw::{Axis, Curve, Figure, Frame, Ink, Kind, Reach, Span, Unit, draw_curve, head};
 
-/// The distribution of the samples of several series. Nothing is smoothed.
+/// The distribution of samples of several series, without smoothing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Density {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What the samples are.
+    /// The sampled quantity.
     pub x: Axis,
-    /// How it is shown.
+    /// The form of display.
     pub form: Form,
     /// The series, in the order of the legend.
     pub series: Vec<Samples>,
 }
 
-/// How a distribution is shown.
+/// The form in which a distribution is displayed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// The share of the samples in each of so many bins, which are equally wide on the axis and the same for all series.
-    /// Zero chooses a number: the square root of that of the samples in the largest series, between 10 and 60.
+    /// The share of samples per bin. Bins have equal widths on the axis and are the same for all series. With zero bins a number is chosen:
+    /// the square root of the number of samples in the largest series, between 10 and 60.
     Histogram {
-        /// How many.
+        /// The number of bins.
         bins: usize,
     },
-    /// The share of the samples that are not greater, at every value.
+    /// The empirical cumulative distribution: the share of samples not greater than each value.
     Cumulative,
 }
 
 /// The samples of one series.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Samples {
-    /// For the legend, which adds how many there are.
+    /// The name in the legend, which adds the number of samples.
     pub name: String,
-    /// In any order, in the axis's base unit.
+    /// The samples in any order, in the axis's base unit.
     pub values: Vec<f64>,
 }
 
@@ -85,7 +85,7 @@ impl Density {
         finish(&self.title, frame.bottom, notes.into_iter().flatten().collect(), shapes)
     }
 
-    /// Those of `values` that the axis can show, in order.
+    /// The `values` that the axis can show, sorted.
     fn usable(&self, values: &[f64]) -> Vec<f64> {
         let mut usable: Vec<f64> = values.iter().copied().filter(|value| self.x.can_show(*value)).collect();
         usable.sort_by(f64::total_cmp);
@@ -93,7 +93,7 @@ impl Density {
     }
 }
 
-/// How many bins `most` samples get if `wanted` are asked for.
+/// The number of bins for `most` samples if `wanted` are requested.
 pub(super) fn bin_count(wanted: usize, most: usize) -> usize {
     match wanted {
         0 => ((most as f64).sqrt().round() as usize).clamp(10, 60),
@@ -134,7 +134,7 @@ fn cumulative(samples: &[f64], span: Span) -> Vec<(f64, f64)> {
     let end = samples.partition_point(|value| *value <= span.to);
     let mut points = vec![(span.from, share(first))];
     for index in first..end {
-        // Of equal samples, the last one has the whole step.
+        // Of equal samples, the last one takes the whole step.
         if index + 1 == end || samples[index] < samples[index + 1] {
             points.push((samples[index], share(index + 1)));
         }

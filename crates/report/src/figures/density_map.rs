@@ -1,4 +1,4 @@
-//! How pairs of samples are distributed.
+//! Distributions of pairs of samples.
 
 use super::density::{bin, bin_count};
 use super::heat::{Beyond, bar_room, draw_bar, draw_cell};
@@ -7,39 +7,39 @@ use crate::draw::{
     Anchor, Axis, Figure, Frame, Ink, Reach, Shape, Span, TEXT_SIZE, Unit, WIDTH, head, label, line, text,
 };
 
-/// Where pairs of samples are: a two-dimensional histogram for each of several series, with the same axes and colours.
+/// Two-dimensional histograms of several series, with the same axes and colours.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DensityMap {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What the first of each pair is.
+    /// The first quantity of each pair.
     pub x: Axis,
-    /// What the second of each pair is.
+    /// The second quantity of each pair.
     pub y: Axis,
-    /// How many bins there are along each axis; zero chooses a number.
+    /// The number of bins along each axis; zero chooses a number.
     pub bins: (usize, usize),
-    /// The series: each has a plane of its own, up to three side by side.
+    /// The series, each with its own plot area, up to three side by side.
     pub series: Vec<Pairs>,
 }
 
 /// The pairs of samples of one series.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Pairs {
-    /// Above its plane.
+    /// The name, above the plot area.
     pub name: String,
     /// x and y, in base units.
     pub pairs: Vec<(f64, f64)>,
 }
 
 const HEIGHT: f32 = 260.0;
-/// From the lower edge of a plane to the upper edge of the next.
+/// From the lower edge of a plot area to the upper edge of the next.
 const BETWEEN_ROWS: f32 = 82.0;
 const BETWEEN_COLUMNS: f32 = 30.0;
 const MOST_BINS: usize = 120;
 
 leaves_as_svg_and_png!(DensityMap);
 
-/// The shares of one series' pairs by bin; those without any pair are empty.
+/// The share of one series' pairs in each bin; bins without pairs are empty.
 struct Binned {
     shares: Vec<Option<f64>>,
     pairs: usize,

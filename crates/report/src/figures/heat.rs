@@ -1,14 +1,14 @@
-//! Values as colours: a grid of cells, and the bar that says which colour is which value.
+//! Heat maps: a grid of coloured cells, and a colour bar.
 
 use super::crossed;
 use crate::draw::{Anchor, At, Axis, Ink, RIGHT, Shape, Span, TEXT_SIZE, WIDTH, label, line, text};
 
 const BAR_WIDTH: f32 = 14.0;
 const BAR_STEPS: usize = 64;
-/// The triangles at the ends of a bar beyond which there are values.
+/// The size of the triangles at the ends of a bar with values beyond its range.
 const BEYOND: f32 = 9.0;
 
-/// How many values are beyond a range.
+/// The number of values beyond a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Beyond {
     pub(super) below: usize,
@@ -23,7 +23,7 @@ impl Beyond {
         })
     }
 
-    /// What a figure says about it.
+    /// The note in the figure.
     pub(super) fn note(self, axis: &Axis, span: Span) -> Option<String> {
         let part = |count: usize, side: &str, end: f64| {
             (count > 0).then(|| format!("{} {side} {}", crate::quantity::count(count as u64), axis.unit.value(end)))
@@ -34,7 +34,7 @@ impl Beyond {
     }
 }
 
-/// The colour of `value`, of the nearest end if it is beyond.
+/// The colour step of `value`, clamped to the range.
 pub(super) fn step(span: Span, value: f64) -> u8 {
     (span.share(value).clamp(0.0, 1.0) * 255.0).round() as u8
 }
@@ -47,7 +47,7 @@ pub(super) fn draw_cell(at: At, size: At, value: Option<f64>, span: Span, shapes
     }
 }
 
-/// How much a colour bar for `span` takes on the right.
+/// The width of a colour bar for `span` on the right.
 pub(super) fn bar_room(axis: &Axis, span: Span, height: f32) -> f32 {
     let ticks = axis.ticks(span, f64::from(height) / 44.0);
     let labels = ticks.marks.iter().filter_map(|(_, label)| label.as_deref());
@@ -55,7 +55,7 @@ pub(super) fn bar_room(axis: &Axis, span: Span, height: f32) -> f32 {
     BAR_WIDTH + 7.0 + widest + 24.0
 }
 
-/// Draws the colour bar whose plane ends at `right` and reaches from `top` to `bottom`; its caption, above, has `caption_room`.
+/// Draws the colour bar of the plot area that ends at `right` and spans `top` to `bottom`; its caption, above, has `caption_room`.
 pub(super) fn draw_bar(
     axis: &Axis,
     span: Span,
@@ -72,7 +72,7 @@ pub(super) fn draw_bar(
     for index in 0..BAR_STEPS {
         let share = (index as f32 + 0.5) / BAR_STEPS as f32;
         let y = low - height * (index + 1) as f32;
-        // Neighbours overlap, so that no paper shows between them.
+        // Steps overlap to leave no gaps.
         let size = (BAR_WIDTH, height + if index > 0 { 0.6 } else { 0.0 });
         shapes.push(Shape::Rect { at: (left, y), size, ink: Ink::Ramp((share * 255.0) as u8) });
     }

@@ -1,42 +1,42 @@
-//! Several series over a parameter.
+//! Series over a parameter.
 
 use super::{Words, error_bar, error_bar_entry, finish, leaves_as_svg_and_png, left_out};
 use crate::draw::{Axis, Curve, Entry, Figure, Frame, Ink, Kind, Mark, Reach, Scale, Shape, draw_curve, head};
 
-/// Several series over a numeric axis that need not be time, each with what was published about the same.
+/// Several series over a numeric axis other than time, each with published values for comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lines {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What was varied.
+    /// The parameter.
     pub x: Axis,
-    /// What was measured. A linear axis starts at zero.
+    /// The measured quantity. A linear axis starts at zero.
     pub y: Axis,
     /// The series, in the order of the legend.
     pub series: Vec<LineSeries>,
-    /// What error bars and published values are called.
+    /// The names of error bars and published values.
     pub words: Words,
 }
 
 /// One series.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LineSeries {
-    /// For the legend.
+    /// The name in the legend.
     pub name: String,
-    /// In any order; they are joined in the order of x. A point whose y is NaN interrupts the line.
+    /// The points in any order; the line joins them by x. A point with a y of NaN interrupts it.
     pub points: Vec<LinePoint>,
-    /// The x and y of published values: drawn dashed, with open marks, in the same colour.
+    /// x and y of published values: drawn dashed, with open marks, in the same colour.
     pub published: Vec<(f64, f64)>,
 }
 
-/// One value.
+/// A point.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LinePoint {
     /// In the x axis's base unit.
     pub x: f64,
     /// In the y axis's base unit.
     pub y: f64,
-    /// Half the length of its error bar, in y's base unit.
+    /// Half the length of the error bar, in y's base unit.
     pub half_width: Option<f64>,
 }
 
@@ -83,7 +83,7 @@ impl Lines {
     }
 }
 
-/// The half width of an error bar that can be drawn.
+/// The half width of an error bar, if it can be drawn.
 fn half_width(point: &LinePoint) -> Option<f64> {
     point.half_width.filter(|half| half.is_finite() && *half > 0.0)
 }
@@ -92,11 +92,11 @@ fn places(series: &LineSeries) -> impl Iterator<Item = (f64, f64)> {
     series.points.iter().map(|point| (point.x, point.y)).chain(series.published.iter().copied())
 }
 
-/// The values that the upright axis has to cover.
+/// The values that the vertical axis must cover.
 fn reached(series: &LineSeries, scale: Scale) -> impl Iterator<Item = f64> {
     let ends = series.points.iter().flat_map(move |point| {
         let half = half_width(point).unwrap_or(0.0);
-        // The lower end of an interval may be close to zero, which is decades away.
+        // The lower end of an interval may be near zero, which is decades away on a logarithmic axis.
         let low = if scale == Scale::Linear { point.y - half } else { point.y };
         [point.y, low, point.y + half]
     });

@@ -1,14 +1,14 @@
-//! Figures for sweeps and for what papers printed: not what one run did over time (that is [`crate::plots`]), but what many
-//! runs came to.
+//! Figures of many runs, for sweeps and for comparison with published values. The course of a single run over time is plotted by
+//! [`crate::plots`].
 //!
-//! - [`Lines`]: means over a parameter, with error bars, and what was published beside them.
-//! - [`Bars`]: a few situations by a few variants.
+//! - [`Lines`]: means over a parameter, with error bars and published values.
+//! - [`Bars`]: a few cases by a few variants.
 //! - [`Surface`]: one value over two parameters, as colours.
 //! - [`Strips`]: outcomes of samples over one input each.
-//! - [`Density`]: how samples are distributed, as a histogram or cumulatively; [`DensityMap`]: pairs of samples.
+//! - [`Density`]: distributions of samples, as a histogram or cumulative; [`DensityMap`]: pairs of samples.
 //!
-//! All values are in base units, and an [`Axis`] writes them with a prefix that fits. Data that cannot be drawn (NaN, infinite,
-//! beyond a given range, not positive on a logarithmic axis) is left out, and the figure says how much that was.
+//! All values are in base units, and an [`Axis`] writes them with a prefix that fits. Data that cannot be drawn (NaN, infinite, beyond a
+//! given range, not positive on a logarithmic axis) is omitted, and the figure states how much.
 
 mod bars;
 mod density;
@@ -29,14 +29,14 @@ pub use crate::draw::{Axis, PngError, Scale, Unit};
 
 use crate::draw::{AXIS_CAPTION, Anchor, Entry, Figure, Ink, LEFT, RIGHT, Shape, TEXT_SIZE, WIDTH, label, line, text};
 
-/// What figures call things that all of them may have.
+/// Names of elements that any figure may have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Words {
-    /// Values that are not ours, such as `published`.
+    /// Published values, such as `published`.
     pub published: String,
-    /// What error bars are.
+    /// Error bars.
     pub interval: String,
-    /// What stands where there is no value.
+    /// Missing values.
     pub missing: String,
 }
 
@@ -50,11 +50,11 @@ impl Default for Words {
     }
 }
 
-/// How a figure leaves the program.
+/// Implements the output formats of a figure.
 macro_rules! leaves_as_svg_and_png {
     ($figure:ty) => {
         impl $figure {
-            /// The figure as an SVG file, in light colours or, where the reader's screen has them, in dark ones.
+            /// The figure as an SVG file, in light colours, or in dark ones where the reader's screen is dark.
             pub fn to_svg_file(&self) -> String {
                 $crate::draw::to_svg_file(&self.draw())
             }
@@ -80,7 +80,7 @@ use leaves_as_svg_and_png;
 const ROW: f32 = 18.0;
 const BELOW_AXIS: f32 = 42.0;
 
-/// Ends a figure whose plane ends at `bottom`: what has to be said goes below everything else.
+/// Completes a figure whose plot area ends at `bottom`; notes go below everything else.
 fn finish(title: &str, bottom: f32, notes: Vec<String>, mut shapes: Vec<Shape>) -> Figure {
     let mut y = bottom + AXIS_CAPTION;
     for note in notes {
@@ -97,7 +97,7 @@ fn left_out(count: usize, noun: &str, why: &str) -> Option<String> {
     (count > 0).then(|| format!("{counted} {} not shown: {why}.", if count == 1 { "is" } else { "are" }))
 }
 
-/// An error bar from `top` to `bottom` at `x`; an end that is beyond the plane has no cap.
+/// An error bar from `top` to `bottom` at `x`; an end beyond the plot area has no cap.
 fn error_bar(x: f32, (top, top_cap): (f32, bool), (bottom, bottom_cap): (f32, bool), cap: f32, ink: Ink) -> Vec<Shape> {
     let stroke = |points| Shape::Line { points, ink, width: 1.3, dashed: false };
     let mut shapes = vec![stroke(vec![(x, top), (x, bottom)])];
@@ -114,7 +114,7 @@ fn error_bar_entry(name: &str) -> Entry {
     Entry::new(name, error_bar(0.0, (-6.0, true), (6.0, true), 4.0, Ink::Muted))
 }
 
-/// A cell without a value: crossed out.
+/// A crossed-out cell, for a missing value.
 fn crossed(at: (f32, f32), size: (f32, f32)) -> Vec<Shape> {
     let (right, bottom) = (at.0 + size.0, at.1 + size.1);
     let mut shapes = vec![Shape::Rect { at, size, ink: Ink::Grid }];

@@ -1,20 +1,20 @@
-//! Outcomes over one input each: a strip for every question, with a mark for every sample.
+//! Outcomes over one input each: one strip per question, one mark per sample.
 
 use super::{finish, leaves_as_svg_and_png};
 use crate::draw::{Anchor, Entry, Figure, Ink, LEFT, Mark, RIGHT, Shape, TEXT_SIZE, WIDTH, head, label, line, text};
 
-/// Strips below each other; on each, samples lie where their input lies between its ends.
+/// Strips below each other; the position of a sample on its strip is its input.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Strips {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What a filled mark stands for, and what a hollow one.
+    /// The meaning of a filled mark and of a hollow one.
     pub outcomes: (String, String),
-    /// The strips, from the top.
+    /// The strips, from top to bottom.
     pub strips: Vec<Strip>,
 }
 
-/// One question and the input that its outcome is shown over.
+/// A question and the input over which its outcome is shown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Strip {
     /// The question.
@@ -25,18 +25,18 @@ pub struct Strip {
     pub from: String,
     /// The greatest value, in words.
     pub to: String,
-    /// Where each sample lies, from 0 for the least value to 1 for the greatest, and its outcome.
+    /// Each sample's position, from 0 for the least input to 1 for the greatest, and its outcome.
     pub samples: Vec<(f64, bool)>,
-    /// Where the outcomes part, if they do.
+    /// The threshold between the outcomes, if there is one.
     pub border: Option<f64>,
 }
 
 const ROW: f32 = 50.0;
-/// From a strip's name to its line.
+/// From the name of a strip to its line.
 const BELOW_NAME: f32 = 19.0;
-/// Filled marks are a little above the line and hollow ones below, so that none hides another.
+/// The offset of filled marks above the line and of hollow ones below it, so that none hides another.
 const ASIDE: f32 = 5.0;
-/// What the words at both ends of a line take.
+/// The room for the words at both ends of a line.
 const ENDS: f32 = 130.0;
 const GAP: f32 = 10.0;
 

@@ -1,4 +1,4 @@
-//! One value over two parameters.
+//! A value over two parameters.
 
 use super::heat::{Beyond, bar_room, draw_bar, draw_cell, step};
 use super::{Words, crossed, finish, leaves_as_svg_and_png};
@@ -7,28 +7,28 @@ use crate::draw::{
     left_of, line, plain, text,
 };
 
-/// A heat map: a cell for each pair of parameters.
+/// A heat map: one cell per pair of parameters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Surface {
-    /// What is shown.
+    /// The title.
     pub title: String,
-    /// What was varied from left to right. Cells are equally wide, whatever their values: [`Axis::scale`] and
-    /// [`Axis::range`] mean nothing here.
+    /// The horizontal parameter. Cells have equal widths whatever their values: [`Axis::scale`] and [`Axis::range`] are
+    /// ignored.
     pub x: Axis,
     /// The values of x, in base units.
     pub x_values: Vec<f64>,
-    /// What was varied from below to above.
+    /// The vertical parameter, growing upwards.
     pub y: Axis,
     /// The values of y, in base units.
     pub y_values: Vec<f64>,
-    /// What was measured. Values beyond a given range have the colours of its ends, and the figure says so.
+    /// The measured quantity. Values beyond a given range take the colours of its ends, and the figure notes them.
     pub value: Axis,
-    /// A row for each of [`y_values`](Self::y_values), a cell for each of [`x_values`](Self::x_values), in base units.
-    /// What is `None`, no number or not there is crossed out.
+    /// One row per [`y_values`](Self::y_values), one cell per [`x_values`](Self::x_values), in base units. Cells that
+    /// are `None`, not a number or absent are crossed out.
     pub cells: Vec<Vec<Option<f64>>>,
-    /// Whether values are written into cells, if all have room.
+    /// Whether values are written into cells, if all fit.
     pub show_values: bool,
-    /// What crossed cells are called.
+    /// The name of crossed-out cells.
     pub words: Words,
 }
 
@@ -37,7 +37,7 @@ const TALLEST_CELL: f32 = 64.0;
 
 leaves_as_svg_and_png!(Surface);
 
-/// Where cells are.
+/// The positions of cells.
 struct Grid {
     left: f32,
     top: f32,
@@ -94,7 +94,7 @@ impl Surface {
         finish(&self.title, bottom, beyond.note(&self.value, span).into_iter().collect(), shapes)
     }
 
-    /// The value of a cell, if a colour can be chosen for it.
+    /// The value of a cell, if it has a colour.
     fn cell(&self, column: usize, row: usize) -> Option<f64> {
         let value = self.cells.get(row)?.get(column).copied().flatten()?;
         self.value.can_show(value).then_some(value)
@@ -124,7 +124,7 @@ impl Surface {
     }
 }
 
-/// Cells of whole pixels where they are large enough, as the paper would shine through between others.
+/// Aligns cells to whole pixels where they are large enough, to avoid gaps between them.
 fn whole_cells(left: f32, top: f32, right: f32, columns: usize, rows: usize) -> Grid {
     let whole = |side: f32| if side >= 4.0 { side.floor() } else { side };
     let width = whole((right - left) / columns.max(1) as f32);
@@ -132,7 +132,7 @@ fn whole_cells(left: f32, top: f32, right: f32, columns: usize, rows: usize) -> 
     Grid { left: left.round(), top, cell: (width, height), columns: columns.max(1), rows: rows.max(1) }
 }
 
-/// The given values of an axis, and what they count.
+/// The labels of an axis's values, and its caption.
 fn labels(axis: &Axis, values: &[f64]) -> (Vec<String>, String) {
     let finite = values.iter().filter(|value| value.is_finite());
     let (divisor, unit) = axis.unit.scaled(finite.fold(0.0, |most: f64, value| most.max(value.abs())));

@@ -1,4 +1,4 @@
-//! The series of a run for plots, thinned as they are recorded.
+//! The series of a run for plots, thinned while recording.
 
 mod outages;
 mod thin;
@@ -17,18 +17,18 @@ pub use thin::{Cells, Point};
 
 use crate::traffic::{Owner, Unwrap};
 
-/// Points kept of each kind in a time-sequence plot.
+/// The points kept per kind in a time-sequence plot.
 const CELLS: usize = 6000;
-/// Samples kept of a connection.
+/// The samples kept per connection.
 const SAMPLES: usize = 6000;
-/// Spans of time kept of an amount.
+/// The bins kept per amount.
 const BINS: usize = 4000;
-/// The finest span in which data is counted; coarser ones are multiples of ten of it.
+/// The finest bin of data counts; coarser bins are this times a power of ten.
 const RATE_BIN: Duration = Duration::from_millis(100);
-/// The finest span in which a queue is looked at.
+/// The finest bin of queue lengths.
 const QUEUE_BIN: Duration = Duration::from_millis(1);
 
-/// What is kept of a run for its plots.
+/// The data kept for the plots of a run.
 #[derive(Clone, Debug)]
 pub struct Series {
     flows: BTreeMap<FlowId, FlowSeries>,
@@ -36,23 +36,23 @@ pub struct Series {
     pub(crate) outages: BTreeMap<Cut, OutageLog>,
 }
 
-/// What can be cut off.
+/// A link or host that can be cut off.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Cut {
     /// A link is down.
     Link(LinkId),
-    /// Packets do not get through to a mobile host and back.
+    /// Packets cannot pass between a mobile host and the network.
     Host(NodeId),
 }
 
-/// One connection over time, at the host that sends the data.
+/// One connection over time, at the data sender.
 #[derive(Clone, Debug)]
 pub struct FlowSeries {
     /// New data: the number of its first byte.
     pub new_data: Cells,
-    /// What was sent again, by reason.
+    /// Retransmissions, by reason.
     pub retransmissions: BTreeMap<Reason, Cells>,
-    /// Acknowledgments that arrived: the number of the next byte expected.
+    /// ACKs received: the number of the next byte expected.
     pub acks: Cells,
     from: NodeId,
     samples: Strided<(Instant, Sample)>,
@@ -62,14 +62,14 @@ pub struct FlowSeries {
     ack_position: Unwrap,
 }
 
-/// How many packets one direction of a link holds.
+/// The number of packets in one direction of a link.
 #[derive(Clone, Debug)]
 pub struct QueueSeries {
-    /// The link and whether it is the direction from its `a` to its `b`.
+    /// The link.
     pub link: LinkId,
     /// Whether it is the direction from the link's `a` to its `b`.
     pub forward: bool,
-    /// The propagation delay, if it is always the same: then the packets on the wire are known and not counted.
+    /// The propagation delay, if constant: packets on the wire are then known and not counted.
     pub delay: Option<Duration>,
     changes: Bins,
 }
@@ -93,22 +93,22 @@ impl Series {
         }
     }
 
-    /// The flows of which series were kept.
+    /// The flows with series.
     pub fn flows(&self) -> impl Iterator<Item = (FlowId, &FlowSeries)> {
         self.flows.iter().map(|(&id, flow)| (id, flow))
     }
 
-    /// The queues of which series were kept.
+    /// The queues with series.
     pub fn queues(&self) -> impl Iterator<Item = &QueueSeries> {
         self.queues.iter().flatten().flatten()
     }
 
-    /// What was cut off and when, in order. Outages that are too many to be drawn are merged with their neighbours.
+    /// Outages in order. Where there are too many to draw, neighbours are merged.
     pub fn outages(&self) -> impl Iterator<Item = (Cut, impl Iterator<Item = (Instant, Instant)> + '_)> {
         self.outages.iter().map(|(&cut, log)| (cut, log.intervals()))
     }
 
-    /// How many values are kept: that is bounded, however long a run is.
+    /// The number of values kept, bounded for runs of any length.
     pub fn values_kept(&self) -> usize {
         let flows = self.flows.values().map(|flow| {
             let again: usize = flow.retransmissions.values().map(|cells| cells.points().count()).sum();
@@ -120,15 +120,15 @@ impl Series {
         flows.sum::<usize>() + queues.sum::<usize>() + outages.sum::<usize>()
     }
 
-    /// Whether the outages are those of `other`, as far as the shorter of the two runs goes.
+    /// Whether the outages equal those of `other` up to the end of the shorter run.
     pub(crate) fn meets_outages_of(&self, other: &Self) -> bool {
         self.outages.iter().zip(&other.outages).all(|((a, mine), (b, theirs))| {
-            // The last one may have been cut short by the end of the run.
+            // The end of the run may have truncated the last one.
             a == b && mine.intervals().zip(theirs.intervals()).all(|(mine, theirs)| mine.0 == theirs.0)
         })
     }
 
-    /// A packet of `owner` passes an interface.
+    /// Handles a packet of `owner` at an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, owner: Option<Owner>, frame: &Frame) {
         let Some(owner) = owner else { return };
         let Some(flow) = self.flows.get_mut(&owner.flow) else { return };
@@ -143,7 +143,7 @@ impl Series {
         }
     }
 
-    /// A packet enters or leaves a link.
+    /// Handles a packet that enters or leaves a link.
     pub(crate) fn link_packet(&mut self, at: Instant, link: LinkId, forward: bool, direction: Transit) {
         if let Some(queue) = &mut self.queues[link.0 as usize][usize::from(!forward)] {
             match direction {
@@ -153,16 +153,16 @@ impl Series {
         }
     }
 
-    /// A link dropped a packet.
+    /// Handles a packet dropped by a link.
     pub(crate) fn link_dropped(&mut self, at: Instant, link: LinkId, forward: bool, cause: DropCause) {
         if let Some(queue) = &mut self.queues[link.0 as usize][usize::from(!forward)] {
-            // A loss is known when the packet would have arrived; anything else when it happens.
+            // A loss takes effect when the packet would have arrived; other drops at once.
             let delay = if cause == DropCause::Loss { queue.delay } else { None };
             queue.changes.add(at - delay.unwrap_or(Duration::ZERO), -1);
         }
     }
 
-    /// The state of a flow's sender.
+    /// Handles a sample of a flow's sender.
     pub(crate) fn sample(&mut self, at: Instant, flow: FlowId, sample: &Sample) {
         if let Some(flow) = self.flows.get_mut(&flow) {
             flow.samples.add((at, *sample));
@@ -170,7 +170,7 @@ impl Series {
         }
     }
 
-    /// The run has ended; the application of a bulk transfer had read `received` by `at`.
+    /// Handles the end of the run; the application of a bulk transfer had read `received` by `at`.
     pub(crate) fn finish_bulk(&mut self, flow: FlowId, at: Instant, received: u64) {
         if let Some(flow) = self.flows.get_mut(&flow) {
             flow.note_received(at, received);
@@ -193,17 +193,17 @@ impl FlowSeries {
         }
     }
 
-    /// States of the connection, in order of time.
+    /// The states of the connection, by time.
     pub fn samples(&self) -> &[(Instant, Sample)] {
         self.samples.items()
     }
 
-    /// The width of the spans of [`FlowSeries::received`].
+    /// The bin width of [`FlowSeries::received`].
     pub fn received_width(&self) -> Duration {
         self.received.width()
     }
 
-    /// Bytes that the receiving application read in each span of time.
+    /// The bytes read by the receiving application in each bin.
     pub fn received(&self) -> impl Iterator<Item = u64> + '_ {
         self.received.amounts().iter().map(|&amount| amount.max(0) as u64)
     }
@@ -236,12 +236,12 @@ impl FlowSeries {
     fn note_received(&mut self, at: Instant, received: u64) {
         let new = received.saturating_sub(self.last_received);
         self.last_received += new;
-        // What was read up to a moment belongs to the span that ends with it.
+        // Data read up to a moment belongs to the bin that ends there.
         self.received.add(at - Duration::from_nanos(1), new as i64);
     }
 }
 
-/// Whether data sent for this reason has been sent before (or is a probe that stands out as such).
+/// Whether segments sent for this reason are retransmissions (or probes shown as such).
 pub(crate) fn is_repetition(reason: Reason) -> bool {
     matches!(
         reason,
@@ -256,7 +256,7 @@ pub(crate) fn is_repetition(reason: Reason) -> bool {
 }
 
 impl QueueSeries {
-    /// `None` where packets come out that did not go in.
+    /// `None` for links that duplicate packets.
     fn new(link: LinkId, forward: bool, config: &LinkConfig) -> Option<Self> {
         let fixed = config.jitter.is_none() && config.reorder.is_none() && config.conditions.is_none();
         let delay = fixed.then_some(config.delay);
@@ -264,7 +264,7 @@ impl QueueSeries {
         (config.duplicate == 0.0).then_some(Self { link, forward, delay, changes })
     }
 
-    /// How many packets there were at the end of each span of time, with the end of the span.
+    /// The number of packets at the end of each bin, with the bin's end.
     pub fn packets(&self) -> impl Iterator<Item = (Instant, u64)> + '_ {
         let mut packets = 0;
         let width = self.changes.width();

@@ -1,24 +1,24 @@
-//! When a link was down.
+//! Outages of a link.
 
 use holdover_base::{Duration, Instant};
 
-/// More intervals than this are not drawn one by one.
+/// More intervals than this are not drawn individually.
 const MAX_INTERVALS: usize = 2000;
 
 /// The outages of one link.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct OutageLog {
     intervals: Vec<(Instant, Instant)>,
-    /// Connected times up to this are not shown.
+    /// Connected times up to this length are merged into the outages around them.
     merged: Duration,
     down_since: Option<Instant>,
-    /// How many outages there were.
+    /// The number of outages.
     pub(crate) count: u64,
-    /// How long they were in all.
+    /// Their total duration.
     pub(crate) total: Duration,
-    /// The shortest that ended.
+    /// The shortest completed outage.
     pub(crate) shortest: Option<Duration>,
-    /// The longest that ended.
+    /// The longest completed outage.
     pub(crate) longest: Option<Duration>,
 }
 
@@ -37,7 +37,7 @@ impl OutageLog {
         }
     }
 
-    /// The run has ended.
+    /// Ends the log at the end of the run.
     pub(crate) fn finish(&mut self, at: Instant) {
         if let Some(since) = self.down_since.take() {
             self.push(since, at);
@@ -48,7 +48,7 @@ impl OutageLog {
         self.intervals.iter().copied()
     }
 
-    /// Whether every outage has an interval of its own.
+    /// Whether every outage has its own interval.
     pub(crate) fn is_complete(&self) -> bool {
         self.merged.is_zero()
     }

@@ -1,4 +1,4 @@
-//! Series that thin themselves out: their memory is bounded however long a run is.
+//! Self-thinning series: memory is bounded for runs of any length.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use holdover_base::{Duration, Instant};
 /// A value at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Point {
-    /// When.
+    /// The time.
     pub at: Instant,
     /// The value.
     pub value: u64,
 }
 
-/// Points in a plane, at most one (the first that came) in each cell of a grid. The grid becomes coarser as the picture
-/// grows, always in the dimension in which it is finer, so that it stays finer than what an eye or a screen can tell.
+/// Points in a plane, at most one (the first) per cell of a grid. The grid is coarsened as the extent grows, always in
+/// its finer dimension, so that it stays below visible resolution.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cells {
     limit: usize,
@@ -26,7 +26,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// No points yet; at most `limit` (at least 16) are kept.
+    /// Creates an empty set of at most `limit` points (at least 16).
     pub fn new(limit: usize) -> Self {
         Self { limit: limit.max(16), time_shift: 0, value_shift: 0, last: (0, 0), cells: BTreeMap::new(), count: 0 }
     }
@@ -42,12 +42,12 @@ impl Cells {
         }
     }
 
-    /// The points that were kept, by time and then by value.
+    /// The points kept, by time and then by value.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.cells.values().copied()
     }
 
-    /// How many points were added.
+    /// The number of points added.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -68,7 +68,7 @@ impl Cells {
     }
 }
 
-/// Every item at first, then every second, every fourth and so on, so that at most a limit of them is kept.
+/// Keeps every item at first, then every second, every fourth and so on, within a limit.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Strided<T> {
     limit: usize,
@@ -104,7 +104,7 @@ impl<T: Copy> Strided<T> {
     }
 }
 
-/// Amounts in equal spans of time, which become ten times as long when there are too many of them.
+/// Amounts in equal bins, which become ten times as long when there are too many of them.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Bins {
     limit: usize,
@@ -162,7 +162,7 @@ mod tests {
             let kept: Vec<Point> = cells.points().collect();
             prop_assert!(kept.len() <= limit);
             prop_assert_eq!(cells.count(), points.len() as u64);
-            // Everything that was added has a kept point in its cell.
+            // Every added point has a kept point in its cell.
             let cell_width = (1_u64 << cells.time_shift, 1_u64 << cells.value_shift);
             for &(at, value) in &points {
                 let near = |point: &Point| {

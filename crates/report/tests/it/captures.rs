@@ -1,5 +1,4 @@
-//! Captures, read back by programs that are not ours: the `pcap-parser` crate, and tshark and tcptrace where they are
-//! installed.
+//! Captures read back by independent programs: the `pcap-parser` crate, and tshark and tcptrace where installed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,12 +78,12 @@ fn every_interface_has_a_capture_with_the_reasons_of_the_sender() {
     for packet in &packets {
         *comments.entry(&packet.comment).or_default() += 1;
     }
-    // What the server sent, by reason, and what the mobile host sent and the server got.
+    // Segments sent by the server, by reason, and segments sent by the mobile host and received by the server.
     let flow = &record.flows[0];
     for (reason, &count) in &flow.sender.as_ref().unwrap().sent_by_reason {
         assert_eq!(comments.remove(reason.as_str()), Some(count), "{reason}");
     }
-    // The SYN that made the connection came before there was a connection to count it.
+    // The SYN precedes the connection that would count it.
     let arrived = comments.values().sum::<u64>();
     assert_eq!(arrived, flow.sender.as_ref().unwrap().segments_received + 1);
     assert_eq!(read(&dir.join("mobile-eth0.pcapng")).0, ["mobile-eth0 (wifi)"]);
@@ -165,7 +164,7 @@ fn more_interfaces_than_a_process_may_have_files_open_share_one() {
     assert!(packets.iter().any(|packet| names[packet.interface as usize] == "mobile-eth0 (wifi)"));
 }
 
-/// Says aloud that a program is missing; CI has both.
+/// Reports a missing program; CI has both.
 #[allow(clippy::explicit_write, reason = "the test runner swallows what eprintln! prints")]
 fn skipped(test: &str, program: &str) {
     let mut stderr = std::io::stderr();
@@ -207,14 +206,14 @@ fn tcptrace_counts_what_we_count() {
     let output = Command::new("tcptrace").args(["-l", "-n"]).arg(dir.join("captures/server-eth0.pcap")).output();
     let Ok(output) = output else { return skipped("tcptrace_counts_what_we_count", "tcptrace") };
     let text = String::from_utf8(output.stdout).unwrap();
-    // Two columns: what the mobile host, which opened the connection, sent, and what the server sent.
+    // Two columns: the mobile host, which opened the connection, and the server.
     let counts = |name: &str| -> [u64; 2] {
         let line = text.lines().find(|line| line.matches(name).count() == 2).unwrap_or_else(|| panic!("{text}"));
         let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         numbers.try_into().unwrap_or_else(|numbers| panic!("{line}: {numbers:?}"))
     };
     let sender = record.flows[0].sender.as_ref().unwrap();
-    // The SYN that made the connection came before there was a connection to count it.
+    // The SYN precedes the connection that would count it.
     assert_eq!(counts("total packets:"), [sender.segments_received + 1, sender.segments_sent]);
     assert_eq!(counts("unique bytes sent:"), [0, sender.bytes_sent]);
     assert_eq!(counts("rexmt data bytes:"), [0, sender.bytes_retransmitted]);

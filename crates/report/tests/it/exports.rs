@@ -1,5 +1,5 @@
-//! Exports, read back: qlog by the rules of its draft and RFC 7464, xplot's graphs beside those that tcptrace draws from the
-//! capture of the same run, and the flow monitor's XML beside the run's own metrics.
+//! Exports read back: qlog by its draft and RFC 7464, xplot graphs against tcptrace's from the capture of the same run, and the flow
+//! monitor's XML against the run's own metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,7 +57,7 @@ fn qlog_files_hold_what_each_end_sent_and_received() {
             }
         }
         let metrics = metrics.unwrap();
-        // Both ends' SYNs come before there is a connection to count them: the client's own is counted.
+        // Both SYNs precede the connection objects that count them; the client's own is counted.
         let uncounted = u64::from(role == "server");
         assert_eq!(counts["tcp:packet_sent"], metrics.segments_sent);
         assert_eq!(counts["tcp:packet_received"], metrics.segments_received + uncounted);
@@ -113,7 +113,7 @@ fn xplot_graphs_are_those_that_tcptrace_draws() {
         return;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The first packet is the mobile host's, so that the data goes from b to a.
+    // The mobile host sends the first packet, so the data goes from b to a.
     let theirs = vertical_lines(&fs::read_to_string(dir.join("b2a_tsg.xpl")).unwrap());
     for colour in ["white", "red", "orange", "green", "yellow", "purple"] {
         let (ours, theirs) = (&ours[colour], &theirs[colour]);
@@ -139,7 +139,7 @@ fn the_flow_monitor_counts_every_packet_once() {
         text.matches("</Flow>").count() + text.matches("</FlowStats>").count() + text.matches("</FlowProbe>").count();
     let empty = text.matches("<Flow flowId=\"").count() - text.matches("timeFirstTxPacket").count();
     assert_eq!(open + 1, closed + empty, "the outer FlowStats has no attributes");
-    // Flow 1 begins with the mobile host's SYN; flow 2 has the data.
+    // Flow 1 begins with the mobile host's SYN; flow 2 carries the data.
     let data = &text[text.find("<Flow flowId=\"2\"").unwrap()..];
     let number = |name: &str| attribute(data, "Flow", name).parse::<u64>().unwrap();
     let flow = &record.flows[0];

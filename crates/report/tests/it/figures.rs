@@ -1,4 +1,4 @@
-//! Figures: where things are, what is written, and that no data is too bad to draw.
+//! Figures: positions, texts, and robustness against any data.
 
 use holdover_report::figures::{
     Axis, Bar, BarSeries, Bars, Density, DensityMap, Form, LinePoint, LineSeries, Lines, Pairs, Published, Samples,
@@ -6,7 +6,7 @@ use holdover_report::figures::{
 };
 use proptest::prelude::*;
 
-/// A text of a picture: what, and where.
+/// A text of a picture, with its position.
 #[derive(Clone, PartialEq, Debug)]
 struct Text {
     words: String,
@@ -51,7 +51,7 @@ fn boxes(svg: &str, paint: &str) -> Vec<[f64; 4]> {
     elements.map(|element| ["x", "y", "width", "height"].map(|name| number(element, name))).collect()
 }
 
-/// Every text is within the picture, and no text is written over another one, by the width that letters have at least.
+/// Asserts that every text is within the picture and none overlaps another, assuming the least letter widths.
 fn assert_readable(svg: &str) {
     let (width, height) = (number(svg, "width"), number(svg, "height"));
     let areas: Vec<([f64; 4], String)> = texts(svg)
@@ -134,7 +134,7 @@ fn lines_have_units_a_legend_and_published_values_in_the_same_colour() {
     }
     assert_eq!(svg.matches("<path class=\"line s-c1\" stroke-width=\"1.5\" stroke-dasharray").count(), 1);
     assert_eq!(svg.matches("<path class=\"mark f-paper s-c1\"").count(), 1, "open marks");
-    // Ticks are where their values are: evenly apart.
+    // Ticks match their values: evenly spaced.
     let [low, middle, high] = ["0", "40", "80"]
         .map(|words| texts(&svg).into_iter().find(|text| text.words == words && text.anchor == "middle").unwrap().x);
     assert!((middle - low - (high - middle)).abs() < 0.3 && high > middle);
@@ -315,7 +315,7 @@ proptest! {
         numbers in proptest::collection::vec((any_number(), any_number(), proptest::option::of(any_number())), 0..24),
         columns in 0..6_usize,
         bins in 0..9_usize,
-        // Pixels take long: one kind of figure at a time.
+        // Rendering pixels is slow: one kind of figure per case.
         as_png in 0..5_usize,
     ) {
         let pairs: Vec<(f64, f64)> = numbers.iter().map(|number| (number.0, number.1)).collect();

@@ -137,7 +137,7 @@ fn events_are_json_lines_in_order() {
     assert_eq!((down["t_s"].as_f64(), down["link"].as_str()), (Some(10.0), Some("wifi")));
 }
 
-/// A transfer that goes on for `secs` over a link that is down for 1 s of every 5.
+/// A transfer of `secs` over a link that is down for 1 s of every 5.
 fn endless(secs: u64) -> WorldConfig {
     let mut world = train(Profile::Linux6Reno, 1);
     let outages =
@@ -161,7 +161,7 @@ fn what_a_recorder_keeps_does_not_grow_with_time() {
     };
     let kept = |secs| record(endless(secs), &empty_dir("memory"), &options).series.values_kept();
     let (short, long) = (kept(200), kept(2000));
-    // Six thousand of each of a handful of kinds, whatever the length.
+    // Six thousand points for each of a handful of kinds, independent of the length.
     assert!(short > 10_000 && long < 60_000, "{short} and {long}");
     assert!(long < 2 * short, "{short} and {long}");
 }
@@ -225,7 +225,7 @@ fn results_do_not_overwrite_what_is_there() {
     assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), ["notes.txt"], "only what a run wrote is removed");
     assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true), Err(ResultsError::NotADirectory { .. })));
 
-    // A scenario that no run has written, then one that a run has written and somebody has changed since.
+    // First a scenario not written by a run, then one written by a run and changed since.
     for changed in [false, true] {
         let path = dir.join(if changed { "changed" } else { "own" });
         fs::create_dir_all(path.join("variants/a/captures")).unwrap();

@@ -1,6 +1,6 @@
-//! A recorded run, looked at from outside.
+//! Recorded runs, checked through their files.
 
-// Files are read and programs are started here.
+// Tests read files and start programs.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod captures;

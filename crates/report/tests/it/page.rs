@@ -9,7 +9,7 @@ use holdover_tcp::Profile;
 
 use crate::worlds::{empty_dir, record, train};
 
-/// The page of a run of three stacks.
+/// The page of a run with three stacks.
 fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
     let dir = empty_dir(name);
     let profiles = [Profile::Linux6Cubic, Profile::RenoBsd, Profile::TahoeBsd];
@@ -53,7 +53,7 @@ fn a_page_needs_nothing_but_itself() {
     for reference in ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"] {
         assert!(!page.contains(reference), "{reference}");
     }
-    // Links lead to a place on the page, or to a file beside it.
+    // Links point to a place on the page, or to a file beside it.
     let links: Vec<&str> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(links.len() >= 8, "{links:?}");
     for link in links {
@@ -83,7 +83,7 @@ fn a_page_says_in_words_what_happened() {
     assert!(page.contains("was the fastest with "));
 }
 
-/// Without colour, and without eyes.
+/// Readable without colour, and without sight.
 #[test]
 fn curves_differ_in_more_than_colour_and_plots_are_described() {
     let (page, _) = page("described");

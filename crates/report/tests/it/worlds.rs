@@ -11,7 +11,7 @@ use holdover_sim::{
 };
 use holdover_tcp::Profile;
 
-/// A transfer from a fixed host through a router to a mobile one, whose wireless link loses packets and goes away twice.
+/// A transfer from a fixed host through a router to a mobile one, whose wireless link loses packets and fails twice.
 pub(crate) fn train(profile: Profile, seed: u64) -> WorldConfig {
     let node = |name: &str, role| NodeConfig { name: name.into(), role };
     let at = Instant::from_secs;

@@ -1,4 +1,4 @@
-//! Mechanisms that can never act in the world around them.
+//! Mechanisms without effect in their world.
 
 use holdover_link::Outages;
 use holdover_sim::{GatewayMechanisms, LinkBetween, NodeId, WorldConfig};
@@ -6,7 +6,7 @@ use holdover_sim::{GatewayMechanisms, LinkBetween, NodeId, WorldConfig};
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 
-/// Checks that each mechanism of `file`, from which `config` was built, gets what it acts on.
+/// Checks that each mechanism of `file`, from which `config` was built, can act.
 pub(crate) fn check(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Problem> {
     for (index, host) in file.hosts.iter().enumerate() {
         let Some(table) = &host.mechanisms else { continue };
@@ -85,7 +85,7 @@ fn of_router(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Pr
     Ok(())
 }
 
-/// Checks that each mobile host with a flow can answer the router.
+/// Checks that each mobile host with a flow supports MTCP/SRP as the router's peer.
 fn speaks_srp(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
     let speaks = |node: NodeId| config.mechanisms.iter().any(|of| of.node == node && of.mechanisms.srp.is_some());
     let has_flow = |node: NodeId| config.flows.iter().any(|flow| flow.from == node || flow.to == node);
@@ -99,7 +99,7 @@ fn speaks_srp(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), P
     }
 }
 
-/// Whether anything in the world ever loses its connectivity, as far as the description says.
+/// Whether the description contains any loss of connectivity.
 fn goes_down(config: &WorldConfig) -> bool {
     let has_outages = |link: &LinkBetween| {
         [&link.forward, &link.backward]

@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 
-/// The addressing of all hosts that say anything of it. A problem lies below the root of the file.
+/// The addressing of all hosts with settings for it. A problem lies below the root of the file.
 pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostAddressing>, Problem> {
     let mut all = Vec::new();
     for (index, host) in file.hosts.iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::file;
 use crate::problem::{Problem, Under};
 use crate::quantity::Time;
 
-/// What a table says of bit errors. A problem lies below its field.
+/// The bit errors of a table. A problem lies below its field.
 pub(crate) fn of(given: Option<&file::BitErrors>) -> Result<BitErrors, Problem> {
     match given {
         None => Ok(BitErrors::None),

@@ -8,9 +8,9 @@ use crate::error::ErrorKind;
 use crate::file::ScenarioFile;
 use crate::problem::Problem;
 
-/// Checks that the simulator takes `config`, which was built from `file` with one flow of each kind.
+/// Checks that the simulator accepts `config`, built from `file` with one flow of each kind.
 pub(crate) fn within_reach(file: &ScenarioFile, mut config: WorldConfig) -> Result<(), Problem> {
-    // The last of a kind begins last, and is like the others otherwise.
+    // The last copy of a kind begins last, and otherwise equals the others.
     for (flow, kind) in file.flows.iter().zip(&mut config.flows) {
         kind.start = start_of(flow, flow.count.unwrap_or(1) - 1);
     }
@@ -18,9 +18,9 @@ pub(crate) fn within_reach(file: &ScenarioFile, mut config: WorldConfig) -> Resu
     World::new(config).map(drop).map_err(|error| place(file, time_limit, &error))
 }
 
-/// What is no error in `config` but hardly meant: flows that stop with a link although another way exists.
+/// Warnings about `config`: flows that stop with a link although another path exists.
 pub(crate) fn warnings(config: &WorldConfig) -> Vec<String> {
-    // A scenario is checked first.
+    // The scenario was checked before.
     let black_holes = holdover_sim::black_holes(config).unwrap_or_default();
     let text = |hole: &BlackHole| {
         let node = |id: NodeId| &config.nodes[id.0 as usize].name;
@@ -39,7 +39,7 @@ pub(crate) fn warnings(config: &WorldConfig) -> Vec<String> {
     black_holes.iter().map(text).collect()
 }
 
-/// The problem that a world's error is in the scenario.
+/// The scenario's problem for a world's error.
 fn place(file: &ScenarioFile, time_limit: Instant, error: &WorldError) -> Problem {
     let at_flow = |name: &str, key: &str, kind, message: String| {
         let index = file.flows.iter().position(|flow| flow.name == name).unwrap_or(0);

@@ -7,7 +7,7 @@ use crate::file;
 use crate::problem::{Problem, Under};
 use crate::quantity::Percent;
 
-/// What a table says of compression. A problem lies below its field.
+/// The compression of a table. A problem lies below its field.
 pub(crate) fn of(table: &file::Compression) -> Result<Compression, Problem> {
     const MOST: u64 = 65_535;
     let share = |given: Option<Percent>| given.map_or(1.0, Percent::share);
@@ -28,7 +28,7 @@ pub(crate) fn of(table: &file::Compression) -> Result<Compression, Problem> {
     Ok(compression)
 }
 
-/// The compression of a supervisor host, which compresses TCP data alone.
+/// The compression of a supervisor host, for TCP data only.
 pub(crate) fn of_tcp(table: &file::Compression) -> Result<Compression, Problem> {
     for (given, key) in [(table.udp, "udp"), (table.other, "other")] {
         if given.is_some() {

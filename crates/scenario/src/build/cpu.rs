@@ -1,4 +1,4 @@
-//! Routers whose processors take time.
+//! Routers with processing delay.
 
 use holdover_base::Duration;
 use holdover_sim::{NodeId, RouterCpu};

@@ -12,13 +12,13 @@ use crate::file::{self, Flow, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::quantity::{Bytes, Volume};
 
-/// Each flow has a port of its own from 1024 on.
+/// Each flow has its own port, from 1024 on.
 const MAX_FLOWS: usize = 65_536 - 1024;
 
 /// The shape of ns-2's Pareto source.
 const DEFAULT_SHAPE: f64 = 1.5;
 
-/// One flow of each kind, each checked; there may be many of a kind.
+/// One flow of each kind, checked; a kind may have many copies.
 pub(crate) fn kinds(file: &ScenarioFile, nodes: &Nodes) -> Result<Vec<FlowConfig>, Problem> {
     if file.flows.is_empty() {
         return Err(Problem::new(ErrorKind::MissingField, "there is nothing to run: no [[flow]]"));
@@ -37,7 +37,7 @@ pub(crate) fn kinds(file: &ScenarioFile, nodes: &Nodes) -> Result<Vec<FlowConfig
     Ok(kinds)
 }
 
-/// All flows: `kinds`, each as often as the file says.
+/// All flows: the copies of `kinds`, as many as the file sets.
 pub(crate) fn all(file: &ScenarioFile, kinds: Vec<FlowConfig>) -> Vec<FlowConfig> {
     let mut flows = Vec::with_capacity(kinds.len());
     for (flow, kind) in file.flows.iter().zip(kinds) {
@@ -53,7 +53,7 @@ pub(crate) fn all(file: &ScenarioFile, kinds: Vec<FlowConfig>) -> Vec<FlowConfig
     flows
 }
 
-/// When the copy with this number, counted from 0, begins.
+/// The start of the copy with this number, counted from 0.
 pub(crate) fn start_of(flow: &Flow, number: u32) -> Instant {
     let spacing = flow.spacing.map_or(Duration::ZERO, |spacing| spacing.0);
     Instant::ZERO + flow.start.map_or(Duration::ZERO, |start| start.0) + spacing * u64::from(number)
@@ -69,7 +69,7 @@ fn check_count(flow: &Flow, total: &mut usize) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks that no copy of `flow` gets the name that another flow has.
+/// Checks that no copy of `flow` has the name of another flow.
 fn check_copies(flow: &Flow, flows: &[Flow]) -> Result<(), Problem> {
     let count = flow.count.unwrap_or(1);
     let number = |name: &str| name.strip_prefix(&flow.name)?.strip_prefix('-')?.parse().ok();
@@ -177,7 +177,7 @@ fn on_off(bursts: &file::OnOff) -> Result<Traffic, Problem> {
     }))
 }
 
-/// What fits into an IPv4 packet with its header and UDP's.
+/// The largest datagram payload in an IPv4 packet.
 const MAX_DATAGRAM: u64 = 65_535 - 20 - 8;
 
 fn not_empty(bytes: Bytes, key: &str) -> Result<Bytes, Problem> {

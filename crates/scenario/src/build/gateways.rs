@@ -1,4 +1,4 @@
-//! Mechanisms of routers for the connections of mobile hosts.
+//! Router mechanisms for the connections of mobile hosts.
 
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Hosts that move between cells, and those with a link that has outages.
+/// Hosts that move between cells, and hosts with a link that has outages.
 fn that_come_and_go(nodes: &Nodes, links: &[LinkBetween], mobiles: &[MobileHost]) -> Vec<NodeId> {
     let with_outages = links.iter().filter(|link| link.forward.outages != Outages::Never);
     let ends = with_outages.flat_map(|link| [link.a, link.b]).filter(|&node| nodes.role(node) == Role::Host);
@@ -127,7 +127,7 @@ fn that_come_and_go(nodes: &Nodes, links: &[LinkBetween], mobiles: &[MobileHost]
     all
 }
 
-/// The longest packet of the daemon's TUN device, which it demands room for.
+/// The largest packet of the daemon's TUN device, which its buffer must hold.
 const LEAST_BUFFER: u64 = 65_536;
 
 fn daemon(table: &file::GatewayDaemon) -> Result<DaemonConfig, Problem> {
@@ -243,7 +243,7 @@ fn tawcf(table: &file::Tawcf) -> Result<TawcfConfig, Problem> {
     })
 }
 
-/// MTCP/SRP at a router or at a host.
+/// MTCP/SRP at a router or a host.
 pub(super) fn srp(table: &file::Srp, default_stack: &Config) -> Result<SrpConfig, Problem> {
     let default = SrpConfig::with(stack::changed(default_stack, table.near_stack.as_ref()).under("near_stack")?);
     let config = SrpConfig {
@@ -258,7 +258,7 @@ pub(super) fn srp(table: &file::Srp, default_stack: &Config) -> Result<SrpConfig
     Ok(config)
 }
 
-/// Without a least time, every failed attempt is notified of, as in the paper.
+/// Unlike other times, `every` may be zero: every failed attempt then causes a notification, as in the paper.
 fn ebsn(table: &file::Ebsn) -> EbsnConfig {
     EbsnConfig { every: table.every.map_or(EbsnConfig::default().every, |every| every.0) }
 }
@@ -287,7 +287,7 @@ fn copy_and_forward(table: &file::CopyAndForward) -> Result<CopyAndForwardConfig
     })
 }
 
-/// So many bytes, or none of them.
+/// A byte limit, 0 for "none".
 fn or_none(given: Option<&OrNone<Bytes>>, default: usize) -> usize {
     given.map_or(default, |OrNone(bytes)| bytes.map_or(0, as_size))
 }

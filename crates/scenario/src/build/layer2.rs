@@ -1,4 +1,4 @@
-//! Links below IP.
+//! Links with a second layer.
 
 use holdover_base::Duration;
 use holdover_sim::{AddressLoss, Families, Layer2, LinkKind, OutageKind};
@@ -8,10 +8,10 @@ use crate::error::ErrorKind;
 use crate::file::{Link, LinkAddresses, Outages};
 use crate::problem::{Problem, Under};
 
-/// The longest that a bridge with spanning tree keeps a port from forwarding: listening and learning, 15 s each (IEEE 802.1D).
+/// The longest forwarding delay of a bridge port with spanning tree: listening and learning, 15 s each (IEEE 802.1D).
 const MOST_FORWARDS_AFTER: Duration = Duration::from_secs(30);
 
-/// What `link` is made of. A problem lies below the link.
+/// The second layer of `link`. A problem lies below the link.
 pub(super) fn of(link: &Link, nodes: &Nodes) -> Result<Layer2, Problem> {
     let kind = link.kind.map_or(LinkKind::Wire, |kind| kind.0);
     if kind == LinkKind::Wire {
@@ -53,7 +53,7 @@ fn of_outages(outages: &Outages, layer2: &mut Layer2) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks that a wire is given nothing that only other links have.
+/// Checks that a plain wire has no settings of links with a second layer.
 fn nothing_more(link: &Link) -> Result<(), Problem> {
     if link.nat.is_some() {
         return Err(only_with_layer2("nat")).under("nat");
@@ -71,7 +71,7 @@ fn nothing_more(link: &Link) -> Result<(), Problem> {
     }
 }
 
-/// How late it forwards.
+/// The forwarding delay.
 pub(super) fn forwards_after(link: &Link, layer2: Layer2) -> Result<Duration, Problem> {
     match link.forwards_after {
         None => Ok(Duration::ZERO),

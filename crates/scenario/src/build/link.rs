@@ -51,7 +51,7 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
         (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
         config.forwards_after = forwards_after;
         config.arq = arq;
-        // What the link's own check still finds depends on more than one field.
+        // Errors left to the link's own check depend on more than one field.
         let problem = config.check().err().map(|error| Problem::conflict(error.to_string()));
         match (problem, over) {
             (None, _) => Ok(config),
@@ -92,7 +92,7 @@ fn arq(table: &file::Arq) -> Result<Arq, Problem> {
     })
 }
 
-/// One direction: what the link says, changed by what `over` says under its name.
+/// One direction: the link's settings, overridden by `over`, a table with its name.
 fn direction(
     link: DirectionRef<'_>,
     over: Option<(DirectionRef<'_>, &str)>,
@@ -127,7 +127,7 @@ fn direction(
     }
     let inner = own.is_some_and(|over| over.overhead.is_some());
     under(set_overhead(&mut config, if inner { own.and_then(|over| over.overhead) } else { link.overhead }), inner)?;
-    // A direction that says how fast it is replaces all that the link says about that.
+    // A direction that sets its own rate replaces all of the link's settings for it.
     let mut speed = Speed::default();
     if let Some(over) = own {
         under(speed.read(over, traces), true)?;
@@ -138,7 +138,7 @@ fn direction(
     Ok(config)
 }
 
-/// How fast a direction is, and what else its trace says.
+/// The rate of a direction, and the other columns of its trace.
 #[derive(Default)]
 struct Speed {
     rate: Rate,
@@ -146,7 +146,7 @@ struct Speed {
 }
 
 impl Speed {
-    /// What one table says.
+    /// Reads the settings of one table.
     fn read(&mut self, table: DirectionRef<'_>, traces: &mut Traces) -> Result<(), Problem> {
         let fixed = |rate: &DataRate| Rate::Fixed(rate.0);
         if let Some(rate) = table.rate {
@@ -173,7 +173,7 @@ impl Speed {
         }
     }
 
-    /// What the link says, as far as it is not replaced.
+    /// Reads the link's settings that are not replaced.
     fn read_outer(&mut self, link: DirectionRef<'_>, traces: &mut Traces) -> Result<(), Problem> {
         let mut outer = Self::default();
         outer.read(link, traces)?;

@@ -101,7 +101,7 @@ fn medium(table: Option<&file::Medium>) -> Result<Dcf, Problem> {
         }
         given => Ok(given.unwrap_or(usual)),
     };
-    // aCWmax of every PHY of the standard is at most 1023; more is room for experiments.
+    // aCWmax is at most 1023 in every PHY of the standard; the limit leaves room for experiments.
     dcf.cw_max = number(table.cw_max, dcf.cw_max, 65_535, "cw_max")?;
     dcf.cw_min = number(table.cw_min, dcf.cw_min, dcf.cw_max, "cw_min")?;
     dcf.retry_limit = number(table.retry_limit, dcf.retry_limit, 255, "retry_limit")?;

@@ -1,4 +1,4 @@
-//! From the form of a scenario file to a world, with every check that needs more than one field.
+//! Builds a world from the form of a scenario file, with every check that involves more than one field.
 
 mod acts;
 mod addressing;
@@ -28,22 +28,22 @@ use crate::traces::Traces;
 
 use nodes::Nodes;
 
-/// When a run ends if the scenario does not say.
+/// The default time limit of a run.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// Checks that `file` describes a world that can be run. A problem lies below the root of the file.
+/// Checks that `file` describes a valid world. A problem lies below the root of the file.
 pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
     let config = with_one_of_each_flow(file, 0, traces)?;
     acts::check(file, &config)?;
     check::within_reach(file, config)
 }
 
-/// What is no error in `file`, which was checked, but hardly meant.
+/// Warnings about a checked `file`.
 pub(crate) fn warnings(file: &ScenarioFile, traces: &mut Traces) -> Result<Vec<String>, Problem> {
     Ok(check::warnings(&with_one_of_each_flow(file, 0, traces)?))
 }
 
-/// The world that `file` describes, which was checked. A problem lies below the root of the file.
+/// The world described by a checked `file`. A problem lies below the root of the file.
 pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
     let mut config = with_one_of_each_flow(file, seed, traces)?;
     config.flows = flow::all(file, config.flows);
@@ -79,7 +79,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
     })
 }
 
-/// Checks a name that appears in paths, files and reports.
+/// Checks a name used in paths, files and reports.
 pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
     let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(good) && !name.starts_with('.') {
@@ -89,7 +89,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
     Err(Problem::unexpected(ErrorKind::BadValue, format!("\"{name}\""), accepted)).under("name")
 }
 
-/// Checks that `name` is none of those before.
+/// Checks that `name` differs from all earlier ones.
 pub(crate) fn check_new<'a>(what: &str, name: &str, before: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
     if before.into_iter().any(|other| other == name) {
         let message = format!("the name \"{name}\" is given twice; every {what} needs its own");
@@ -98,7 +98,7 @@ pub(crate) fn check_new<'a>(what: &str, name: &str, before: impl IntoIterator<It
     Ok(())
 }
 
-/// A time that must not be zero.
+/// A time that must be positive.
 fn above_zero(time: Time, key: &str) -> Result<Duration, Problem> {
     if time.0.is_zero() {
         return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0")).under(key);

@@ -1,4 +1,4 @@
-//! How routers choose routes.
+//! The routing of a scenario.
 
 use holdover_sim::{LinkBetween, LinkDetection, LinkId, Role, Route, Routing};
 
@@ -8,10 +8,10 @@ use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::word::OrNone;
 
-/// The name of the route to everything else.
+/// The name of the default route.
 const DEFAULT: &str = "default";
 
-/// What a scenario says of routing. A problem lies below the root of the file.
+/// The routing of a scenario. A problem lies below the root of the file.
 pub(crate) fn of(file: &ScenarioFile, nodes: &Nodes, links: &[LinkBetween]) -> Result<Routing, Problem> {
     let mut routes = Vec::new();
     for (index, router) in file.routers.iter().enumerate() {

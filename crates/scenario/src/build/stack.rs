@@ -1,4 +1,4 @@
-//! TCP stacks: a profile with the changes of each level on top of the one before.
+//! TCP stacks: a profile with the changes of each level applied in order.
 
 use holdover_base::{ByteCount, Duration};
 use holdover_tcp::{AckPolicy, Config, InitialWindow, KeepAlive, PacingConfig, Profile, RetryLimit};
@@ -9,7 +9,7 @@ use crate::problem::{Problem, Under};
 use crate::quantity::{Bytes, Retries, Time, Window};
 use crate::word::{OrNone, Short, Word};
 
-/// The stack of hosts that do not name their own.
+/// The default stack of hosts.
 pub(crate) fn of_scenario(file: &ScenarioFile) -> Result<Config, Problem> {
     changed(&Profile::Linux6Cubic.config(), file.stack.as_ref()).under("stack")
 }
@@ -63,7 +63,7 @@ fn put_option<T: Copy>(field: &mut Option<T>, change: &Option<OrNone<T>>) {
     }
 }
 
-/// Buffers up to a gibibyte: what a window can express (RFC 7323 section 2.3).
+/// Sets a buffer size, up to a gibibyte, the largest window (RFC 7323 section 2.3).
 fn put_bytes(field: &mut u32, change: Option<Bytes>, key: &str) -> Result<(), Problem> {
     const MOST: ByteCount = ByteCount(1 << 30);
     match change {
@@ -109,7 +109,7 @@ fn receive(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What `base` becomes by the changes of a table; a policy that it does not have starts from the usual values.
+/// `base` with the changes of a table; a new policy starts from its usual values.
 fn ack_policy(base: AckPolicy, changes: &Ack) -> Result<AckPolicy, Problem> {
     let kind = changes.policy.map_or_else(|| kind_of(base), |word| word.0);
     let (mut delay, mut tick) = match base {
@@ -267,7 +267,7 @@ fn user_timeout(config: &mut Config, stack: &Stack) {
     put(&mut user_timeout.covers_zero_window, changes.covers_zero_window);
 }
 
-/// What makes no sense together, or at all.
+/// Checks for invalid values and contradictions.
 fn check(config: &Config) -> Result<(), Problem> {
     let mss = u32::from(config.mss);
     let bad = |found: String, accepted: &str, table: &str, key: &str| {

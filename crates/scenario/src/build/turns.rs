@@ -1,4 +1,4 @@
-//! Links that take turns: a host that alternates between networks.
+//! Links that take turns: a host alternating between networks.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{Outage, Outages};
@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::file::{self, Length, Link, ScenarioFile};
 use crate::problem::{Problem, Under};
 
-/// So many turns are described at most.
+/// The maximum number of turns.
 const MAX_TURNS: u64 = 1_000_000;
 
 /// The outages of a link that takes turns with others; `None` if it does not. A problem lies below the link's outages.
@@ -45,7 +45,7 @@ pub(super) fn of(file: &ScenarioFile, link: &Link) -> Result<Option<Outages>, Pr
     Ok(Some(Outages::List(schedule.outages(place as u64, followers.len() as u64 + 1))))
 }
 
-/// Everything else is said where the turns are described.
+/// Checks that the link sets nothing else: the named link describes the turns.
 fn only_turns(link: &Link) -> Result<(), Problem> {
     let Some(table) = &link.outages else { return Ok(()) };
     let others = [
@@ -64,12 +64,12 @@ fn only_turns(link: &Link) -> Result<(), Problem> {
     }
 }
 
-/// When which link has its turn.
+/// The schedule of turns.
 struct Schedule {
     first: Duration,
     connected: Duration,
     disconnected: Duration,
-    /// How often turns change; `None` for until the end of the run.
+    /// The number of changes; `None` until the end of the run.
     count: Option<u64>,
     until: Instant,
 }
@@ -96,7 +96,7 @@ impl Schedule {
         Ok(Self { first, connected, disconnected, count: table.count, until })
     }
 
-    /// Those of the link that has the turns `place`, `place + of`, and so on.
+    /// The outages of the link with the turns `place`, `place + of`, and so on.
     fn outages(&self, place: u64, of: u64) -> Vec<Outage> {
         let mut outages = Vec::new();
         let mut free_from = Instant::ZERO;

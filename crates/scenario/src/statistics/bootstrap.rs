@@ -1,11 +1,10 @@
-//! Percentile bootstrap intervals of medians and tails, drawn from a seed.
+//! Percentile bootstrap intervals of medians and tail quantiles, drawn from a seed.
 
 use holdover_base::Rng;
 
 use super::CONFIDENCE;
 
-/// How many times a sample is drawn anew for an interval. The interval's ends then are the 25th values from either end of the order,
-/// which is known to about a tenth of the interval's width.
+/// The number of resamples per interval. The bounds are the 25th values from either end, known to about a tenth of the interval's width.
 pub const RESAMPLES: usize = 1000;
 
 /// A quantile of a sample with its bootstrap interval.
@@ -13,14 +12,14 @@ pub const RESAMPLES: usize = 1000;
 pub struct QuantileEstimate {
     /// The sample's quantile.
     pub value: f64,
-    /// The ends of its confidence interval at 95 %. `None` where the sample is too small for one: the extremes of `n` values have the
-    /// quantile `q` between them with a probability of `1 - q^n - (1 - q)^n`, and no interval within them can do better. For the median
-    /// 6 values are enough, for the 95th percentile 59.
+    /// The bounds of its 95 % confidence interval. `None` if the sample is too small: the extremes of `n` values contain the quantile `q`
+    /// between them with probability `1 - q^n - (1 - q)^n`, which no interval within them can exceed. The median requires 6 values, the
+    /// 95th percentile 59.
     pub interval: Option<(f64, f64)>,
 }
 
-/// The quantile `q` (from 0 to 1) of `values`, between two of them by linear interpolation (Hyndman and Fan's type 7, as in R and
-/// NumPy); `None` without values.
+/// The quantile `q` (from 0 to 1) of `values`, with linear interpolation (Hyndman and Fan's type 7, as in R and NumPy); `None` without
+/// values.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -28,7 +27,7 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
 }
 
 impl QuantileEstimate {
-    /// The quantile `q` of `values`. `rng` draws the samples of the bootstrap: the same stream gives the same interval. `None` without
+    /// The quantile `q` of `values` with its interval. `rng` draws the resamples: the same stream gives the same interval. `None` without
     /// values.
     pub fn new(values: &[f64], q: f64, rng: &mut Rng) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -51,8 +50,7 @@ impl QuantileEstimate {
     }
 }
 
-/// The quantile of as many values as `sorted` has, drawn from it with replacement. Counting places instead of sorting values makes it
-/// linear in their number.
+/// The quantile of a resample of `sorted` with replacement. Counting indices instead of sorting values makes it linear in time.
 fn drawn_anew(sorted: &[f64], q: f64, rng: &mut Rng) -> f64 {
     let mut times = vec![0_u32; sorted.len()];
     for _ in 0..sorted.len() {
@@ -81,7 +79,7 @@ fn of_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[below] + share * (above - sorted[below])
 }
 
-/// Between which of `count` values in order the quantile lies: after which, and how far.
+/// The position of the quantile among `count` ordered values: the index below it, and the fraction beyond.
 fn place(count: usize, q: f64) -> (usize, f64) {
     let at = (count - 1) as f64 * q.clamp(0.0, 1.0);
     (at.floor() as usize, at.fract())
@@ -127,7 +125,7 @@ mod tests {
         assert_eq!(QuantileEstimate::new(&[], 0.5, &mut rng), None);
     }
 
-    /// The median of an exponential distribution of mean 1 is ln 2: the interval holds it about as often as it says.
+    /// The median of an exponential distribution of mean 1 is ln 2: the coverage of the interval is close to nominal.
     #[test]
     fn the_interval_of_the_median_covers_the_truth() {
         let mut rng = Rng::new(9);
@@ -139,7 +137,7 @@ mod tests {
                 (low..=high).contains(&core::f64::consts::LN_2)
             })
             .count();
-        // Three standard errors are 0.027; the percentile bootstrap is a little narrow in small samples.
+        // Three standard errors are 0.027; the percentile bootstrap is slightly narrow in small samples.
         let share = covered as f64 / f64::from(experiments);
         assert!((0.91..0.985).contains(&share), "{share}");
     }

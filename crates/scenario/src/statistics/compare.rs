@@ -1,15 +1,14 @@
-//! Whether two variants differ: paired and Welch's t-tests, effect sizes, and Holm's correction for many tests.
+//! Comparison of two variants: paired and Welch's t-tests, effect sizes, and Holm's correction for multiple tests.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{CONFIDENCE, Mean, t_quantile};
 use crate::word::{Vocabulary, Word, vocabulary};
 
-/// Which test compares two variants.
+/// The test for comparing two variants.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Method {
-    /// Student's t-test of the differences between runs of the same seed (common random numbers). A run without a partner is not
-    /// used.
+    /// Student's t-test of the differences between runs of the same seed (common random numbers). Runs without a partner are not used.
     #[default]
     Paired,
     /// Welch's t-test of two independent samples with unequal variances.
@@ -27,7 +26,7 @@ impl Method {
         Word(self).name()
     }
 
-    /// The name for people.
+    /// The title in reports.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Paired => "paired t-test by seed",
@@ -36,30 +35,30 @@ impl Method {
     }
 }
 
-/// How a variant's mean differs from the baseline's.
+/// The difference of a variant's mean from the baseline's.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Difference {
-    /// How it was tested.
+    /// The test method.
     pub method: Method,
-    /// The variant's mean less the baseline's.
+    /// The variant's mean minus the baseline's.
     pub difference: f64,
-    /// How sure it is; `None` where nothing varies at random, so that there is nothing to test.
+    /// The test; `None` without randomness, which leaves nothing to test.
     pub test: Option<Test>,
 }
 
 /// A t-test.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Test {
-    /// Half the width of the difference's confidence interval at 95 %.
+    /// The half-width of the difference's 95 % confidence interval.
     pub half_width: f64,
     /// The test statistic.
     pub t: f64,
     /// Its degrees of freedom.
     pub degrees_of_freedom: f64,
-    /// The probability of a difference at least this large if there were none (two-sided).
+    /// The two-sided p-value.
     pub p: f64,
-    /// The difference in standard deviations, with Hedges' correction for small samples: of the differences in a paired test (Cohen's
-    /// d_z), of the root of the mean variance otherwise (Hedges' g). `None` for two pairs, of which no deviation can be told that well.
+    /// The difference in standard deviations, with Hedges' correction for small samples: of the differences in a paired test (Cohen's d_z),
+    /// of the root of the mean variance otherwise (Hedges' g). `None` for two pairs, which are too few to estimate a deviation.
     pub effect: Option<f64>,
 }
 
@@ -93,7 +92,7 @@ impl Difference {
 }
 
 impl Test {
-    /// `deviation` is the unit of the effect, and `freedom` the number of values that it was estimated from, less its means.
+    /// `deviation` is the unit of the effect, and `freedom` the degrees of freedom of its estimate.
     fn new(difference: f64, error: f64, degrees_of_freedom: f64, deviation: f64, freedom: f64) -> Option<Self> {
         let t = difference / error;
         let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
@@ -107,32 +106,32 @@ impl Test {
         })
     }
 
-    /// Whether the test alone is significant at 95 %, before any correction.
+    /// Whether the test is significant at 95 %, without correction.
     pub fn is_significant(&self) -> bool {
         self.p < 1.0 - CONFIDENCE
     }
 }
 
-/// What a comparison of two variants comes to.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// The variant's mean is above the baseline's.
     Higher,
     /// The variant's mean is below the baseline's.
     Lower,
-    /// The runs do not tell.
+    /// The difference is not significant.
     Inconclusive,
-    /// Every run gives the same difference, as nothing in the scenario is drawn at random: it is exact for this scenario, and says nothing of
+    /// Every run gives the same difference, as the scenario contains no randomness: it is exact for this scenario, and not transferable to
     /// others.
     NothingVaries,
-    /// Every run gives the same difference, although something is drawn at random.
+    /// Every run gives the same difference despite randomness.
     SameInEveryRun,
     /// One of the two has fewer than two runs.
     TooFewRuns,
 }
 
 impl Verdict {
-    /// The verdict on a comparison, whose p-value after correction is `p`; `is_random` says whether anything is drawn at random in the runs.
+    /// The verdict on a comparison with the corrected p-value `p`; `is_random` states whether the runs contain randomness.
     pub fn of(difference: Option<&Difference>, p: Option<f64>, is_random: bool) -> Self {
         match (difference, p) {
             (None, _) => Self::TooFewRuns,
@@ -162,8 +161,8 @@ impl Verdict {
     }
 }
 
-/// Holm's step-down correction: the p-values of a family of tests, adjusted so that the chance of even one false finding among all is
-/// at most the level that they are compared with. `None` stays `None` and does not count.
+/// Holm's step-down correction: p-values of a family of tests, adjusted to bound the probability of any false finding (family-wise error
+/// rate) by the significance level. `None` stays `None` and does not count.
 ///
 /// S. Holm, "A simple sequentially rejective multiple test procedure", 1979.
 pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
@@ -221,7 +220,7 @@ mod tests {
         assert!(close(1.58 - test.half_width, 0.700_114_2, 1e-6), "{}", test.half_width);
         // d_z = t / sqrt(n) = 1.2846, times 1 - 3/35.
         assert!(close(test.effect.unwrap(), 4.062_128 / 10.0_f64.sqrt() * (1.0 - 3.0 / 35.0), 1e-5));
-        // The same values as independent samples tell less: R's Welch test has p = 0.07939.
+        // As independent samples, the same values have less power: R's Welch test has p = 0.07939.
         let welch = Difference::welch(&sample(&first), &sample(&second)).unwrap().test.unwrap();
         assert!(close(welch.p, 0.079_39, 1e-5), "{}", welch.p);
     }
@@ -238,7 +237,7 @@ mod tests {
             counts[0] += usize::from(found(Difference::welch(&sample(&a), &sample(&b))));
             counts[1] += usize::from(found(Difference::paired(a.iter().zip(&b).map(|(a, b)| b - a))));
         }
-        // Welch is a little off 5 % for samples as small as these; the paired test is exact.
+        // Welch's test deviates slightly from 5 % for samples this small; the paired test is exact.
         assert!(close(counts[0] as f64 / f64::from(experiments), 0.05, 0.015), "{counts:?}");
         assert!(close(counts[1] as f64 / f64::from(experiments), 0.05, 0.0104), "{counts:?}");
     }
@@ -253,7 +252,7 @@ mod tests {
         }
         assert_eq!(Difference::welch(&of(1.0), &Mean::default()), None);
         assert_eq!(Verdict::of(None, None, true), Verdict::TooFewRuns);
-        // A variant that changes nothing gives the same runs; what rounding leaves of equal differences is no variance.
+        // A variant without effect gives the same runs; rounding errors of equal differences are not variance.
         assert_eq!(Difference::paired([0.0, 0.0, 0.0]).unwrap().test, None);
         assert_eq!(Difference::paired([0.3 - 0.1, 0.2, 1.2 - 1.0]).unwrap().test, None);
         assert_eq!(Difference::paired([1.0]), None);
@@ -271,7 +270,8 @@ mod tests {
         assert_eq!(holm(&[Some(0.9), Some(0.8)]), [Some(1.0), Some(1.0)]);
     }
 
-    /// Of families of ten tests of nothing, about one in twenty has a false finding after the correction; without it, four in ten.
+    /// Of families of ten tests under the null hypothesis, about one in twenty has a false finding after the correction; without it, four
+    /// in ten.
     #[test]
     fn holm_keeps_the_rate_of_false_findings_among_many_tests() {
         let mut rng = Rng::new(23);

@@ -11,7 +11,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 /// The confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// The mean of a growing sample, by Welford's recurrence, which does not lose digits.
+/// The mean of a growing sample, by Welford's numerically stable recurrence.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Mean {
     count: u64,
@@ -20,7 +20,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Takes one more value.
+    /// Adds a value.
     pub fn push(&mut self, value: f64) {
         self.count += 1;
         let distance = value - self.mean;
@@ -28,37 +28,37 @@ impl Mean {
         self.squares += distance * (value - self.mean);
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean; 0 without any.
+    /// The mean; 0 without values.
     pub const fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Their sample variance; `None` with fewer than two.
+    /// The sample variance; `None` with fewer than two values.
     pub fn variance(&self) -> Option<f64> {
         (self.count > 1).then(|| (self.squares / (self.count - 1) as f64).max(0.0))
     }
 
-    /// Whether the values are all the same, up to the rounding of their arithmetic: there is nothing to test then. `None` with fewer
-    /// than two values.
+    /// Whether the values are all equal, up to rounding, so that there is nothing to test. `None` with fewer than two values.
     pub fn is_constant(&self) -> Option<bool> {
-        // A billionth of a billionth of the mean's square: what rounding leaves of equal values, and far below any real spread.
+        // A billionth of a billionth of the squared mean: above the rounding errors of equal values, and far below any real variance.
         const ROUNDING: f64 = 1e-24;
         Some(self.variance()? <= ROUNDING * self.mean.powi(2))
     }
 
-    /// Half the width of the confidence interval of the mean at 95 %, by Student's t; `None` with fewer than two values.
+    /// The half-width of the mean's 95 % confidence interval, by Student's t; `None` with fewer than two values.
     pub fn half_width(&self) -> Option<f64> {
         let variance = self.variance()?;
         let t = t_quantile((self.count - 1) as f64)?;
         Some(t * (variance / self.count as f64).sqrt())
     }
 
-    /// The half width over the mean; `None` with fewer than two values, or around a mean of zero with any spread.
+    /// The half-width divided by the mean; `None` with fewer than two values, or for a mean of zero with nonzero
+    /// variance.
     pub fn relative_error(&self) -> Option<f64> {
         let half_width = self.half_width()?;
         if half_width == 0.0 {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(mean.relative_error(), Some(0.0));
     }
 
-    /// The interval has to contain the truth in 95 % of all experiments.
+    /// The interval must contain the true mean in 95 % of all experiments.
     #[test]
     fn the_interval_covers_the_truth_as_often_as_it_says() {
         let mut rng = Rng::new(11);

@@ -7,35 +7,35 @@ use super::config::{Attachment, MobileHost, Prediction, RadioCell};
 use super::track::Track;
 use crate::config::NodeId;
 
-/// A mobile host. What the network knows of it is in [`crate::network::Roaming`].
+/// A mobile host. The network's knowledge of it is in [`crate::network::Roaming`].
 #[derive(Clone, Debug)]
 pub(crate) struct Mobile {
     pub(crate) config: MobileHost,
     pub(crate) track: Track,
-    /// Which cells it is in range of.
+    /// For each cell, whether it is in range.
     pub(crate) covered: Vec<bool>,
-    /// How it registers, if it does.
+    /// Its part in registration, if it registers.
     pub(crate) registrar: Option<MobileNode>,
     /// Without registration: when it will be attached, and to which cell.
     pub(crate) attaches: Option<(Instant, usize)>,
-    /// Whether packets get through to it and back.
+    /// Whether packets reach it and return.
     pub(crate) connected: bool,
     /// The cell in which they last did.
     pub(crate) last_cell: Option<usize>,
-    /// A disconnection is foreseen.
+    /// A disconnection is predicted.
     pub(crate) fading: bool,
-    /// When to look again whether one is.
+    /// When to check for one again.
     pub(crate) look_at: Option<Instant>,
 }
 
-/// What a mobile host foresees.
+/// A prediction of a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Foresight {
     /// Nothing new.
     Nothing,
-    /// A disconnection, so long from now.
+    /// A disconnection, this long from now.
     Fading(Option<Duration>),
-    /// That it will not be disconnected after all.
+    /// No disconnection after all.
     Recovered,
 }
 
@@ -62,14 +62,14 @@ impl Mobile {
         self.config.node
     }
 
-    /// The first event that is its own.
+    /// Its next own deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let request = self.registrar.as_ref().and_then(MobileNode::poll_timeout);
         let attaches = self.attaches.map(|(at, _)| at);
         [self.track.next_at(), self.look_at, request, attaches].into_iter().flatten().min()
     }
 
-    /// Looks ahead, and decides when to look again. `cell` is the one it is connected through.
+    /// Predicts, and decides when to check again. `cell` is the one that it is connected through.
     pub(crate) fn look_ahead(&mut self, now: Instant, index: usize, cell: &RadioCell) -> Foresight {
         match self.config.prediction {
             None => Foresight::Nothing,

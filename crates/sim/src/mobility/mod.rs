@@ -1,4 +1,5 @@
-//! Mobile hosts: how they move, and how they attach to cells. How they register is [`holdover_mobility::mobile_ip`]'s.
+//! Mobile hosts: their movement, and their attachment to cells. Their registration is in
+//! [`holdover_mobility::mobile_ip`].
 
 mod config;
 mod mobile;

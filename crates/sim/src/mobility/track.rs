@@ -1,14 +1,14 @@
-//! Where a mobile host is: the movement of its description, one straight and even piece after the other.
+//! The position of a mobile host: its movement as a sequence of uniform straight segments.
 
 use holdover_base::{Duration, Instant, Rng};
 use holdover_link::cell::{Motion, Position, Velocity};
 
 use super::config::{Movement, Path, RadioCell, Repeat, Visits};
 
-/// Metres; farther than any radio of this world reaches.
+/// In metres; farther than the range of any radio of this world.
 const OUT_OF_RANGE_M: f64 = 1e9;
 
-/// A movement under way.
+/// A movement in progress.
 #[derive(Clone, Debug)]
 pub(crate) enum Track {
     /// In a cell or in none, without geometry.
@@ -18,7 +18,7 @@ pub(crate) enum Track {
 }
 
 impl Track {
-    /// The movement from its beginning. Random lengths are drawn from `rng`.
+    /// The movement from its start. Random lengths are drawn from `rng`.
     pub(crate) fn new(movement: &Movement, rng: Rng) -> Self {
         match movement {
             Movement::Visits(visits) => Self::Cells(Places::visits(visits, rng)),
@@ -30,7 +30,7 @@ impl Track {
         }
     }
 
-    /// When the next piece begins; `None` if the present one is the last.
+    /// When the next segment begins; `None` if the current one is the last.
     pub(crate) fn next_at(&self) -> Option<Instant> {
         let at = match self {
             Self::Cells(places) => places.next_at(),
@@ -39,7 +39,7 @@ impl Track {
         (at != Instant::FAR_FUTURE).then_some(at)
     }
 
-    /// The next piece begins.
+    /// Begins the next segment.
     pub(crate) fn advance(&mut self) {
         match self {
             Self::Cells(places) => places.advance(),
@@ -47,7 +47,7 @@ impl Track {
         }
     }
 
-    /// How it moves, as seen from a cell.
+    /// Its motion relative to a cell.
     pub(crate) fn motion(&self, index: usize, cell: &RadioCell) -> Motion {
         match self {
             Self::Path(legs) => legs.motion,
@@ -60,7 +60,7 @@ impl Track {
         }
     }
 
-    /// When it leaves a cell that covers it now, as far as the present piece shows.
+    /// When it leaves a cell that covers it now, as far as the current segment shows.
     pub(crate) fn leaves(&self, index: usize, cell: &RadioCell) -> Option<Instant> {
         match self {
             Self::Cells(places) => {
@@ -75,14 +75,14 @@ impl Track {
     }
 }
 
-/// A place in one cell after the other.
+/// The position in a sequence of cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     cell: Option<usize>,
     plan: Plan,
-    /// How many of the plan's steps are done.
+    /// The number of completed steps of the plan.
     next: u64,
-    /// When the present step of visits ends.
+    /// When the current step of visits ends.
     ends: Instant,
 }
 
@@ -107,7 +107,7 @@ impl Places {
         }
     }
 
-    /// The cell of the next piece, if there is one.
+    /// The cell of the next segment, if there is one.
     fn next_cell(&self) -> Option<usize> {
         match &self.plan {
             Plan::Script(script) => script.get(self.next as usize).and_then(|&(_, cell)| cell),
@@ -145,12 +145,12 @@ impl Visits {
     }
 }
 
-/// A place on a path.
+/// The position on a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Legs {
     path: Path,
     motion: Motion,
-    /// When the present leg or pause ends.
+    /// When the current leg or pause ends.
     ends: Instant,
     /// The stop that it is at, or goes to.
     stop: usize,
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// The first `n` pieces: when each begins, and what `look` sees of it.
+    /// The first `n` segments: the start of each, and the result of `look`.
     fn pieces<T>(mut track: Track, n: usize, look: impl Fn(&Track) -> T) -> Vec<(u64, T)> {
         let mut seen = vec![(0, look(&track))];
         while let Some(at) = track.next_at().filter(|_| seen.len() < n) {

@@ -7,12 +7,12 @@ use crate::frame::Frame;
 use crate::observer::{Dropped, Observer};
 
 impl World {
-    /// What the processor of a router has done; `None` if it takes no time.
+    /// The counters of a router's processor; `None` if it takes no time.
     pub fn cpu_statistics(&self, node: NodeId) -> Option<CpuStatistics> {
         Some(self.cpus.iter().find(|cpu| cpu.node() == node)?.statistics())
     }
 
-    /// A packet has come to a router: it waits for the processor if that takes time.
+    /// Handles a packet that arrived at a router: it waits for the processor if that takes time.
     #[inline]
     pub(super) fn queue_at_router<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(index) = self.cpus.iter().position(|cpu| cpu.node() == node) else {
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// A packet is served.
+    /// Handles the end of a packet's service.
     pub(super) fn step_cpu<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let node = self.cpus[index].node();
         if let Some(frame) = self.cpus[index].finish(self.now) {
@@ -36,14 +36,14 @@ impl World {
         self.reschedule_cpu(index);
     }
 
-    /// A router's mechanisms have made packets of these lengths, besides those that take the place of one that came.
+    /// A router's mechanisms have made packets of these lengths, in addition to those that replace arrived ones.
     pub(super) fn charge_made(&mut self, node: NodeId, made: &[u32]) {
         let Some(index) = self.cpus.iter().position(|cpu| cpu.node() == node) else { return };
         self.cpus[index].note_made(self.now, made.iter().map(|&bytes| u64::from(bytes)));
         self.reschedule_cpu(index);
     }
 
-    /// A router's mechanisms have compressed so much payload.
+    /// A router's mechanisms have compressed this much payload.
     pub(super) fn charge_compression(&mut self, node: NodeId, bytes: u64) {
         let Some(index) = self.cpus.iter().position(|cpu| cpu.node() == node) else { return };
         self.cpus[index].note_compressed(self.now, bytes);

@@ -1,4 +1,4 @@
-//! The world's side of external hosts: see [`crate::external`].
+//! The world's part for external hosts: see [`crate::external`].
 
 use core::net::IpAddr;
 
@@ -15,7 +15,7 @@ use crate::layer2::EthernetHeader;
 use crate::observer::{Dropped, LinkId, Observer, Sample};
 
 impl World {
-    /// Makes a host external, before the run begins. Returns whether there is such a host.
+    /// Makes a host external, before the run begins. Returns whether the host exists.
     pub fn set_external(&mut self, node: NodeId) -> bool {
         let Some(host) = self.host_index(node) else { return false };
         self.hosts[host].external = true;
@@ -34,8 +34,8 @@ impl World {
         self.handle_interface(now, node, None, packet, observer);
     }
 
-    /// The same of a packet from an interface that is attached to a link (`on`), with its Ethernet header if it has one, or from
-    /// an external router's interface to all other links.
+    /// The same for a packet from an interface that is attached to a link (`on`), with its Ethernet header if it has one, or from an
+    /// external router's interface for all other links.
     pub fn handle_interface<O: Observer>(
         &mut self,
         now: Instant,
@@ -66,8 +66,8 @@ impl World {
         }
     }
 
-    /// An interface that is attached to a link has sent a frame that carries something else than a packet between nodes: it
-    /// crosses the link to the other interface and goes no further. Observers are not told of it.
+    /// An interface that is attached to a link has sent a frame other than a packet between nodes: it crosses the link to the other
+    /// interface only. It is not reported to observers.
     pub fn handle_raw<O: Observer>(
         &mut self,
         now: Instant,
@@ -84,8 +84,8 @@ impl World {
         self.network.send_along(self.now, hop, Box::new(Frame::raw(header, payload)), observer);
     }
 
-    /// Makes a router external, before the run begins: packets that come to it go to its kernel, which forwards them. Returns
-    /// whether there is such a router.
+    /// Makes a router external, before the run begins: packets that arrive at it are passed to its kernel, which forwards them. Returns
+    /// whether the router exists.
     pub fn set_external_router(&mut self, node: NodeId) -> bool {
         let is_router = self.config.nodes.get(node.index()).is_some_and(|node| node.role == Role::Router);
         if is_router && !self.is_external_router(node) {
@@ -99,8 +99,7 @@ impl World {
         self.external_routers.contains(&node)
     }
 
-    /// Makes the ends of a link interfaces of kernels, before the run begins; both nodes must be external. Returns whether there
-    /// is such a link.
+    /// Makes the ends of a link interfaces of kernels, before the run begins; both nodes must be external. Returns whether the link exists.
     pub fn attach_link(&mut self, link: LinkId) -> bool {
         let hops = self.network.hops.iter_mut().filter(|hop| hop.id == link);
         let found = hops.map(|hop| hop.attached = true).count() > 0;
@@ -110,7 +109,7 @@ impl World {
         found
     }
 
-    /// An application on an external host has seen something.
+    /// Handles an event of an application on an external host.
     pub fn handle_socket_event<O: Observer>(
         &mut self,
         now: Instant,
@@ -138,15 +137,15 @@ impl World {
         self.after_turn(flow, was_over);
     }
 
-    /// What a sampled socket has said of a flow's sender, in answer to [`Order::Sample`]. How much the other application has
-    /// read is filled in here.
+    /// Handles the state of a flow's sender from a sampled socket, in answer to [`Order::Sample`]. The bytes read by the other application
+    /// are filled in here.
     pub fn handle_sample<O: Observer>(&mut self, now: Instant, flow: FlowId, sample: Sample, observer: &mut O) {
         self.now = self.now.max(now);
         let Some(entry) = self.flows.get(flow.0 as usize) else { return };
         observer.sample(self.now, flow, &Sample { bytes_received: entry.read_at_to, ..sample });
     }
 
-    /// What a connection of an external host has done, for [`World::report`].
+    /// Sets the report about a connection of an external host, for [`World::report`].
     pub fn set_connection_report(&mut self, flow: FlowId, end: End, report: ConnectionReport) {
         if let Some(entry) = self.flows.get_mut(flow.0 as usize) {
             entry.told[end as usize] = Some(report);
@@ -158,28 +157,28 @@ impl World {
         self.orders.pop_front()
     }
 
-    /// When something happens next, if nothing comes from outside; `None` if nothing does.
+    /// The time of the next event, without input from outside; `None` if there is none.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.network.schedule.next().map(|(at, _)| at)
     }
 
-    /// The port that a flow's listener listens at, and which end that is; for UDP the port of both ends.
+    /// The port on which a flow's listener listens, and the listener's end; for UDP the port of both ends.
     pub fn listener(&self, flow: FlowId) -> Option<(End, u16)> {
         self.flows.get(flow.0 as usize).map(|flow| (flow.opener().other(), flow.port))
     }
 
-    /// Gives a frame of [`Order::Deliver`] back, to be used again.
+    /// Returns a frame of [`Order::Deliver`] for reuse.
     pub fn take_back(&mut self, frame: Box<Frame>) {
         self.network.pool.take_back(frame);
     }
 
-    /// The address that a new connection of a host is bound to: the host's own, or (with addresses for each link and without an
-    /// identity) that of the link that it uses.
+    /// The address that a new connection of a host is bound to: the host's own, or (with addresses for each link and without an identity)
+    /// that of the link in use.
     pub fn address_in_use(&self, node: NodeId, ipv6: bool) -> IpAddr {
         if self.has_identity(node) { node.address(ipv6) } else { self.locators(node).address(ipv6) }
     }
 
-    /// Nothing happens by itself up to `until`: what comes from outside does.
+    /// Waits until `until` for input from outside.
     pub(super) fn wait_for_external(&mut self, until: Instant) -> Option<Ending> {
         self.now = self.now.max(until.min(self.config.time_limit));
         (until >= self.config.time_limit).then_some(Ending::TimeLimit)

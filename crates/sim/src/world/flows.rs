@@ -1,4 +1,4 @@
-//! Serves flows, and tells them whether their path is up.
+//! Serves flows, and notifies them of the state of their path.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl World {
         self.network.schedule.set(self.network.sources.flows + index, deadline);
     }
 
-    /// A flow's own time has come: it begins, asks again, or sends the next datagram.
+    /// Handles a flow's deadline: it begins, sends a request, or sends a datagram.
     pub(super) fn step_flow<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         let id = FlowId(index as u32);
@@ -75,7 +75,7 @@ impl World {
         self.serve(host, observer);
     }
 
-    /// Finds the first way of every flow.
+    /// Finds the initial path of every flow.
     pub(super) fn lay_paths(&mut self) {
         for index in 0..self.flows.len() {
             let flow = &self.flows[index];
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Something changed that flows whose way `crosses` it may notice, and so may those whose way can change.
+    /// Reports a change to flows whose path `crosses` it, and to those whose path can change.
     pub(super) fn review_paths(&mut self, at: Instant, crosses: impl Fn(&Way) -> bool) {
         for index in 0..self.flows.len() {
             let flow = &self.flows[index];

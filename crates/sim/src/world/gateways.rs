@@ -11,17 +11,18 @@ use crate::gateway::Gateway;
 use crate::network::Network;
 use crate::observer::{Dropped, Observer, WorldEvent};
 
-/// How a packet goes on from a router.
+/// How a packet continues from a router.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Onward {
-    /// Along the router's routes; with registration those of a mobile host lead to its mobility agent first.
+    /// Along the router's routes; with registration, those to a mobile host lead to its mobility agent first.
     Routes,
     /// To the mobile host in this base station's cell.
     Down { cell: usize, mobile: NodeId },
 }
 
 impl Onward {
-    /// The way of a packet that a router's mechanisms have made: a host that is bound to its cell gets it there.
+    /// The destination of a packet made by a router's mechanisms: a host that is bound to the router's cell receives it
+    /// there.
     fn of(network: &Network, node: NodeId, frame: &Frame) -> Self {
         let mobile = NodeId::of(frame.packet.dst);
         let bound = mobile.and_then(|mobile| network.roaming[network.mobile(mobile)?].binding);
@@ -41,8 +42,8 @@ impl Onward {
 }
 
 impl World {
-    /// A packet that `node` is to forward passes its mechanisms, if it has any and the packet is to or from one of the hosts that it
-    /// looks after, and goes on.
+    /// Passes a packet that `node` forwards through its mechanisms, if it has any and the packet is to or from one of their mobile hosts;
+    /// then it continues.
     #[inline]
     pub(super) fn pass_gateway<O: Observer>(
         &mut self,
@@ -80,7 +81,7 @@ impl World {
         self.send_made_packets(index, usize::from(verdict == Verdict::Keep), observer);
     }
 
-    /// Whether the mechanisms of a router handle a packet that has come to it.
+    /// Whether the mechanisms of a router handle a packet that arrived at it.
     pub(super) fn is_operation(&self, node: NodeId, frame: &Frame) -> bool {
         let Some(index) = self.gateway_index(node) else { return false };
         let is_open = frame.tunnel.is_none_or(|end| end == node);
@@ -89,7 +90,7 @@ impl World {
         is_open && (from || to || is_control)
     }
 
-    /// What a router's mechanisms have made goes its way. Of that, the first `kept` packets take the place of some that have come.
+    /// Sends packets made by a router's mechanisms. The first `kept` packets replace arrived ones.
     fn send_made_packets<O: Observer>(&mut self, index: usize, kept: usize, observer: &mut O) {
         let now = self.now;
         let mut made = Vec::new();
@@ -134,7 +135,7 @@ impl World {
         }
     }
 
-    /// A control message has come to a router.
+    /// Handles a control message that arrived at a router.
     pub(super) fn take_control<O: Observer>(
         &mut self,
         node: NodeId,
@@ -153,7 +154,7 @@ impl World {
         }
     }
 
-    /// A router's link layer says where a host is. Routers without mechanisms for that host do not care.
+    /// A router's link layer reports a host's presence. Ignored by routers without mechanisms for that host.
     pub(super) fn tell_gateway<O: Observer>(
         &mut self,
         node: NodeId,
@@ -166,8 +167,8 @@ impl World {
         }
     }
 
-    /// An attempt of a link with ARQ to transmit a frame has failed: mechanisms of the router at its near end hear of it, if they may see
-    /// the packet and look after its destination.
+    /// A link with ARQ failed to transmit a frame: reports it to the mechanisms of the router at its near end, if they may see the packet
+    /// and serve its destination.
     pub(super) fn attempt_failed<O: Observer>(&mut self, hop: usize, frame: Box<Frame>, observer: &mut O) {
         let is_readable = !frame.raw && !frame.is_encrypted() && frame.tunnel.is_none();
         let to = NodeId::of(frame.packet.dst).filter(|_| is_readable);
@@ -180,7 +181,7 @@ impl World {
         self.network.pool.take_back(frame);
     }
 
-    /// A mobility agent has taken a registration.
+    /// Reports a registration to a mobility agent's mechanisms.
     pub(super) fn tell_of_registration<O: Observer>(
         &mut self,
         agent: NodeId,
@@ -202,7 +203,7 @@ impl World {
         self.send_made_packets(index, 0, observer);
     }
 
-    /// A deadline of a router's mechanisms.
+    /// Handles a deadline of a router's mechanisms.
     pub(super) fn step_gateway<O: Observer>(&mut self, index: usize, observer: &mut O) {
         self.gateways[index].chain.handle_timeout(self.now);
         self.send_made_packets(index, 0, observer);

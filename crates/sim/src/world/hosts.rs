@@ -20,7 +20,7 @@ use crate::host::Host;
 use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
-    /// A packet has come to a node.
+    /// Handles a packet that arrived at a node.
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.queue_at_router(node, frame, observer) };
         let host = host as usize;
@@ -47,7 +47,7 @@ impl World {
         self.serve(host, observer);
     }
 
-    /// A packet for a host passes its mechanisms and comes to its TCP.
+    /// Passes a packet for a host through its mechanisms to its TCP.
     fn take_in<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
         let Host { node, endpoint, chain, external, .. } = &mut self.hosts[host];
         let verdict = chain
@@ -69,7 +69,7 @@ impl World {
         self.network.pool.take_back(frame);
     }
 
-    /// A control message has come to a host.
+    /// Handles a control message that arrived at a host.
     fn take_control_at_host<O: Observer>(
         &mut self,
         host: usize,
@@ -123,7 +123,7 @@ impl World {
         self.pass_gateway(node, Onward::Routes, frame, observer);
     }
 
-    /// A host has its turn: it sends what there is to send, and its applications hear what happened.
+    /// Serves a host: sends its pending packets, and reports events to its applications.
     pub(super) fn serve<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         loop {
@@ -161,14 +161,14 @@ impl World {
         self.network.schedule.set(self.network.sources.hosts + host, deadline);
     }
 
-    /// A packet of a host's TCP passes its mechanisms and goes on its way.
+    /// Passes a packet of a host's TCP through its mechanisms, and sends it.
     #[inline]
     fn send_out<O: Observer>(&mut self, host: usize, out: Outgoing, observer: &mut O) {
         let frame = self.network.pool.frame(out.packet, Some(out.reason));
         self.send_frame(host, frame, observer);
     }
 
-    /// The same of a packet that may be another TCP's.
+    /// The same for a packet that may be another TCP's.
     #[inline]
     pub(super) fn send_frame<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
         let now = self.now;
@@ -185,8 +185,8 @@ impl World {
         self.send_passed_packets(host, observer);
     }
 
-    /// What a host's mechanisms have made goes out, or in: one at a time, for a host's TCP answers a packet before it takes in
-    /// the next.
+    /// Passes on packets made by a host's mechanisms, out or in: one at a time, as a host's TCP answers a packet before it accepts the
+    /// next.
     fn send_passed_packets<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         let Host { node, endpoint, chain: Some(chain), identity, external, .. } = &mut self.hosts[host] else { return };
@@ -214,16 +214,16 @@ impl World {
         while let Some(action) = chain.poll_action() {
             observer.event(now, &WorldEvent::Mechanism(*node, action));
         }
-        // A run's captures show both ends of each connection, which an outcome does not.
+        // A run's captures show both ends of each connection, so outcomes are not needed.
         while chain.poll_outcome().is_some() {}
     }
 
-    /// A host's mechanisms hear of its connectivity, and the host has its turn.
+    /// Reports a link event to a host's mechanisms, and serves the host.
     pub(super) fn tell<O: Observer>(&mut self, host: usize, what: LinkEvent, observer: &mut O) {
         self.tell_of_peer(host, None, what, observer);
     }
 
-    /// The same of its connectivity to one peer, if one is named.
+    /// The same, for the path to one peer if given.
     pub(super) fn tell_of_peer<O: Observer>(
         &mut self,
         host: usize,
@@ -246,7 +246,7 @@ impl World {
         self.serve(host, observer);
     }
 
-    /// A deadline of a host's TCP, of its mechanisms, or of what it foresees.
+    /// Handles a deadline of a host's TCP, its mechanisms, or its forewarning.
     pub(super) fn step_host<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let entry = &mut self.hosts[host];
         entry.endpoint.handle_timeout(self.now);

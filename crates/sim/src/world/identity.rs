@@ -33,7 +33,7 @@ pub(super) fn addresses(config: &WorldConfig) -> Vec<Vec<IpAddr>> {
 }
 
 impl World {
-    /// Hosts with identities get them, and know those that they share flows with.
+    /// Creates the identities of hosts, and the associations between hosts that share flows.
     pub(super) fn give_identities(&mut self) {
         for index in 0..self.config.addressing.len() {
             let host = &self.config.addressing[index];
@@ -68,7 +68,7 @@ impl World {
         self.config.addressing.iter().any(per_link)
     }
 
-    /// Where a host is: at the link that it uses, or used last, or else at its first one.
+    /// A host's locators: those of the link in use, or last used, or else of its first one.
     pub(super) fn locators(&self, node: NodeId) -> LocatorSet {
         let host = self.host_index(node).map(|host| &self.hosts[host]);
         let link = host.and_then(|host| host.link.or(host.last_link));
@@ -83,7 +83,7 @@ impl World {
         set_of(|ipv6| node.locator(access, ipv6))
     }
 
-    /// A flow that begins uses identities if both of its hosts have one, else the addresses that they have now.
+    /// A new flow uses identities if both of its hosts have one, else their current addresses.
     pub(super) fn choose_addresses(&mut self, index: usize) {
         let flow = &self.flows[index];
         if self.config.addressing.is_empty() || flow.begun {
@@ -95,14 +95,14 @@ impl World {
         }
     }
 
-    /// A packet of a host goes on its way.
+    /// Sends a packet of a host.
     #[inline]
     pub(super) fn depart<O: Observer>(&mut self, host: usize, frame: Box<Frame>, observer: &mut O) {
         let entry = &self.hosts[host];
         self.network.depart(self.now, entry.node, entry.identity.as_deref(), frame, observer);
     }
 
-    /// A packet for a host passes its identity; `None` if it ends there.
+    /// Passes a packet for a host through its identity; `None` if it ends there.
     #[inline]
     pub(super) fn open<O: Observer>(
         &mut self,
@@ -129,7 +129,7 @@ impl World {
         Some(frame)
     }
 
-    /// A host with an identity uses another link than before, or none, or, if it has not `moved`, the last one again.
+    /// A host with an identity uses another link than before, or none; or, if it has not `moved`, the last one again.
     pub(super) fn reattach<O: Observer>(&mut self, host: usize, moved: bool, observer: &mut O) {
         let (node, link) = (self.hosts[host].node, self.hosts[host].link);
         let locators = link.map(|_| self.locators_at(node, link));
@@ -150,7 +150,7 @@ impl World {
         self.reschedule_host(host);
     }
 
-    /// A deadline of a host's identity.
+    /// Handles a deadline of a host's identity.
     pub(super) fn step_identity<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         if let Some(own) = &mut self.hosts[host].identity {
@@ -159,7 +159,7 @@ impl World {
         self.attend_identity(host, observer);
     }
 
-    /// UPDATEs go out before anybody hears that readdressing is complete.
+    /// Sends UPDATEs before completed readdressing is reported.
     fn attend_identity<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         let entry = &mut self.hosts[host];
@@ -188,7 +188,7 @@ impl World {
 }
 
 impl Network {
-    /// A packet of a host goes on its way, between locators if it is between identities.
+    /// Sends a packet of a host, between locators if it is between identities.
     #[inline]
     pub(super) fn depart<O: Observer>(
         &mut self,

@@ -58,7 +58,7 @@ impl World {
         self.network.reschedule_hop(index);
     }
 
-    /// What a link reports: losses, and that it went down or came back.
+    /// Handles a link's events: drops, and changes of its state.
     fn pass_link_events<O: Observer>(&mut self, index: usize, observer: &mut O) {
         while let Some(event) = self.network.hops[index].link.poll_event() {
             let id = self.network.hops[index].id;
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Routers notice that links have gone down or come back.
+    /// Routers notice changes of links.
     pub(super) fn step_routing<O: Observer>(&mut self, observer: &mut O) {
         let now = self.now;
         while let Some((id, up)) = self.network.notice_link(now) {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// What a link's second layer reports: families that do not get through, and addresses that come back late.
+    /// Handles events of a link's second layer: blocked families, and addresses restored late.
     fn pass_gate<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let link = index / 2;
         let Some(segment) = &mut self.network.segments[link] else { return };
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// The ends of a link that see an outage of it forget who is at the other end.
+    /// The ends of a link that see its outage forget their neighbours.
     fn forget_neighbours<O: Observer>(&mut self, link: usize, observer: &mut O) {
         let outage = self.config.links[link].layer2.outage;
         for hop in [link * 2, link * 2 + 1] {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Which link a host uses may have changed.
+    /// The link in use by a host may have changed.
     fn review_access<O: Observer>(&mut self, at: Instant, node: NodeId, observer: &mut O) {
         let Some(host) = self.host_index(node) else { return };
         let link = self.network.first_link_up(node);
@@ -197,7 +197,7 @@ impl World {
         self.tell(host, what, observer);
     }
 
-    /// Whether the host at the other end of a link learns of it at the same time.
+    /// Whether the host at the other end of a link is notified at the same time.
     fn is_between_hosts(&self, link: LinkId) -> bool {
         let hop = &self.network.hops[link.0 as usize * 2];
         self.host_index(hop.from).is_some() && self.host_index(hop.to).is_some()
@@ -208,7 +208,7 @@ impl World {
         self.pass_air(index, observer);
     }
 
-    /// What a cell delivers and reports.
+    /// Handles a cell's deliveries and events.
     pub(super) fn pass_air<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         loop {

@@ -1,4 +1,4 @@
-//! The run: one event after the other, in the order that the crate's documentation states.
+//! The run: one event after another, in the order defined by the crate's documentation.
 
 mod cpus;
 mod external;
@@ -35,15 +35,15 @@ use crate::observer::Observer;
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// Every flow that has an end came to it, or failed.
+    /// Every flow with an end has completed or failed.
     AllDone,
     /// The time limit came first.
     TimeLimit,
-    /// Nothing was left that could happen.
+    /// No event was left.
     Idle,
 }
 
-/// A world under way. See the [crate](crate) for what it is.
+/// A world in progress. See the [crate](crate).
 #[derive(Debug)]
 pub struct World {
     now: Instant,
@@ -61,19 +61,19 @@ pub struct World {
     cpus: Vec<Cpu>,
     flows: Vec<Flow>,
     unfinished: usize,
-    /// No flow has an end, so that only the time limit ends the run.
+    /// No flow has an end, so only the time limit ends the run.
     endless: bool,
     next_sample: Option<Instant>,
     events: u64,
-    /// What the shell of external hosts has to do.
+    /// Orders for the shell of external hosts.
     orders: VecDeque<Order>,
     has_external: bool,
-    /// Routers that are kernels.
+    /// External routers.
     external_routers: Vec<NodeId>,
 }
 
 impl World {
-    /// The world that `config` describes.
+    /// The world described by `config`.
     pub fn new(config: WorldConfig) -> Result<Self, WorldError> {
         check::describes_a_world(&config)?;
         let mut hosts = Vec::new();
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Edits the chain of mechanisms of a host, or of a router that is in [`WorldConfig::gateways`], before the run begins. Returns whether
-    /// there is such a node.
+    /// the node exists.
     #[must_use = "a node that has no chain is left as it is"]
     pub fn edit_chain(&mut self, node: NodeId, edit: impl FnOnce(&mut Chain)) -> bool {
         if let Some(index) = self.gateway_index(node) {
@@ -142,12 +142,12 @@ impl World {
         true
     }
 
-    /// Lets the run go on until its time limit even if all flows are over, for what else uses its links.
+    /// Continues the run until its time limit even after the end of all flows, for other users of its links.
     pub fn go_on_without_flows(&mut self) {
         self.endless = true;
     }
 
-    /// The time that the run has come to.
+    /// The current time of the run.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -157,12 +157,12 @@ impl World {
         &self.config
     }
 
-    /// How many events have been handled.
+    /// The number of handled events.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// Flows that have an end and have not come to it.
+    /// Flows with an end that have not reached it.
     pub fn unfinished(&self) -> usize {
         self.unfinished
     }
@@ -172,7 +172,7 @@ impl World {
         self.run_to(self.config.time_limit, observer).unwrap_or(Ending::TimeLimit)
     }
 
-    /// Runs to `until` or to the end, whichever comes first; `None` if `until` did. For a shell that wants to show progress.
+    /// Runs to `until` or to the end, whichever is first; `None` for `until`. For shells that show progress.
     pub fn run_to<O: Observer>(&mut self, until: Instant, observer: &mut O) -> Option<Ending> {
         while self.unfinished > 0 || self.endless {
             let next = self.network.schedule.next();

@@ -29,7 +29,7 @@ fn node_of(address: Ipv4Addr) -> Option<NodeId> {
 }
 
 impl World {
-    /// A mobile host is registered with the cell that covers it when the run begins.
+    /// Registers a mobile host with the cell that covers it when the run begins.
     pub(super) fn register_at_first(&mut self, index: usize, cell: usize) {
         let (now, base) = (self.now, self.network.airs[cell].base.ipv4());
         let mobile = &mut self.mobiles[index];
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// A mobile host hears a beacon.
+    /// A mobile host has received a beacon.
     pub(super) fn hear_beacon<O: Observer>(&mut self, node: NodeId, cell: usize, observer: &mut O) {
         let now = self.now;
         let Some(index) = self.network.mobile(node) else { return };
@@ -59,7 +59,7 @@ impl World {
         self.reschedule_mobile(index);
     }
 
-    /// How a cell compares with those that a mobile host is registered with and has asked.
+    /// Compares a cell with those that a mobile host is registered with and has sent a request to.
     fn view(&self, index: usize, cell: usize) -> View {
         let mobile = &self.mobiles[index];
         let current = self.network.roaming[index].uplink;
@@ -79,7 +79,7 @@ impl World {
         self.network.cell_of(node_of(agent)?)
     }
 
-    /// What a mobile host's part in registration asks for.
+    /// Handles the output of a mobile host's state machine.
     pub(super) fn serve_registrar<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         let node = self.mobiles[index].node();
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// A mobile host sends in another cell, or goes on doing so.
+    /// A mobile host sends in another cell from now on, or continues in the same.
     fn registered<O: Observer>(&mut self, index: usize, cell: usize, observer: &mut O) {
         let node = self.mobiles[index].node();
         let old = self.network.roaming[index].uplink.replace(cell).filter(|&old| old != cell);
@@ -126,7 +126,7 @@ impl World {
         self.review_connectivity(index, observer);
     }
 
-    /// A message for a mobile host.
+    /// Handles a message for a mobile host.
     pub(super) fn hear_message<O: Observer>(&mut self, node: NodeId, message: Message, observer: &mut O) {
         let Some(index) = self.network.mobile(node) else { return };
         let Some(registrar) = &mut self.mobiles[index].registrar else { return };
@@ -135,7 +135,7 @@ impl World {
         self.reschedule_mobile(index);
     }
 
-    /// A message for a base station or a gateway.
+    /// Handles a message for a base station or a gateway.
     pub(super) fn relay_message<O: Observer>(&mut self, node: NodeId, message: Message, observer: &mut O) {
         let own = node.ipv4();
         if let Message::Request { home_agent, care_of, .. } = message
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// What a home agent asks for.
+    /// Handles the output of a home agent.
     fn serve_home_agent<O: Observer>(&mut self, agent: usize, observer: &mut O) {
         let node = self.home_agents[agent].0;
         let mut heard = None;
@@ -205,7 +205,7 @@ impl World {
         self.reschedule_home_agent(agent);
     }
 
-    /// Bindings expire.
+    /// Expires bindings.
     pub(super) fn step_home_agent<O: Observer>(&mut self, agent: usize, observer: &mut O) {
         self.home_agents[agent].1.handle_timeout(self.now);
         self.serve_home_agent(agent, observer);
@@ -216,7 +216,7 @@ impl World {
         self.network.schedule.set(self.network.sources.home_agents + agent, deadline);
     }
 
-    /// A base station or gateway sends a message to another, or to itself if it is both.
+    /// Sends a message from a base station or gateway to another, or to itself if it is both.
     fn send_message<O: Observer>(&mut self, from: NodeId, to: Ipv4Addr, message: Message, observer: &mut O) {
         if from.ipv4() == to {
             return self.relay_message(from, message, observer);

@@ -12,24 +12,24 @@ use crate::mobility::CellId;
 use crate::network::{capacity_of, config_of};
 use crate::observer::LinkId;
 
-/// What a world holds in memory at one time, besides its description. None of it grows with the time that is simulated.
+/// The memory use of a world, apart from its description. None of it grows with simulated time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Holdings {
-    /// Packets queued or on their way.
+    /// Packets queued or in flight.
     pub packets: u64,
-    /// Connections, closed ones that are not forgotten included.
+    /// Connections, including closed ones that are still remembered.
     pub connections: u64,
     /// Bytes in the send and receive buffers of connections.
     pub buffered_bytes: u64,
 }
 
 impl World {
-    /// What was measured of each flow.
+    /// The measurements of each flow.
     pub fn report(&self) -> Vec<FlowReport> {
         self.flows.iter().map(|flow| self.report_of(flow)).collect()
     }
 
-    /// Bytes that the applications of all flows have read, for a shell that wants to show progress.
+    /// Bytes read by the applications of all flows, for shells that show progress.
     pub fn bytes_read(&self) -> u64 {
         self.flows.iter().map(|flow| flow.read_at_to + flow.read_at_from).sum()
     }
@@ -46,7 +46,7 @@ impl World {
         Some(self.network.airs.get(cell.index())?.cell.statistics(self.now))
     }
 
-    /// What it holds in memory now.
+    /// The current memory use.
     pub fn holdings(&self) -> Holdings {
         let mut holdings = Holdings::default();
         for hop in &self.network.hops {
@@ -97,7 +97,7 @@ impl World {
         report
     }
 
-    /// The ideal time for what the flow's receiver has read of a bulk transfer.
+    /// The ideal time for the bytes read by the receiver of a bulk transfer.
     fn ideal(&self, flow: &Flow) -> Option<Duration> {
         let Traffic::Bulk(_) = flow.config.traffic else { return None };
         let path = flow.path.as_ref().filter(|_| !flow.roams && flow.read_at_to > 0)?;

@@ -12,7 +12,7 @@ use crate::mobility::{Attachment, Foresight, Selection};
 use crate::observer::{Observer, WorldEvent};
 
 impl World {
-    /// Puts every mobile host where it is at first. It is attached to the first cell that covers it there.
+    /// Places every mobile host at its initial position, attached to the first cell that covers it there.
     pub(super) fn place_mobiles(&mut self) {
         for index in 0..self.mobiles.len() {
             let node = self.mobiles[index].node();
@@ -46,7 +46,8 @@ impl World {
         self.network.schedule.set(self.network.sources.mobiles + index, deadline);
     }
 
-    /// A mobile host's own time has come: it turns, is attached, repeats its request, or looks ahead.
+    /// Handles a mobile host's deadline: a new segment of its movement, an attachment, a repeated request, or a
+    /// prediction.
     pub(super) fn step_mobile<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         if self.mobiles[index].track.next_at().is_some_and(|at| at <= now) {
@@ -70,7 +71,7 @@ impl World {
         self.reschedule_mobile(index);
     }
 
-    /// The next piece of its movement begins.
+    /// Begins the next segment of its movement.
     fn turn<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         while self.mobiles[index].track.next_at().is_some_and(|at| at <= now) {
@@ -87,7 +88,7 @@ impl World {
         self.look_ahead(index, observer);
     }
 
-    /// A cell covers a mobile host from now on, or does no longer.
+    /// A cell begins or ceases to cover a mobile host.
     pub(super) fn coverage_changed<O: Observer>(&mut self, node: NodeId, cell: usize, covered: bool, observer: &mut O) {
         let Some(index) = self.network.mobile(node) else { return };
         let mobile = &mut self.mobiles[index];
@@ -100,7 +101,7 @@ impl World {
         self.reschedule_mobile(index);
     }
 
-    /// Without registration: which cell it will be attached to, and when.
+    /// Without registration: chooses the next cell, and the time of the attachment.
     pub(super) fn choose_without_registration(&mut self, index: usize) {
         let Attachment::HandoffTime(handoff_time) = self.mobiles[index].config.attachment else { return };
         let current = self.network.roaming[index].uplink;
@@ -114,7 +115,7 @@ impl World {
         };
     }
 
-    /// The cell that a mobile host would choose of those that cover it.
+    /// The cell that a mobile host would choose among those that cover it.
     fn best_cell(&self, index: usize, current: Option<usize>) -> Option<usize> {
         let mobile = &self.mobiles[index];
         let covered = |cell: &usize| mobile.covered[*cell];
@@ -130,8 +131,8 @@ impl World {
         }
     }
 
-    /// From a mobile host to the base station of a cell, relative to the cell's range: who is nearer so is heard better above
-    /// what its radio needs.
+    /// The distance from a mobile host to the base station of a cell, relative to the cell's range: the smaller, the farther the signal is
+    /// above the receive threshold.
     pub(super) fn distance_m(&self, index: usize, cell: usize) -> f64 {
         let config = &self.config.cells[cell];
         let position: Position = self.mobiles[index].track.motion(cell, config).position(self.now);
@@ -152,7 +153,7 @@ impl World {
         self.review_connectivity(index, observer);
     }
 
-    /// Whether packets get through to a mobile host and back may have changed.
+    /// Checks whether packets reach a mobile host and return.
     pub(super) fn review_connectivity<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let roaming = &self.network.roaming[index];
         let node = roaming.node;
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// A connected mobile host looks whether it is about to lose its cell.
+    /// A connected mobile host checks whether it is about to lose its cell.
     fn look_ahead<O: Observer>(&mut self, index: usize, observer: &mut O) {
         if !self.mobiles[index].connected {
             return;

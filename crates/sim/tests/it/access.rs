@@ -1,4 +1,4 @@
-//! Hosts with several links, of which one is in use at a time.
+//! Hosts with several links, one of which is in use at a time.
 
 use holdover_base::Instant;
 use holdover_link::{Outage, Outages};
@@ -9,7 +9,7 @@ use holdover_wire::Packet;
 
 use crate::support::*;
 
-/// The host 0 has a link to each of two routers, which meet in front of host 4.
+/// Host 0 has a link to each of two routers, which are both connected to the router of host 4.
 fn two_ways() -> WorldConfig {
     let down = |from, to| Outages::List(vec![Outage { down: Instant::from_secs(from), up: Instant::from_secs(to) }]);
     let cut = |name, a, b, from, to| {
@@ -57,7 +57,7 @@ fn the_first_link_that_is_up_carries_everything() {
         assert_eq!(report.ideal, None);
     }
     let second = world.link_statistics(LinkId(1)).unwrap();
-    // Two seconds at 2 Mb/s hold 333 packets of 1500 bytes; slow start after the change uses some of that time.
+    // Two seconds at 2 Mb/s are 333 packets of 1500 bytes; slow start after the change uses some of that time.
     assert!(second[0].delivered.packets > 100 && second[1].delivered.packets > 100, "{second:?}");
 }
 

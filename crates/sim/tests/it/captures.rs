@@ -1,4 +1,4 @@
-//! What mobile hosts, base stations and gateways say to each other, read by a program that is not ours.
+//! Messages between mobile hosts, base stations and gateways, parsed by an independent program.
 
 use std::io::{self, Write as _};
 use std::process::Command;
@@ -9,7 +9,7 @@ use holdover_wire::pcapng::{Interface, InterfaceId, Record, Writer};
 
 use crate::support::*;
 
-/// Every packet that leaves a node, in one capture.
+/// Captures every packet that leaves a node.
 struct Capture {
     writer: Writer<Vec<u8>>,
     interface: InterfaceId,

@@ -1,4 +1,4 @@
-//! Mobile hosts without registration: coverage, handoff time, gaps, and what becomes of frames in the old cell.
+//! Mobile hosts without registration: coverage, handoff time, gaps, and the treatment of frames in the old cell.
 
 use holdover_base::Instant;
 use holdover_link::cell::LeavePolicy;

@@ -1,4 +1,4 @@
-//! Nothing appears or disappears: every packet that enters a medium comes out, is dropped with a cause, or is still on its way.
+//! Conservation of packets: every packet that enters a medium is delivered, is dropped with a cause, or is still in flight.
 
 use holdover_link::{Loss, Statistics};
 use holdover_sim::{Attachment, Dropped, LinkId, Medium, Movement, Registration, Repeat, Transit, World, WorldConfig};

@@ -19,14 +19,14 @@ use crate::support::*;
 const HOST: NodeId = NodeId(0);
 const ROUTERS: [NodeId; 2] = [NodeId(1), NodeId(2)];
 
-/// Sends numbered messages to a peer, one every 10 ms, and writes down those that come.
+/// Sends numbered messages to a peer, one every 10 ms, and records those that arrive.
 #[derive(Clone, Debug)]
 struct Correspondent {
     peer: IpAddr,
     numbers: std::ops::Range<u16>,
     next_at: Instant,
     ready: Vec<ControlMessage>,
-    /// From whom each came, which one, and when.
+    /// The sender, number and time of each.
     heard: Arc<Mutex<Vec<(IpAddr, u16, Instant)>>>,
 }
 
@@ -145,7 +145,7 @@ fn they_get_lost_and_come_twice_and_out_of_order() {
     }
 }
 
-/// A host's mechanism hears them too, over the link that its data take; one that no mechanism can read is dropped.
+/// A host's mechanism receives them, too, over the link of its data; one that no mechanism can parse is dropped.
 #[test]
 fn a_host_takes_part_and_unread_messages_are_dropped() {
     let (phone, server) = (HOST.address(false), NodeId(3).address(false));

@@ -33,7 +33,7 @@ fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-/// The figures of M-TCP's authors (section 6.4): 31 us for what is forwarded, and up to 81 us more for a packet of 1400 bytes that M-TCP
+/// The figures of M-TCP's authors (section 6.4): 31 us for a forwarded packet, and up to 81 us more for a packet of 1400 bytes that M-TCP
 /// handles, 60 us for the smallest.
 fn pentium() -> RouterCpu {
     RouterCpu {
@@ -44,7 +44,7 @@ fn pentium() -> RouterCpu {
     }
 }
 
-/// Packets of 1400 bytes, and not so many at once that the backlog is longer than M-TCP's timers.
+/// Packets of 1400 bytes, with a window that keeps the backlog shorter than M-TCP's timers.
 fn stack() -> holdover_tcp::Config {
     let mut stack = Profile::Linux6Reno.config();
     stack.mss = 1_360;
@@ -61,7 +61,7 @@ fn run(config: WorldConfig) -> (Log, f64, Option<CpuStatistics>) {
     (log, report.goodput_bps(), world.cpu_statistics(ROUTER))
 }
 
-/// The two first packets of a handshake, of 60 bytes each with their options, are late by what each costs, to the nanosecond.
+/// The first two packets of a handshake, of 60 bytes each with their options, are delayed by their processing time, to the nanosecond.
 #[test]
 fn a_packet_is_delayed_by_its_processing_time() {
     let connected_at = |cpus| {
@@ -105,7 +105,7 @@ fn a_processor_bounds_the_throughput_of_a_gateway() {
     assert_eq!(dropped, statistics.dropped);
 }
 
-/// What does not fit into the backlog is dropped, counted and told, and the transfer gets over it.
+/// Packets beyond the backlog are dropped, counted and reported, and the transfer recovers.
 #[test]
 fn a_full_backlog_drops() {
     let cpu = RouterCpu { per_packet: micros(200), backlog_packets: 5, ..RouterCpu::of(ROUTER) };
@@ -130,7 +130,7 @@ fn descriptions_that_cannot_be() {
     assert_eq!(error(vec![none]), Some(WorldError::NoBacklog { node: "router".into() }));
 }
 
-/// M-TCP's authors: some 3 ms for a packet of 1400 bytes (section 6.5). A transfer cannot be faster than its processor compresses.
+/// M-TCP's authors: some 3 ms for a packet of 1400 bytes (section 6.5). The processor's compression rate bounds the transfer.
 #[test]
 fn compression_takes_the_processors_time_and_not_that_of_links() {
     let transfer = |compression| {

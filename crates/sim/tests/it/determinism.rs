@@ -133,8 +133,8 @@ fn a_run_in_pieces_is_the_same_run() {
 
 #[test]
 fn simultaneous_events_follow_the_order_of_the_description() {
-    // Both hosts open a connection at the same moment over the same link: the order of the flows decides which is first, and
-    // when both SYNs arrive at the same moment, the order of the link's directions.
+    // Both hosts open a connection at the same time over the same link: the order of the flows decides which is first, and when both SYNs
+    // arrive at the same time, the order of the link's directions.
     for (first, second) in [(0, 1), (1, 0)] {
         let flows = vec![flow("a", first, second, bulk_bytes(1_000)), flow("b", second, first, bulk_bytes(1_000))];
         let (log, _) = run(&pair(wire(8_000, ms(1), 9), flows, secs(60)));

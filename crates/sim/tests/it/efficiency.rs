@@ -1,4 +1,4 @@
-//! How much is sent again, for every profile: no more than what was lost and what was outstanding at timeouts.
+//! Retransmitted bytes, for every profile: no more than the lost ones and those outstanding at timeouts.
 
 use holdover_base::{Instant, Rng};
 use holdover_link::{Outage, Outages, QueuedFate};
@@ -8,13 +8,13 @@ use holdover_wire::{Segment, Seq};
 
 use crate::support::*;
 
-/// What the sender, node 0, may send again: what was lost on its way, and all that was outstanding when its timer ran out.
+/// The bytes that the sender, node 0, may retransmit: lost ones, and all those outstanding when its timer expired.
 #[derive(Default)]
 struct Allowance {
-    /// The end of what was sent, and what was acknowledged.
+    /// The end of the sent data, and the highest ACK.
     sent: Option<Seq>,
     acked: Option<Seq>,
-    /// What the timer sent again last: for the same segment once more it allows that segment alone.
+    /// The last segment retransmitted by the timer: repeating the same segment allows that segment only.
     timed_out: Option<Seq>,
     lost: u64,
     outstanding_at_timeouts: u64,
@@ -42,8 +42,8 @@ impl Allowance {
         self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
     }
 
-    /// A tenth for tail loss probes and for what is cut up anew; where a fast retransmit is taken for a timeout, all that is
-    /// outstanding for each.
+    /// A tenth for tail loss probes and for data that is segmented anew; where a fast retransmit is treated as a timeout, all outstanding
+    /// data for each.
     fn most(&self, config: &Config) -> u64 {
         let detection = if config.sack { config.recovery.with_sack } else { config.recovery.without_sack };
         let by_duplicates = if detection == LossDetection::Tahoe { self.recoveries * self.largest_flight } else { 0 };
@@ -85,10 +85,10 @@ fn across_an_outage(config: Config, down: Instant, up: Instant, seen: &mut impl 
 
 #[test]
 fn an_outage_without_sack_costs_as_much_as_with_the_kernel() {
-    // Linux 6.18 with Reno, SACK off and timestamps on (`holdover run --both --repeat 8`): 15.6 to 20.3 s, and 429 to 676 kB sent again. The
-    // time is that of NewReno's recoveries after slow start's overshoot, with one hole a round trip: a timer that ends one of them early
-    // saves seconds. After the outage most of what is sent again had arrived; the duplicate ACKs that it causes must not begin the next
-    // recovery.
+    // Linux 6.18 with Reno, SACK off and timestamps on (`holdover run --both --repeat 8`): 15.6 to 20.3 s, and 429 to 676 kB retransmitted.
+    // The time is that of NewReno's recoveries after slow start's overshoot, with one hole per round trip: a timer that ends one of them
+    // early saves seconds. After the outage most retransmitted data had already arrived; the resulting duplicate ACKs must not begin the
+    // next recovery.
     let config = Config { sack: false, ..Profile::Linux6Reno.config() };
     let report = across_an_outage(config, Instant::from_secs(3), Instant::from_secs(6), &mut Allowance::default());
     let (took, again) = (report.duration().as_secs_f64(), report.sender.unwrap().bytes_retransmitted.0 as f64);

@@ -1,4 +1,4 @@
-//! Worlds that cannot be, and what is said about them.
+//! Invalid worlds, and their errors.
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{ConfigError, Length};

@@ -1,4 +1,4 @@
-//! Links with a second layer: neighbours are asked for, paths forward late, one family fails, addresses come back late.
+//! Links with a second layer: neighbour resolution, late forwarding, outages of one family, addresses restored late.
 
 use holdover_base::Instant;
 use holdover_link::{Alternating, InFlightFate, Length, LinkConfig, Outage, OutagePolicy, Outages, QueuedFate};
@@ -51,7 +51,8 @@ fn run(config: WorldConfig) -> (Log, Vec<FlowReport>) {
     (log, world.report())
 }
 
-/// A round trip on the Ethernet comes before that of the SYN, and nothing after it: the router knows who has asked.
+/// The SYN waits for a round trip on the Ethernet, and later packets do not: the router has learnt the sender's
+/// address.
 #[test]
 fn the_first_packet_waits_until_its_neighbour_is_found() {
     for ipv6 in [false, true] {
@@ -66,7 +67,7 @@ fn the_first_packet_waits_until_its_neighbour_is_found() {
     }
 }
 
-/// Carrier from 2 s on, forwarding from 2.5 s on: a request at 2.1 s is lost, and the next one leaves a second later.
+/// Carrier from 2 s on, forwarding from 2.5 s on: a request at 2.1 s is lost, and the next one is sent a second later.
 #[test]
 fn a_request_that_is_lost_is_repeated_after_a_second() {
     let carrier = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };

@@ -1,5 +1,5 @@
-//! A host whose TCP is elsewhere: elsewhere is another endpoint of ours here, so that its world can be held against the one in
-//! which that endpoint is at home.
+//! A host whose TCP is elsewhere. Here, elsewhere is another endpoint of this project, so that the world can be compared with one that
+//! contains that endpoint.
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::support::{at_ms, bulk_bytes, bulk_for, bursts, exchanges, flow, ms, p
 
 const CLIENT: NodeId = NodeId(0);
 
-/// The client's TCP and its one application, which knows only how to do as told.
+/// The client's TCP and its single application, which only executes orders.
 struct Elsewhere {
     world: World,
     endpoint: Endpoint,
@@ -57,7 +57,7 @@ impl Elsewhere {
         }
     }
 
-    /// Carries out the world's orders. Returns whether there were any.
+    /// Executes the world's orders. Returns whether there were any.
     fn apply(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(order) = self.world.poll_order() {
@@ -89,7 +89,7 @@ impl Elsewhere {
         any
     }
 
-    /// The application writes and reads, and the endpoint sends. Returns whether anything happened.
+    /// The application writes and reads, and the endpoint sends. Returns whether anything changed.
     fn act(&mut self, now: Instant) -> bool {
         let mut any = false;
         let flow = FlowId(0);
@@ -141,7 +141,7 @@ impl Elsewhere {
     }
 }
 
-/// The report of the one flow of `config`, at home and with its client elsewhere.
+/// The report of the single flow of `config`, with the client inside the world and elsewhere.
 fn both(config: &WorldConfig) -> [(Ending, FlowReport); 2] {
     let mut world = World::new(config.clone()).expect("a valid world");
     let ending = world.run(&mut NoObserver);

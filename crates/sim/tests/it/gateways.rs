@@ -1,4 +1,4 @@
-//! Mechanisms of routers where mobile hosts register: at base stations, behind the tunnel, and at the gateway before it.
+//! Mechanisms of routers with registered mobile hosts: at base stations, after the tunnel, and at the gateway before it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::support::*;
 
 const BASES: [NodeId; 2] = [NodeId(2), NodeId(3)];
 
-/// A download of 1 MB to a host that goes from one cell to the other and back.
+/// A download of 1 MB to a host that moves from one cell to the other and back.
 fn moving(nodes: &[NodeId], mechanisms: &Mechanisms) -> WorldConfig {
     let path = line(&[30.0, 50.0, 30.0, 50.0, 30.0], 10.0, 1_000);
     let mut config = cellular(Movement::Path(path), Attachment::Registration(Registration::through(GATEWAY)));
@@ -64,8 +64,8 @@ fn mechanisms_see_packets_outside_their_tunnel() {
     }
 }
 
-/// Freeze-TCP with the gateways of its thesis: warned 100 ms ahead, and so sooner than a round trip, the sender loses nothing in
-/// handoffs; alone it does. What the gateway releases follows the reply to the registration, so that the host is attached when it comes.
+/// Freeze-TCP with the gateways of its thesis: with a warning 100 ms ahead, more than a round trip, the sender loses nothing in handoffs;
+/// without the gateways it does. The gateway's packets follow the reply to the registration, so the host is attached when they arrive.
 #[test]
 fn a_gateway_that_sees_the_warning_loses_nothing_in_handoffs() {
     let sign = WarningSign::IpFlag;
@@ -98,7 +98,7 @@ fn a_gateway_that_sees_the_warning_loses_nothing_in_handoffs() {
     }
 }
 
-/// A supervisor host at each base station: the connection moves with the mobile host, in records on the wires between them.
+/// A supervisor host at each base station: the connection moves with the mobile host, as records over the wires between them.
 #[test]
 fn a_connection_moves_between_supervisor_hosts_with_its_host() {
     let m_tcp = |peer: NodeId, pulls_back| {

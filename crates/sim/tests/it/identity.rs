@@ -1,4 +1,4 @@
-//! Addresses for each link, and identities that outlive them.
+//! Addresses for each link, and identities that survive their change.
 
 use holdover_base::Instant;
 use holdover_link::{Frame as _, InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
@@ -14,8 +14,8 @@ use crate::support::*;
 const MOBILE: NodeId = NodeId(0);
 const SERVER: NodeId = NodeId(2);
 
-/// The mobile host 0 has two links to the router 1, behind which is the server 2. The first one goes down for good after
-/// `cut_s`, the second one is there from `back_s` on. The round trip takes 100 ms.
+/// The mobile host 0 has two links to the router 1, behind which is the server 2. The first one goes down permanently after `cut_s`, the
+/// second one is up from `back_s` on. The round trip takes 100 ms.
 fn moving(cut_s: u64, back_s: u64, flows: Vec<holdover_sim::FlowConfig>) -> WorldConfig {
     let access = |name, down, up| {
         let mut link = link(name, 0, 1, wire(10_000, ms(25), 75));
@@ -101,7 +101,7 @@ fn with_identities_the_connection_survives() {
     }
 }
 
-/// When readdressing was complete, in ms, and at which host.
+/// The times of completed readdressing, in ms, with the host.
 fn readdressed(log: &Log) -> Vec<(u64, NodeId)> {
     let events = log.events.iter().filter_map(|(at, event)| match event {
         WorldEvent::Readdressed(node, _) => Some((at.as_millis(), *node)),
@@ -110,7 +110,7 @@ fn readdressed(log: &Log) -> Vec<(u64, NodeId)> {
     events.collect()
 }
 
-/// The indicator comes from the layer directly below TCP, not from the link.
+/// Mechanisms get the indicator of the layer directly below TCP, not that of the link.
 #[test]
 fn mechanisms_hear_of_readdressing_and_not_of_the_link() {
     let mut world = World::new(with_identities(moving(2, 5, vec![upload()]))).unwrap();

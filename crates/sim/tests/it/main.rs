@@ -1,4 +1,4 @@
-//! The simulator as its users see it: worlds are described, run and looked at.
+//! The simulator from its users' view: worlds are described, run and examined.
 
 mod access;
 mod captures;

@@ -1,4 +1,4 @@
-//! Queues that mark congestion in place of dropping, and what TCP makes of it (RFC 3168).
+//! Queues that mark congestion instead of dropping, and TCP's reaction (RFC 3168).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use holdover_tcp::{Ecn, Profile};
 
 use crate::support::*;
 
-/// 10 MB over 10 Mbit/s and 25 ms each way with a queue of 200 packets, kept short as `manage` says. Returns how long it took, what was
-/// sent again and what the link counted.
+/// 10 MB over 10 Mbit/s and 25 ms each way with a queue of 200 packets, managed by `manage`. Returns the duration, the retransmitted bytes
+/// and the link's counters.
 fn transfer(
     profile: Profile,
     ecn: Ecn,
@@ -50,7 +50,7 @@ fn mean_queue(took: Duration, statistics: &Statistics) -> f64 {
     statistics.queue.mean_packets(took)
 }
 
-/// With ECN, CoDel marks: nothing is dropped and nothing sent again, and the queue stays short. Without, it drops.
+/// With ECN, CoDel marks: nothing is dropped or retransmitted, and the queue stays short. Without ECN, it drops.
 #[test]
 fn codel_marks_what_takes_part_in_ecn_and_drops_the_rest() {
     for profile in [Profile::Linux6Cubic, Profile::Linux6Reno] {
@@ -69,7 +69,7 @@ fn codel_marks_what_takes_part_in_ecn_and_drops_the_rest() {
     }
 }
 
-/// `ce_threshold` marks every packet that has waited longer: the window comes down once a round trip.
+/// `ce_threshold` marks every packet that has waited longer: the window is reduced once per round trip.
 #[test]
 fn a_step_threshold_keeps_the_queue_below_it() {
     let step = |link: &mut holdover_link::LinkConfig| link.ce_threshold = Some(ms(20));

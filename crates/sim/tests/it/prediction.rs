@@ -1,4 +1,4 @@
-//! Predicted disconnections, against geometry worked out by hand.
+//! Predicted disconnections, compared with geometry computed by hand.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::Length;

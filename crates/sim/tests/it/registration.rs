@@ -244,7 +244,7 @@ fn the_old_base_station_learns_of_it_if_the_gateway_tells() {
         config.flows = vec![flow("down", FIXED, MOBILE, bulk_for(secs(6)))];
         let (_, world) = run(config);
         let handed_back = world.cell_statistics(CELL_1).unwrap().handed_back;
-        // Packets that the base station still had, or the mobile host's own acknowledgments, which it takes back itself.
+        // Packets that were still at the base station, or the mobile host's own acknowledgments, which it takes back itself.
         if tell_old_base {
             assert!(handed_back > 0);
         }

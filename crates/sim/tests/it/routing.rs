@@ -1,4 +1,4 @@
-//! Routers that follow links, routes set by hand, and what routers say when they cannot forward.
+//! Routers that follow links, configured routes, and the errors of routers that cannot forward.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueuedFate};

@@ -9,7 +9,7 @@ use holdover_sim::{
 
 use crate::support::*;
 
-/// So many connections over one link, each with its share of it.
+/// This many connections over one link, each with its share.
 fn crowd(connections: u32) -> WorldConfig {
     let one = flow("0", 0, 1, bulk_bytes(30_000));
     let flows = (0..connections).map(|n| FlowConfig {
@@ -36,7 +36,7 @@ fn a_thousand_connections_at_once_come_to_their_end() {
     all_complete(1_000);
 }
 
-/// Takes a while where optimization is off; `holdover bench sim-many` does the same with figures.
+/// Slow without optimization; `holdover bench sim-many` runs the same and prints figures.
 #[test]
 #[ignore = "ten times the size of the test above, for a release build"]
 fn ten_thousand_connections_at_once_come_to_their_end() {

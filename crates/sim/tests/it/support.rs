@@ -1,4 +1,4 @@
-//! Small worlds, and somebody who writes down what happens in them.
+//! Small worlds, and an observer that records their events.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ pub(crate) fn router(name: &str) -> NodeConfig {
     NodeConfig { name: name.into(), role: Role::Router }
 }
 
-/// A link of so many kilobits a second.
+/// A link of this many kilobits per second.
 pub(crate) fn wire(kbps: u64, delay: Duration, queue_packets: u32) -> LinkConfig {
     LinkConfig {
         rate: Rate::Fixed(BitRate::from_kbps(kbps)),
@@ -113,7 +113,7 @@ pub(crate) const GATEWAY: NodeId = NodeId(1);
 pub(crate) const MOBILE: u32 = 4;
 pub(crate) const NEIGHBOUR: u32 = 5;
 
-/// A fixed host, a gateway and two base stations, whose cells of 40 m touch at x = 40 m; a mobile host that moves as told, and one
+/// A fixed host, a gateway and two base stations, whose cells of 40 m touch at x = 40 m; a mobile host with the given movement, and one
 /// that stays in the second cell.
 pub(crate) fn cellular(movement: Movement, attachment: Attachment) -> WorldConfig {
     let cell = |name: &str, base, x_m| RadioCell {
@@ -156,7 +156,7 @@ pub(crate) fn stop(x_m: f64, pause_ms: u64) -> Stop {
     Stop { position: Position { x_m, y_m: 0.0 }, pause: ms(pause_ms) }
 }
 
-/// A way along the first axis.
+/// A path along the first axis.
 pub(crate) fn line(xs_m: &[f64], speed_m_per_s: f64, depart_ms: u64) -> Path {
     let stops = xs_m.iter().map(|&x_m| stop(x_m, 0)).collect();
     Path { stops, depart_at: at_ms(depart_ms), speed_m_per_s, repeat: Repeat::Once }
@@ -165,16 +165,16 @@ pub(crate) fn line(xs_m: &[f64], speed_m_per_s: f64, depart_ms: u64) -> Path {
 pub(crate) const CELL_1: CellId = CellId(0);
 pub(crate) const CELL_2: CellId = CellId(1);
 
-/// Writes down everything: as a hash, and events in full.
+/// Records all reports as a hash, and events in full.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Log {
-    /// FNV-1a over the text of all that was told.
+    /// FNV-1a over the text of all reports.
     pub(crate) hash: u64,
     pub(crate) lines: u64,
     pub(crate) events: Vec<(Instant, WorldEvent)>,
     pub(crate) drops: Vec<(Instant, Dropped)>,
     pub(crate) samples: Vec<(Instant, FlowId, Sample)>,
-    /// Packets by place.
+    /// Packets by interface and direction.
     pub(crate) packets: std::collections::BTreeMap<Place, u64>,
     /// The first hundred packets.
     pub(crate) first_packets: Vec<(Instant, Place)>,
@@ -204,7 +204,7 @@ impl Log {
         writeln!(self, "{at} {what}").expect("hashing does not fail");
     }
 
-    /// The times of the events that `picks` picks, in milliseconds.
+    /// The times of the events that `picks` selects, in milliseconds.
     pub(crate) fn when(&self, picks: impl Fn(&WorldEvent) -> bool) -> Vec<f64> {
         self.events.iter().filter(|(_, event)| picks(event)).map(|(at, _)| at.as_secs_f64() * 1e3).collect()
     }
@@ -242,7 +242,7 @@ impl Observer for Log {
     }
 }
 
-/// Writes down what a host hears of its connectivity.
+/// Records the link events reported to a host.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Notes(Arc<Mutex<Vec<(u64, LinkEvent)>>>);
 

@@ -1,5 +1,4 @@
-//! What theory says of a network, against what the simulator makes of it. Each tolerance has its reason; `docs/validation.md` has
-//! the list.
+//! The simulator compared with theory. Each tolerance has its reason; `docs/validation.md` lists them.
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{LinkConfig, Loss, Outage, Outages, QueueLimit, QueuedFate, Rate};
@@ -11,7 +10,7 @@ use holdover_tcp::{AckPolicy, Config, Profile, Reason};
 
 use crate::support::*;
 
-/// Reno with SACK that grows by what is acknowledged and whose receiver acknowledges every segment.
+/// Reno with SACK that grows by acknowledged segments, and whose receiver acknowledges every segment.
 fn reno() -> Config {
     let mut config = Profile::Linux6Reno.config();
     config.congestion.hystart = false;
@@ -27,8 +26,8 @@ fn goodputs_bps(config: WorldConfig) -> Vec<f64> {
 
 #[test]
 fn bulk_data_on_a_clean_link_fills_its_capacity() {
-    // 10 Mb/s carry 1448 bytes of every 1500. A transfer of 25 MB takes 20.7 s; the handshake and the round trips of slow
-    // start before the link is full leave less than 2 % of that unused. More than the capacity would be a bug.
+    // 10 Mb/s carry 1448 bytes of every 1500. A transfer of 25 MB takes 20.7 s; the handshake and the round trips of slow start before the
+    // link is full leave less than 2 % of that unused. A rate above the capacity would be a bug.
     for profile in [Profile::Linux6Cubic, Profile::Linux6Reno, Profile::Linux2_4] {
         let flow = with_stack(flow("bulk", 0, 1, bulk_bytes(25_000_000)), profile.config());
         let mut world = World::new(pair(wire(10_000, ms(25), 75), vec![flow], secs(100))).unwrap();
@@ -46,11 +45,11 @@ fn bulk_data_on_a_clean_link_fills_its_capacity() {
 
 #[test]
 fn random_loss_follows_the_square_root_law() {
-    // Mathis, Semke, Mahdavi, Ott (CCR 27(3), 1997): rate = MSS / RTT * C / sqrt(p), with C = 1.31 where losses are
-    // independent and every segment is acknowledged or the window grows by what is acknowledged (1.22 where losses are
-    // periodic, 0.93 and 0.87 where ACKs are delayed and counted). The law leaves out that the window stands still for a round
-    // trip in each recovery, which costs 1 of some W / 2 round trips between losses (W = 1.63 / sqrt(p) segments), several
-    // losses in one window, which cost it less than its due, and timeouts: 10 % for these.
+    // Mathis, Semke, Mahdavi, Ott (CCR 27(3), 1997): rate = MSS / RTT * C / sqrt(p), with C = 1.31 where losses are independent and every
+    // segment is acknowledged or the window grows by what is acknowledged (1.22 where losses are periodic, 0.93 and 0.87 where ACKs are
+    // delayed and counted). The law ignores that the window does not grow for a round trip in each recovery, which costs 1 of some W / 2
+    // round trips between losses (W = 1.63 / sqrt(p) segments), that several losses in one window cost less than separate ones, and
+    // timeouts: 10 % for these.
     let rtt = 0.1;
     for p in [0.001, 0.002, 0.004, 0.008] {
         let link = LinkConfig { loss: Loss::Independent(p), ..wire(1_000_000, ms(50), 100_000) };
@@ -73,10 +72,10 @@ fn random_loss_follows_the_square_root_law() {
 
 #[test]
 fn a_queue_of_many_sources_is_that_of_poisson_arrivals() {
-    // 1000 sources that each send a packet every second or so, at times that do not depend on each other's: nearly a Poisson
-    // process on the scale of the queue's memory (2 * service / (1 - load)^2, 40 ms at a load of 0.8). For M/D/1 the mean
-    // number that waits is load^2 / (2 (1 - load)). A source does not send twice within two thirds of a second, which reduces
-    // the variance; and 400 s are some 4000 such memories: 6 % for both.
+    // 1000 sources that each send a packet every second or so, at times that do not depend on each other's: nearly a Poisson process on the
+    // scale of the queue's memory (2 * service / (1 - load)^2, 40 ms at a load of 0.8). For M/D/1 the mean number of waiting packets is
+    // load^2 / (2 (1 - load)). A source does not send twice within two thirds of a second, which reduces the variance; and 400 s are some
+    // 4000 such memories: 6 % for both.
     for load in [0.3, 0.6, 0.8] {
         let packet_bits = (200.0 + 28.0) * 8.0;
         let mut starts = holdover_base::Rng::new(5);
@@ -109,8 +108,8 @@ fn a_queue_of_many_sources_is_that_of_poisson_arrivals() {
 
 #[test]
 fn slow_start_doubles_every_round_trip() {
-    // 10 segments first (RFC 6928), then twice as many a round trip: exactly, for every segment is acknowledged and adds
-    // one. Samples half a round trip after each wave has left; 7 doublings end at 1280 segments, less than buffers allow.
+    // 10 segments first (RFC 6928), then twice as many per round trip: exactly, as every segment is acknowledged and adds one. Samples are
+    // taken half a round trip after each flight has left; 7 doublings end at 1280 segments, less than buffers allow.
     let flow = with_stack(flow("bulk", 0, 1, bulk_bytes(20_000_000)), reno());
     let config = pair(wire(10_000_000, ms(50), 100_000), vec![flow], secs(2));
     let mut log = Log::default();
@@ -125,7 +124,7 @@ fn slow_start_doubles_every_round_trip() {
     }
 }
 
-/// Jain, Chiu, Hawe (DEC-TR-301, 1984): 1 if all have the same.
+/// Jain, Chiu, Hawe (DEC-TR-301, 1984): 1 for equal rates.
 fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     sum * sum / (rates.len() as f64 * rates.iter().map(|rate| rate * rate).sum::<f64>())
@@ -162,7 +161,7 @@ fn different_stacks_share_as_their_windows_let_them() {
     assert!(rates[1] > rates[0] && rates[0] + rates[1] > 0.95 * 10e6 * 1448.0 / 1500.0, "{rates:?}");
 }
 
-/// When timeouts were answered.
+/// The times of timeouts.
 #[derive(Default)]
 struct Timeouts(Vec<f64>);
 

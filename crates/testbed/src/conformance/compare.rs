@@ -6,43 +6,43 @@ use super::experiment::{Case, Experiment, Measure, Value};
 use super::subject::{Subject, TrialError};
 use crate::Namespace;
 
-/// How far the kernel's and the profile's values may be apart.
+/// The allowed difference between the kernel's and the profile's values.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// Not at all.
+    /// None.
     Exact,
-    /// Of counts: by so many percent of the larger one, or so many.
+    /// For counts: this percentage of the larger one, or this amount.
     Share {
         /// Percent.
         percent: f64,
         /// In the value's own unit.
         least: f64,
     },
-    /// Of times that a timer makes: by an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
+    /// For times determined by timers: an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
     Timer,
     /// The value is shown and not compared.
     Shown,
 }
 
-/// What the comparison of one measure has come to.
+/// The result of comparing one measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// There is nothing to compare: no profile, or not to be compared.
+    /// Nothing to compare: there is no profile, or the value is only shown.
     Shown,
     /// Within the tolerance.
     Within,
-    /// Beyond it, for this reason, which is known.
+    /// Beyond the tolerance, for this known reason.
     Known(&'static str),
-    /// Beyond it.
+    /// Beyond the tolerance.
     Differs,
 }
 
-/// What a case has shown.
+/// The result of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CaseResult {
-    /// The kernel's values: the medians, if there were several tries.
+    /// The kernel's values: the medians, if there were several runs.
     pub kernel: Vec<Value>,
-    /// How often the kernel was asked.
+    /// The number of runs on the kernel.
     pub tries: usize,
     /// The profile's values.
     pub ours: Option<Vec<Value>>,
@@ -50,14 +50,14 @@ pub struct CaseResult {
     pub verdicts: Vec<Verdict>,
 }
 
-/// Milliseconds within which no timer of TCP's runs out: one round trip of the scripts, and some.
+/// Within this time, in milliseconds, no timer of TCP expires: one round trip of the scripts, with a margin.
 const AT_ONCE: f64 = 60.0;
 
-/// How often a kernel whose values differ is asked: a busy machine spoils a measurement of milliseconds now and then.
+/// The most runs on a kernel whose values differ: a busy machine sometimes spoils a measurement of milliseconds.
 const TRIES: usize = 3;
 
-/// Runs a case on the kernel, in a namespace of its own, and on the profile. Where they differ, the kernel is asked twice more,
-/// and the medians count.
+/// Runs a case on the kernel, in a separate namespace, and on the profile. If they differ, it is run twice more on the kernel, and the
+/// medians count.
 pub fn try_case(experiment: &Experiment, case: &Case) -> Result<CaseResult, TrialError> {
     let ours = case.profile().map(|profile| case.run(Subject::Ours(profile))).transpose()?;
     let mut tries = Vec::new();
@@ -94,8 +94,8 @@ fn verdicts(experiment: &Experiment, case: &Case, kernel: &[Value], ours: Option
 }
 
 impl Tolerance {
-    /// Whether the kernel's value and the profile's are close enough. Timers have run for `ran` when the times of
-    /// [`Self::Timer`] begin.
+    /// Whether the kernel's value and the profile's are close enough. Timers have already run for `ran` at the start of
+    /// the times of [`Self::Timer`].
     pub fn holds(self, kernel: &Value, ours: &Value, ran: Duration) -> bool {
         let ran = ran.as_nanos() as f64 / 1e6;
         let close = |kernel: f64, ours: f64| match self {
@@ -120,7 +120,7 @@ impl Tolerance {
     }
 }
 
-/// The middle of several tries, value by value; for what has no order, what most of them show.
+/// The median of several runs, value by value; for values without an order, the most frequent one.
 fn medians(tries: &[Vec<Value>]) -> Vec<Value> {
     let width = tries.iter().map(Vec::len).min().unwrap_or(0);
     let column = |index: usize| {

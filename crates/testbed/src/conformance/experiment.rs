@@ -10,36 +10,35 @@ use super::subject::{Subject, TrialError};
 use super::{Observation, Tolerance};
 use crate::Congestion;
 
-/// A question to a TCP, and how it is asked.
+/// A question about a TCP, and how it is examined.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The name on the command line.
     pub name: &'static str,
-    /// What is asked.
+    /// The question.
     pub question: &'static str,
-    /// How it is run.
+    /// The set-up.
     pub set_up: &'static str,
-    /// What is measured in every case.
+    /// The measures of every case.
     pub measures: &'static [Measure],
-    /// The runs.
+    /// The cases.
     pub cases: Vec<Case>,
-    /// Differences between the kernel and the profiles that stay, with their reasons.
+    /// Permanent differences between the kernel and the profiles, with their reasons.
     pub known: &'static [Known],
 }
 
 /// One connection.
 #[derive(Clone)]
 pub struct Case {
-    /// What is special about it, without the sender; unique in its experiment for each sender.
+    /// Its description without the sender; unique in its experiment for each sender.
     pub label: String,
     /// The sender.
     pub sender: Congestion,
     /// Whether it is part of every run.
     pub length: Length,
-    /// Whether only a kernel can be asked.
+    /// Whether it runs on a kernel only.
     pub kernel_only: bool,
-    /// For how long the sender's timers have run when the times of [`Tolerance::Timer`] begin: what the kernel was late by then
-    /// shows in them.
+    /// How long the sender's timers have run at the start of the times of [`Tolerance::Timer`]: these include the kernel's delays by then.
     pub timers_ran: Duration,
     body: Arc<Body>,
 }
@@ -47,51 +46,51 @@ pub struct Case {
 /// Runs a case and measures.
 type Body = dyn Fn(Subject<'_>) -> Result<Vec<Value>, TrialError> + Send + Sync;
 
-/// How long a case takes.
+/// The duration of a case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Length {
-    /// Seconds: part of the tests, too.
+    /// Seconds: included in the tests.
     Short,
     /// Up to half a minute.
     Medium,
-    /// Minutes: run when asked for.
+    /// Minutes: run on request.
     Long,
 }
 
-/// Something that is measured.
+/// A measured quantity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
     /// Its name, with the unit.
     pub name: &'static str,
-    /// How far kernel and profile may be apart.
+    /// The allowed difference between kernel and profile.
     pub tolerance: Tolerance,
 }
 
-/// A difference that stays.
+/// A permanent difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
     /// The cases: those whose label and sender, as `Display` prints them, contain this.
     pub case: &'static str,
     /// The measure, or "" for all of the case.
     pub measure: &'static str,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub why: &'static str,
 }
 
-/// What was measured.
+/// A measured value.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// It did not happen.
     Nothing,
     /// A time in milliseconds.
     Millis(f64),
-    /// Times in milliseconds, one after the other.
+    /// Times in milliseconds, in order.
     Schedule(Vec<f64>),
-    /// A number of something.
+    /// A count.
     Count(i64),
-    /// Yes or no.
+    /// A flag.
     Flag(bool),
-    /// What happened, in a word or a few.
+    /// A description in one or a few words.
     Words(String),
 }
 
@@ -113,21 +112,21 @@ impl Case {
         }
     }
 
-    /// The same, which only a kernel can be asked.
+    /// The same, for kernels only.
     #[must_use]
     pub fn of_kernel_only(mut self) -> Self {
         self.kernel_only = true;
         self
     }
 
-    /// The same, in which timers have run for `ran` when the clock of what is measured starts.
+    /// The same, with timers that have run for `ran` at the start of the measured times.
     #[must_use]
     pub fn with_timers_running(mut self, ran: Duration) -> Self {
         self.timers_ran = ran;
         self
     }
 
-    /// The profile that copies this sender, where there is one.
+    /// The profile that models this sender, if there is one.
     pub fn profile(&self) -> Option<Profile> {
         match self.sender {
             _ if self.kernel_only => None,
@@ -157,7 +156,7 @@ impl fmt::Debug for Case {
 }
 
 impl Value {
-    /// The time from `from` to `to`, if there was one.
+    /// The time from `from` to `to`, if there is a `to`.
     pub(super) fn between(from: Instant, to: Option<Instant>) -> Self {
         to.map_or(Self::Nothing, |to| Self::millis(to.saturating_since(from)))
     }
@@ -176,7 +175,7 @@ impl Value {
         number.map_or(Self::Nothing, |number| Self::Count(number.into()))
     }
 
-    /// The number behind a time or a count.
+    /// The number in a time or a count.
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Millis(millis) => Some(*millis),

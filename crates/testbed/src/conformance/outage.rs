@@ -15,33 +15,34 @@ pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const RTT: Duration = Duration::from_millis(50);
 /// Data in a full segment: 1500 bytes less 20 of IP, 20 of TCP and 12 of options.
 pub(super) const FULL: u32 = 1448;
-/// The window that the receiver offers, in segments: it limits the transfer, so that nothing is lost to a queue.
+/// The receiver's window in segments: it limits the transfer, so that no queue overflows.
 pub(super) const WINDOW: u32 = 64;
 /// Segments received before the cut. By then the sender has filled the window for some ten round trips.
 const BEFORE_THE_CUT: u32 = 600;
 
-/// The data segment whose loss ends slow start, where one does: by then the window is full.
+/// The data segment whose loss ends slow start, in experiments with such a loss: the window is full by then.
 const EARLY_LOSS: usize = 250;
 
-/// How a transfer is cut and goes on.
+/// How a transfer is cut and resumed.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) outage: Duration,
     pub(super) hold: Hold,
-    /// So many of the last ACKs were sent by the receiver and lost.
+    /// The number of last ACKs that the receiver sent and that were lost.
     pub(super) lost_acks: u32,
-    /// A segment is lost, so many before the last that arrives.
+    /// A lost segment, this many before the last one that arrives.
     pub(super) hole: Option<u32>,
     pub(super) stimulus: Stimulus,
-    /// The congestion window limits the transfer, not the receiver's: a loss on the way has ended slow start, and the window opens.
+    /// The congestion window limits the transfer, not the receiver's: an earlier loss has ended slow start, and the receiver's window is
+    /// large.
     pub(super) by_congestion: bool,
-    /// What is sent during the outage arrives when it is over, in place of being lost.
+    /// Packets sent during the outage arrive after it, instead of being lost.
     pub(super) network_holds: bool,
     pub(super) sack: bool,
     pub(super) timestamps: bool,
 }
 
-/// What has been received and not acknowledged when the link breaks.
+/// The data received but not acknowledged when the link breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Hold {
     Nothing,
@@ -49,35 +50,35 @@ pub(super) enum Hold {
     Segments(u32),
 }
 
-/// Whether a late ACK echoes the timestamp that its data came with, or what the sender's clock would show by now.
+/// The timestamp echoed by a late ACK: the one of its data, or the current value of the sender's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Echo {
     Stale,
     Fresh,
 }
 
-/// What reaches the sender when the link is back.
+/// The packets that reach the sender after link-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stimulus {
     Nothing,
     DuplicateAcks(u32),
     /// One ACK of all that was received.
     FullAck(Echo),
-    /// An ACK of one byte more than the last, and the full one.
+    /// An ACK of one byte more than the last, and then the full one.
     TwoSteps(Echo),
-    /// An ACK for each segment that was held back.
+    /// An ACK for each segment whose ACK was held back.
     ManySteps(Echo),
-    /// For each ACK that the receiver had sent and that may be lost, one of one byte more; then the full one.
+    /// For each ACK that the receiver has sent and that may be lost, one of one byte more; then the full one.
     Ladder(Echo),
-    /// A duplicate ACK with the SACK blocks of what lies beyond a hole.
+    /// A duplicate ACK with the SACK blocks beyond a hole.
     Sack,
     /// ICMP errors, 1 ms apart, that quote the first outstanding byte.
     Unreachables(u32, Unreachable),
-    /// The same, quoting a byte ten segments further on.
+    /// The same, quoting a byte ten segments later.
     UnreachablesOfLater(u32),
-    /// A data segment with nothing new to acknowledge.
+    /// A data segment that acknowledges nothing new.
     Data,
-    /// What the sender's own host does to the socket.
+    /// An action of the sender's own host on the socket.
     Local(LocalAction),
 }
 
@@ -119,7 +120,7 @@ impl Plan {
 
     /// Runs it.
     pub(super) fn observe(&self, subject: Subject<'_>) -> Result<Observation, TrialError> {
-        // Enough data for the time before the cut, and for a second at the end.
+        // Enough data until the cut, and for a second at the end.
         let setup = Setup { writes: vec![(MS * 10, 4_000 * FULL as usize)], ..Setup::default() };
         let span = self.outage * 4 + Duration::from_secs(8);
         let prepare = |wire: &mut Wire| {
@@ -144,10 +145,10 @@ impl Plan {
     }
 }
 
-/// When the link is back.
+/// The time of link-up.
 pub(super) const UP: &str = "link up";
 
-/// What is measured after each outage.
+/// The measures after each outage.
 pub(super) const MEASURES: &[Measure] = &[
     Measure { name: "first new data (ms)", tolerance: Tolerance::Timer },
     Measure { name: "in order (ms)", tolerance: Tolerance::Timer },
@@ -166,10 +167,10 @@ struct Cut {
     plan: Plan,
     /// Data segments that arrived before the cut.
     received: u32,
-    /// The acknowledgment numbers that the receiver has sent into nothing.
+    /// The ACK numbers that the receiver has sent into the broken link.
     emitted: Vec<Seq>,
     is_up: bool,
-    /// Data has come in order since the link is back.
+    /// Data has arrived in order since link-up.
     woke: bool,
 }
 
@@ -285,7 +286,7 @@ impl Cut {
     }
 }
 
-/// Everything that was lost so far arrives now, in the order in which it was sent, and is acknowledged.
+/// All data lost so far arrives now, in the order of its transmission, and is acknowledged.
 fn arrive_late(wire: &mut Wire) {
     let late: Vec<_> = wire.seen.iter().filter(|seen| seen.lost).map(|seen| seen.segment.clone()).collect();
     for segment in late {
@@ -306,7 +307,7 @@ impl fmt::Display for LocalAction {
     }
 }
 
-/// Segments' worth of new data in the second that begins with the first of it at or after `from`. Its delay is a separate measure, since the
+/// The new data, in segments, within one second from the first new data at or after `from`. Its delay is a separate measure, since the
 /// kernel's timers are late.
 pub(super) fn segments_in_1_s(wire: &Wire, from: Instant) -> Value {
     let mut news = wire.seen.iter().filter(|seen| seen.at >= from && seen.news > 0).peekable();

@@ -1,8 +1,8 @@
-//! The scripted peer: a TCP at the level of single packets, whose every answer a script decides.
+//! The scripted peer: a TCP at the level of single packets, whose answers are decided by a script.
 //!
-//! [`Wire`] is the script's end of one connection. It completes the handshake, keeps account of what has arrived, and holds what
-//! the script sends until its time. The shell calls it as any [`PacketEndpoint`]; it knows no clock, so that the same script
-//! meets the kernel in wall-clock time and the project's TCP in virtual time.
+//! [`Wire`] is the script's end of one connection. It completes the handshake, records arrivals, and delays the script's packets until
+//! their time. The shell calls it like any [`PacketEndpoint`]; it reads no clock, so the same script runs with the kernel in wall-clock
+//! time and with the project's TCP in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,42 +19,42 @@ use crate::PacketEndpoint;
 pub(super) const SUBJECT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 pub(super) const PORT: u16 = 9;
-/// The number of the script's SYN.
+/// The script's initial sequence number.
 const ISS: Seq = Seq::new(1_000_000);
-/// The first byte that the script may send.
+/// The sequence number of the script's first byte.
 pub const FIRST_BYTE: Seq = Seq::new(1_000_001);
-/// The timestamp clock does not begin at 0, which would look like no timestamp.
+/// The timestamp clock does not start at 0, which would look like no timestamp.
 const FIRST_TIMESTAMP: u32 = 5_000;
 /// The shift of every window that the script advertises.
 const WINDOW_SCALE: u8 = 7;
-/// What payloads consist of once they were looked at: their length is all that experiments ask for.
+/// The content of recorded payloads: experiments need only their length.
 static ZEROS: [u8; 65_536] = [0; 65_536];
 
 /// A segment that crossed the wire.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// The segment; of its payload the length only.
+    /// The segment, with the length of its payload only.
     pub segment: Segment,
-    /// Whether the wire was cut: the script's receiver never got it.
+    /// Whether it was lost because the wire was cut.
     pub lost: bool,
-    /// Bytes of it that the script's receiver had not got before.
+    /// The number of its bytes that the script's receiver did not have.
     pub news: u32,
-    /// Whether with it the receiver could acknowledge more than before.
+    /// Whether it increased the number that the receiver can acknowledge.
     pub in_order: bool,
 }
 
-/// What the subject's TCP says about itself at one time.
+/// The state of the subject's TCP at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// When.
+    /// The time.
     pub at: Instant,
     /// The congestion window in segments.
     pub cwnd: u32,
     /// The slow-start threshold in segments; `None` before the first loss.
     pub ssthresh: Option<u32>,
-    /// The retransmission timeout, as backed off as it is.
+    /// The current retransmission timeout, with backoff.
     pub rto: Duration,
 }
 
@@ -63,13 +63,13 @@ pub struct Sample {
 pub enum Happening<'a> {
     /// A segment arrived, other than a SYN that the wire has answered.
     Segment(&'a Segment),
-    /// An alarm that the script set, with the number that it gave it.
+    /// An alarm set by the script, with its number.
     Alarm(u32),
 }
 
-/// Decides what the peer does.
+/// Decides the peer's actions.
 pub trait Script: Send {
-    /// Something happened on the wire.
+    /// Handles an event on the wire.
     fn hear(&mut self, wire: &mut Wire, happening: Happening<'_>);
 }
 
@@ -85,49 +85,49 @@ impl Script for Box<dyn Script> {
     }
 }
 
-/// The script's end of the connection: what came, and the means to answer.
+/// The script's end of the connection: arrivals, and means to answer.
 #[derive(Debug)]
 pub struct Wire {
-    /// The present time.
+    /// The current time.
     pub now: Instant,
-    /// Everything that the subject has sent.
+    /// All segments sent by the subject.
     pub seen: Vec<Seen>,
-    /// Everything that the script has sent, as it reached the subject.
+    /// All segments sent by the script, as they reached the subject.
     pub sent: Vec<Seen>,
-    /// What the subject said about itself when it was asked.
+    /// The requested samples of the subject's state.
     pub samples: Vec<Sample>,
-    /// Times that the script wants to remember.
+    /// Times recorded by the script.
     pub marks: BTreeMap<&'static str, Instant>,
-    /// How long the answer to a SYN takes, and an ordinary ACK.
+    /// The delay of the answer to a SYN, and of an ordinary ACK.
     pub rtt: Duration,
-    /// Whether data that the script sends is pushed.
+    /// Whether the script's data has the PSH flag.
     pub push: bool,
-    /// How many SYNs are left unanswered.
+    /// The number of SYNs left unanswered.
     pub ignored_syns: u32,
     /// Whether SACK is offered.
     pub sack: bool,
     /// Whether timestamps are offered.
     pub timestamps: bool,
-    /// The window that is advertised, in bytes.
+    /// The advertised window, in bytes.
     pub window: u32,
-    /// Whether what the subject sends is lost.
+    /// Whether the subject's packets are lost.
     pub is_cut: bool,
-    /// Of the data segments, counted from 1, those that are lost all the same.
+    /// The lost data segments besides, by their number from 1.
     pub losses: BTreeSet<usize>,
     /// The next byte that the script expects.
     pub rcv_nxt: Seq,
     /// The next byte that it sends.
     pub snd_nxt: Seq,
-    /// The timestamp that is echoed: by default that of the latest segment that was not ahead of `rcv_nxt` (RFC 7323 section 4.3).
+    /// The echoed timestamp: by default that of the latest segment not beyond `rcv_nxt` (RFC 7323 section 4.3).
     pub echo: u32,
     /// When `echo` was received.
     pub echo_at: Instant,
     pub(super) finish_at: Option<Instant>,
     pub(super) actions: Vec<LocalAction>,
-    /// What was received beyond `rcv_nxt`, in order, and the range to report first.
+    /// Data received beyond `rcv_nxt`, in order, and the range to report first.
     beyond: Vec<SeqRange>,
     latest: Option<Seq>,
-    /// What arrived again, until an ACK has said so.
+    /// The last duplicate, until an ACK has reported it.
     duplicate: Option<SeqRange>,
     data_segments: usize,
     subject_port: u16,
@@ -178,7 +178,7 @@ impl Wire {
         self.seen.iter().filter(|seen| !seen.segment.payload.is_empty()).collect()
     }
 
-    /// The time that the script has remembered under `name`.
+    /// The time recorded by the script under `name`.
     pub fn mark(&self, name: &str) -> Option<Instant> {
         self.marks.get(name).copied()
     }
@@ -196,8 +196,8 @@ impl Wire {
         self.send_aged(after, age, segment);
     }
 
-    /// `len` bytes from `back` bytes before what the script sends next, `after` from now, with a timestamp that is `age` old. Without
-    /// data and from one byte before, it is a keep-alive or a probe of the window.
+    /// Sends `len` bytes from `back` bytes before the script's next sequence number, `after` from now, with a timestamp that is `age` old.
+    /// With `len` 0 and `back` 1 it is a keep-alive or a window probe.
     pub fn repeat_after(&mut self, after: Duration, age: Duration, back: u32, len: usize) {
         let mut segment = self.segment(Flags::ACK);
         segment.seq = self.snd_nxt - back;
@@ -205,7 +205,7 @@ impl Wire {
         self.send_aged(after, age, segment);
     }
 
-    /// Acknowledges what has arrived, a round trip from now, with SACK blocks if there are gaps, and for what arrived again.
+    /// Acknowledges received data, a round trip from now, with SACK blocks for gaps and duplicates.
     pub fn acknowledge(&mut self) {
         let to = self.rcv_nxt;
         let duplicate = self.duplicate.take().filter(|_| self.sack);
@@ -220,7 +220,7 @@ impl Wire {
         self.echo = own;
     }
 
-    /// What lies beyond [`Self::rcv_nxt`], the range of the latest arrival first (RFC 2018 section 4); nothing without SACK.
+    /// The ranges beyond [`Self::rcv_nxt`], the latest arrival first (RFC 2018 section 4); empty without SACK.
     pub fn sack_blocks(&self) -> Vec<SeqRange> {
         if !self.sack {
             return Vec::new();
@@ -232,14 +232,14 @@ impl Wire {
         first.into_iter().chain(others).take(most).copied().collect()
     }
 
-    /// The timestamp that a segment would have shown which left a round trip ago, by the subject's clock of 1 ms: what a receiver may
-    /// extrapolate, and the subject takes for a plain RTT sample.
+    /// The timestamp of a hypothetical segment sent a round trip ago, by the subject's clock of 1 ms: a receiver may extrapolate it, and
+    /// the subject takes it for a plain RTT sample.
     pub fn refreshed_echo(&self) -> u32 {
         let since = self.now.saturating_since(self.echo_at) - self.rtt;
         self.echo.wrapping_add(since.as_millis() as u32)
     }
 
-    /// Sends `len` bytes of new data, `after` from now, with the acknowledgment of `ack`.
+    /// Sends `len` bytes of new data, `after` from now, acknowledging `ack`.
     pub fn write_acking(&mut self, after: Duration, len: usize, ack: Seq) {
         let mut segment = self.segment(if self.push { Flags::ACK | Flags::PSH } else { Flags::ACK });
         segment.ack = ack;
@@ -253,7 +253,7 @@ impl Wire {
         self.write_acking(after, len, self.rcv_nxt);
     }
 
-    /// The last `len` bytes of what the script sends and a FIN, `after` from now, `ahead` bytes beyond what it has sent so far.
+    /// Sends the last `len` bytes of the script's data and a FIN, `after` from now, `ahead` bytes beyond the data sent so far.
     pub fn fin_after(&mut self, after: Duration, ahead: u32, len: usize) {
         let mut segment = self.segment(Flags::ACK | Flags::FIN);
         segment.seq = self.snd_nxt + ahead;
@@ -267,7 +267,7 @@ impl Wire {
         self.alarms.insert((self.now + after, self.count, number));
     }
 
-    /// Asks the subject's TCP for its state, `after` from now; before anything that is sent at that time arrives.
+    /// Samples the state of the subject's TCP, `after` from now; before the arrival of anything sent at that time.
     pub fn sample_after(&mut self, after: Duration) {
         self.samples_at.insert(self.now + after);
     }
@@ -277,19 +277,19 @@ impl Wire {
         self.finish_at = Some(self.now + after);
     }
 
-    /// Has the subject's host do something to the socket now. Only a kernel can.
+    /// Lets the subject's host act on the socket now. Only for kernels.
     pub fn act(&mut self, action: LocalAction) {
         self.actions.push(action);
     }
 
-    /// An ICMP error that quotes `segment` of the subject, `after` from now.
+    /// Sends an ICMP error that quotes `segment` of the subject, `after` from now.
     pub fn unreachable_after(&mut self, after: Duration, kind: Unreachable, segment: &Segment) {
         let quoted = Packet::new(SUBJECT, PEER, segment.clone());
         let error = IcmpError::quoting_packet(kind, &quoted).expect("a segment that was parsed can be written");
         self.enqueue(after, Packet::new(PEER, SUBJECT, error));
     }
 
-    /// The segment of the subject that begins at `seq`, as a router that saw it could quote it.
+    /// The segment of the subject that begins at `seq`, as a router could quote it.
     pub fn quotable(&self, seq: Seq) -> Segment {
         Segment {
             src_port: self.subject_port,
@@ -302,7 +302,7 @@ impl Wire {
         }
     }
 
-    /// A segment as the script would send it now; its timestamp is set when it leaves.
+    /// A segment of the script, as of now; its timestamp is set when it is sent.
     fn segment(&self, flags: Flags) -> Segment {
         let timestamps = self.timestamps.then_some(Timestamps { val: 0, ecr: self.echo });
         Segment {
@@ -334,7 +334,7 @@ impl Wire {
         self.out.insert((self.now + after, self.count), packet);
     }
 
-    /// Notes a segment of the subject. Returns whether the script shall hear of it.
+    /// Notes a segment of the subject. Returns whether it is passed to the script.
     fn note(&mut self, segment: &Segment) -> bool {
         let is_syn = segment.flags.contains(Flags::SYN);
         self.data_segments += usize::from(!segment.payload.is_empty());
@@ -375,7 +375,7 @@ impl Wire {
         }
     }
 
-    /// Takes the data of a segment that arrived, or arrives late. Returns how many of its bytes are new.
+    /// Accepts the data of a segment that arrives, possibly late. Returns the number of new bytes.
     pub fn receive(&mut self, segment: &Segment) -> u32 {
         if segment.payload.is_empty() {
             return 0;
@@ -407,7 +407,7 @@ impl Wire {
         (self.rcv_nxt - before.0) + held(self) - before.1
     }
 
-    /// Whether a sample is due, once for each that is.
+    /// Whether a sample is due; true once for each.
     pub(super) fn take_due_sample(&mut self) -> bool {
         let is_due = self.samples_due > 0;
         self.samples_due -= u32::from(is_due);
@@ -467,7 +467,7 @@ impl<S: Script> PacketEndpoint for Peer<S> {
     }
 }
 
-/// `len` bytes of nothing, at most as many as a packet can hold.
+/// `len` zero bytes, at most as many as a packet can hold.
 fn zeros(len: usize) -> Bytes {
     Bytes::from_static(&ZEROS[..len.min(ZEROS.len())])
 }

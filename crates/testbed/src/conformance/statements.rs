@@ -1,10 +1,10 @@
-//! Assumptions of the mechanisms: statements about real kernels, judged by the kernel's values alone.
+//! Assumptions of the mechanisms: statements about real kernels, judged only by the kernel's values.
 
 use super::compare::CaseResult;
 use super::experiment::{Case, Experiment, Value};
 use crate::Congestion;
 
-/// A statement about how a kernel's TCP behaves.
+/// A statement about the behaviour of a kernel's TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
     /// The statement.
@@ -12,16 +12,16 @@ pub struct Statement {
     judge: fn(&Evidence<'_>) -> Option<Judgement>,
 }
 
-/// What the experiments have to say about a statement.
+/// The judgement of a statement by the experiments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Judgement {
-    /// Whether it held in every case that bears on it.
+    /// Whether it held in every relevant case.
     pub confirmed: bool,
-    /// The values that it was judged by.
+    /// The relevant values.
     pub shown: String,
 }
 
-/// The results of a run, to look values up in.
+/// The results of a run, for look-ups.
 #[derive(Debug, Default)]
 pub struct Evidence<'a>(Vec<(&'a Experiment, &'a Case, &'a CaseResult)>);
 
@@ -31,7 +31,7 @@ impl<'a> Evidence<'a> {
         self.0.push((experiment, case, result));
     }
 
-    /// What the kernel has shown.
+    /// A measured value of the kernel.
     fn value(&self, experiment: &str, label: &str, sender: Congestion, measure: &str) -> Option<&'a Value> {
         let is_meant = |(of, case, _): &&(&Experiment, &Case, &CaseResult)| {
             of.name == experiment && case.label == label && case.sender == sender
@@ -43,7 +43,7 @@ impl<'a> Evidence<'a> {
 }
 
 impl Statement {
-    /// What the experiments say; `None` if those that bear on it were not run.
+    /// Judges the statement; `None` if the relevant experiments were not run.
     pub fn judge(&self, evidence: &Evidence<'_>) -> Option<Judgement> {
         (self.judge)(evidence)
     }
@@ -54,7 +54,7 @@ const UNDONE: &str = "undone";
 const RTO: &str = "RTO (ms)";
 const LOSSY: &[Congestion] = &[Congestion::Cubic, Congestion::Reno];
 
-/// Looks one measure up in several cases, for several senders, and judges each value.
+/// Looks up one measure in several cases, for several senders, and judges each value.
 fn all(
     evidence: &Evidence<'_>,
     experiment: &str,
@@ -83,7 +83,7 @@ fn all(
     Some(judgement)
 }
 
-/// Both together.
+/// Combines two judgements.
 fn both(first: Option<Judgement>, second: Option<Judgement>) -> Option<Judgement> {
     let (first, second) = (first?, second?);
     Some(Judgement {
@@ -96,7 +96,7 @@ fn at_once(value: &Value) -> bool {
     matches!(value, Value::Millis(millis) if *millis < 45.0)
 }
 
-/// Data has to wait for a timer that has backed off.
+/// Data waits for a timer that has backed off.
 fn late(value: &Value) -> bool {
     matches!(value, Value::Millis(millis) if *millis > 500.0)
 }
@@ -109,7 +109,7 @@ fn between(least: f64, most: f64) -> impl Fn(&Value) -> bool {
     move |value| value.number().is_some_and(|number| (least..=most).contains(&number))
 }
 
-/// All statements, in the order in which the page shows them.
+/// All statements, in the order of the page.
 pub const STATEMENTS: &[Statement] = &[
     Statement {
         says: "Nothing and pure duplicate ACKs leave a sender that has backed off, with SACK, waiting for its timer; so does data with nothing \

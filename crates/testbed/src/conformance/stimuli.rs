@@ -8,16 +8,16 @@ use super::outage::{Echo, Hold, MEASURES, MS, Plan, Stimulus};
 use super::subject::LocalAction;
 use crate::Congestion;
 
-/// As many as a sender that has backed off over tens of seconds needs.
+/// As many as needed by a sender that has backed off over tens of seconds.
 const MANY: u32 = 12;
-/// What `hold_back` keeps by default.
+/// The default of `hold_back`.
 pub(super) const HELD: Hold = Hold::Segments(4);
 
 pub(super) fn experiments() -> Vec<Experiment> {
     vec![wake(), early_cut(), without_options(), lost_acks(), sack_hole(), unreachable_kinds(), local_actions()]
 }
 
-/// The name of a length of outage in the cases' labels.
+/// The name of an outage's length in the cases' labels.
 fn outage_label(outage: Duration) -> String {
     let millis = outage.as_millis();
     if millis.is_multiple_of(1_000) {
@@ -34,7 +34,7 @@ fn case(outage: Duration, sender: Congestion, plan: Plan, label: &str) -> Case {
     Case::new(label, sender, length, move |subject| plan.measure(subject)).with_timers_running(outage)
 }
 
-/// What is tried on every sender and length: what was held back, and with what the receiver comes back.
+/// The stimuli for every sender and length: the data held back, and the packets after link-up.
 fn greetings() -> Vec<(&'static str, Hold, Stimulus)> {
     vec![
         ("nothing", Hold::Nothing, Stimulus::Nothing),
@@ -81,9 +81,9 @@ fn wake() -> Experiment {
 
 /// Outages shorter than the RTO, and outages of one RTO.
 ///
-/// Those of some 250 to 450 ms are left out. They end with a race of two timers, which the kernel's coarser ones decide otherwise every now and
-/// then: RACK's reordering timer, an eighth of what the outage has added to the round trip, against the first ACK after the greeting; and the first
-/// RTO against the greeting.
+/// Those of some 250 to 450 ms are excluded. They end with a race of two timers, whose outcome sometimes differs with the kernel's coarser
+/// timers: RACK's reordering timer, an eighth of what the outage has added to the round trip, against the first ACK after the greeting; and
+/// the first RTO against the greeting.
 fn early_cut() -> Experiment {
     let mut cases = Vec::new();
     for held in [1, 4] {

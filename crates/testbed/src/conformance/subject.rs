@@ -1,5 +1,5 @@
-//! The subject of an experiment: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time; set up alike, with the
-//! same scripted peer.
+//! The subject of an experiment: the kernel over a TUN device, in wall-clock time, or the project's TCP in virtual time, with the same
+//! set-up and the same scripted peer.
 
 use core::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -18,10 +18,10 @@ use crate::{
     SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, Tun, TunConfig, TunError, WallClock, sysctl,
 };
 
-/// Who is tried.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// The kernel, from inside this namespace, with this congestion control.
+    /// The kernel, inside this namespace, with this congestion control.
     Kernel(&'a Namespace, Congestion),
     /// The project's TCP.
     Ours(Profile),
@@ -37,25 +37,25 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// How the subject is set up and what its application does: it connects, writes so many bytes at such times after that, and reads
-/// what comes. What is `None` is as the kernel has it in a new namespace, and as the profile has it.
+/// The set-up of the subject, and the actions of its application: it connects, writes data at the given times after that, and reads. `None`
+/// stands for the kernel's default in a new namespace, and the profile's.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Setup {
-    /// When after the connection was made how many bytes are written. What does not fit into the send buffer waits.
+    /// The times of writes, relative to the connection, and their lengths. Data beyond the send buffer waits.
     pub writes: Vec<(Duration, usize)>,
-    /// Whether each write goes out by itself, without Nagle.
+    /// Whether each write is sent separately, without Nagle.
     pub nodelay: bool,
     /// `tcp_retries2`.
     pub retries2: Option<u32>,
     /// `TCP_USER_TIMEOUT`.
     pub user_timeout: Option<Duration>,
-    /// The ceiling of the retransmission timeout, for all of the host or for the socket.
+    /// The ceiling of the retransmission timeout, for the host or for the socket.
     pub rto_max: Option<RtoMax>,
     /// `tcp_slow_start_after_idle`.
     pub slow_start_after_idle: Option<bool>,
 }
 
-/// Where a ceiling of the retransmission timeout is set (Linux 6.15 and later).
+/// The scope of a ceiling of the retransmission timeout (Linux 6.15 and later).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RtoMax {
     /// `net.ipv4.tcp_rto_max_ms`.
@@ -64,7 +64,7 @@ pub enum RtoMax {
     Socket(Duration),
 }
 
-/// Something that the subject's host does to the socket while a run goes on.
+/// An action of the subject's host on the socket during a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalAction {
     /// `TCP_REPAIR` on and off.
@@ -79,31 +79,31 @@ pub enum LocalAction {
     Congestion(Congestion),
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Observation {
-    /// The wire, with everything that crossed it.
+    /// The wire, with all its packets.
     pub wire: Wire,
-    /// When and how the connection failed, if it did.
+    /// The time and cause of the connection's failure, if it failed.
     pub ended: Option<Ended>,
     /// Retransmission timeouts.
     pub timeouts: i64,
-    /// Reductions of the window that were taken back.
+    /// Undone reductions of the window.
     pub undos: i64,
-    /// The kernel's own counters; none in virtual time.
+    /// The kernel's counters; `None` in virtual time.
     pub counters: Option<Counters>,
 }
 
 /// The end of a connection that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ended {
-    /// When the application was told.
+    /// When the application was notified.
     pub at: Instant,
-    /// Whether it was a timeout of TCP's, rather than the peer's doing.
+    /// Whether the cause was a timeout of TCP, rather than the peer.
     pub timed_out: bool,
 }
 
-/// A run could not be made.
+/// A run failed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the variants are the parts of the test bed")]
 pub enum TrialError {
@@ -124,13 +124,13 @@ pub enum TrialError {
     /// The endpoint in virtual time did not come to rest.
     #[error("livelock at {now}")]
     Livelock {
-        /// The time at which it stood.
+        /// The time at which it stopped advancing.
         now: Instant,
     },
-    /// What the experiment measures did not happen.
+    /// The measured event did not happen.
     #[error("the run did not show what was to be measured: {what}")]
     NotShown {
-        /// What was missing.
+        /// The missing event.
         what: &'static str,
     },
 }
@@ -241,7 +241,7 @@ fn act(stream: &KernelStream, action: LocalAction) -> Result<(), SocketError> {
     }
 }
 
-/// How long a call on the socket waits before it looks whether the run is over.
+/// How long a call on the socket waits before it checks for the end of the run.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The application on the kernel's side.
@@ -262,7 +262,7 @@ impl KernelSide<'_> {
         let span = self.end.saturating_since(self.clock.now());
         let stream = match KernelStream::connect(self.namespace, SocketAddr::new(PEER, PORT), &self.options, span) {
             Ok(stream) => stream,
-            // The peer may deliberately not have answered.
+            // The peer may not answer deliberately.
             Err(SocketError::TimedOut { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -303,7 +303,7 @@ impl KernelSide<'_> {
         }
     }
 
-    /// Writes `len` bytes, or as many as find room while the run goes on.
+    /// Writes `len` bytes, or as many as fit during the run.
     fn write(&self, stream: &mut KernelStream, len: usize) {
         let bytes = vec![b'x'; len.min(1 << 20)];
         let mut left = len;
@@ -315,7 +315,7 @@ impl KernelSide<'_> {
         }
     }
 
-    /// An error of the connection, other than the silence with which a call on the socket ends, ends the run.
+    /// An error of the connection, other than a timeout of a call on the socket, ends the run.
     fn note_end(&self, error: &io::Error) {
         // The timeout of a call has no error number: `KernelStream` has replaced the kernel's.
         if error.raw_os_error().is_none() && error.kind() == io::ErrorKind::TimedOut {
@@ -399,7 +399,7 @@ fn run_with_ours<S: Script>(
     })
 }
 
-/// Writes what is due, as far as there is room. Returns when the next write is due, if it is not now.
+/// Writes due data, as far as it fits. Returns when the next write is due, unless it is due now.
 fn write_due(
     now: Instant,
     connection: &mut Connection,
@@ -420,7 +420,7 @@ fn write_due(
     None
 }
 
-/// The profile with what the set-up changes.
+/// The profile with the changes of the set-up.
 fn configured(profile: Profile, setup: &Setup) -> Config {
     let mut config = profile.config();
     config.send.nagle = !setup.nodelay;
@@ -445,7 +445,8 @@ fn is_timeout(error: ConnectionError) -> bool {
     matches!(error, ConnectionError::TimedOut | ConnectionError::UserTimeout | ConnectionError::ProbesUnanswered)
 }
 
-/// Carries packets both ways, one at a time, as a kernel that answers each before it takes the next; goes on as long as any moved.
+/// Exchanges packets in both directions, one at a time, like a kernel that answers each before it accepts the next; continues until none is
+/// left.
 fn exchange(now: Instant, ours: &mut Endpoint, peer: &mut impl PacketEndpoint) -> ControlFlow<()> {
     let mut moved = ControlFlow::Break(());
     loop {

@@ -20,7 +20,7 @@ fn single_writes() -> Vec<(Duration, usize)> {
 
 const ACKED: u64 = 5;
 
-/// Runs the segment that is never acknowledged.
+/// Runs with the segment that is never acknowledged.
 fn unacknowledged(subject: Subject<'_>, setup: &Setup, span: Duration) -> Result<Observation, TrialError> {
     let setup = Setup { writes: single_writes(), nodelay: true, ..setup.clone() };
     let mut left = ACKED;
@@ -37,7 +37,7 @@ fn unacknowledged(subject: Subject<'_>, setup: &Setup, span: Duration) -> Result
     run(subject, &setup, span, |wire| wire.rtt = RTT, script)
 }
 
-/// When the unacknowledged segment and its copies left.
+/// The times at which the unacknowledged segment and its copies were sent.
 fn copies(observation: &Observation) -> Vec<Instant> {
     observation.wire.data().iter().skip(ACKED as usize).map(|seen| seen.at).collect()
 }

@@ -13,29 +13,29 @@ pub(super) fn experiments() -> Vec<Experiment> {
     vec![probes(), give_up(), clean_freeze(), dirty_freeze()]
 }
 
-/// A bulk transfer whose receiver closes the window, and opens it again after `frozen`, if ever.
+/// A bulk transfer whose receiver closes the window, and opens it after `frozen`, if at all.
 #[derive(Clone)]
 struct Freeze {
     frozen: Option<Duration>,
     closing: Closing,
-    /// What the sender sends while the window is closed is answered.
+    /// Whether segments sent while the window is closed are answered.
     answered: bool,
     setup: Setup,
     span: Duration,
 }
 
-/// What becomes of the data that is in flight when the window closes.
+/// The fate of the data in flight when the window closes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closing {
     /// It arrives and is acknowledged, with the closed window.
     Drained,
-    /// It is lost. The window is closed by an ACK that acknowledges something new.
+    /// It is lost. The window is closed by an ACK of new data.
     Lossy,
     /// It is lost. The window is closed by a duplicate of the last ACK.
     LossyByDuplicate,
 }
 
-/// When the closed window has reached the sender, and nothing in flight can be acknowledged any more.
+/// The time at which the closed window has reached the sender, and no data in flight can be acknowledged any more.
 const CLOSED: &str = "window closed";
 const BEFORE: u32 = 600;
 const CLOSE: u32 = 1;
@@ -63,7 +63,7 @@ struct Freezing {
     received: u32,
     is_closed: bool,
     is_open_again: bool,
-    /// Data has come since the window is open again.
+    /// Data has arrived since the window was opened.
     woke: bool,
 }
 
@@ -139,8 +139,8 @@ impl Freezing {
     }
 }
 
-/// When something left after the window was closed and before it opened again. What the last ACKs before had released may still have
-/// been under way for a few milliseconds.
+/// The times of segments sent after the window was closed and before it opened again. Segments released by the last ACKs before may still
+/// have been in flight for a few milliseconds.
 fn sent_while_closed(observation: &Observation) -> Result<(Instant, Vec<Instant>), TrialError> {
     let closed = observation.marked(CLOSED)?;
     let opened = observation.wire.mark(UP).unwrap_or(Instant::FAR_FUTURE);
@@ -233,7 +233,7 @@ fn give_up() -> Experiment {
 /// Linux's timer wheel rounds a wait up by as much as an eighth.
 const LATE_PROBE: &str = "Linux gives up when a probe is due; that one comes early, for the user timeout, or up to an eighth of each wait late.";
 
-/// What is measured around a freeze.
+/// The measures around a freeze.
 const FREEZE_MEASURES: &[Measure] = &[
     Measure { name: "first data (ms)", tolerance: Tolerance::Timer },
     Measure { name: "segments in 1 s", tolerance: Tolerance::Share { percent: 25.0, least: 8.0 } },

@@ -5,12 +5,12 @@ use holdover_tcp::{ConnectionId, Endpoint, Event, State};
 
 use super::{Sink, Source};
 
-/// What is written at a time.
+/// The most bytes written at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// An application with one connection. Call [`Self::turn`] whenever something may have happened.
+/// An application with one connection. Call [`Self::turn`] after every possible change.
 ///
-/// With data to send, it closes its side as soon as all of it is written; without, when the peer has closed.
+/// With data to send, it closes its side as soon as all data is written; without, when the peer has closed.
 #[derive(Clone, Debug)]
 pub struct Application {
     connection: Option<ConnectionId>,
@@ -23,7 +23,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// An application for `connection`, or for the first that is accepted; it expects the stream of `sink`.
+    /// An application for `connection`, or for the first one that is accepted; it expects the stream of `sink`.
     pub fn new(connection: Option<ConnectionId>, source: Source, sink: Sink) -> Self {
         Self {
             connection,
@@ -78,23 +78,23 @@ impl Application {
         self.connection
     }
 
-    /// When both sides had closed in good order: everything sent is acknowledged, everything received is read.
+    /// When both sides had closed in good order: all sent data is acknowledged, and all received data is read.
     pub fn done_at(&self) -> Option<Instant> {
         self.done_at
     }
 
-    /// Bytes that have come through so far, in both directions.
+    /// The bytes transferred so far, in both directions.
     pub fn progress(&self, endpoint: &Endpoint) -> u64 {
         let connection = self.connection.and_then(|id| endpoint.connection(id));
         self.sink.digest().len + connection.map_or(0, |connection| connection.counters().bytes_acked.0)
     }
 
-    /// What it writes.
+    /// The stream that it writes.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// What it has read.
+    /// The stream that it has read.
     pub fn sink(&self) -> &Sink {
         &self.sink
     }

@@ -1,5 +1,5 @@
-//! Checks of a completed run: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
-//! and kernel counters without errors.
+//! Checks of a completed run: equal streams, the negotiated options, plausible `TCP_INFO`, and kernel counters without
+//! errors.
 
 use holdover_base::Duration;
 use holdover_tcp::{Connection, Disposition, Endpoint};
@@ -8,7 +8,7 @@ use super::run::KernelEnd;
 use super::{Application, Combination, Family, Flow, Opening, Path};
 use crate::{Counters, ImpairmentCounters, Shell, TunDirection};
 
-/// Everything that is known after a run.
+/// The data available after a run.
 pub(super) struct Evidence<'a> {
     pub(super) combination: &'a Combination,
     pub(super) bytes: u64,
@@ -28,8 +28,8 @@ const WINDOW_SCALE: u8 = 4;
 const ECN: u8 = 8;
 const ECN_SEEN: u8 = 16;
 
-/// Counters that must be zero on every path: each stands for something that a peer should not have done, or for the
-/// kernel having run out of something. `nstat` names them.
+/// Counters that must be zero on every path: each indicates a violation by the peer, or a shortage in the kernel.
+/// `nstat` prints their names.
 const NEVER: &[&str] = &[
     "TcpAttemptFails",
     "TcpEstabResets",
@@ -67,10 +67,10 @@ const DAMAGE: &[&str] = &[
     "Ip6InUnknownProtos",
     "Ip6InTruncatedPkts",
 ];
-/// A challenge ACK or two may answer what a bad path makes of a handshake or a FIN; more is a quarrel.
+/// One or two challenge ACKs may answer a handshake or a FIN impaired by the path; more show a fault.
 const MOST_CHALLENGES: u32 = 4;
 
-/// What is not as it should be.
+/// The violated expectations.
 pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<String> {
     let mut findings = Vec::new();
     check_streams(evidence, &mut findings);
@@ -174,8 +174,8 @@ fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     }
 }
 
-/// How many packets the path has held up or repeated. Those among the last ones reach a side after its connection is gone, which
-/// answers each of them by a reset (RFC 9293 section 3.10.7.1).
+/// The number of packets that the path has delayed or duplicated. Some of the last ones reach a side after the end of its connection, which
+/// answers each of them with a reset (RFC 9293 section 3.10.7.1).
 fn came_late(evidence: &Evidence<'_>) -> u64 {
     path_counters(evidence).iter().map(|done| done.reordered + done.duplicated).sum()
 }
@@ -184,7 +184,7 @@ fn path_counters(evidence: &Evidence<'_>) -> [ImpairmentCounters; 2] {
     [TunDirection::ToKernel, TunDirection::FromKernel].map(|way| evidence.shell.impairment(way).counters())
 }
 
-/// Our own bookkeeping of what arrived.
+/// Checks our own records of arrivals.
 fn check_our_side(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     let Some(connection) = evidence.connection else {
         return findings.push("our connection is gone".to_owned());
@@ -227,7 +227,7 @@ fn check_our_side(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     }
 }
 
-/// The path has done what it is there for; a run in which it has not proves nothing.
+/// Checks that the path has caused its impairment: otherwise the run proves nothing.
 fn check_path(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     let done = path_counters(evidence);
     let sum = |count: fn(&ImpairmentCounters) -> u64| done.iter().map(count).sum::<u64>();

@@ -1,4 +1,4 @@
-//! The settings of a run, their names, and the selections that are made from them.
+//! The settings of a run, their names, and selections of them.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ use crate::Congestion;
 /// One set of settings. Its `Display` is its name, such as `connect-send-cubic-sack-ts-noscale-loss-1500-v6-linux-2.4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Combination {
-    /// Who opens the connection.
+    /// The side that opens the connection.
     pub opening: Opening,
-    /// Who sends data.
+    /// The side that sends data.
     pub flow: Flow,
     /// The kernel's congestion control.
     pub congestion: Congestion,
@@ -22,13 +22,13 @@ pub struct Combination {
     pub timestamps: bool,
     /// The kernel's `net.ipv4.tcp_window_scaling`.
     pub window_scaling: bool,
-    /// What happens to packets on the way.
+    /// The impairment of packets.
     pub path: Path,
     /// The interface's MTU.
     pub mtu: Mtu,
     /// IPv4 or IPv6.
     pub family: Family,
-    /// The stack that our side behaves like.
+    /// The profile of our side.
     pub profile: Profile,
 }
 
@@ -57,7 +57,7 @@ macro_rules! setting {
 }
 
 setting! {
-    /// Who opens the connection.
+    /// The side that opens the connection.
     Opening {
         /// Our side connects, the kernel listens.
         Connect = "connect",
@@ -67,7 +67,7 @@ setting! {
 }
 
 setting! {
-    /// Who sends data.
+    /// The side that sends data.
     Flow {
         /// Our side.
         Send = "send",
@@ -79,13 +79,13 @@ setting! {
 }
 
 setting! {
-    /// What happens to packets on the way, in both directions alike. Every path has the same delay.
+    /// The impairment of packets, equal in both directions. Every path has the same delay.
     Path {
-        /// Nothing.
+        /// None.
         Clean = "clean",
         /// One in a hundred is lost.
         Loss = "loss",
-        /// One in fifty is overtaken by those that follow.
+        /// One in fifty is overtaken by later ones.
         Reordering = "reordering",
         /// One in fifty arrives twice.
         Duplication = "duplication",
@@ -99,7 +99,7 @@ setting! {
 setting! {
     /// The interface's MTU.
     Mtu {
-        /// The least that every host must take: 576 bytes over IPv4 (RFC 791), 1280 over IPv6 (RFC 8200).
+        /// The least MTU that every host must support: 576 bytes over IPv4 (RFC 791), 1280 over IPv6 (RFC 8200).
         Least = "least",
         /// Ethernet's 1500 bytes.
         Ethernet = "1500",
@@ -129,9 +129,10 @@ impl Flow {
 }
 
 impl Combination {
-    /// How many settings there are.
+    /// The number of settings.
     const SETTINGS: usize = 10;
-    /// How many values each has. The profile is the first: what it offers decides which options can be met.
+    /// The number of values of each setting. The profile is the first: its options determine which combinations are
+    /// effective.
     const LEVELS: [usize; Self::SETTINGS] = [
         Profile::ALL.len(),
         Path::ALL.len(),
@@ -144,7 +145,7 @@ impl Combination {
         Mtu::ALL.len(),
         Family::ALL.len(),
     ];
-    /// Where the TCP options stand among the settings.
+    /// The positions of the TCP options among the settings.
     const SACK: usize = 5;
     const TIMESTAMPS: usize = 6;
     const WINDOW_SCALING: usize = 7;
@@ -158,7 +159,7 @@ impl Combination {
         }
     }
 
-    /// How our side behaves: the profile, with segments that fit the MTU.
+    /// The configuration of our side: the profile, with segments that fit the MTU.
     pub fn config(&self) -> Config {
         let mut config = self.profile.config();
         let headers = match self.family {
@@ -169,17 +170,17 @@ impl Combination {
         config
     }
 
-    /// Whether SACK is agreed: both sides have to offer it.
+    /// Whether SACK is negotiated: both sides have to offer it.
     pub fn sack_agreed(&self) -> bool {
         self.sack && self.config().sack
     }
 
-    /// Whether timestamps are agreed.
+    /// Whether timestamps are negotiated.
     pub fn timestamps_agreed(&self) -> bool {
         self.timestamps && self.config().timestamps.is_some()
     }
 
-    /// Whether window scaling is agreed.
+    /// Whether window scaling is negotiated.
     pub fn window_scaling_agreed(&self) -> bool {
         self.window_scaling && self.config().window_scale.is_some()
     }
@@ -199,8 +200,8 @@ impl Combination {
         }
     }
 
-    /// Whether two settings really meet under a profile: an option that the kernel offers and the profile does not is in
-    /// force with nothing, so it meets the profile alone.
+    /// Whether two settings are effective together under a profile: an option that the kernel offers and the profile does not is never in
+    /// effect, so it is paired with the profile only.
     fn meet(profile: Option<usize>, (first, first_value): (usize, usize), second: usize) -> bool {
         let Some(profile) = profile.filter(|_| second != 0) else { return true };
         let config = Profile::ALL[profile].config();
@@ -234,7 +235,7 @@ impl fmt::Display for Combination {
     }
 }
 
-/// A selection of combinations in which every two settings meet at least once, the same at each call.
+/// A selection of combinations in which every pair of values occurs at least once, the same at each call.
 pub fn every_pair() -> Vec<Combination> {
     let meets = |row: &covering::Partial<{ Combination::SETTINGS }>, a: usize, b: usize| match (row[a], row[b]) {
         (Some(value_a), Some(value_b)) => {
@@ -245,7 +246,7 @@ pub fn every_pair() -> Vec<Combination> {
     covering::pairwise(&Combination::LEVELS, meets).iter().map(Combination::from_row).collect()
 }
 
-/// The whole product of all settings but the profile, which is `profile`, or else each in turn.
+/// All combinations of the settings, with the given profile, or else each profile in turn.
 pub fn every_combination(profile: Option<Profile>) -> Vec<Combination> {
     let mut rows = vec![[0; Combination::SETTINGS]];
     for (setting, &levels) in Combination::LEVELS.iter().enumerate().skip(1) {
@@ -256,8 +257,8 @@ pub fn every_combination(profile: Option<Profile>) -> Vec<Combination> {
         };
         rows = rows.iter().flat_map(|row| (0..levels).map(move |value| with(row, value))).collect();
     }
-    // Profiles take turns as if at random (Fibonacci hashing): by the index alone, or by its digits, some of them miss values of settings with
-    // two values each.
+    // Profiles take turns pseudo-randomly (Fibonacci hashing): in turn by the index alone, or by its digits, some of them would miss values
+    // of settings with two values.
     let in_turn = |index: usize| {
         let hash = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (hash % Profile::ALL.len() as u64) as usize
@@ -275,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of the settings' values, and whether the value is one of an option that the profile does not offer.
+    /// The names of the settings' values, and whether each is a value of an option that the profile does not offer.
     fn values(combination: &Combination) -> [(String, bool); Combination::SETTINGS] {
         let c = combination;
         let option = |name: &str, is_on: bool, is_agreed: bool| (format!("{name}={is_on}"), is_on && !is_agreed);

@@ -1,8 +1,8 @@
 //! Covering arrays of strength two: few rows in which every pair of values of two settings occurs.
 //!
-//! Greedy and deterministic: as long as a pair is missing, one row is grown from each missing pair (each further setting
-//! takes the value that adds most missing pairs to it; of equals, the one that the rows so far have least often), and the
-//! row with most missing pairs is kept.
+//! Greedy and deterministic: as long as a pair is missing, one row is grown from each missing pair (each further setting takes the value
+//! that adds most missing pairs; of equals, the one that is least frequent in the rows so far), and the row with most missing pairs is
+//! kept.
 
 use core::cmp::Reverse;
 
@@ -13,8 +13,8 @@ pub(super) type Partial<const N: usize> = [Option<usize>; N];
 
 /// Rows in which every pair of values occurs, where setting `n` has the values from 0 to `levels[n]`.
 ///
-/// `meets(row, a, b)` says whether the values of settings `a` and `b` count as a pair in that row; what counts in no row is
-/// not looked for. A pair that counts in a row with some values missing must count in some completion of it.
+/// `meets(row, a, b)` returns whether the values of settings `a` and `b` count as a pair in that row; a pair that counts in no row is not
+/// required. A pair that counts in a row with some values missing must count in some completion of it.
 pub(super) fn pairwise<const N: usize>(
     levels: &[usize; N],
     meets: impl Fn(&Partial<N>, usize, usize) -> bool,
@@ -28,12 +28,12 @@ pub(super) fn pairwise<const N: usize>(
     rows
 }
 
-/// The pairs of values that no row has yet.
+/// The pairs of values that are in no row yet.
 struct Missing<const N: usize> {
     levels: [usize; N],
-    /// For each two settings, whether each two of their values are missing.
+    /// For each two settings and each two of their values, whether the pair is missing.
     pairs: Vec<Vec<bool>>,
-    /// How often the rows so far have each value of each setting.
+    /// The number of rows with each value of each setting.
     uses: Vec<Vec<usize>>,
 }
 
@@ -54,7 +54,7 @@ impl<const N: usize> Missing<N> {
         self.pairs[a * N + b][value_a * self.levels[b] + value_b]
     }
 
-    /// How many missing pairs setting `a` makes with the others in `row`.
+    /// The number of missing pairs that setting `a` makes with the others in `row`.
     fn gain(&self, row: &Partial<N>, a: usize, meets: &impl Fn(&Partial<N>, usize, usize) -> bool) -> usize {
         let Some(value_a) = row[a] else { return 0 };
         (0..N)
@@ -63,7 +63,7 @@ impl<const N: usize> Missing<N> {
             .count()
     }
 
-    /// `row` is taken: its pairs are missing no more.
+    /// Adds `row`: its pairs are not missing any more.
     fn remove(&mut self, row: &Row<N>, meets: &impl Fn(&Partial<N>, usize, usize) -> bool) {
         let whole = row.map(Some);
         for a in 0..N {
@@ -101,7 +101,7 @@ fn best_row<const N: usize>(
     best.map(|(_, row)| row)
 }
 
-/// A whole row around one pair, and how many missing pairs it has. `None` if the pair counts in no row.
+/// A complete row around one pair, and the number of its missing pairs. `None` if the pair counts in no row.
 fn grow<const N: usize>(
     levels: &[usize; N],
     missing: &Missing<N>,

@@ -6,8 +6,8 @@ use holdover_wire::Packet;
 
 use crate::PacketEndpoint;
 
-/// An endpoint whose packets are lost in both directions from [`Gate::cut`] on, for a while. An outage at a fixed time
-/// could miss the transfer on a fast machine, and would meet the handshake on a slow one.
+/// An endpoint whose packets are lost in both directions from [`Gate::cut`] on, for a time. An outage at a fixed time
+/// could come after the transfer on a fast machine, and during the handshake on a slow one.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) endpoint: Endpoint,

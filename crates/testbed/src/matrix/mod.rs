@@ -1,8 +1,8 @@
 //! The kernel matrix: the project's TCP against the kernel's, under every combination of settings that matters to either.
 //!
-//! [`Combination`] is one set of settings. [`every_combination`] is their whole product, [`every_pair`] a selection in which
-//! every two settings meet at least once. [`run`] transfers data under one combination, in a network namespace of its own,
-//! and compares what both sides and the kernel's counters say about it with what they should.
+//! [`Combination`] is one set of settings. [`every_combination`] is their whole product, [`every_pair`] a selection in which every pair of
+//! values occurs at least once. [`run`] transfers data under one combination, in a separate network namespace, and compares the results of
+//! both sides and the kernel's counters with the expected ones.
 
 mod application;
 mod checks;

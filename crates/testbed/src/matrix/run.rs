@@ -19,43 +19,43 @@ use crate::{
     TunError, WallClock, sysctl,
 };
 
-/// What every path takes, each way.
+/// The delay of every path, each way.
 const DELAY: Duration = Duration::from_millis(2);
-/// The outage begins when this part of the data is through: the windows are growing.
+/// The outage begins when this fraction of the data is transferred: the windows are growing.
 const OUTAGE_AFTER_PART: u64 = 4;
 const OUTAGE: Duration = Duration::from_secs(2);
 /// Longer than any run takes on a slow machine. The slowest recover from an outage with timers of seconds.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long a call on the kernel's socket waits; several follow each other within [`LIMIT`].
+/// The timeout of a call on the kernel's socket; several follow each other within [`LIMIT`].
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
 const PORT: u16 = 5001;
 const BACKLOG: usize = 8;
 
-/// What of a run is not part of the combination.
+/// The parameters of a run besides the combination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunOptions {
     /// The length of each stream in bytes.
     pub bytes: u64,
-    /// What the impairments follow from, and what the streams hold.
+    /// The seed of the impairments and of the streams' contents.
     pub seed: u64,
-    /// Where a capture of the run is written (pcapng).
+    /// The file for a capture of the run (pcapng).
     pub capture: Option<PathBuf>,
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// From the start of the run until both sides had closed in good order.
     pub took: Duration,
-    /// What was not as it should be; nothing, in a run that is to pass.
+    /// The violated expectations; none in a run that passes.
     pub findings: Vec<String>,
-    /// What the kernel said about its connection in the end.
+    /// The kernel's `TCP_INFO` at the end.
     pub info: TcpInfo,
-    /// What the kernel counted.
+    /// The kernel's counters.
     pub counters: Counters,
 }
 
-/// A run did not come to its end.
+/// A run did not end.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the variants are the parts of the test bed")]
 pub enum RunError {
@@ -76,25 +76,25 @@ pub enum RunError {
     /// The kernel's socket failed.
     #[error("the kernel's side: {call}: {source} (our side: {ours})")]
     Kernel {
-        /// What was being done.
+        /// The call.
         call: &'static str,
         /// The kernel's reason.
         source: io::Error,
-        /// What our side was at.
+        /// The state of our side.
         ours: String,
     },
     /// The two sides had not finished in time.
     #[error("not finished after {LIMIT} (our side: {ours})")]
     Deadline {
-        /// What our side was at.
+        /// The state of our side.
         ours: String,
     },
     /// The capture could not be written.
     #[error("the capture {} cannot be written: {source}", path.display())]
     Capture {
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
@@ -108,8 +108,8 @@ impl RunOptions {
     }
 }
 
-/// Transfers data under `combination`. An error means that the transfer did not come to an end; what else is wrong is
-/// in [`Outcome::findings`].
+/// Transfers data under `combination`. An error means that the transfer did not end; other problems are in
+/// [`Outcome::findings`].
 pub fn run(combination: &Combination, options: &RunOptions) -> Result<Outcome, RunError> {
     Namespace::run("matrix", |namespace| run_inside(namespace, combination, options))?
 }
@@ -232,7 +232,7 @@ fn impairment(path: Path) -> ImpairmentConfig {
     }
 }
 
-/// What our side is at, for a run that did not end.
+/// The state of our side, for a run that did not end.
 fn describe(endpoint: &Endpoint, application: &Application) -> String {
     let Some(connection) = application.connection().and_then(|id| endpoint.connection(id)) else {
         return "no connection".to_owned();
@@ -250,7 +250,7 @@ fn describe(endpoint: &Endpoint, application: &Application) -> String {
     )
 }
 
-/// What happens on the kernel's side.
+/// The kernel's side.
 struct KernelSide<'a> {
     namespace: &'a Namespace,
     /// Bound before our side connects.
@@ -261,20 +261,20 @@ struct KernelSide<'a> {
     sink: Sink,
 }
 
-/// What it ended with.
+/// The final state of the kernel's side.
 pub(super) struct KernelEnd {
     pub(super) sent: Digest,
     pub(super) received: Digest,
     pub(super) first_difference: Option<u64>,
     pub(super) congestion: String,
-    /// When the stream from our side had ended.
+    /// At the end of our side's stream.
     pub(super) info_at_end: TcpInfo,
-    /// When the connection was closed.
+    /// At the end of the connection.
     pub(super) info: TcpInfo,
     pub(super) done_at: Instant,
 }
 
-/// A call and why it failed.
+/// A failed call, and the reason.
 type Failure = (&'static str, io::Error);
 
 impl<'a> KernelSide<'a> {
@@ -346,7 +346,7 @@ fn write_all(mut stream: KernelStream, source: &mut Source) -> Result<(), Failur
     stream.shutdown_write().map_err(socket_failure)
 }
 
-/// Both directions are closed; the last FIN has still to be acknowledged.
+/// Waits until both directions are closed; the last FIN has still to be acknowledged.
 fn wait_until_closed(stream: &KernelStream, clock: WallClock) -> Result<TcpInfo, Failure> {
     let deadline = clock.now() + IO_TIMEOUT;
     loop {

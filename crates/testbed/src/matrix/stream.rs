@@ -1,4 +1,5 @@
-//! Streams of bytes in which every byte follows from its position, so that whatever goes astray shows, and where.
+//! Streams of bytes in which every byte is determined by its position, so that every difference is detected and
+//! located.
 
 use core::fmt;
 use core::hash::Hasher as _;
@@ -6,10 +7,10 @@ use std::io;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
-/// Bytes that are read or written at a time.
+/// Bytes read or written at a time.
 const CHUNK: usize = 64 * 1024;
 
-/// A stream that is being written: `len` bytes that follow from `seed`.
+/// A stream to be written: `len` bytes determined by `seed`.
 #[derive(Clone, Debug)]
 pub struct Source {
     seed: u64,
@@ -18,7 +19,7 @@ pub struct Source {
     hasher: SipHasher24,
 }
 
-/// A stream that is being read and compared with what it should be.
+/// A stream being read and compared with the expected one.
 #[derive(Clone, Debug)]
 pub struct Sink {
     seed: u64,
@@ -27,7 +28,7 @@ pub struct Sink {
     first_difference: Option<u64>,
 }
 
-/// What identifies a whole stream: its length in bytes and a hash of 128 bits (SipHash-2-4).
+/// Identifies a whole stream: its length in bytes and a hash of 128 bits (SipHash-2-4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Digest {
     /// The length in bytes.
@@ -42,24 +43,24 @@ impl Source {
         Self { seed, position: 0, len, hasher: SipHasher24::new() }
     }
 
-    /// Bytes that were not taken yet.
+    /// The number of bytes not taken yet.
     pub fn remaining(&self) -> u64 {
         self.len - self.position
     }
 
-    /// The next bytes, as many as remain up to `most`. They stay the next until [`Self::advance`].
+    /// The next bytes, as many as remain up to `most`. They are returned again until [`Self::advance`].
     pub fn peek(&self, most: usize) -> Vec<u8> {
         let len = self.remaining().min(most as u64);
         (self.position..self.position + len).map(|position| byte_at(self.seed, position)).collect()
     }
 
-    /// `written` was taken, the beginning of what [`Self::peek`] returned.
+    /// Takes `written`, a prefix of the result of [`Self::peek`].
     pub fn advance(&mut self, written: &[u8]) {
         self.hasher.write(written);
         self.position += written.len() as u64;
     }
 
-    /// Writes all that remains.
+    /// Writes all remaining bytes.
     pub fn write_to(&mut self, out: &mut impl io::Write) -> io::Result<()> {
         while self.remaining() > 0 {
             let chunk = self.peek(CHUNK);
@@ -72,7 +73,7 @@ impl Source {
         Ok(())
     }
 
-    /// What was taken so far.
+    /// The digest of the bytes taken so far.
     pub fn digest(&self) -> Digest {
         Digest { len: self.position, hash: self.hasher.finish128().as_u128() }
     }
@@ -84,7 +85,7 @@ impl Sink {
         Self { seed, position: 0, hasher: SipHasher24::new(), first_difference: None }
     }
 
-    /// The next bytes have been read.
+    /// Handles the next bytes read.
     pub fn take(&mut self, bytes: &[u8]) {
         self.hasher.write(bytes);
         if self.first_difference.is_none() {
@@ -106,12 +107,12 @@ impl Sink {
         }
     }
 
-    /// What was read so far.
+    /// The digest of the bytes read so far.
     pub fn digest(&self) -> Digest {
         Digest { len: self.position, hash: self.hasher.finish128().as_u128() }
     }
 
-    /// The position of the first byte that is not the stream's.
+    /// The position of the first byte that differs from the stream.
     pub fn first_difference(&self) -> Option<u64> {
         self.first_difference
     }
@@ -123,7 +124,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The byte at `position`: part of a word that is mixed from the position, as `SplitMix64` does it.
+/// The byte at `position`: part of a word mixed from the position, as in `SplitMix64`.
 fn byte_at(seed: u64, position: u64) -> u8 {
     let mut word = seed.wrapping_add((position / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -148,7 +149,7 @@ mod tests {
             if piece.is_empty() {
                 break;
             }
-            // Half of each piece is refused.
+            // Half of each chunk is refused.
             let written = &piece[..piece.len().div_ceil(2)];
             source.advance(written);
             sink.take(written);

@@ -1,8 +1,8 @@
-//! Agents on external hosts: programs that stand on a host beside its kernel, as on a real one, and hear what its link does from
-//! the world instead of from netlink.
+//! Agents on external hosts: programs that run on a host beside its kernel, as on a real one, and get link events from the world instead of
+//! netlink.
 //!
-//! The agent's thread is inside the host's namespace. Packets pass the host's chain untouched: what the agent does to them, it
-//! does with the means of the host's kernel.
+//! The agent's thread is inside the host's namespace. Packets pass the host's chain unchanged: the agent acts on them by means of the
+//! host's kernel.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,32 +18,31 @@ use super::{HostError, RealError, RealWorld};
 use crate::NamespaceError;
 use crate::shell::Waker;
 
-/// What the link of a host does, as its agent learns it. Its descriptor is readable when there is something to learn, or when
-/// the world is gone.
+/// The link events of a host for its agent. Its descriptor is readable when there is an event, or when the world has ended.
 #[derive(Debug)]
 pub struct LinkEvents {
     events: Receiver<LinkEvent>,
     waker: Waker,
 }
 
-/// What an agent hears when it asks.
+/// The result of a query for events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// The link has done this, just now.
+    /// An event of the link, just now.
     Event(LinkEvent),
-    /// Nothing more for the present.
+    /// No event now.
     Nothing,
-    /// Nothing will follow: the world is gone.
+    /// No further events: the world has ended.
     End,
 }
 
-/// An agent at work. It ends when its world is dropped, and is waited for with [`AgentThread::join`] after that.
+/// A running agent. It ends when its world is dropped; then wait for it with [`AgentThread::join`].
 #[derive(Debug)]
 pub struct AgentThread<T> {
     handle: JoinHandle<Result<T, NamespaceError>>,
 }
 
-/// Lets all packets pass, and notes what the link does.
+/// Passes all packets, and records link events.
 struct Note(Sender<LinkEvent>);
 
 /// The world's side of an agent's events, sent after the host's interfaces have changed.
@@ -56,9 +55,9 @@ pub(super) struct AgentPort {
 }
 
 impl RealWorld {
-    /// Starts an agent on a host that has a kernel, before the run: `body` runs on a thread inside the host's namespace, whose
-    /// interface is [`RealWorld::interface`]. It must return soon after [`Heard::End`]. The host loses the mechanisms that the world's
-    /// description gives it, and keeps its foresight. `None` if there is no such host.
+    /// Starts an agent on a host that has a kernel, before the run: `body` runs on a thread inside the host's namespace, whose interface is
+    /// [`RealWorld::interface`]. It must return soon after [`Heard::End`]. The host's mechanisms in the world's description are not used,
+    /// but its foresight is. `None` if there is no such host.
     ///
     /// # Errors
     ///
@@ -88,7 +87,7 @@ impl RealWorld {
 }
 
 impl LinkEvents {
-    /// The next thing to hear. Call until [`Heard::Nothing`] before waiting for the descriptor.
+    /// The next event. Call it until [`Heard::Nothing`] before waiting for the descriptor.
     pub fn hear(&self) -> Heard {
         match self.events.try_recv() {
             Ok(event) => return Heard::Event(event),
@@ -112,7 +111,7 @@ impl AsFd for LinkEvents {
 }
 
 impl<T> AgentThread<T> {
-    /// What the agent came to, if its thread got into the namespace. Its world must be gone. A panic of the agent goes on here.
+    /// The result of the agent, if its thread entered the namespace. Its world must have ended. A panic of the agent continues here.
     pub fn join(self) -> Result<T, NamespaceError> {
         self.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -136,7 +135,7 @@ impl fmt::Debug for Note {
 }
 
 impl AgentPort {
-    /// Tells the agent what was noted.
+    /// Sends the recorded events to the agent.
     pub(super) fn tell(&self) {
         for event in self.noted.try_iter() {
             // An agent that has ended receives no more events.

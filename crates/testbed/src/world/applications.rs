@@ -1,6 +1,6 @@
 //! The applications of one external host: kernel sockets in its namespace, all served by one thread.
 //!
-//! The thread does as the world's orders say and reports what its sockets see. Nothing blocks it but `poll`.
+//! The thread executes the world's orders and reports the events of its sockets. It blocks only in `poll`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,7 +20,7 @@ use crate::shell::timespec;
 use crate::socket::tcp_info;
 use crate::{Namespace, SocketOptions, TcpInfo, Waker};
 
-/// What the thread is to do.
+/// A command for the thread.
 #[derive(Debug)]
 pub(super) enum Command {
     Connect {
@@ -48,22 +48,22 @@ pub(super) enum Command {
     Sample {
         flow: FlowId,
     },
-    /// Report what all connections have done, and end.
+    /// Report the state of all connections, and end.
     Finish,
 }
 
-/// What the thread has to say.
+/// A report of the thread.
 #[derive(Debug)]
 pub(super) enum Report {
     SocketEvent(FlowId, End, SocketEvent),
     Sample(FlowId, Box<TcpInfo>),
-    /// The last words: what each connection has done.
+    /// The last report: the state of each connection.
     Finished(Vec<(FlowId, End, Box<TcpInfo>)>),
-    /// A socket could not be made or used.
+    /// A socket could not be created or used.
     Failed(HostError),
 }
 
-/// A listening end of a flow, and how its sockets are made.
+/// A listening end of a flow, and the options of its sockets.
 #[derive(Clone, Debug)]
 pub(super) struct Listening {
     pub(super) flow: FlowId,
@@ -77,7 +77,7 @@ pub(super) struct Listening {
 /// All sockets of a host.
 pub(super) struct Applications {
     namespace: Namespace,
-    /// How the sockets of each flow's opening end are made.
+    /// The socket options of each flow's opening end.
     opening: BTreeMap<FlowId, SocketOptions>,
     listeners: Vec<(Listening, Socket)>,
     connections: Vec<Connection>,
@@ -86,12 +86,12 @@ pub(super) struct Applications {
     scratch: Vec<u8>,
 }
 
-/// Where the reports of a host go.
+/// The destination of a host's reports.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     pub(super) node: NodeId,
     pub(super) sender: Sender<(NodeId, Report)>,
-    /// The one who waits for them.
+    /// Wakes the receiver.
     pub(super) waker: Waker,
 }
 
@@ -104,14 +104,14 @@ struct Connection {
     to_write: u64,
     until: Option<Instant>,
     shuts_down: bool,
-    /// Whether the peer may still say something.
+    /// Whether the peer may still send.
     is_open: bool,
 }
 
 /// Bytes in one read or write.
 const PIECE: usize = 256 << 10;
 static ZEROS: [u8; PIECE] = [0; PIECE];
-/// Reads or writes in one go, so that no socket starves another.
+/// The most consecutive reads or writes of a socket, so that others are not starved.
 const BATCH: usize = 8;
 
 impl Applications {
@@ -231,7 +231,7 @@ impl Applications {
         Ok(())
     }
 
-    /// Waits for something to do, and reads.
+    /// Waits for work, and reads.
     fn wait(&mut self, wake: &Waker) -> Result<(), HostError> {
         let now = Instant::now();
         let until = self.connections.iter().filter(|one| one.to_write > 0).filter_map(|one| one.until).min();
@@ -266,7 +266,7 @@ impl Applications {
         Ok(())
     }
 
-    /// Someone connects, or a datagram has come.
+    /// Accepts a connection, or receives a datagram.
     fn attend_listener(&mut self, index: usize) -> Result<(), HostError> {
         let (entry, socket) = &mut self.listeners[index];
         let (flow, end) = (entry.flow, entry.end);
@@ -359,7 +359,7 @@ impl Connection {
         flags
     }
 
-    /// Writes what there is to write and what fits. An error shows in the next read.
+    /// Writes pending data, as far as it fits. An error shows in the next read.
     fn write(&mut self, now: Instant) {
         if self.connecting {
             return;
@@ -384,7 +384,7 @@ impl Connection {
         }
     }
 
-    /// Reads what there is. Returns how much, and how the stream has ended if it has.
+    /// Reads pending data. Returns its length, and the end of the stream if it has ended.
     fn read(&mut self, scratch: &mut [u8]) -> (u64, Option<SocketEvent>) {
         let mut read = 0;
         for _ in 0..BATCH {
@@ -410,7 +410,7 @@ impl Connection {
     }
 }
 
-/// A kernel's error as the simulator's TCP would put it.
+/// A kernel's error in terms of the simulator's TCP.
 fn ending(error: &io::Error, connecting: bool, user_timeout: bool) -> ConnectionError {
     match error.raw_os_error() {
         Some(libc::ETIMEDOUT) if user_timeout => ConnectionError::UserTimeout,

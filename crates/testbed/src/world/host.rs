@@ -19,14 +19,14 @@ use crate::{
     SocketOptions, SysctlError, Tun, TunConfig, TunError, Waker, sysctl,
 };
 
-/// The name of the one interface of an external host whose links are wires, beside the loopback.
+/// The name of the interface of an external host whose links are wires; loopback is the only other one.
 pub const INTERFACE: &str = "tun0";
-/// The name of the one interface of an external host on an Ethernet, beside the loopback.
+/// The name of the interface of an external host on an Ethernet; loopback is the only other one.
 pub const ETHERNET_INTERFACE: &str = "eth0";
-/// The name of the one interface of an external host behind a modem, beside the loopback.
+/// The name of the interface of an external host behind a modem; loopback is the only other one.
 pub const MODEM_INTERFACE: &str = "wwan0";
 
-/// A host could not be made, or has ceased to work.
+/// A host could not be created, or has failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// Its namespace.
@@ -41,7 +41,7 @@ pub enum HostError {
     /// A parameter of its kernel.
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
-    /// What its kernel counts.
+    /// Its kernel's counters.
     #[error(transparent)]
     Counters(#[from] CountersError),
     /// A socket of its applications.
@@ -57,33 +57,33 @@ pub enum HostError {
     },
 }
 
-/// How an external host is to be, found out from the world's description before anything is made.
+/// The plan of an external host, derived from the world's description before anything is created.
 #[derive(Clone, Debug)]
 pub(super) struct HostPlan {
     pub(super) node: NodeId,
     pub(super) name: String,
     addresses: Vec<IpAddr>,
-    /// Whether the address that it uses can change.
+    /// Whether the address in use can change.
     pub(super) per_link: bool,
-    /// Its side of its link, if that is of Ethernet, and the router on the other one.
+    /// Its side of its link, and the router on the other side, if the link is Ethernet.
     pub(super) port: Option<(Port, NodeId)>,
     pub(super) mtu: u32,
     sysctls: BTreeMap<&'static str, String>,
     listening: Vec<Listening>,
     opening: BTreeMap<FlowId, SocketOptions>,
-    /// Ends of flows of TCP on this host.
+    /// The number of TCP flows' ends on this host.
     pub(super) connections: usize,
 }
 
-/// An external host at work.
+/// A running external host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) plan: HostPlan,
     pub(super) namespace: Namespace,
     netlink: Netlink,
-    /// The source addresses that the routes name, IPv4 and IPv6.
+    /// The source addresses of the routes, IPv4 and IPv6.
     sources: [Option<IpAddr>; 2],
-    /// How often it has got other addresses.
+    /// The number of times that it got other addresses.
     renewals: u32,
     commands: Sender<Command>,
     wake: Waker,
@@ -91,7 +91,7 @@ pub(super) struct Host {
 }
 
 impl HostPlan {
-    /// What `node` needs for the flows of `world`.
+    /// The plan of `node` for the flows of `world`.
     pub(super) fn new(world: &World, node: NodeId, options: &RealOptions) -> Result<Self, RealError> {
         let config = world.config();
         let name = config.nodes[node.0 as usize].name.clone();
@@ -137,12 +137,12 @@ impl HostPlan {
         }
     }
 
-    /// Whether `link` is the one with a second layer that it is attached to.
+    /// Whether `link` is its link with a second layer.
     pub(super) fn is_on(&self, link: LinkId) -> bool {
         self.port.is_some_and(|(port, _)| port.link == link)
     }
 
-    /// The routes of one family over a link with a second layer: as DHCP tells them, and as a router's advertisement does.
+    /// The routes of one family over a link with a second layer: those of DHCP, and those of a router's advertisement.
     fn routes(&self, source: IpAddr) -> Vec<Route> {
         let Some((port, router)) = self.port else { return Vec::new() };
         let route = |destination, gateway| Route {
@@ -191,7 +191,7 @@ impl HostPlan {
     }
 }
 
-/// The side of a host's link, and the router on the other one, if the link has a second layer. It must be the only one then.
+/// The side of a host's link, and the router on the other side, if the link has a second layer. It must be the only link then.
 fn port_of(config: &WorldConfig, node: NodeId, name: &str) -> Result<Option<(Port, NodeId)>, RealError> {
     let mut own = (0..).zip(&config.links).filter(|(_, link)| link.a == node || link.b == node);
     let (count, found) = (own.clone().count(), own.find(|(_, link)| link.layer2.kind != LinkKind::Wire));
@@ -219,7 +219,7 @@ pub(super) fn addresses_on(config: &WorldConfig, node: NodeId, link: LinkId) -> 
     [false, true].map(address).to_vec()
 }
 
-/// A kernel's TCP cannot be steered from outside as an endpoint mechanism does it.
+/// A kernel's TCP cannot be steered as an endpoint mechanism requires.
 fn check_mechanisms(config: &WorldConfig, node: NodeId, name: &str) -> Result<(), RealError> {
     let Some(host) = config.mechanisms.iter().find(|host| host.node == node) else { return Ok(()) };
     let of = &host.mechanisms;
@@ -236,8 +236,8 @@ fn check_mechanisms(config: &WorldConfig, node: NodeId, name: &str) -> Result<()
 }
 
 impl Host {
-    /// Makes the namespace, the interface, the routes and the listening sockets, and starts the thread of its applications.
-    /// Reports of them go to `sender`, and `waker` is used when there are any.
+    /// Creates the namespace, the interface, the routes and the listening sockets, and starts the thread of its applications. Its reports
+    /// go to `sender`, and `waker` is used when there are any.
     pub(super) fn start(
         plan: HostPlan,
         sender: Sender<(NodeId, Report)>,
@@ -289,7 +289,7 @@ impl Host {
         Ok(())
     }
 
-    /// Does to its own side what an outage of its link is, or its end, apart from the carrier.
+    /// Applies the start or end of an outage to its own side of the link, apart from the carrier.
     pub(super) fn follow_link(&mut self, outage: OutageKind, up: bool) -> Result<(), HostError> {
         if outage != OutageKind::HostDown {
             return Ok(());
@@ -302,7 +302,7 @@ impl Host {
         self.regain_addresses(Families::Both, false).map(drop)
     }
 
-    /// Takes the addresses of these families from its interface, and its routes.
+    /// Removes the addresses of these families, and its routes.
     pub(super) fn lose_addresses(&mut self, families: Families) -> Result<(), HostError> {
         for &address in self.plan.addresses.iter().filter(|address| families.has(address.is_ipv6())) {
             for route in self.plan.routes(address).iter().rev() {
@@ -313,7 +313,7 @@ impl Host {
         Ok(())
     }
 
-    /// Gives them back, or others in their place (`other`). Returns those that it has now.
+    /// Restores them, or sets others instead (`other`). Returns its current addresses.
     pub(super) fn regain_addresses(&mut self, families: Families, other: bool) -> Result<Vec<IpAddr>, HostError> {
         if other {
             self.renewals += 1;
@@ -332,20 +332,20 @@ impl Host {
         Ok(regained)
     }
 
-    /// The address that it has in place of the one that its description gives it.
+    /// Its current address in place of the described one.
     pub(super) fn present_address(&self, described: IpAddr) -> IpAddr {
         let own = self.plan.addresses.iter().filter(|_| self.renewals > 0);
         own.copied().find(|address| address.is_ipv6() == described.is_ipv6()).unwrap_or(described)
     }
 
-    /// Has the applications do something.
+    /// Sends a command to the applications.
     pub(super) fn command(&self, command: Command) {
         // The thread ends before this does only after a failure that it has reported.
         let _ = self.commands.send(command);
         self.wake.wake();
     }
 
-    /// Waits for the end of the thread, which has been told of it, and returns what its kernel has counted in the meantime.
+    /// Waits for the end of the thread, which was told to end, and returns the kernel's counters of the run.
     pub(super) fn join(&mut self) -> Option<Counters> {
         self.thread.take().and_then(|thread| thread.join().ok().flatten())
     }
@@ -360,7 +360,7 @@ impl Drop for Host {
     }
 }
 
-/// The interface of the calling thread's namespace, with addresses and the kernel's parameters.
+/// Configures the interface in the calling thread's namespace, its addresses and the kernel's parameters.
 fn set_up(namespace: &Namespace, plan: &HostPlan) -> Result<(Tun, Netlink), HostError> {
     for (name, value) in &plan.sysctls {
         sysctl::set(namespace, name, value)?;

@@ -1,4 +1,4 @@
-//! An interface of a kernel of the world: packets and frames to it and from it.
+//! An interface of a kernel of the world.
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
@@ -8,16 +8,16 @@ use holdover_wire::{EmitError, MacAddress, Packet, Payload};
 
 use crate::{Tun, TunError, WallClock};
 
-/// What one side of a link with a second layer is to be.
+/// One side of a link with a second layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Port {
     /// The link that it is attached to.
     pub(super) link: LinkId,
-    /// The Ethernet addresses of both sides; `None` if IP packets have nothing before them.
+    /// The Ethernet addresses of both sides; `None` if there is no link-layer header.
     pub(super) macs: Option<Macs>,
 }
 
-/// The Ethernet addresses of one side of a link and of the other.
+/// The Ethernet addresses of both sides of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Macs {
     pub(super) own: MacAddress,
@@ -29,34 +29,34 @@ pub(super) struct Macs {
 pub(super) struct Interface {
     pub(super) node: NodeId,
     pub(super) tun: Tun,
-    /// The link that it is attached to; `None` if the world finds the way of its packets.
+    /// The link that it is attached to; `None` if the world routes its packets.
     pub(super) port: Option<Port>,
     has_carrier: bool,
     joiner: Joiner,
-    /// The header of what is being joined.
+    /// The header of the packets being merged.
     header: Option<EthernetHeader>,
-    /// When the packet that the joiner began with was due.
+    /// When the first of the merged packets was due.
     due: Instant,
 }
 
-/// What a kernel has sent out of an interface.
+/// The output of a kernel on an interface.
 pub(super) enum Received {
-    /// Packets of the world, with the Ethernet header that all of them have.
+    /// Packets of the world, with their common Ethernet header.
     Packets(Option<EthernetHeader>, Segments),
     /// Any other frame on an Ethernet.
     Raw(EthernetHeader, Bytes),
-    /// What means nothing to the world.
+    /// A packet without meaning for the world.
     Stray,
 }
 
-/// What a kernel could not be given.
+/// Why a kernel did not accept a packet.
 pub(super) enum Refused {
     Tun(TunError),
     Emit(EmitError),
 }
 
 impl Port {
-    /// The side of `link`, which is of this kind, at `node`, with `peer` on the other one.
+    /// The side of `link`, which is of this kind, at `node`, with `peer` on the other side.
     pub(super) fn new(kind: LinkKind, link: LinkId, node: NodeId, peer: NodeId) -> Self {
         let macs = (kind == LinkKind::Ethernet).then(|| Macs { own: mac(link, node), peer: mac(link, peer) });
         Self { link, macs }
@@ -64,7 +64,7 @@ impl Port {
 }
 
 impl Macs {
-    /// The header of a packet that comes from the other side.
+    /// The header of a packet from the other side.
     pub(super) fn incoming(self, ipv6: bool) -> EthernetHeader {
         let ether_type = if ipv6 { EthernetHeader::IPV6 } else { EthernetHeader::IPV4 };
         EthernetHeader { destination: self.own, source: self.peer, ether_type }
@@ -83,7 +83,7 @@ impl Interface {
         Self { node, tun, port, has_carrier: true, joiner, header: None, due: Instant::ZERO }
     }
 
-    /// The next thing that its kernel has sent; `None` if there is nothing now.
+    /// The next output of its kernel; `None` if there is none now.
     pub(super) fn receive(&self, buffer: &mut BytesMut) -> Result<Option<Received>, TunError> {
         let received = match self.tun.recv_offloaded(buffer) {
             // The world sets a port without carrier down, and a user may do so in a shell on the host.
@@ -100,7 +100,7 @@ impl Interface {
         Ok(Some(frame(offload, bytes)))
     }
 
-    /// Gives its kernel a frame, joined with those before it if it continues them.
+    /// Passes a frame to its kernel, merged with earlier ones if it continues them.
     pub(super) fn deliver(&mut self, at: Instant, frame: &mut Frame) -> Result<(), Refused> {
         if !self.has_carrier {
             return Ok(());
@@ -140,7 +140,7 @@ impl Interface {
         }
     }
 
-    /// Gives its kernel what was joined for it. Returns how late that was by `clock`, if there was anything.
+    /// Passes merged packets to its kernel. Returns how late they were by `clock`, if there were any.
     pub(super) fn flush(&mut self, clock: Option<&WallClock>) -> Result<Option<Duration>, Refused> {
         let Some(mut joined) = self.joiner.joined().map_err(Refused::Emit)? else { return Ok(None) };
         let header = self.header.map(EthernetHeader::to_bytes);
@@ -156,19 +156,19 @@ impl Interface {
         }
     }
 
-    /// It was set up or down: down, it takes in nothing.
+    /// Sets whether it is up: otherwise it accepts nothing.
     pub(super) fn set_present(&mut self, is_present: bool) {
         self.has_carrier = is_present;
     }
 
-    /// Gives it carrier, or takes it away: then it takes in nothing.
+    /// Sets its carrier: without it, it accepts nothing.
     pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), TunError> {
         self.has_carrier = carrier;
         self.tun.set_carrier(carrier)
     }
 }
 
-/// An Ethernet frame: packets of the world, or whatever else.
+/// Parses an Ethernet frame: packets of the world, or another frame.
 fn frame(offload: Offload, mut bytes: Bytes) -> Received {
     let Some(header) = EthernetHeader::from_bytes(&bytes) else { return Received::Stray };
     let payload = bytes.split_off(EthernetHeader::LEN);
@@ -187,7 +187,7 @@ fn frame(offload: Offload, mut bytes: Bytes) -> Received {
     Received::Raw(header, offload.complete(payload))
 }
 
-/// Whether a packet is between nodes of the world: kernels also speak to neighbours and routers of their own.
+/// Whether a packet is between nodes of the world: kernels also send packets to neighbours and routers.
 fn is_of_the_world(packet: &Packet) -> bool {
     NodeId::of(packet.src).is_some() && NodeId::of(packet.dst).is_some()
 }

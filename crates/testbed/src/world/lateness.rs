@@ -5,14 +5,14 @@ use holdover_base::Duration;
 /// A histogram with a resolution of a microsecond, up to a tenth of a second.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Lateness {
-    /// How many packets were late by so many microseconds.
+    /// The number of packets by their lateness in microseconds.
     counts: Vec<u64>,
     total: u64,
     max: Duration,
 }
 
 impl Lateness {
-    /// What is later counts as this late, except for the maximum.
+    /// Greater delays count as this one, except for the maximum.
     const MOST_MICROS: usize = 100_000;
 
     pub(crate) fn add(&mut self, late: Duration) {
@@ -25,17 +25,17 @@ impl Lateness {
         self.max = self.max.max(late);
     }
 
-    /// How many packets were delivered.
+    /// The number of delivered packets.
     pub fn packets(&self) -> u64 {
         self.total
     }
 
-    /// The largest.
+    /// The greatest lateness.
     pub fn max(&self) -> Duration {
         self.max
     }
 
-    /// That share of all packets, 0 to 1, was not later than this, to the microsecond; zero if there was none.
+    /// The lateness not exceeded by this share of all packets, 0 to 1, to the microsecond; zero without packets.
     pub fn quantile(&self, share: f64) -> Duration {
         let rank = (share.clamp(0.0, 1.0) * self.total as f64).ceil() as u64;
         let mut seen = 0;

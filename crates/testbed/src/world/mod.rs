@@ -1,10 +1,11 @@
 //! A world of the simulator on real kernels: the same [`World`], on the wall clock, with some of its hosts' TCP and
 //! applications in network namespaces.
 //!
-//! Links, queues, outages, traces, routers, cells, moving hosts, addresses and mechanisms are the world's own, so that they
-//! behave as in the simulator by construction. Each *external* host is a namespace with one interface; its applications are kernel
-//! sockets. The interface is a TUN device, which knows nothing of what the host's links do, or, on a link of Ethernet, a TAP device
-//! with carrier; the router at the other end is a namespace as well then, and its kernel forwards. What happens is told to the same [`Observer`], and the world's report has the same fields.
+//! Links, queues, outages, traces, routers, cells, moving hosts, addresses and mechanisms are those of the simulator, and behave the same
+//! by construction. Each *external* host is a namespace with one interface; its applications are kernel sockets. The interface is a TUN
+//! device, which does not show the state of the host's links, or, on an Ethernet link, a TAP device with carrier; then the router at the
+//! other end is a namespace as well, and its kernel forwards. Events are reported to the same [`Observer`], and the world's report has the
+//! same fields.
 //!
 //! ```no_run
 //! use holdover_sim::{NoObserver, WorldConfig};
@@ -56,20 +57,22 @@ use host::{Host, HostPlan};
 use interface::{Interface, Received, Refused};
 use router::{Router, RouterPlan};
 
-/// What of a world is real, and how.
+/// Which parts of a world are real.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct RealOptions {
-    /// Hosts that stay simulated although they have applications: a kernel then talks to the project's own TCP.
+    /// Hosts that stay simulated although they have applications: a kernel then communicates with the project's own
+    /// TCP.
     pub simulated: BTreeSet<NodeId>,
-    /// Hosts that get a kernel although they have no applications of the scenario.
+    /// Hosts with a kernel although they have no applications in the scenario.
     pub external: BTreeSet<NodeId>,
-    /// Congestion control of the kernels' TCP, in place of the stacks' own.
+    /// Congestion control of the kernels' TCP, instead of the stacks' own.
     pub congestion: Option<Congestion>,
-    /// Whether the run goes on until its time limit even if all flows are over: programs of a user's use its links.
+    /// Whether the run continues until its time limit even after the end of all flows, for other programs that use its
+    /// links.
     pub goes_on_without_flows: bool,
 }
 
-/// A world whose run is real.
+/// A world with real kernels.
 #[derive(Debug)]
 pub struct RealWorld {
     world: World,
@@ -89,39 +92,39 @@ pub struct RealWorld {
     strays: u64,
 }
 
-/// What a run ended with.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RealOutcome {
     /// How it ended; `None` if it was stopped.
     pub ending: Option<Ending>,
-    /// From when packets were due at a kernel to when it had them.
+    /// The times from when packets were due at a kernel until it had them.
     pub lateness: Lateness,
-    /// What each kernel counted during the run, by the name of the host.
+    /// Each kernel's counters of the run, by the name of the host.
     pub counters: Vec<(String, Counters)>,
-    /// Packets of kernels that were none of the scenario's: not between its hosts, or malformed.
+    /// Packets of kernels that do not belong to the scenario: not between its hosts, or malformed.
     pub strays: u64,
 }
 
-/// A world could not be made real.
+/// A world cannot be run on real kernels.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
-    /// Its description is not one of a world.
+    /// Its description is invalid.
     #[error(transparent)]
     World(#[from] WorldError),
     /// None of its hosts would have a kernel.
     #[error("no host of this scenario would have a kernel")]
     NothingReal,
-    /// A flow's stack is none of the kernel's.
+    /// No kernel has a flow's stack.
     #[error("host {host}, flow {flow}: {error}; choose another stack, or leave the host to the simulator")]
     Stack {
         /// The host.
         host: String,
         /// The flow.
         flow: String,
-        /// What is wrong with its stack.
+        /// The reason.
         error: StackError,
     },
-    /// A mechanism steers the TCP of its host, and a kernel's cannot be steered.
+    /// A mechanism steers the TCP of its host, which is impossible with a kernel.
     #[error("host {host} has the mechanism {mechanism}, which needs a TCP of our own: leave the host to the simulator")]
     Mechanism {
         /// The host.
@@ -129,7 +132,7 @@ pub enum RealError {
         /// The mechanism.
         mechanism: &'static str,
     },
-    /// A router that is a kernel forwards, and has no mechanisms.
+    /// A router with a kernel has mechanisms.
     #[error(
         "router {router} has mechanisms and would have a kernel, which has none: leave the host at its Ethernet or modem to the simulator"
     )]
@@ -137,30 +140,30 @@ pub enum RealError {
         /// The router.
         router: String,
     },
-    /// A link with a second layer, which kernels cannot have as it is described.
+    /// A link with a second layer that kernels cannot have as described.
     #[error("link {link} of host {host} cannot be of Ethernet on a real kernel: {why}")]
     Layer2 {
         /// The host.
         host: String,
         /// The link.
         link: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// A host or router could not be made, or has ceased to work.
+    /// A host or router could not be created, or has failed.
     #[error("host {host}")]
     Host {
         /// The host.
         host: String,
-        /// Why.
+        /// The reason.
         source: HostError,
     },
-    /// A packet of the world cannot be written.
+    /// A packet of the world cannot be emitted.
     #[error("a packet for host {host} cannot be written")]
     Emit {
         /// The host.
         host: String,
-        /// Why.
+        /// The reason.
         source: EmitError,
     },
     /// A system call of the loop itself failed.
@@ -175,11 +178,11 @@ pub enum RealError {
 
 /// Packets taken from one interface in a round, so that deadlines are not starved.
 const RECEIVE_BATCH: usize = 32;
-/// The longest sleep, after which the watcher is asked again.
+/// The longest sleep, after which the watcher is called again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 impl RealWorld {
-    /// Makes the namespaces. [`crate::Privilege::acquire`] must have succeeded.
+    /// Creates the namespaces. [`crate::Privilege::acquire`] must have succeeded.
     pub fn new(config: WorldConfig, options: &RealOptions) -> Result<Self, RealError> {
         let mut world = World::new(config)?;
         if options.goes_on_without_flows {
@@ -234,7 +237,7 @@ impl RealWorld {
         Ok(real)
     }
 
-    /// Whether `config` can be real with these options, without making anything.
+    /// Checks whether `config` can be run on kernels with these options; creates nothing.
     pub fn check(config: &WorldConfig, options: &RealOptions) -> Result<(), RealError> {
         let world = World::new(config.clone())?;
         router_plans(world.config(), &plans(&world, options)?).map(drop)
@@ -245,7 +248,7 @@ impl RealWorld {
         &self.world
     }
 
-    /// The namespace of a host or router that has a kernel.
+    /// The namespace of a host or router with a kernel.
     pub fn namespace(&self, node: NodeId) -> Option<&Namespace> {
         match self.host_of.get(node.0 as usize).copied().flatten() {
             Some(host) => Some(&self.hosts[host].namespace),
@@ -253,7 +256,7 @@ impl RealWorld {
         }
     }
 
-    /// The name of the interface of a host that has a kernel: [`ETHERNET_INTERFACE`], [`MODEM_INTERFACE`] or [`INTERFACE`].
+    /// The name of the interface of a host with a kernel: [`ETHERNET_INTERFACE`], [`MODEM_INTERFACE`] or [`INTERFACE`].
     pub fn interface(&self, node: NodeId) -> Option<&'static str> {
         let host = self.host_of.get(node.0 as usize).copied().flatten()?;
         Some(self.hosts[host].plan.interface())
@@ -269,7 +272,7 @@ impl RealWorld {
         self.clock
     }
 
-    /// Runs to the end, or until `watch` says `false`, which is asked several times a second.
+    /// Runs to the end, or until `watch` returns `false`; it is called several times a second.
     pub fn run<O: Observer>(
         &mut self,
         observer: &mut O,
@@ -300,7 +303,7 @@ impl RealWorld {
         self.finish(ending, observer)
     }
 
-    /// What kernels have sent enters the network. Returns whether there may be more.
+    /// Passes packets of kernels into the network. Returns whether there may be more.
     fn receive<O: Observer>(&mut self, now: Instant, observer: &mut O) -> Result<bool, RealError> {
         let mut is_busy = false;
         for interface in &self.interfaces {
@@ -326,7 +329,7 @@ impl RealWorld {
         Ok(is_busy)
     }
 
-    /// What applications have seen.
+    /// Handles the reports of applications.
     fn hear<O: Observer>(&mut self, now: Instant, observer: &mut O) -> Result<(), RealError> {
         while let Ok((node, report)) = self.reports.try_recv() {
             match report {
@@ -343,7 +346,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// Does what the world says.
+    /// Executes the world's orders.
     fn apply(&mut self) -> Result<(), RealError> {
         while let Some(order) = self.world.poll_order() {
             let flow_node = |flow: FlowId, end: End| {
@@ -393,7 +396,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// A packet or another frame for a kernel.
+    /// Passes a packet or another frame to a kernel.
     fn deliver(&mut self, node: NodeId, at: Instant, frame: &mut Frame) -> Result<(), RealError> {
         let link = frame.link;
         let of_node = &self.interfaces_of[node.0 as usize];
@@ -403,7 +406,7 @@ impl RealWorld {
         delivered.map_err(|error| self.refused(node, error))
     }
 
-    /// Hands a kernel what was joined for it.
+    /// Passes merged packets to a kernel.
     fn flush(&mut self, interface: usize) -> Result<(), RealError> {
         let flushed = self.interfaces[interface].flush(Some(&self.clock));
         let late = flushed.map_err(|error| self.refused(self.interfaces[interface].node, error))?;
@@ -411,7 +414,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// The host of a link loses its addresses there, or has them back.
+    /// The host of a link loses its addresses there, or gets them back.
     fn follow_addresses(&mut self, link: LinkId, present: bool) -> Result<(), RealError> {
         let Layer2 { families, addresses, .. } = self.world.config().links[link.0 as usize].layer2;
         let Some(host) = self.hosts.iter_mut().find(|host| host.plan.is_on(link)) else { return Ok(()) };
@@ -430,13 +433,13 @@ impl RealWorld {
         Ok(())
     }
 
-    /// The address that a host has in place of the one that its description gives it.
+    /// A host's current address in place of the described one.
     fn present_address(&self, described: IpAddr) -> IpAddr {
         let host = NodeId::of(described).and_then(|node| self.host_of.get(node.0 as usize).copied().flatten());
         host.map_or(described, |host| self.hosts[host].present_address(described))
     }
 
-    /// A link of Ethernet went down or came back: its interfaces show it as the link's description says.
+    /// An Ethernet link went down or came back: its interfaces show it as in the link's description.
     fn follow_link(&mut self, link: LinkId, up: bool) -> Result<(), RealError> {
         let outage = self.world.config().links[link.0 as usize].layer2.outage;
         for host in self.hosts.iter_mut().filter(|host| host.plan.is_on(link)) {
@@ -464,7 +467,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// Makes the address that a host's new connections are bound to the one of the link that it uses.
+    /// Binds a host's new connections to the address of the link in use.
     fn follow_address(&mut self, host: usize) -> Result<(), RealError> {
         let node = self.hosts[host].plan.node;
         let sources: [IpAddr; 2] = [false, true].map(|ipv6| self.world.address_in_use(node, ipv6));
@@ -491,7 +494,7 @@ impl RealWorld {
         Ok(())
     }
 
-    /// Asks everybody what they have done.
+    /// Collects the final reports of all hosts.
     fn finish<O: Observer>(&mut self, ending: Option<Ending>, observer: &mut O) -> Result<RealOutcome, RealError> {
         for host in &self.hosts {
             host.command(Command::Finish);
@@ -545,7 +548,7 @@ fn name_of(world: &World, node: NodeId) -> String {
     world.config().nodes[node.0 as usize].name.clone()
 }
 
-/// The external hosts: the ends of flows, and whatever else is asked for, in the order of their description.
+/// The external hosts: the ends of flows, and other requested ones, in the order of their description.
 fn plans(world: &World, options: &RealOptions) -> Result<Vec<HostPlan>, RealError> {
     let config = world.config();
     let mut nodes: BTreeSet<NodeId> = config.flows.iter().flat_map(|flow| [flow.from, flow.to]).collect();
@@ -558,7 +561,7 @@ fn plans(world: &World, options: &RealOptions) -> Result<Vec<HostPlan>, RealErro
     nodes.into_iter().map(|node| HostPlan::new(world, node, options)).collect()
 }
 
-/// The external routers: those with a link of Ethernet to an external host.
+/// The external routers: those with an Ethernet link to an external host.
 fn router_plans(config: &WorldConfig, hosts: &[HostPlan]) -> Result<Vec<RouterPlan>, RealError> {
     let mut links: BTreeMap<NodeId, Vec<(LinkId, NodeId)>> = BTreeMap::new();
     for host in hosts {

@@ -1,4 +1,4 @@
-//! What the kernel says of its connections, under the simulator's names.
+//! The kernel's reports about its connections, under the simulator's names.
 
 use holdover_base::{ByteCount, Duration};
 use holdover_sim::{ConnectionReport, Sample};
@@ -6,7 +6,7 @@ use holdover_tcp::{Reason, RecoveryState, State};
 
 use crate::{CaState, Counters, TcpInfo, TcpState};
 
-/// `TCP_INFO` as a sample; how much the peer's application has read is not known here.
+/// `TCP_INFO` as a sample, without the bytes read by the peer's application.
 pub(crate) fn sample(info: &TcpInfo) -> Sample {
     Sample {
         state: state(info.tcpi_state),
@@ -34,8 +34,8 @@ pub(crate) fn sample(info: &TcpInfo) -> Sample {
     }
 }
 
-/// What a connection has done. What the kernel counts for a whole namespace only (`host`, if the connection is its only one) is
-/// left at 0 otherwise.
+/// The counters of a connection. Counters that the kernel keeps for a whole namespace only are taken from `host`, if the connection is the
+/// only one there, and are 0 otherwise.
 pub(crate) fn report(info: &TcpInfo, host: Option<&Counters>) -> ConnectionReport {
     let mut counters = holdover_tcp::Counters::default();
     counters.bytes_sent = ByteCount(info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans));

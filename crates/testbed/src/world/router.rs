@@ -1,4 +1,4 @@
-//! A router with a kernel: a namespace with one interface for each link of Ethernet, and one to all its other links.
+//! A router with a kernel: a namespace with one interface for each Ethernet link, and one for all its other links.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,10 +11,10 @@ use super::host::{HostError, addresses_on};
 use super::interface::{Interface, Port};
 use crate::{Namespace, Netlink, Route, Tun, TunConfig, sysctl};
 
-/// The interface to all links that are none of Ethernet.
+/// The interface to all links other than Ethernet.
 const UPLINK: &str = "up0";
 
-/// An external router to be.
+/// The plan of an external router.
 #[derive(Clone, Debug)]
 pub(super) struct RouterPlan {
     pub(super) node: NodeId,
@@ -34,7 +34,7 @@ struct RouterPort {
     nat: bool,
 }
 
-/// An external router at work.
+/// A running external router.
 #[derive(Debug)]
 pub(super) struct Router {
     pub(super) plan: RouterPlan,
@@ -77,14 +77,15 @@ impl Router {
         Ok(())
     }
 
-    /// Makes the namespace and its interfaces.
+    /// Creates the namespace and its interfaces.
     pub(super) fn start(plan: RouterPlan) -> Result<(Self, Vec<Interface>), HostError> {
         let namespace = Namespace::new(&format!("router-{}", plan.node.0))?;
         let set_up = || -> Result<_, HostError> {
             for parameter in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
                 sysctl::set(&namespace, parameter, "1")?;
             }
-            // The return path to a host may differ, and a router here knows no better one than itself.
+            // The return path to a host may differ (no reverse-path filter), and hosts have no better router (no
+            // redirects).
             for parameter in ["all.rp_filter", "default.rp_filter", "all.send_redirects", "default.send_redirects"] {
                 sysctl::set(&namespace, &format!("net.ipv4.conf.{parameter}"), "0")?;
             }
@@ -121,7 +122,7 @@ impl Router {
         Ok((Self { plan, namespace, netlink }, interfaces))
     }
 
-    /// Does to its own side what an outage of `link` is, or its end, apart from the carrier.
+    /// Applies the start or end of an outage of `link` to its own side, apart from the carrier.
     pub(super) fn follow_link(&mut self, link: LinkId, outage: OutageKind, up: bool) -> Result<(), HostError> {
         if outage != OutageKind::AdminDown {
             return Ok(());
@@ -138,7 +139,7 @@ impl Router {
     }
 }
 
-/// Has the addresses of the hosts of some ports translated. What belongs to no connection is dropped, as a firewall does.
+/// Translates the addresses of the hosts of some ports. Packets of unknown connections are dropped, as by a firewall.
 fn translate(ports: &[RouterPort]) -> Result<(), HostError> {
     let names: Vec<String> =
         ports.iter().filter(|port| port.nat).map(|port| format!("\"{}\"", port.interface)).collect();
@@ -167,7 +168,7 @@ fn translate(ports: &[RouterPort]) -> Result<(), HostError> {
     if status.success() { Ok(()) } else { Err(failed(io::Error::other(format!("it ended with {status}")))) }
 }
 
-/// The addresses and routes of a port that is up.
+/// Configures the addresses and routes of a port that is up.
 fn configure(netlink: &mut Netlink, node: NodeId, port: &RouterPort) -> Result<(), HostError> {
     for address in own_addresses(node) {
         netlink.ensure_address(&port.interface, address, host_prefix(address))?;
@@ -178,7 +179,7 @@ fn configure(netlink: &mut Netlink, node: NodeId, port: &RouterPort) -> Result<(
     Ok(())
 }
 
-/// The route to an address of a port's host.
+/// Sets the route to an address of a port's host.
 fn reach(netlink: &mut Netlink, node: NodeId, port: &RouterPort, host: IpAddr) -> Result<(), HostError> {
     netlink.replace_route(&Route {
         destination: (host, host_prefix(host)),
@@ -205,7 +206,7 @@ pub(super) fn any(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The link-local address that a kernel gives an interface with this Ethernet address (RFC 4291 appendix A).
+/// The link-local address that a kernel derives from this Ethernet address (RFC 4291 appendix A).
 pub(super) fn link_local(mac: MacAddress) -> IpAddr {
     let [a, b, c, d, e, g] = mac.0;
     let pair = |high, low| u16::from_be_bytes([high, low]);

@@ -1,4 +1,4 @@
-//! How a stack of a scenario is asked of the kernel: socket options, and parameters of the namespace.
+//! Configures a kernel with the stack of a scenario: socket options, and parameters of the namespace.
 
 use std::collections::BTreeMap;
 
@@ -19,21 +19,21 @@ pub struct KernelStack {
 /// A stack that the kernel does not have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StackError {
-    /// It differs from the profiles of Linux 6 in what no option or parameter of the kernel sets.
+    /// It differs from the profiles of Linux 6 in settings that no option or parameter of the kernel controls.
     #[error(
         "no Linux of today has this stack: its {differs} differ from linux-6-cubic and linux-6-reno in what a kernel does \
          not let one set"
     )]
     NotLinux {
-        /// The groups of settings that differ, as scenario files call them.
+        /// The groups of settings that differ, by their names in scenario files.
         differs: String,
     },
-    /// Two flows of a host want the same parameter of its namespace differently.
+    /// Two flows of a host require different values of the same parameter of its namespace.
     #[error("its flows ask for different values of {name}, of which a host has one: {one} and {other}")]
     Conflict {
         /// The parameter.
         name: &'static str,
-        /// The one value.
+        /// One value.
         one: String,
         /// The other.
         other: String,
@@ -41,7 +41,7 @@ pub enum StackError {
 }
 
 impl KernelStack {
-    /// What to tell the kernel to get `config`, or `congestion` in place of its congestion control.
+    /// The settings for `config`, or for `congestion` instead of its congestion control.
     pub fn of(config: &Config, congestion: Option<Congestion>) -> Result<Self, StackError> {
         let (profile, own) = match config.congestion.algorithm {
             Algorithm::Cubic => (Profile::Linux6Cubic, Congestion::Cubic),
@@ -61,7 +61,7 @@ impl KernelStack {
     }
 }
 
-/// Puts `more` to what a namespace is to have.
+/// Adds `more` to the parameters of a namespace.
 pub(crate) fn merge(
     sysctls: &mut BTreeMap<&'static str, String>,
     more: &BTreeMap<&'static str, String>,
@@ -77,16 +77,16 @@ pub(crate) fn merge(
     Ok(())
 }
 
-/// The parameters of Linux 6 as the simulator knows it.
+/// The parameters of Linux 6 as in the simulator.
 pub(crate) fn linux() -> BTreeMap<&'static str, String> {
     sysctls(&Profile::Linux6Cubic.config())
 }
 
-/// Everything that the kernel lets a namespace choose, so that the machine's own settings do not matter.
+/// All parameters that the kernel has per namespace, so that the machine's own settings do not matter.
 fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     let switch = |on: bool| u8::from(on).to_string();
     let receive = &config.receive;
-    // The kernel counts what its buffers take up in memory. Half of a receive buffer is window at first.
+    // The kernel counts the memory used by its buffers. Half of a receive buffer is window at first.
     let at_first = 2 * u64::from(receive.buffer_bytes);
     // The timestamps option takes 12 bytes, padding included.
     let len = config.mss.saturating_sub(if config.timestamps.is_some() { 12 } else { 0 });
@@ -132,7 +132,7 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     sysctls
 }
 
-/// The groups of settings in which `config` differs from `linux` by more than what [`KernelStack`] sets.
+/// The groups of settings in which `config` differs from `linux` beyond those that [`KernelStack`] sets.
 fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
     let mut rest = config.clone();
     rest.send.nagle = linux.send.nagle;

@@ -1,9 +1,9 @@
-//! The short cases of the conformance experiments: this machine's kernel, and the profiles that copy Linux 6.18, answer the same
-//! scripts alike. All of them are `holdover conformance`.
+//! The short cases of the conformance experiments: this machine's kernel, and the profiles that model Linux 6.18, run the same scripts with
+//! the same results. `holdover conformance` runs all cases.
 //!
-//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
-//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
-//! On a kernel older than the one that the profiles copy, a difference is no failure: the test says so.
+//! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. On a kernel older than the one
+//! that the profiles model, a difference is no failure: the test reports it.
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     harness.run(trials.collect())
 }
 
-/// A busy machine may spoil what the medians of three tries do not cure. Another round is made only if it was late meanwhile.
+/// A busy machine may spoil even the medians of three runs. Another round is made only if the machine was late meanwhile.
 const ROUNDS: u32 = 4;
 
 fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
@@ -62,7 +62,7 @@ fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
     }
 }
 
-/// The kernel that the profiles copy.
+/// The kernel that the profiles model.
 const COPIED: (u32, u32) = (6, 18);
 
 fn kernel_version() -> Option<(u32, u32)> {

@@ -1,4 +1,4 @@
-//! An endpoint that answers: ICMP echo requests and UDP datagrams of both families go back to where they came from.
+//! An endpoint that answers: ICMP echo requests and UDP datagrams of both families are returned to their source.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use holdover_base::{Duration, Instant};
 use holdover_testbed::PacketEndpoint;
 use holdover_wire::{IcmpEcho, Packet, Payload, Udp};
 
-/// Answers what is sent to `address`, each answer `delay` after its request.
+/// Answers packets to `address`, each answer `delay` after its request.
 #[derive(Debug)]
 pub(crate) struct Echo {
     address: IpAddr,
     delay: Duration,
     answers: VecDeque<(Instant, Packet)>,
-    /// The answers whose time has come.
+    /// Answers that are due.
     ready: VecDeque<Packet>,
     /// Every packet to `address`, as it arrived.
     pub(crate) received: Vec<Packet>,
-    /// How late `handle_timeout` came, for each answer; what comes early is a failure of the shell.
+    /// The lateness of `handle_timeout`, for each answer; an early call is a failure of the shell.
     pub(crate) lateness: Vec<Duration>,
 }
 

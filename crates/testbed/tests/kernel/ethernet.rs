@@ -1,5 +1,5 @@
-//! Worlds with links of Ethernet: carrier, neighbours, late forwarding, as kernels see them. All bounds are wide: other programs
-//! may be running.
+//! Worlds with Ethernet links: carrier, neighbours, late forwarding, as seen by kernels. All bounds are wide, as other programs may be
+//! running.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -114,7 +114,7 @@ fn a_download_survives_each_kind_of_outage(_: &Namespace) {
     }
 }
 
-/// Neither side learns of the other before the path carries.
+/// Neither side resolves the other before the path carries packets.
 fn late_forwarding_drops_arp(_: &Namespace) {
     let layer2 = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };
     let mut config = world(layer2, one_outage(300, 600), Duration::from_millis(1_500));
@@ -133,7 +133,7 @@ fn late_forwarding_drops_arp(_: &Namespace) {
     assert!(after_start(known.0) >= 2_090, "{seen:?}");
 }
 
-/// IPv4's address and routes are gone for as long as its outage lasts and half a second more; IPv6 does not notice.
+/// IPv4's address and routes are gone for the duration of its outage and half a second more; IPv6 is not affected.
 fn one_family_goes_with_its_addresses(_: &Namespace) {
     let addresses = AddressLoss::Lost { after: Duration::from_millis(500), other: false };
     let layer2 = Layer2 { families: Families::Ipv4, addresses, ..ETHERNET };
@@ -172,7 +172,7 @@ fn one_family_goes_with_its_addresses(_: &Namespace) {
     assert!(seen.contains(&(false, false, true)) && seen.iter().all(|state| state.2), "{seen:?}");
 }
 
-/// What was bound to the old address stays behind, and what begins afterwards has the new one.
+/// Connections bound to the old address stay bound to it, and later ones have the new address.
 fn a_lease_that_is_renewed_has_another_address(_: &Namespace) {
     let addresses = AddressLoss::Lost { after: Duration::from_millis(100), other: true };
     let layer2 = Layer2 { outage: OutageKind::Carrier, addresses, ..ETHERNET };
@@ -207,7 +207,7 @@ fn a_modem_has_carrier_and_no_neighbours(_: &Namespace) {
     }
 }
 
-/// The server sees the router's address alone, before and after an outage.
+/// The server sees only the router's address, before and after an outage.
 fn a_router_translates_addresses(_: &Namespace) {
     if std::process::Command::new("nft").arg("--version").output().is_err() {
         return eprintln!("skipped: there is no nft");
@@ -237,19 +237,19 @@ fn invalid_ethernets_are_refused(_: &Namespace) {
     assert!(matches!(error, RealError::Layer2 { .. }) && error.to_string().contains("other links"), "{error}");
 }
 
-/// What an interface shows.
+/// The state of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     up: bool,
     carrier: bool,
-    /// Whether the Ethernet address of any neighbour is known.
+    /// Whether any neighbour's Ethernet address is known.
     known: bool,
 }
 
-/// When it began to look, and what it saw how long after that.
+/// The start of the observation, and the states with their times since then.
 type Seen = (std::time::Instant, Vec<(std::time::Duration, State)>);
 
-/// Looks at an interface every few milliseconds, from inside its namespace.
+/// Checks an interface every few milliseconds, from inside its namespace.
 struct Watch {
     stop: Sender<()>,
     thread: JoinHandle<Result<Seen, NamespaceError>>,
@@ -277,7 +277,7 @@ impl Watch {
         Self { stop, thread: thread.expect("it can be started") }
     }
 
-    /// The states that it was in, one after the other.
+    /// The states of the interface, in order.
     fn stop(self) -> Vec<State> {
         self.stop_timed().1.into_iter().map(|(_, state)| state).collect()
     }
@@ -288,7 +288,7 @@ impl Watch {
     }
 }
 
-/// When the link carried again.
+/// The times at which the link carried packets again.
 #[derive(Debug, Default)]
 struct Events {
     carries: Vec<Instant>,
@@ -302,7 +302,7 @@ impl Observer for Events {
     }
 }
 
-/// The addresses in the SYNs that leave the phone, or else come to another node.
+/// The addresses in the SYNs that leave the phone, or that arrive at another node.
 #[derive(Debug)]
 struct Sources {
     found: BTreeSet<IpAddr>,

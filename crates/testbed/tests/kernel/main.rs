@@ -1,7 +1,7 @@
-//! Tests of the test bed itself, against the kernel it runs on.
+//! Tests of the test bed itself, with the running kernel.
 //!
-//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
-//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     exit_code
 }
 
-/// Another namespace beside the test's own, with a thread that holds it until `body` returns.
+/// Another namespace in addition to the test's own, with a thread that holds it until `body` returns.
 fn spawn<T: Send + 'static>(name: &str, body: impl FnOnce(&Namespace) -> T + Send + 'static) -> NamespaceThread<T> {
     Namespace::spawn(name, body).expect("the privileges were checked")
 }

@@ -1,4 +1,4 @@
-//! Packets of kernels cross a world as they came: with options that the simulator does not know.
+//! Packets of kernels cross a world unchanged, with options that the simulator does not know.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ pub(crate) const TESTS: &[Test] = &[("a_multipath_connection_crosses", a_multipa
 const PORT: u16 = 7_000;
 const BYTES: usize = 300_000;
 
-/// MPTCP (RFC 8684) falls back to plain TCP if its option is missing on the way. It comes by with data of both, in packets that the
-/// sender's kernel leaves to be cut, and the receiver's takes joined.
+/// MPTCP (RFC 8684) falls back to plain TCP if its option is removed on the path. The option is on data of both ends, in packets that the
+/// sender's kernel leaves to be segmented, and that the receiver's accepts merged.
 fn a_multipath_connection_crosses(_: &Namespace) {
     if !std::fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|enabled| enabled.trim() == "1") {
         println!("nothing is tried: this kernel has no MPTCP");
@@ -43,7 +43,7 @@ fn a_multipath_connection_crosses(_: &Namespace) {
     }
 }
 
-/// What both kernels have counted of MPTCP.
+/// The MPTCP counters of both kernels.
 fn exchange(ipv6: bool) -> (String, String) {
     let mut world = RealWorld::new(pair(), &RealOptions::default()).expect("a world that can be real");
     let at = SocketAddr::new(NodeId(1).address(ipv6), PORT);
@@ -108,7 +108,7 @@ fn counter(netstat: &str, name: &str) -> Option<u64> {
     both.find(|(one, _)| *one == name)?.1.parse().ok()
 }
 
-/// Two hosts with kernels, and a flow that keeps the world going.
+/// Two hosts with kernels, and a flow that keeps the world running.
 fn pair() -> WorldConfig {
     let host = |name: &str| NodeConfig { name: name.into(), role: Role::Host };
     let link = LinkConfig {

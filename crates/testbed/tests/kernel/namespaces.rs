@@ -1,4 +1,4 @@
-//! Namespaces are apart from each other and from the host, and what works on one refuses to work on another.
+//! Namespaces are isolated from each other and from the host, and objects of one namespace are refused in another.
 
 use std::process::Command;
 
@@ -72,7 +72,7 @@ fn netlink_errors_name_the_request(namespace: &Namespace) {
         matches!(&error, Err(NetlinkError::Refused { request, .. }) if request.contains("127.0.0.1/99")),
         "{error:?}"
     );
-    // The socket is still synchronised after a refusal.
+    // The socket is still synchronized after a refusal.
     assert_eq!(netlink.link("lo").unwrap().mtu, 1);
 }
 
@@ -101,8 +101,7 @@ fn routes_and_links_follow_requests(namespace: &Namespace) {
     assert_eq!((far.mtu, far.is_up), (1500, false));
 }
 
-/// Whoever runs these tests, they also pass without root's privileges in the first user namespace: a copy of this program
-/// runs them in a user namespace of its own.
+/// The tests also pass without root's privileges in the initial user namespace: a copy of this program runs them in its own user namespace.
 fn in_a_user_namespace(_: &Namespace) {
     if std::env::var_os(NESTED).is_some() {
         let uid_map = std::fs::read_to_string("/proc/self/uid_map").unwrap();

@@ -1,7 +1,7 @@
 //! Nothing is left behind: not in the process, not on the host, not in the kernel, not after a panic.
 //!
-//! A namespace that has gone cannot be asked whether it has. But a veth pair goes as a whole when the namespace of either
-//! end does: the end in a second namespace, the witness, tells when the kernel has removed the first.
+//! The removal of a namespace cannot be observed directly. But a veth pair is removed when the namespace of either end is: the end in a
+//! second namespace, the witness, shows when the kernel has removed the first.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn a_namespace_goes_after_a_panic(witness: &Namespace) {
     wait_until_gone(witness);
 }
 
-/// The witness is no yes-man: it tells when a namespace stays.
+/// The witness also detects that a namespace stays.
 fn a_handle_keeps_a_namespace(witness: &Namespace) {
     let outer = witness.clone();
     let handle = spawn("kept", move |namespace| {
@@ -79,7 +79,7 @@ fn wait_until_gone(witness: &Namespace) {
     }
 }
 
-/// What the tests could leave behind in this process and on the host.
+/// Traces that the tests could leave in this process and on the host.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     /// The network namespaces of this process's threads.
@@ -108,7 +108,7 @@ impl Surroundings {
         }
     }
 
-    /// Compares with what is there now; threads that have been joined may take a moment to vanish from `/proc`.
+    /// Compares with the current state; joined threads may take a moment to vanish from `/proc`.
     pub(crate) fn compare_soon(&self) -> Result<(), String> {
         let start = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! Kernel parameters belong to the namespace they are set in, and take effect there.
+//! Kernel parameters belong to their namespace, and take effect there.
 
 use std::net::Ipv4Addr;
 
@@ -34,7 +34,7 @@ fn values_are_the_namespaces_own(namespace: &Namespace) {
     }
 }
 
-/// The options that two ends agree on are seen in `tcpi_options`: 1 timestamps, 2 SACK, 4 window scale.
+/// `tcpi_options` shows the negotiated options: 1 timestamps, 2 SACK, 4 window scale.
 fn values_take_effect(namespace: &Namespace) {
     Netlink::open(namespace).unwrap().set_up("lo").unwrap();
     let names = ["net.ipv4.tcp_timestamps", "net.ipv4.tcp_sack", "net.ipv4.tcp_window_scaling"];

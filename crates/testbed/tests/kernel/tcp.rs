@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
 const LIMIT: Duration = Duration::from_secs(30);
 const BYTES: usize = 1 << 20;
 
-/// One connection for each family; both sides send `BYTES` and compare what they get.
+/// One connection for each family; both sides send `BYTES` and compare the received bytes.
 fn transfer(namespace: &Namespace, congestion: Congestion) {
     Netlink::open(namespace).unwrap().set_up("lo").unwrap();
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {

@@ -1,4 +1,4 @@
-//! A TUN device between the kernel's sockets and an endpoint of ours.
+//! A TUN device between the kernel's sockets and an endpoint of this project.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -59,7 +59,7 @@ fn udp_socket(kernel: IpAddr, endpoint: IpAddr) -> UdpSocket {
     socket
 }
 
-/// Datagrams up to the MTU come back whole; one byte more is fragmented by the kernel.
+/// Datagrams up to the MTU are returned whole; one byte more is fragmented by the kernel.
 fn udp_echo(namespace: &Namespace, kernel: IpAddr, mtu: u32) {
     let (tun, endpoint) = tun(namespace, kernel, mtu);
     assert_eq!(Netlink::open(namespace).unwrap().link("tun0").unwrap().mtu, mtu);
@@ -121,8 +121,8 @@ fn icmp_echo(namespace: &Namespace, kernel: IpAddr) {
     assert_eq!(seqs, [0, 1, 2]);
 }
 
-/// No router solicitation, no duplicate address detection: what crosses the device is the test's. (Multicast listener
-/// reports for the address's own group are the exception that Linux insists on.)
+/// No router solicitation, no duplicate address detection: only the test's packets cross the device. (Linux still sends
+/// multicast listener reports for the address's own group.)
 fn a_fresh_device_is_silent(namespace: &Namespace) {
     let config = TunConfig::new("tun0", 1500).address(KERNEL_V4, 24).address(KERNEL_V6, 64);
     let tun = Tun::open(namespace, &config).unwrap();
@@ -136,7 +136,7 @@ fn a_fresh_device_is_silent(namespace: &Namespace) {
     assert_eq!(listener.0, []);
 }
 
-/// Keeps what is no multicast listener report.
+/// Records packets other than multicast listener reports.
 #[derive(Debug, Default)]
 struct Listener(Vec<Packet>);
 
@@ -156,7 +156,7 @@ impl PacketEndpoint for Listener {
     fn handle_timeout(&mut self, _: Instant) {}
 }
 
-/// Each answer is due a time after its request that no clock tick is a multiple of; `Echo` fails on an early call.
+/// Each answer is due at a time after its request that is no multiple of a clock tick; `Echo` fails on an early call.
 fn deadlines_are_kept(namespace: &Namespace) {
     let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
     let delay = Duration::from_nanos(2_345_678);
@@ -250,7 +250,7 @@ fn the_kernel_refuses_packets_that_are_not_ip(namespace: &Namespace) {
     assert!(tun.recv(&mut [0; 1500]).unwrap().is_none());
 }
 
-/// Sends one packet, and may have a deadline that never moves.
+/// Sends one packet, optionally with a deadline that never advances.
 #[derive(Debug)]
 struct Talker {
     packet: Option<Packet>,
@@ -268,7 +268,7 @@ impl PacketEndpoint for Talker {
     fn handle_timeout(&mut self, _: Instant) {}
 }
 
-/// Both of the following would end only with the limit if the loop slept where it must not.
+/// The next two tests end only at the limit if the loop sleeps when it must not.
 fn the_application_has_its_turn_after_a_transmission(namespace: &Namespace) {
     let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
     let mut talker = Talker { packet: Some(Packet::new(endpoint, KERNEL_V4, Udp::default())), deadline: None };
@@ -288,7 +288,7 @@ fn a_waker_ends_the_sleep(namespace: &Namespace) {
     let (waker, turns) = (shell.waker(), AtomicU32::new(0));
     let stopped = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The loop has had a turn and sleeps, or is about to sleep.
+            // The loop has completed a round, and sleeps or is about to sleep.
             while turns.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! Worlds of the simulator with kernels in the place of hosts. All bounds are wide: other programs may be running.
+//! Worlds of the simulator with kernels in place of hosts. All bounds are wide, as other programs may be running.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -92,7 +92,7 @@ fn mechanisms_work_for_a_kernel(_: &Namespace) {
     assert!(idle(&with) * 2 < idle(&without), "{} and {}", idle(&with), idle(&without));
 }
 
-/// It is inside the host's namespace, is warned as the host is, and ends with the world.
+/// It is inside the host's namespace, gets the host's warnings, and ends with the world.
 fn an_agent_on_a_host_hears_of_its_link(_: &Namespace) {
     let mut link = link(10, 5, 60);
     link.outages = one_outage(500, 800);
@@ -180,7 +180,7 @@ fn a_kernel_talks_to_a_simulated_host(_: &Namespace) {
     }
 }
 
-/// A phone with two links to a router, of which the first one goes down for good.
+/// A phone with two links to a router; the first one goes down permanently.
 fn new_connections_use_the_address_of_the_link_that_is_up(_: &Namespace) {
     let mut first = between(0, 2, link(20, 2, 60));
     first.forward.outages = one_outage(600, 60_000);
@@ -210,7 +210,7 @@ fn new_connections_use_the_address_of_the_link_that_is_up(_: &Namespace) {
     assert_eq!(sources.0, BTreeSet::from(expected));
 }
 
-/// A host that walks from one cell into the next while its kernel downloads.
+/// A host that moves from one cell into the next while its kernel downloads.
 fn a_moving_host_is_moved_with_its_kernel(_: &Namespace) {
     let cell = |name: &str, base, x_m| RadioCell {
         name: name.into(),
@@ -298,7 +298,7 @@ fn a_run_ends_on_request(_: &Namespace) {
     assert_eq!(world.world().report()[0].status, FlowStatus::Unfinished);
 }
 
-/// What samples show.
+/// The states in samples.
 #[derive(Default)]
 struct Samples {
     count: usize,
@@ -314,7 +314,7 @@ impl Observer for Samples {
     }
 }
 
-/// The addresses that the client sends from.
+/// The source addresses of the client.
 #[derive(Default)]
 struct Sources(BTreeSet<IpAddr>);
 
@@ -326,7 +326,7 @@ impl Observer for Sources {
     }
 }
 
-/// What waits at the cut is lost, and what is under way.
+/// Packets queued at the cut are lost, and so are those in flight.
 const ALL_IS_LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped };
 
 fn one_outage(down_ms: u64, up_ms: u64) -> Outages {

@@ -1,9 +1,9 @@
-//! The project's TCP against the kernel's, under a selection of settings in which every two of them meet; the whole product
-//! is `holdover kernel-matrix --full`.
+//! The project's TCP with the kernel's, under a selection of settings with every pair of values; `holdover kernel-matrix --full` runs the
+//! whole product.
 //!
-//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
-//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
-//! With `HOLDOVER_CAPTURE_DIR` set, each run writes a capture there.
+//! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. With `HOLDOVER_CAPTURE_DIR` set,
+//! each run writes a capture there.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

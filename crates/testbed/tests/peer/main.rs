@@ -1,9 +1,9 @@
-//! How the kernel behaves as a peer: of the project's TCP ([`ours`]), and of scripts that control every packet
-//! ([`linux`]), whose findings `docs/notes/linux-6.18.md` records and which the profiles `linux-6-*` are held to as well.
+//! The kernel as a peer: of the project's TCP ([`ours`]), and of scripts that control every packet ([`linux`]), whose results are in
+//! `docs/notes/linux-6.18.md` and are asserted for the profiles `linux-6-*` as well.
 //!
-//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
-//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
-//! With `HOLDOVER_SHOW=1` the experiments print what they saw; those that take minutes run with `--include-ignored`.
+//! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
+//! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. With `HOLDOVER_SHOW=1` the
+//! experiments print their results; those that take minutes run with `--include-ignored`.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
@@ -20,7 +20,7 @@ use holdover_testbed::{Congestion, Lateness, Namespace};
 /// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
 const TESTS_AT_A_TIME: usize = 8;
 
-/// How often an experiment is tried on the kernel if the machine was late meanwhile, which spoils a measurement of milliseconds. If it was
+/// The most runs of an experiment on the kernel if the machine was late meanwhile, which spoils a measurement of milliseconds. If it was
 /// not ([`Lateness`]), the first failure counts.
 const TRIES: u32 = 5;
 

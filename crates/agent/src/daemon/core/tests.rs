@@ -193,7 +193,7 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     hear(&mut core, 2, "wlan0", Source::Carrier, UP);
     core.handle_change(Instant::ZERO, Change::Disappeared { interface: "wlan0".into() });
     assert_eq!(told(&diary), ["wlan0 up", "wlan0 down"]);
-    // The test does not wait for ever.
+    // Deadlines end: the interface is detached.
     while let Some(at) = core.poll_timeout() {
         core.handle_timeout(at);
     }

@@ -25,17 +25,17 @@ pub(super) enum Step {
     Reopen(u32),
 }
 
-/// A segment, as far as it does not follow from earlier ones.
+/// A segment, relative to earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) is_outgoing: bool,
     pub(super) micros_later: u64,
-    /// From the next new byte: negative for a retransmission, positive for a gap.
+    /// The sequence number relative to SND.NXT: negative for a retransmission, positive for a gap.
     pub(super) ahead: i32,
     pub(super) len: u16,
-    /// Several segments of this many bytes in one.
+    /// The segment size of a GSO packet.
     pub(super) gso_size: u16,
-    /// The ACK relative to the data received: negative beyond it.
+    /// How far the ACK is below the end of the data received; negative: above it.
     pub(super) ack_short: i32,
     pub(super) window: u16,
     pub(super) flags: u8,
@@ -180,7 +180,7 @@ pub(super) struct Case {
     pub(super) first: (u32, u32),
     /// Begins with the second of two connections whose predictions share a place.
     pub(super) is_other: bool,
-    /// The states are compared every so many packets: reading folds predicted packets into the flow.
+    /// The number of packets between comparisons of the states: reading folds predicted packets into the flow.
     pub(super) compared: usize,
     pub(super) steps: Vec<Step>,
 }

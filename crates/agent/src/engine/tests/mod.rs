@@ -183,7 +183,7 @@ fn a_fast_transfer_that_slows_down_is_looked_at_again() {
     }
 }
 
-/// Of two transfers with one place only the first is predicted, until it has been idle for a while, or is removed.
+/// Two transfers share a place: only the first is predicted, until it has been idle for a while, or is removed.
 #[test]
 fn a_place_for_predictions_is_one_flows_until_it_is_freed() {
     if !may_load("a_place_for_predictions_is_one_flows_until_it_is_freed") {

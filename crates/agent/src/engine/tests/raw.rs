@@ -117,7 +117,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// The flags that the cases use are those of the field.
+/// The flags of the cases have the values of the header field.
 #[test]
 pub(super) fn flags_are_the_fields() {
     assert_eq!((Flags::FIN | Flags::ACK).bits(), 0x11);

@@ -166,7 +166,7 @@ impl Interfaces {
         for (index, interface) in &mut self.interfaces {
             let found = ways.remove(index).unwrap_or_default();
             let lower = &mut interface.lower;
-            // A next hop that is being resolved prolongs an outage, but does not begin one: others may use it
+            // A next hop that is being resolved prolongs an outage, but does not begin one: other traffic may use it
             // meanwhile.
             lower.is_cut = lower.is_cut_off || (lower.is_cut && cut.contains(index));
             if !found.is_empty() {

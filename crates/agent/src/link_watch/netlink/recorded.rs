@@ -1,4 +1,4 @@
-//! Messages that a kernel with a real mac80211 has sent, replayed.
+//! Replays the messages of a kernel with a real mac80211.
 
 use holdover_base::Instant;
 use holdover_host::messages;

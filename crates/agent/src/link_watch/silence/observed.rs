@@ -10,7 +10,7 @@ pub struct Traffic {
     pub tcp_sent: u64,
     /// TCP packets in.
     pub tcp_received: u64,
-    /// Other incoming packets that prove that the path works; counted during a silence only.
+    /// Other incoming packets that prove that the path works; counted only during a silence.
     pub others_received: u64,
 }
 

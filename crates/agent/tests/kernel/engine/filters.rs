@@ -57,8 +57,8 @@ pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Name
     let replaced = ["ingress", "egress"].map(ours);
     assert!(replaced.iter().all(|filters| filters.len() == 1), "{replaced:?}");
     assert!(replaced[0] != left[0] && replaced[1] != left[1], "other programs: {left:?}, {replaced:?}");
-    // The new one sees these connections, and wakes them. Of GSO packets, as here, it holds nothing back: one of them
-    // is more than an eighth of the window.
+    // The new one sees these connections, and wakes them. It holds back no ACKs of GSO packets, as here: one of them is
+    // more than an eighth of the window.
     next.link(UP);
     let waits = traffic.resume_after_outages(&wire, &next, StdDuration::from_secs(2), Duration::from_millis(1200));
     let counters = next.with(|engine| engine.counters());

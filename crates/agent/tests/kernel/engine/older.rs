@@ -11,7 +11,7 @@ use super::process::EngineThread;
 use super::traffic::{Kind, Traffic};
 use crate::wire::{INTERFACE, Wire};
 
-/// Without the agent a sender's next attempt is 6.2 s after the cut: its RTO of 200 ms or more has doubled five times.
+/// Without the agent a sender's next attempt is 6.2 s after the cut: its RTO of at least 200 ms has doubled five times.
 const OUTAGE: StdDuration = StdDuration::from_millis(3300);
 /// The round trip is 20 ms.
 const RESUMED_WITHIN: Duration = Duration::from_millis(200);

@@ -15,13 +15,13 @@ use holdover_testbed::{Congestion, ImpairmentConfig, KernelStream, Lateness, Nam
 use super::process::{EngineThread, UP};
 use crate::wire::{FAR, FAR_V6, INTERFACE, Wire, socket};
 
-/// Without the agent the next attempt is 6 s after the first: an RTO of 200 ms or more has doubled five times.
+/// Without the agent the next attempt is 6 s after the first: an RTO of at least 200 ms has doubled five times.
 const OUTAGE: StdDuration = StdDuration::from_millis(3500);
 const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
 /// On a busy machine an outage may be noticed late: then the test is repeated, if the machine was indeed late.
 const ATTEMPTS: usize = 3;
 
-/// For data of the near host its own TCP is poked; for the far host's, that one, over the link.
+/// Data of the near host: its own TCP is poked. Data of the far host: the far TCP is poked, over the link.
 pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);

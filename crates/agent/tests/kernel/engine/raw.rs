@@ -20,7 +20,7 @@ impl RawSender {
         // SAFETY: no memory of ours is touched.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: a new descriptor without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all zero is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

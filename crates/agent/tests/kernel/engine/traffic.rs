@@ -92,8 +92,8 @@ impl Kind {
 }
 
 impl Traffic {
-    /// How long after outages of this length the last of the streams resumes: of one, or of some until it is within
-    /// `soon`.
+    /// How long after outages of this length the last of the streams resumes: one outage, or several until it resumes
+    /// within `soon`.
     pub(crate) fn resume_after_outages(
         &self,
         wire: &Wire,

@@ -1,4 +1,4 @@
-//! The session with the store: which requests are due, and what becomes of them.
+//! The session with the store: when requests are due, and how their results are handled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,21 +20,21 @@ const KINDS: [Kind; 5] = [Kind::Session, Kind::List, Kind::Watch, Kind::Claims, 
 pub(super) struct Session {
     registration: Registration,
     lease_time: Duration,
-    /// When the lease was asked for, or its renewal.
+    /// When the lease or its renewal was requested.
     asked_at: Instant,
     /// The cluster id of the store.
     store: Option<u64>,
     lease: Option<Lease>,
-    /// Whether the registration under this gateway's name is another process's.
+    /// Whether another process is registered under this gateway's name.
     is_superseded: bool,
-    /// Whether all keys were learned once.
+    /// Whether all keys have been read once.
     pub(super) is_synced: bool,
     is_list_due: bool,
     /// Pages of the list, while there are more.
     listing: Option<Listing>,
     /// The revision up to which all changes are known.
     watched: u64,
-    /// Claims that the store has refused are sent again from then on.
+    /// When claims refused by the store are sent again.
     claims_at: Instant,
     /// Since when claims can be sent.
     accepts_since: Option<Instant>,
@@ -50,7 +50,7 @@ pub(super) struct Session {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     id: u64,
-    /// When it was asked for, or renewed.
+    /// When it was requested or renewed.
     since: Instant,
 }
 
@@ -106,7 +106,7 @@ impl Session {
         Duration::from_nanos(self.lease_time.as_nanos() / 3)
     }
 
-    /// The store is another one, or an empty one in the former one's place: nothing that was known of it holds.
+    /// The store is another one, or an empty one in place of the former one: nothing known about it is valid.
     fn begin_anew(&mut self) {
         self.lose_lease();
         (self.is_synced, self.is_list_due, self.watched, self.is_superseded) = (false, true, 0, false);
@@ -119,12 +119,12 @@ impl Session {
 }
 
 impl Ownership {
-    /// Whether the store answers, and all of it is known.
+    /// Whether the store answers, and all its keys are known.
     pub(crate) fn is_connected(&self) -> bool {
         self.session.is_synced && self.session.failures.is_empty()
     }
 
-    /// An epoch for another gateway.
+    /// An epoch in messages to other gateways.
     pub(crate) fn epoch(&self, revision: u64) -> Epoch {
         Epoch { store: self.session.store.unwrap_or(0), revision }
     }
@@ -167,7 +167,7 @@ impl Ownership {
             Ok((store, answer)) => {
                 self.note_success(kind);
                 let former = match store {
-                    // A watch without a line.
+                    // A watch ended without an answer.
                     0 => None,
                     store => self.session.store.replace(store),
                 };
@@ -187,7 +187,7 @@ impl Ownership {
         let session = &mut self.session;
         match answer {
             Answer::Joined { lease, epoch } => {
-                // Revisions only grow: the data of the store are gone, though not its cluster id, which is made of addresses.
+                // Revisions only grow: the store has lost its data. Its cluster id, which is derived from addresses, is the same.
                 if epoch <= session.watched {
                     session.begin_anew();
                     self.forget_store(now);
@@ -255,7 +255,7 @@ impl Ownership {
         let session = &mut self.session;
         match found {
             None => {
-                // Expired, or removed by hand: it is written anew.
+                // It expired, or was removed manually: register again.
                 session.lose_lease();
                 session.is_superseded = false;
             }
@@ -281,7 +281,7 @@ impl Ownership {
         if self.session.failures.remove(&kind).is_none() {
             return;
         }
-        // Faster than a watch, which may hang for a while after the network has recovered.
+        // A list is faster than a watch, which may hang for a while after the network has recovered.
         self.session.is_list_due |= kind == Kind::Session;
         if self.session.failures.is_empty() {
             self.events.push_back(Event::StoreBack);
@@ -313,7 +313,7 @@ impl Ownership {
                 let is_due = session.lease.is_none() || session.failures.contains_key(&kind);
                 Some(if is_due { Instant::ZERO } else { session.asked_at + session.renew_every() })
             }
-            // This gateway is registered first: those that it hears of can answer.
+            // Register this gateway first, so that listed gateways can answer it.
             Kind::List => at_once(session.is_list_due && session.lease.is_some()),
             Kind::Watch => at_once(session.is_synced && !session.is_list_due),
             Kind::Claims => {
@@ -362,7 +362,7 @@ impl Ownership {
         kind == Kind::Claims && !self.wanted.is_empty() && (now < retry_at || failures.len() > 1)
     }
 
-    /// Makes the requests that are due.
+    /// Makes the due requests.
     pub(super) fn schedule(&mut self, now: Instant) {
         self.session.now = now;
         let fails = self.session.failures.contains_key(&Kind::Session);
@@ -378,7 +378,7 @@ impl Ownership {
             }
             if self.due(kind).is_some_and(|at| at <= now) {
                 let request = self.request(now, kind);
-                // A watch ends by itself after the time of a lease.
+                // A watch ends by itself after the duration of a lease.
                 let patience = if kind == Kind::Watch { 3 } else { 1 };
                 let lease_time = self.session.lease_time.as_nanos();
                 let within = Duration::from_nanos(lease_time.saturating_mul(patience));

@@ -16,7 +16,7 @@ pub(super) struct Store {
     revision: u64,
     gateways: BTreeMap<String, (u64, Registration, u64)>,
     mobiles: BTreeMap<IpAddr, (u64, Record)>,
-    /// When each ends.
+    /// The time at which each ends.
     leases: BTreeMap<u64, Instant>,
     history: Vec<Change>,
     compacted: u64,
@@ -72,7 +72,7 @@ impl Store {
         change
     }
 
-    /// The changes after a revision, and the present one; `None` if they were compacted.
+    /// The changes after a revision, and the current one; `None` if they were compacted.
     pub(super) fn changes_after(&self, after: u64) -> Option<(u64, Vec<Change>)> {
         let changes = self.history.iter().filter(|change| change.epoch > after).cloned().collect();
         (after >= self.compacted || after == self.revision).then_some((self.revision, changes))

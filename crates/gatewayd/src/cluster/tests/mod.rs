@@ -1,4 +1,4 @@
-//! Gateways, their relays and a store, over networks that delay, lose and part them.
+//! Gateways, their relays and a store, over networks that delay, lose and partition.
 
 mod etcd;
 mod world;
@@ -78,7 +78,7 @@ impl One {
         self.0.handle_heard(now, mobile(), Evidence::Heard(now), mac);
     }
 
-    /// Joined with these keys in the store, and a watch open.
+    /// Joined with these keys in the store, and with an open watch.
     fn joined(changes: Vec<Change>) -> Self {
         let mut one = Self::new();
         assert_eq!(one.requests(), [Request::Join]);
@@ -91,7 +91,7 @@ impl One {
     }
 }
 
-/// Its data directory was removed. Its cluster id, which etcd makes of its members' addresses, is the same.
+/// The store's data directory was removed. Its cluster id, which etcd derives from its members' addresses, is the same.
 #[test]
 fn a_store_that_has_lost_its_data_is_learned_anew() {
     let mut one = One::joined(vec![gateway(3, "b", Some(registration(2, 9))), record(40, "b")]);
@@ -328,11 +328,11 @@ fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
     assert_eq!(one.0.handle_peer_claim(at(11), mobile(), of_another_store, b), Admission::Unknown);
     assert_eq!(one.0.handle_peer_claim(at(11), mobile(), epoch(60), stranger), Admission::Unknown);
     assert_eq!((one.0.owns(mobile()), one.events()), (Some(40), vec![]));
-    // Before the store has said so.
+    // Before the store reports it.
     assert_eq!(one.0.handle_peer_claim(at(12), mobile(), epoch(60), b), Admission::Admitted);
     assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 60, owner: "b".to_owned() }]);
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
-    // A late answer about the time before changes nothing; the claim once more is the same.
+    // A late answer about the time before changes nothing; the repeated claim is the same.
     one.reply(at(13), Kind::Watch, Answer::Changed { after: 50, at: 55, changes: vec![record(55, "a")] });
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
     assert_eq!(one.0.handle_peer_claim(at(14), mobile(), epoch(60), b), Admission::Admitted);
@@ -350,7 +350,7 @@ fn mobile_hosts_of_a_gateway_without_a_lease_are_orphans_until_one_claims_them()
     one.hears(at(9500), None);
     one.requests();
     one.reply(at(9501), Kind::Claims, Answer::Claimed(vec![record(61, "a")]));
-    // It may be cut off from the store only: it is asked.
+    // The former owner may have lost only its connection to the store: its packets are requested.
     let former = Some(registration(2, 9).handoff);
     assert_eq!(one.events(), [Event::Won { mobile: mobile(), epoch: 61, former }]);
     assert_eq!(one.0.counters().taken_over, 1);
@@ -365,7 +365,7 @@ fn an_expired_lease_is_asked_for_anew_and_another_process_of_the_name_silences_t
     one.reply(at(3400), Kind::Session, Answer::LeaseGone);
     assert_eq!(one.requests(), [Request::Join]);
     one.reply(at(3500), Kind::Session, Answer::Joined { lease: 8, epoch: 70 });
-    // The end of the former registration is no news then.
+    // The end of the former registration is outdated then.
     let changes = vec![gateway(69, "a", None)];
     one.reply(at(3501), Kind::Watch, Answer::Changed { after: 50, at: 69, changes });
     assert_eq!(one.requests(), []);

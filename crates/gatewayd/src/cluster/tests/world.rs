@@ -24,7 +24,7 @@ const TICK_MS: u64 = 10;
 /// The oldest packet that backs a claim.
 const EVIDENCE: Duration = Duration::from_secs(1);
 
-/// What fails, and who moves.
+/// A failure, or a move.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Move {
@@ -76,7 +76,7 @@ pub(super) fn faults_of_store(gateways: usize, mobiles: usize) -> impl Strategy<
 struct Mobile {
     address: IpAddr,
     place: Option<usize>,
-    /// Where the network sends its packets.
+    /// The gateway to which the network sends its packets.
     route: usize,
     route_follows_at: Instant,
 }
@@ -184,7 +184,7 @@ impl World {
         self.gateways[gateway].delivered
     }
 
-    /// Packets that wait somewhere.
+    /// The number of buffered packets.
     pub(super) fn undelivered(&self) -> usize {
         self.gateways.iter().map(Gateway::waiting).sum()
     }
@@ -206,7 +206,7 @@ impl World {
         assert!(lost <= accounted, "{lost} are lost, {abandoned} + {} + {in_flight}", self.lost_in_kills);
     }
 
-    /// Mobile hosts have rested for long, and nothing fails.
+    /// Checks that all gateways agree, after mobile hosts have rested for long without faults.
     pub(super) fn check_agreement(&self) {
         for mobile in &self.mobiles {
             let place = mobile.place.expect("it rests somewhere");
@@ -301,7 +301,7 @@ impl World {
             self.check_evidence(number, &request);
             let Gateway { name, registration, .. } = &self.gateways[number];
             let answer = self.store.handle(self.now, name, registration, request);
-            // Some answers are lost, some late.
+            // Some answers are lost, and some are late.
             let is_lost = self.is_lost();
             let is_late = !self.is_calm && self.random.below(20) == 0;
             let delay = if is_late { 800 + self.random.below(8_000) } else { 1 + self.random.below(40) };

@@ -1,4 +1,4 @@
-//! Checks: functions that say whether something holds, and what was found.
+//! Checks: functions that return a verdict with a finding.
 
 use holdover_scenario::statistics::{Difference, Mean};
 use rhai::{Array, Dynamic, Engine, EvalAltResult, Map};
@@ -44,7 +44,7 @@ pub(super) fn register(engine: &mut Engine) {
     });
 }
 
-/// Whether all numbers are in a range; if not, by how much the worst is out of it.
+/// Whether all numbers are in a range; if not, the finding has the largest deviation.
 fn range_check(list: &[f64], least: f64, most: f64, expected: &str) -> Fallible<Map> {
     let lowest = list.iter().copied().reduce(f64::min).ok_or("there is nothing to check")?;
     let highest = list.iter().copied().reduce(f64::max).ok_or("there is nothing to check")?;
@@ -84,7 +84,7 @@ fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
     Ok(finding(wrong == 0, &words))
 }
 
-/// Whether the second sample differs from the first as is wanted: by Welch's test at 5 %, and exactly where nothing random varies.
+/// Whether the second sample differs from the first as required: by Welch's test at 5 %, and exactly where nothing is random.
 fn significance(a: Array, b: Array, holds: fn(differs: bool, difference: f64) -> bool) -> Fallible<Map> {
     let mean = |list: Array| Ok::<Mean, Box<EvalAltResult>>(numbers(&list.into())?.into_iter().collect());
     let (a, b): (Mean, Mean) = (mean(a)?, mean(b)?);
@@ -97,7 +97,7 @@ fn significance(a: Array, b: Array, holds: fn(differs: bool, difference: f64) ->
     Ok(finding(holds(differs, found.difference), &words))
 }
 
-/// Whether a list goes one way; a step back may be as large as `slack`, a share of the list's range.
+/// Whether a list is monotonic; a step in the other direction may be as large as `slack`, a share of the list's range.
 fn trend(list: &Array, slack: f64, sign: f64) -> Fallible<Map> {
     let list = list.iter().map(number).collect::<Fallible<Vec<f64>>>()?;
     let (Some(first), Some(last)) = (list.first(), list.last()) else { return Err("a trend of an empty list".into()) };

@@ -1,4 +1,4 @@
-//! Contention: which node with a frame sends next, and the outcome.
+//! Contention: selects the next sender, and the outcome.
 
 use holdover_base::{Duration, Instant};
 
@@ -23,7 +23,7 @@ impl<F: Frame> Cell<F> {
         }
     }
 
-    /// Whether an exchange, or the time after a failed one, is under way.
+    /// Whether an exchange, or the time after a failed one, is in progress.
     pub(in crate::cell) fn is_busy(&self) -> bool {
         self.attempt.is_some()
     }

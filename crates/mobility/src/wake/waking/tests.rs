@@ -140,7 +140,7 @@ impl Crowd {
 #[test]
 fn connections_with_data_outstanding_come_first() {
     let mut crowd = Crowd::new(300);
-    // Their turn would come last: they were active first.
+    // By activity, these clients would be woken last.
     crowd.come_back(0..20);
     crowd.run(250);
     assert_eq!(crowd.done.len(), 20, "{:?}", crowd.outstanding);
@@ -165,7 +165,7 @@ fn resumed_connections_are_not_poked() {
     crowd.outstanding = BTreeSet::new();
     crowd.wake.handle_link(crowd.now, LinkEvent::Up { symmetric: false, moved: false });
     crowd.run(2);
-    // It had waited for the next hop.
+    // The packet had waited for the next hop.
     crowd.send(0, Seq::new(1 + MESSAGE));
     let Wake { control, path } = &mut crowd.wake;
     control.wake_outstanding(crowd.now, [connection(0)], path);

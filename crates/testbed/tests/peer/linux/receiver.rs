@@ -1,4 +1,4 @@
-//! When Linux acknowledges.
+//! The times of Linux's ACKs.
 
 use super::{Duration, Experiment, MS, Subject, run, show};
 use holdover_testbed::conformance::{FIRST_BYTE, Happening, Setup, Wire};
@@ -16,8 +16,8 @@ const LEN: u32 = 1000;
 /// At once, on a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(12);
 
-/// Sends `count` segments, `gap` apart, to a reader that is waiting. Returns for each ACK how many segments it covers in
-/// all, and how long after the last of them it came.
+/// Sends `count` segments, `gap` apart, to a waiting reader. Returns for each ACK the number of segments that it covers in all, and its
+/// delay after the last of them.
 fn acks(subject: Subject<'_>, count: u32, gap: Duration, push: bool) -> Vec<(u32, Duration)> {
     let mut began = false;
     let script = |wire: &mut Wire, happening: Happening<'_>| match happening {
@@ -61,7 +61,7 @@ fn acks_of_a_stream(subject: Subject<'_>) {
     }
 }
 
-/// Segments that come alone: 16 at once, then after 40 ms, and once the delay has adapted, after a round trip.
+/// Single segments: 16 are acknowledged at once, then after 40 ms, and once the delay has adapted, after a round trip.
 fn acks_of_single_segments(subject: Subject<'_>) {
     let acks = acks(subject, 26, MS * 90, false);
     assert_first_at_once(&acks);

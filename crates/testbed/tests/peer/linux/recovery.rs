@@ -1,4 +1,4 @@
-//! How Linux repairs a loss, and how it finds out that there was none.
+//! Linux's repair of losses, and its detection of spurious ones.
 
 use holdover_tcp::Profile;
 use holdover_wire::{Seq, SeqRange};
@@ -13,11 +13,11 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("spurious_timeout_without_sack", |subject| spurious_timeout(subject, false)),
 ];
 
-/// Long enough that a busy machine does not make a probe timer run out.
+/// Long enough that no probe timer expires on a busy machine.
 const LONG_RTT: u64 = 200;
 
-/// Ten segments, of which the first is lost; the duplicate ACKs come 5 ms apart. The first two let a new segment go each
-/// (RFC 3042), the third the lost one; then proportional rate reduction lets new ones go, fewer than there are ACKs.
+/// Ten segments, of which the first is lost; the duplicate ACKs arrive 5 ms apart. Each of the first two releases a new segment (RFC 3042),
+/// the third the lost one; then proportional rate reduction releases new ones, fewer than there are ACKs.
 fn fast_retransmit(subject: Subject<'_>, sack: bool) {
     let setup = Setup { writes: vec![(MS * 10, 40 * FULL as usize)], ..Setup::default() };
     let mut first: Option<Seq> = None;
@@ -45,13 +45,13 @@ fn fast_retransmit(subject: Subject<'_>, sack: bool) {
     let numbers: Vec<_> = sent.iter().map(|(_, number)| *number).collect();
     assert_eq!(numbers[..3], [10, 11, 0], "{sent:?}");
     assert!(numbers[3..].iter().copied().eq(12..12 + numbers.len() as u32 - 3), "{sent:?}");
-    // Nine duplicates, three of which begin recovery. CUBIC's window falls to seven tenths, Reno's to a half.
+    // Nine duplicates; the first three begin recovery. CUBIC's window falls to seven tenths, Reno's to a half.
     let reduced = if matches!(subject, Subject::Ours(Profile::Linux6Reno)) { 1..=3 } else { 3..=4 };
     assert!(reduced.contains(&(numbers.len() - 3)), "{sent:?}");
 }
 
-/// A whole window is late, not lost: its ACKs, with timestamps of the originals, come after the timeout. One segment is sent
-/// again (with SACK, after a probe with new data); then Eifel detection restores the window, and sending goes on where it was.
+/// A whole window is late, not lost: its ACKs, with timestamps of the originals, arrive after the timeout. One segment is retransmitted
+/// (with SACK, after a probe with new data); then Eifel detection restores the window, and sending continues.
 fn spurious_timeout(subject: Subject<'_>, sack: bool) {
     let setup = Setup { writes: vec![(MS * 10, 60 * FULL as usize)], ..Setup::default() };
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! When Linux sends again what nobody acknowledges.
+//! The times of Linux's retransmissions.
 
 use holdover_wire::{Flags, Unreachable};
 
@@ -33,7 +33,7 @@ fn single_writes(count: u64) -> Vec<(Duration, usize)> {
     (0..count).map(|n| (MS * 10 + RTT * 2 * n, 1000)).collect()
 }
 
-/// One segment, not acknowledged after five that were: the times between its copies.
+/// One segment that is not acknowledged, after five that were: the times between its copies.
 fn waits_for(subject: Subject<'_>, span: Duration) -> Vec<Duration> {
     let setup = Setup { writes: single_writes(6), nodelay: true, ..Setup::default() };
     let mut acking = acking(5);
@@ -66,8 +66,8 @@ fn syn_schedule(subject: Subject<'_>) {
     assert_about(subject, &waits, &[MS * 1_000; 3]);
 }
 
-/// Five segments at once, of which the last two are lost: a probe two SRTT after the last ACK repeats the last segment; the
-/// timeout, a whole RTO later, the first.
+/// Five segments at once; the last two are lost: a probe two SRTT after the last ACK repeats the last segment; the timeout, a whole RTO
+/// later, the first.
 fn tail_loss_probe(subject: Subject<'_>) {
     let mut writes = single_writes(5);
     writes.push((MS * 600, 5 * super::FULL as usize));

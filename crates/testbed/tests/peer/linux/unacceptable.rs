@@ -1,4 +1,4 @@
-//! What Linux does with segments that newer ones have overtaken, whose timestamps are old, and with those outside its window.
+//! Linux's treatment of segments that newer ones have overtaken, whose timestamps are old, and of those outside its window.
 
 use holdover_wire::{Seq, SeqRange};
 
@@ -15,8 +15,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("a_duplicate_that_reaches_the_last_ack_is_echoed", a_duplicate_that_reaches_the_last_ack_is_echoed),
 ];
 
-/// Of ten segments the first is lost. The first duplicate ACK is of now, the next two were overtaken by it: their timestamps are `age`
-/// old. Returns whether the first segment is sent again before the first duplicate's reordering timer can do it, a quarter of the round
+/// The first of ten segments is lost. The first duplicate ACK is current, the next two were overtaken by it: their timestamps are `age`
+/// old. Returns whether the first segment is retransmitted before the first duplicate's reordering timer can do it, a quarter of the round
 /// trip later.
 fn repairs_after_overtaken(subject: Subject<'_>, age: Duration) -> bool {
     const RTT: Duration = Duration::from_millis(400);
@@ -39,7 +39,7 @@ fn repairs_after_overtaken(subject: Subject<'_>, age: Duration) -> bool {
     sent.iter().any(|(at, number)| *number == 0 && *at < RTT.as_millis() + 60)
 }
 
-/// The ACKs that answer what the script sends after its first segment of data has been acknowledged.
+/// The ACKs in answer to the script's segments after its first data segment has been acknowledged.
 fn answers(subject: Subject<'_>, mut after_data: impl FnMut(&mut Wire) + Send) -> Vec<Seen> {
     const LEN: u32 = 1_000;
     let mut began = false;
@@ -80,13 +80,13 @@ fn is_since_6_14(release: &str) -> bool {
     (numbers.next(), numbers.next()) >= (Some(6), Some(14))
 }
 
-/// 22 keep-alives, 90 ms apart: of those that come within 500 ms after one that was answered, none is (`tcp_invalid_ratelimit`).
+/// 22 keep-alives, 90 ms apart: those within 500 ms after an answered one are not answered (`tcp_invalid_ratelimit`).
 fn probes_are_answered_twice_a_second(subject: Subject<'_>) {
     let seen = answers(subject, |wire| (0..22).for_each(|n| wire.repeat_after(MS * (90 * n), Duration::ZERO, 1, 0)));
     assert_eq!(seen.len(), 4, "{seen:?}");
 }
 
-/// Data that has come before is answered each time.
+/// Duplicate data is answered each time.
 fn each_duplicate_is_answered(subject: Subject<'_>) {
     let seen = answers(subject, |wire| {
         (0..20).for_each(|n| wire.repeat_after(MS * (90 * n), Duration::ZERO, 1_000, 1_000));

@@ -1,4 +1,4 @@
-//! How much Linux sends: at first, and against a closed window.
+//! The amount of data that Linux sends: initially, and at a closed window.
 
 use super::{Experiment, MS, RTT, Seen, Subject, Wire, assert_about, gaps, millis, run, show};
 use holdover_testbed::conformance::{Happening, Setup};
@@ -20,7 +20,7 @@ fn initial_window(subject: Subject<'_>) {
     assert_eq!(lens, [1448; 10]);
 }
 
-/// One lost SYN is forgiven, two are answered with a window of one segment.
+/// One lost SYN has no effect; after two the window is one segment.
 fn initial_window_after_lost_syns(subject: Subject<'_>) {
     for (lost, segments) in [(1, 10), (2, 1)] {
         let setup = Setup { writes: vec![(MS * 10, 100_000)], ..Setup::default() };
@@ -34,8 +34,8 @@ fn initial_window_after_lost_syns(subject: Subject<'_>) {
     }
 }
 
-/// The window closes as all is acknowledged: the first probe comes one RTO after there was something to send, the next after
-/// twice that time each. A probe is empty and repeats the last sequence number that was acknowledged.
+/// The window closes when all data is acknowledged: the first probe is sent one RTO after there was data to send, the next ones after twice
+/// the time each. A probe is empty and repeats the last acknowledged sequence number.
 fn zero_window_probes(subject: Subject<'_>) {
     let setup = Setup { writes: vec![(MS * 10, 1000), (MS * 150, 1000)], nodelay: true, ..Setup::default() };
     let script = |wire: &mut Wire, happening: Happening<'_>| {
@@ -58,8 +58,8 @@ fn zero_window_probes(subject: Subject<'_>) {
     }
 }
 
-/// A duplicate ACK closes the window over outstanding data: nothing new is sent, and the segment that is outstanding is
-/// sent again at each timeout.
+/// A duplicate ACK closes the window over outstanding data: nothing new is sent, and the outstanding segment is
+/// retransmitted at each timeout.
 fn zero_window_on_a_duplicate(subject: Subject<'_>) {
     let writes = vec![(MS * 10, 1000), (MS * 200, 1000), (MS * 300, 1000)];
     let setup = Setup { writes, nodelay: true, ..Setup::default() };

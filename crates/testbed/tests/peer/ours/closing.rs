@@ -62,7 +62,7 @@ fn we_take_the_kernels_reset(namespace: &Namespace) {
     assert!(ours.has(Event::Closed) && !ours.has(Event::PeerClosed), "{:?}", ours.events);
 }
 
-/// The kernel closes its side at once; ours goes on for as long as it likes.
+/// The kernel closes its side at once; our side continues to send.
 fn half_closed_by_the_kernel(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(5));
@@ -84,7 +84,7 @@ fn half_closed_by_the_kernel(namespace: &Namespace) {
     assert_eq!(ours.get().unwrap().error(), None);
 }
 
-/// The same the other way round.
+/// The same with the roles reversed.
 fn half_closed_by_us(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(5));
@@ -108,7 +108,7 @@ fn half_closed_by_us(namespace: &Namespace) {
     assert!(ours.states.ends_with(&[State::FinWait1, State::FinWait2, State::TimeWait]), "{:?}", ours.states);
 }
 
-/// The FINs cross on the way, which takes longer than either side needs to close.
+/// The FINs cross in flight, as the delay is longer than the time until both have closed.
 fn closed_by_both_at_once(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(300));

@@ -19,10 +19,10 @@ pub(super) const TESTS: &[Test] = &[
     ("we_take_data_in_the_kernels_syn", we_take_data_in_the_kernels_syn),
 ];
 
-/// `tcp_info`: data in the SYN was taken.
+/// `tcp_info`: data in the SYN was accepted.
 const TCPI_OPT_SYN_DATA: u8 = 32;
 
-/// RFC 5482: Linux does not know the option, and does not mind it, in SYNs and after.
+/// RFC 5482: Linux ignores the option, in SYNs and later.
 fn the_user_timeout_option_does_no_harm(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = Shell::new(&tun).unwrap();
@@ -44,7 +44,7 @@ fn the_user_timeout_option_does_no_harm(namespace: &Namespace) {
     assert_eq!(info.tcpi_options & 7, 7, "the other options are agreed on all the same");
 }
 
-/// RFC 6069: as long as the kernel, as a router without a route, says that the destination is unreachable, our
+/// RFC 6069: as long as the kernel, as a router without a route, reports the destination as unreachable, our
 /// retransmissions do not back off.
 fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
     let behind: IpAddr = Ipv4Addr::new(10, 9, 0, 1).into();
@@ -90,7 +90,7 @@ fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
     assert_eq!(ours.get().unwrap().deadline(Timer::Retransmit), None);
 }
 
-/// RFC 7413: the kernel gives us a cookie, and with it takes data that comes with the SYN; a cookie that it does not know it replaces.
+/// RFC 7413: the kernel sends us a cookie, and accepts data in a SYN with that cookie; it replaces an unknown cookie.
 fn the_kernel_takes_data_in_our_syn(namespace: &Namespace) {
     let tun = open(namespace);
     // Client, server, and every listener.
@@ -133,11 +133,11 @@ fn the_kernel_takes_data_in_our_syn(namespace: &Namespace) {
     }
 }
 
-/// The same the other way round: our cookie, the kernel's data, and our answer before the handshake ends.
+/// The same with the roles reversed: our cookie, the kernel's data, and our answer before the handshake ends.
 fn we_take_data_in_the_kernels_syn(namespace: &Namespace) {
     let tun = open(namespace);
     sysctl::set(namespace, "net.ipv4.tcp_fastopen", "1").unwrap();
-    // The end of the handshake takes a while.
+    // The handshake takes a while to complete.
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(20));
     let mut config = config();
     config.fast_open.max_pending = 5;

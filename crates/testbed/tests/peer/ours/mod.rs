@@ -1,4 +1,4 @@
-//! The project's TCP and the kernel's, in situations that a plain transfer does not meet.
+//! The project's TCP with the kernel's, in situations beyond plain transfers.
 
 mod closing;
 mod extensions;
@@ -50,7 +50,7 @@ struct Ours {
     endpoint: Endpoint,
     id: Option<ConnectionId>,
     events: Vec<Event>,
-    /// Why each segment was sent, and when.
+    /// Each sent segment, with its time and reason.
     sent: Vec<(Instant, Reason, Segment)>,
     states: Vec<State>,
 }
@@ -68,7 +68,7 @@ impl Ours {
         Self { endpoint, id: None, events: Vec::new(), sent: Vec::new(), states: Vec::new() }
     }
 
-    /// Collects the events; the first connection that is accepted becomes the test's.
+    /// Collects the events; the first accepted connection becomes the test's.
     fn hear(&mut self) {
         while let Some((id, event)) = self.endpoint.poll_event() {
             assert_eq!(*self.id.get_or_insert(id), id, "one connection only");
@@ -98,7 +98,7 @@ impl Ours {
         self.sent.iter().filter(move |(_, sent_for, _)| *sent_for == reason)
     }
 
-    /// Writes what fits, and closes at the end.
+    /// Writes data as far as it fits, and closes at the end.
     fn pump(&mut self, now: Instant, source: &mut Source) {
         if self.get().is_none_or(|connection| !connection.state().may_send()) {
             return;
@@ -144,7 +144,7 @@ impl PacketEndpoint for Ours {
     }
 }
 
-/// Runs `ours` beside `kernel_side`, then on its own until `is_done`.
+/// Runs `ours` beside `kernel_side`, then alone until `is_done`.
 fn run<T: Send>(
     shell: &mut Shell<'_>,
     ours: &mut Ours,
@@ -169,7 +169,7 @@ fn run<T: Send>(
     result
 }
 
-/// Runs `body` while our side is woken again and again, so that it can act at a time although nothing arrives.
+/// Runs `body` while our side is woken repeatedly, so that it can act at a time without an arrival.
 fn ticking(waker: &Waker, body: impl FnOnce()) {
     let is_through = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -41,7 +41,7 @@ fn we_refuse_the_kernels_connection(namespace: &Namespace) {
     );
 }
 
-/// The SYNs cross on the way (RFC 9293 section 3.5, figure 7). Data then goes both ways.
+/// The SYNs cross in flight (RFC 9293 section 3.5, figure 7). Then data flows both ways.
 fn opened_by_both_at_once(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! The window, as the reader and the owner move it.
+//! The window, controlled by the reader and by the owner's verbs.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub(super) const TESTS: &[Test] = &[
     ("our_window_shrinks_over_data_in_flight", our_window_shrinks_over_data_in_flight),
 ];
 
-/// The kernel connects, sends all of `source` and waits for our side to close; our side is woken all the while.
+/// The kernel connects, sends all of `source` and waits for our side to close; our side is woken repeatedly.
 fn connect_and_send(namespace: &Namespace, waker: &Waker, source: &mut Source) -> TcpInfo {
     let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options(), LIMIT).unwrap();
     ticking(waker, || {
@@ -28,7 +28,7 @@ fn connect_and_send(namespace: &Namespace, waker: &Waker, source: &mut Source) -
     stream.tcp_info().unwrap()
 }
 
-/// Our probes of the zero window are answered, and the transfer goes on when the reader does.
+/// Our zero-window probes are answered, and the transfer resumes when the reader does.
 fn the_kernels_reader_pauses(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(2));
@@ -55,7 +55,7 @@ fn the_kernels_reader_pauses(namespace: &Namespace) {
     assert!(counted.get("TcpExtTCPToZeroWindowAdv").unwrap() >= 1, "{counted:?}");
 }
 
-/// The kernel probes our zero window, and goes on when our reader does.
+/// The kernel probes our zero window, and resumes when our reader does.
 fn our_reader_pauses(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(2));
@@ -85,8 +85,8 @@ fn our_reader_pauses(namespace: &Namespace) {
     assert_eq!(counted.get("TcpExtTCPTimeouts"), Some(0), "a closed window is no loss");
 }
 
-/// The window is taken back over data that is in flight: all of it is taken nevertheless, and nothing is lost when the
-/// window opens again.
+/// The window is shrunk over data in flight: all of it is accepted nevertheless, and nothing is lost when the window
+/// opens again.
 fn our_window_shrinks_over_data_in_flight(namespace: &Namespace) {
     let tun = open(namespace);
     let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(40));

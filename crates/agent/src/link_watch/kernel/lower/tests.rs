@@ -160,7 +160,7 @@ proptest! {
             let kind = ["vlan", "bond", "gre", "", "tun"][kind];
             let stacking = Stacking { below: Some(below), part_of: Some(part_of), remote: None };
             interfaces.handle(Instant::ZERO, link(index as u32, kind, true, stacking));
-            // Those that do not exist yet count as gone.
+            // Interfaces that do not exist yet count as gone.
             while interfaces.poll_change().is_some() {}
         }
         interfaces.handle(Instant::ZERO, wlan(true));
