@@ -253,7 +253,9 @@ impl Engine {
         let (adopted, not_adopted) = (self.adoptions.mobiles.len(), self.adoptions.left_out);
         if not_adopted != self.adoptions.logged {
             self.adoptions.logged = not_adopted;
-            tracing::warn!(adopted, not_adopted, "mobile hosts of gateways without a lease: not all are adopted");
+            if not_adopted > 0 {
+                tracing::warn!(adopted, not_adopted, "mobile hosts of gateways without a lease: not all are adopted");
+            }
         }
     }
 

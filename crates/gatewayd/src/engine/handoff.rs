@@ -106,7 +106,9 @@ impl Engine {
         let is_offer_due = now >= self.offer_at;
         for mobile in self.departing.clone() {
             let (is_leaving, is_elsewhere) = (self.is_leaving(mobile), self.is_elsewhere(mobile));
-            if !is_leaving && !is_elsewhere {
+            // Adopted from a dead gateway and not heard, and nobody owns it any more.
+            let is_nobodys = self.cluster.is_some() && !self.met.contains(&mobile);
+            if !is_leaving && !is_elsewhere && !is_nobodys {
                 // It has come back.
                 self.departing.remove(&mobile);
                 continue;

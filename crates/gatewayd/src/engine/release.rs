@@ -1,6 +1,5 @@
 //! Release: buffered packets are sent to a mobile host that has returned, in order and paced, or are dropped.
 
-use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
 use holdover_base::Instant;
@@ -41,7 +40,8 @@ impl Engine {
                 self.diverter.handle_busy(now + UNRESOLVED, mobile);
                 continue;
             }
-            if !self.is_confirmed(now, mobile) {
+            // An orderly stop releases for a later time.
+            if !self.is_confirmed(self.advanced_at, mobile) {
                 self.diverter.handle_busy(now + UNCONFIRMED, mobile);
                 continue;
             }
@@ -92,8 +92,10 @@ impl Engine {
             self.unconfirmed.remove(&mobile);
             return true;
         }
-        if let Entry::Vacant(entry) = self.unconfirmed.entry(mobile) {
-            entry.insert(now);
+        // The answer to an earlier probe may be too old by now.
+        let is_answered = |since: &Instant| seen.heard_at.is_some_and(|at| at >= *since);
+        if self.unconfirmed.get(&mobile).is_none_or(is_answered) {
+            self.unconfirmed.insert(mobile, now);
             self.look_at = now;
             self.probe(mobile, seen);
         }

@@ -352,7 +352,7 @@ impl Relay {
 
     fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
         let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
-        if id <= last {
+        if id <= last || self.leaving.contains_key(&(mobile, peer, id)) {
             // A duplicate: the answer is in flight, or was confirmed.
             return;
         }

@@ -1,5 +1,5 @@
 //! Gateways of a cluster beside the daemons that change routes: keepalived (VRRP) towards mobile hosts, bird (OSPF) towards the rest of the
-//! network. The configurations are those of docs/guide/gateway.md, with other addresses and shorter times.
+//! network. The configurations follow the recipes of docs/guide/gateway.md, without `track_process`.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

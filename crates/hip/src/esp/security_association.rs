@@ -239,12 +239,13 @@ impl core::fmt::Debug for Sealing {
 }
 
 impl Sealing {
-    /// Appends the ESP payload for the packet for which this was begun. On an error `out` is as before.
+    /// Appends the ESP payload for the packet for which this was begun. On an error `out` is as before. Consumes itself,
+    /// because its nonce may be used once.
     ///
     /// # Errors
     ///
     /// [`SealError`]; the packet is not to be sent then.
-    pub fn append(&self, inner: &Packet, out: &mut BytesMut) -> Result<(), SealError> {
+    pub fn append(self, inner: &Packet, out: &mut BytesMut) -> Result<(), SealError> {
         let start = out.len();
         let result = self.append_or_fail(inner, start, out);
         if result.is_err() {

@@ -1,4 +1,4 @@
-//! Packets of associations, between what the core decides about them in order and their encryption, which any thread may do.
+//! Packets of associations, between the core's decisions, in order, and encryption and decryption, on any thread.
 
 use core::net::IpAddr;
 
@@ -59,28 +59,26 @@ impl Data {
         (self.inner.ttl, self.inner.traffic_class)
     }
 
-    /// Appends the encrypted ESP payload to `out`. On an error `out` is as before.
+    /// Appends the encrypted ESP payload to `out`. On an error `out` is as before. Returns the outer packet, without UDP
+    /// and with an empty payload.
     ///
     /// # Errors
     /// [`SealError`]: there is nothing to send.
-    pub fn append(&self, out: &mut BytesMut) -> Result<(), SealError> {
-        self.outer.sealing.append(&self.inner, out)
+    pub fn append(self, out: &mut BytesMut) -> Result<Packet, SealError> {
+        let (ttl, traffic_class) = self.ttl_and_class();
+        let Encapsulation { src, dst, sealing } = self.outer;
+        sealing.append(&self.inner, out)?;
+        Ok(Packet { ttl, traffic_class, ..Packet::new(src, dst, Payload::Esp(Bytes::new())) })
     }
 
     fn seal(self) -> Result<Packet, SealError> {
-        let mut esp = BytesMut::new();
-        self.append(&mut esp)?;
-        let packet = self.encapsulate(esp.freeze());
-        Ok(match self.port {
+        let (mut esp, port) = (BytesMut::new(), self.port);
+        let outer = self.append(&mut esp)?;
+        let packet = Packet { payload: Payload::Esp(esp.freeze()), ..outer };
+        Ok(match port {
             Some(port) => encapsulation::close(packet, port),
             None => packet,
         })
-    }
-
-    /// The outer packet of an encrypted ESP payload, without UDP.
-    pub fn encapsulate(&self, esp: Bytes) -> Packet {
-        let (ttl, traffic_class) = self.ttl_and_class();
-        Packet { ttl, traffic_class, ..Packet::new(self.outer.src, self.outer.dst, Payload::Esp(esp)) }
     }
 }
 

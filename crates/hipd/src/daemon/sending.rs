@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use holdover_wire::Packet;
+use holdover_wire::{Packet, Payload};
 use socket2::{SockAddr, Socket};
 
 use super::ancillary::Control;
@@ -90,12 +90,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Adds packets in order, and encrypts those that are to be.
+    /// Adds packets in order, and encrypts the data.
     pub(super) fn extend(&mut self, senders: &Senders, packets: impl IntoIterator<Item = Outgoing>) {
         for outgoing in packets {
             self.make_room();
             let added = match outgoing {
-                Outgoing::Data(data) => self.push_data(senders, &data),
+                Outgoing::Data(data) => self.push_data(senders, data),
                 Outgoing::Packet(packet) => self.push_packet(&packet),
             };
             self.refused += u64::from(added.is_none());
@@ -103,7 +103,7 @@ impl Batch {
         self.finish_run();
     }
 
-    fn push_data(&mut self, senders: &Senders, data: &Data) -> Option<()> {
+    fn push_data(&mut self, senders: &Senders, data: Data) -> Option<()> {
         let (src, dst) = data.between();
         if let Some(port) = data.port()
             && senders.udp[usize::from(dst.is_ipv6())].is_some()
@@ -112,9 +112,9 @@ impl Batch {
             return self.push_datagram(senders, Path { src, dst: socket_addr(dst, port), ttl, traffic_class }, data);
         }
         self.finish_run();
-        data.append(&mut self.bytes).ok()?;
-        let payload = self.bytes.split().freeze();
-        self.push_packet(&data.encapsulate(payload))
+        let outer = data.append(&mut self.bytes).ok()?;
+        let payload = Payload::Esp(self.bytes.split().freeze());
+        self.push_packet(&Packet { payload, ..outer })
     }
 
     fn push_packet(&mut self, packet: &Packet) -> Option<()> {
@@ -126,7 +126,7 @@ impl Batch {
         Some(())
     }
 
-    fn push_datagram(&mut self, senders: &Senders, path: Path, data: &Data) -> Option<()> {
+    fn push_datagram(&mut self, senders: &Senders, path: Path, data: Data) -> Option<()> {
         let may_join = |run: &Run| run.path == path && !run.is_closed && run.count < MOST_SEGMENTS;
         if !self.run.as_ref().is_some_and(may_join) || !senders.joins.load(Ordering::Relaxed) {
             self.finish_run();
@@ -192,6 +192,7 @@ impl Senders {
                 Some(socket) => match send_together(socket, &rest[..same]) {
                     Ok(count) => (count, 0),
                     // The error is about the first one.
+                    Err(error) if is_full(&error) => (1, first.datagrams()),
                     Err(error) => (1, self.send_apart(socket, first, &error)),
                 },
                 None => (same, same as u64),
@@ -227,11 +228,22 @@ impl Senders {
             let datagram = Message { kind, to, path, pieces: [Bytes::new(), payload], segment };
             refused += u64::from(send_together(socket, &[datagram]).is_err());
         }
-        if refused == 0 && self.joins.swap(false, Ordering::Relaxed) {
+        if refused == 0 && is_unsupported(error) && self.joins.swap(false, Ordering::Relaxed) {
             tracing::warn!(%error, "the system sends no runs of datagrams (UDP_SEGMENT): each is sent by itself");
         }
         refused
     }
+}
+
+/// Whether there is no room at the moment: in the socket's buffer or the interface's queue. The packets are lost, as in a full queue.
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+/// Whether the device takes no UDP_SEGMENT: `EIO` without checksum offload (`udp_send_skb`). `EINVAL` is about one path, which is too
+/// narrow.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EOPNOTSUPP))
 }
 
 /// Sends messages of one kind by one call (`sendmmsg(2)`). Returns how many were sent.
@@ -266,6 +278,14 @@ fn send_together(socket: &Socket, messages: &[Message]) -> io::Result<usize> {
 }
 
 impl Message {
+    /// How many datagrams or packets it stands for.
+    fn datagrams(&self) -> u64 {
+        match &self.path {
+            Some(_) => self.pieces[1].len().div_ceil(self.segment.max(1)).max(1) as u64,
+            None => 1,
+        }
+    }
+
     fn control(&self) -> Control {
         let mut control = Control::new();
         if let Some(Path { src, ttl, traffic_class, .. }) = self.path {

@@ -4,7 +4,6 @@
 //! (`IPV6_RECVPKTINFO`, `IP_PKTINFO`). Datagrams that came one after the other from one sender are read as one (`UDP_GRO`).
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -154,7 +153,7 @@ impl Sockets {
 
 /// What one system call has read, beside the data in the slots.
 struct Batch {
-    controls: [[MaybeUninit<u8>; CONTROL_LEN]; SLOTS],
+    controls: [[u8; CONTROL_LEN]; SLOTS],
     senders: [Option<SocketAddr>; SLOTS],
     /// Bytes of ancillary data.
     control_lens: [usize; SLOTS],
@@ -169,7 +168,8 @@ struct Message<'a> {
 
 /// Reads packets into slots, which are empty before (`recvmmsg(2)`).
 fn read_batch(socket: &Socket, slots: &mut [BytesMut; SLOTS]) -> io::Result<Batch> {
-    let mut controls = [[MaybeUninit::uninit(); CONTROL_LEN]; SLOTS];
+    // Zeroed: the kernel leaves out the padding between control messages.
+    let mut controls = [[0; CONTROL_LEN]; SLOTS];
     let mut names: [SockAddrStorage; SLOTS] = core::array::from_fn(|_| SockAddrStorage::zeroed());
     let mut slices = slots.each_mut().map(|slot| {
         let room = slot.spare_capacity_mut();
@@ -208,8 +208,7 @@ impl Batch {
     fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         (0..self.count).map(|index| {
             let control = &self.controls[index][..self.control_lens[index].min(CONTROL_LEN)];
-            // SAFETY: the kernel has written as many bytes as it says, and bytes have no invalid values.
-            Message { control: unsafe { control.assume_init_ref() }, from: self.senders[index] }
+            Message { control, from: self.senders[index] }
         })
     }
 }

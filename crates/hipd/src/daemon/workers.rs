@@ -1,10 +1,11 @@
 //! Encryption and decryption on as many threads as the machine has cores, of which the daemon's own is one.
 //!
-//! The daemon's thread decides about packets in order, and hands them over in jobs. Jobs to encrypt ([`Workers::seal`]) end with sending,
-//! in the order of the jobs, by whichever thread has completed the next one. The results of jobs to decrypt are taken in order, too
-//! ([`Workers::take_opened`]). So packets keep the order of their sequence numbers on the way out, and of their arrival on the way in.
+//! The daemon's thread decides about packets in order, and hands them over in jobs. Jobs to encrypt ([`Workers::seal`]) end with sending
+//! in the order of the jobs, by one thread at a time. The results of jobs to decrypt are taken in order, too ([`Workers::take_opened`]). So
+//! packets keep the order of their sequence numbers on the way out, and of their arrival on the way in.
 //!
-//! The daemon's thread takes part when too much is queued or when it waits for a result. A few packets are not worth waking another
+//! The daemon's thread takes part when too much is queued or when it waits for a result. While too many jobs to encrypt are not sent, it
+//! waits, and the queue of the TUN device drops what does not fit. A few packets are not worth waking another
 //! thread, and are handled by the daemon's own while nothing else is under way.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -42,6 +43,8 @@ struct Shared {
     is_job: Condvar,
     is_ending: AtomicBool,
     sending: Mutex<Sending>,
+    /// A batch was sent.
+    is_sent: Condvar,
     /// Jobs to encrypt that are not sent.
     sealing: AtomicUsize,
     not_sent: AtomicU64,
@@ -87,6 +90,7 @@ impl Workers {
             is_job: Condvar::new(),
             is_ending: AtomicBool::new(false),
             sending: Mutex::default(),
+            is_sent: Condvar::new(),
             sealing: AtomicUsize::new(0),
             not_sent: AtomicU64::new(0),
         });
@@ -115,6 +119,7 @@ impl Workers {
                 self.shared.not_sent.fetch_add(refused, Ordering::Relaxed);
                 continue;
             }
+            self.shared.wait_for_room(QUEUED * (self.threads.len() + 1));
             self.shared.sealing.fetch_add(1, Ordering::Relaxed);
             let number = self.next_seal;
             self.next_seal += 1;
@@ -201,6 +206,7 @@ impl Drop for Workers {
 impl Shared {
     /// A thread: does jobs until the end.
     fn work(&self) {
+        let _guard = AbortOnPanic;
         let mut jobs = lock(&self.jobs);
         loop {
             if let Some(job) = jobs.pop_front() {
@@ -249,9 +255,36 @@ impl Shared {
             self.sealing.fetch_sub(1, Ordering::Release);
             sending = lock(&self.sending);
             sending.next += 1;
-            sending.spare.push(batch);
+            if sending.spare.len() < QUEUED {
+                sending.spare.push(batch);
+            }
+            self.is_sent.notify_one();
         }
         sending.is_busy = false;
+    }
+}
+
+impl Shared {
+    /// Waits until at most `most` jobs to encrypt are not sent, and takes part meanwhile.
+    fn wait_for_room(&self, most: usize) {
+        let is_full = || self.sealing.load(Ordering::Acquire) > most;
+        while is_full() && self.help() {}
+        let mut sending = lock(&self.sending);
+        while is_full() {
+            sending = self.is_sent.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A thread that panicked would leave jobs unfinished, and others would wait for them for ever: the process ends instead, as with a panic
+/// of the daemon's own thread.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
     }
 }
 
@@ -263,7 +296,7 @@ impl Opened {
     }
 }
 
-/// A thread that has panicked leaves nothing half done behind these locks.
+/// A panic of another thread ends the process ([`AbortOnPanic`]).
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
