@@ -47,6 +47,12 @@ INLINE struct flow *find(const struct key *key, const struct packet *packet, str
 	return new_flow(key);
 }
 
+// Whether the data of the host begin with the first byte that the peer has not acknowledged.
+INLINE int is_first_unacknowledged(const struct flow *flow, const struct packet *packet)
+{
+	return flow->incoming.flags & HALF_ACKED && flow->incoming.acked == packet->seq;
+}
+
 INLINE int leave_alone(struct flow *flow, const struct packet *packet, int direction)
 {
 	bpf_spin_lock(&flow->lock);
@@ -98,7 +104,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);
-	if (direction == OUTGOING && packet->len && !link_is_calm(status, family))
+	if (direction == OUTGOING && packet->len && !link_is_calm(status, family) && is_first_unacknowledged(flow, packet))
 		copy_if_short(skb);
 	return PASS;
 }

@@ -1,4 +1,4 @@
-// Copies for user space of the short segments that the host sends while something happens to the link: a probe of the peer may carry them.
+// Copies for user space of short segments that the host sends while the link is not calm: a probe of the peer may carry their data.
 
 #pragma once
 
@@ -18,7 +18,7 @@ struct {
 	__uint(max_entries, 1 << 16);
 } copies SEC(".maps");
 
-// Copies a packet if it is short. If user space has not read earlier copies, it gets fewer. A global function, so that the verifier need not
+// Copies a packet if it is short and there is room in the ring. A global function, so that the verifier need not
 // follow its states through all the rest.
 __attribute__((noinline)) int copy_if_short(struct __sk_buff *skb)
 {

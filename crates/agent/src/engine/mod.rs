@@ -20,10 +20,10 @@ mod inject;
 mod interface;
 mod lock;
 mod outbox;
+mod own_segments;
 mod own_timers;
 mod path;
 mod requirements;
-mod retransmitted;
 mod served;
 mod silence;
 mod stack;
@@ -50,7 +50,6 @@ use interface::Interface;
 use lock::InterfaceLock;
 use outbox::Waiting;
 use path::KernelPath;
-use retransmitted::Retransmitted;
 use stack::Stack;
 use unheard::is_unheard;
 
@@ -102,8 +101,6 @@ pub struct Engine {
     tended_full: u64,
     failures: u64,
     evicted: u64,
-    /// The host's segments since the link was last calm.
-    retransmitted: Retransmitted,
     /// Dropped after the programs, which precede it.
     lock: Option<InterfaceLock>,
 }
@@ -169,7 +166,6 @@ impl Engine {
             tended_full: 0,
             failures: 0,
             evicted: 0,
-            retransmitted: Retransmitted::default(),
             lock: None,
         })
     }
@@ -185,7 +181,7 @@ impl Engine {
             return Err(EngineError::OtherFrames { interface: interface.name });
         }
         self.injector = Injector::open(&interface)?;
-        self.retransmitted.clear();
+        self.stacks.iter_mut().for_each(|stack| stack.own_segments.clear());
         self.path.attach(&interface, self.options.attach)?;
         self.interface = interface;
         Ok(())
@@ -247,8 +243,10 @@ impl Engine {
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
-            if self.path.is_calm() {
-                self.retransmitted.clear();
+            for stack in &mut self.stacks {
+                if self.path.is_calm(stack.family) {
+                    stack.own_segments.clear();
+                }
             }
             self.lock.iter().for_each(InterfaceLock::hang_up);
             // With a full table, new connections must not wait for the next interval.
@@ -395,8 +393,8 @@ impl Engine {
                 None => {}
             }
         }
-        while let Some(copy) = self.path.next_copy() {
-            self.retransmitted.note(copy, |connection| self.path.flow(connection));
+        while let Some((family, packet)) = self.path.next_copy() {
+            self.stacks[family.index()].own_segments.note(packet);
         }
         self.take_actions();
     }
@@ -430,14 +428,14 @@ impl Engine {
         while !self.stacks[place].outbox.is_waiting()
             && let Some((connection, injected)) = self.stacks[place].control.poll_transmit()
         {
-            let (copy, injected) = self.with_own_data(now, connection, injected);
-            for injected in copy.into_iter().chain(injected) {
+            if let Some(injected) = self.with_own_data(now, connection, injected) {
                 self.send_one(now, tries, connection, injected);
             }
         }
     }
 
-    fn send_one(&mut self, now: Instant, tries: u32, connection: Connection, injected: Injected) {
+    fn send_one(&mut self, now: Instant, tries: u32, connection: Connection, mut injected: Injected) {
+        self.stack(connection).own_segments.raise_timestamp(connection, &mut injected);
         let refuses = self.stack(connection).outbox.refuses(injected.direction);
         let frame = self.frame(now, connection, injected.direction).filter(|_| !refuses);
         let Some(frame) = frame else {

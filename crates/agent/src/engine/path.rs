@@ -264,16 +264,18 @@ impl KernelPath {
 
     /// The next copy of a short segment that the host has sent while the link was not calm: an IP packet, as it left
     /// but for the checksum.
-    pub(super) fn next_copy(&mut self) -> Option<Bytes> {
+    pub(super) fn next_copy(&mut self) -> Option<(Family, Bytes)> {
         let item = self.copies.next()?;
         let (len, bytes) = item.split_first_chunk()?;
         let len = (u32::from_ne_bytes(*len) as usize).min(bytes.len());
-        Some(Bytes::copy_from_slice(&bytes[..len]))
+        let packet = Bytes::copy_from_slice(&bytes[..len]);
+        let family = if packet.first()? >> 4 == 6 { Family::Ipv6 } else { Family::Ipv4 };
+        Some((family, packet))
     }
 
-    /// Whether nothing happens to the link, for both IP versions.
-    pub(super) fn is_calm(&self) -> bool {
-        self.of_families.iter().all(|link| Link::new(link).is_calm())
+    /// Whether nothing happens to the link of an IP version.
+    pub(super) fn is_calm(&self, family: Family) -> bool {
+        Link::new(&self.of_families[family.index()]).is_calm()
     }
 
     /// A flow from the map, predicted packets included.

@@ -3,10 +3,10 @@
 use holdover_base::Instant;
 use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction, Injected};
-use holdover_wire::Packet;
 
 use super::Engine;
-use super::retransmitted::Purpose;
+use super::own_segments::Purpose;
+use crate::link_watch::Family;
 use crate::link_watch::silence::{Survey, Unanswered};
 
 impl Engine {
@@ -47,6 +47,7 @@ impl Engine {
         for stack in &mut self.stacks {
             // The timers read at the last link-up are outdated.
             stack.own_timers.clear();
+            stack.own_segments.begin_return();
             stack.control.end_silence(now, &mut self.path.of(stack.family));
         }
         self.send(now);
@@ -56,37 +57,53 @@ impl Engine {
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
-        let probe = || flow.keep_alive(connection);
-        if let Some(packet) = self.copy_of_own_data(now, connection, &flow).or_else(probe) {
+        if !self.send_copy(now, connection, &flow)
+            && let Some(packet) = flow.keep_alive(connection)
+        {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }
     }
 
-    /// What is sent for a packet of the controller's: a probe may carry the host's data, and a message that makes the
-    /// host's TCP retransmit follows a copy of them.
+    /// Sends a copy of the host's data with a message that makes the host's TCP retransmit, or instead of a probe, unless the
+    /// next hop is unknown. Returns what is left to send.
     pub(super) fn with_own_data(
         &mut self,
         now: Instant,
         connection: Connection,
         injected: Injected,
-    ) -> (Option<Injected>, Option<Injected>) {
-        let Some(flow) = self.path.flow(connection) else { return (None, Some(injected)) };
-        let purpose = Purpose::of(&injected, &flow);
-        let is_wanted = match purpose {
-            Purpose::Probe => true,
-            Purpose::Poke => !self.retransmitted.is_under_way(now, connection, &flow),
-            Purpose::Other => false,
-        };
-        let copy = if is_wanted { self.copy_of_own_data(now, connection, &flow) } else { None };
-        let copy = copy.map(|packet| Injected { direction: Direction::Outgoing, packet });
-        let is_replaced = purpose == Purpose::Probe && copy.is_some();
-        (copy, Some(injected).filter(|_| !is_replaced))
+    ) -> Option<Injected> {
+        let stack = self.stack(connection);
+        if !stack.own_segments.has(connection) || stack.next_hops.is_unresolved(now) {
+            return Some(injected);
+        }
+        let Some(flow) = self.path.flow(connection) else { return Some(injected) };
+        match Purpose::of(&injected, &flow) {
+            Purpose::Probe if self.send_copy(now, connection, &flow) => return None,
+            Purpose::Poke if !self.stack(connection).own_segments.is_under_way(now, connection, &flow) => {
+                self.send_copy(now, connection, &flow);
+            }
+            _ => {}
+        }
+        Some(injected)
     }
 
-    /// A copy of the host's first unacknowledged segment, if it is short.
-    fn copy_of_own_data(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
-        let copy = self.retransmitted.copy(now, connection, flow)?;
-        // The host may have given up without a packet (a user timeout): what its application takes for lost must not arrive.
-        self.sockets.find(connection).is_ok_and(|socket| socket.is_some()).then_some(copy)
+    /// Sends a copy of the host's first unacknowledged segment, if it is short. Returns whether there was one. A copy that the
+    /// link refuses is not repeated.
+    fn send_copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> bool {
+        let place = Family::of_connection(connection).index();
+        if !self.stacks[place].own_segments.has(connection) {
+            return false;
+        }
+        // The host may have given up without a packet (a user timeout): data that its application believes lost must not be delivered.
+        if !self.sockets.find(connection).is_ok_and(|socket| socket.is_some()) {
+            self.stacks[place].own_segments.leave_alone(connection);
+            return false;
+        }
+        let Some(packet) = self.stacks[place].own_segments.copy(now, connection, flow) else { return false };
+        let Some(frame) = self.frame(now, connection, Direction::Outgoing) else { return false };
+        let injected = Injected { direction: Direction::Outgoing, packet };
+        let sent = self.injector.send(&injected, &frame[..self.interface.frame_len as usize]);
+        self.failures += u64::from(sent.is_err());
+        true
     }
 }

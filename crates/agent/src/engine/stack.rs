@@ -8,6 +8,7 @@ use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, LinkEvent};
 
 use super::outbox::Outbox;
+use super::own_segments::OwnSegments;
 use super::own_timers;
 use super::path::KernelPath;
 use crate::link_watch::Family;
@@ -21,6 +22,8 @@ pub(super) struct Stack {
     pub(super) control: WakeControl,
     pub(super) outbox: Outbox,
     pub(super) next_hops: NextHops,
+    /// The host's segments since the link was last calm.
+    pub(super) own_segments: OwnSegments,
     /// When connections would resume by the kernel's own timers, read at the last link-up.
     pub(super) own_timers: BTreeMap<Connection, Instant>,
 }
@@ -32,6 +35,7 @@ impl Stack {
             control: WakeControl::new(config),
             outbox: Outbox::default(),
             next_hops: NextHops::default(),
+            own_segments: OwnSegments::default(),
             own_timers: BTreeMap::new(),
         }
     }
@@ -44,8 +48,13 @@ impl Stack {
                 self.next_hops.stop();
                 self.own_timers.clear();
             }
-            LinkEvent::Up { .. } => {
+            LinkEvent::Up { moved, .. } => {
                 self.outbox.set_down(false);
+                if moved {
+                    // From addresses that are gone.
+                    self.own_segments.clear();
+                }
+                self.own_segments.begin_return();
                 self.own_timers = own_timers::read(now, sockets, self.control.waiting());
             }
             LinkEvent::Fading { .. } | LinkEvent::Recovered => {}

@@ -128,6 +128,11 @@ impl NextHops {
         is_settled
     }
 
+    /// Whether a next hop is being looked for, and none has answered.
+    pub(crate) fn is_unresolved(&self, now: Instant) -> bool {
+        self.active.as_ref().is_some_and(|active| !active.search.is_settled(now))
+    }
+
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.active.as_ref().map(|active| active.search.poll_timeout())

@@ -45,7 +45,8 @@ const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 const LONGEST: u64 = 64 << 20;
 
 impl LeaseWatch {
-    /// Reads the leases that exist already. Changes are reported from here on.
+    /// Reads the leases that exist already, if the file has not changed for [`SETTLES_WITHIN`]. Changes are reported from then on. A
+    /// file that does not exist has no leases.
     pub(super) fn new(now: Instant, file: &Path, format: LeaseFormat) -> Self {
         let mut watch = Self {
             file: file.to_owned(),
@@ -56,9 +57,12 @@ impl LeaseWatch {
             table: LeaseTable::default(),
             was_missing: false,
         };
-        let mut reports = Vec::new();
-        watch.handle_timeout(now, &mut reports);
-        debug_assert!(reports.is_empty(), "the first reading causes no reports");
+        if fs::metadata(file).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+            watch.table.known = Some(Leases::new());
+        } else {
+            // The first reading causes no reports.
+            watch.handle_timeout(now, &mut Vec::new());
+        }
         watch
     }
 
@@ -122,7 +126,8 @@ fn version_of(file: &Path) -> std::io::Result<Version> {
 
 /// The time since the last change; `None` if it lies in the future.
 fn age((_, _, seconds, nanoseconds): Version) -> Option<Duration> {
-    let changed_at = u64::try_from(seconds).ok()? * 1_000_000_000 + u64::try_from(nanoseconds).ok()?;
+    let changed_at =
+        u64::try_from(seconds).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(nanoseconds).ok()?)?;
     clock::utc().0.as_nanos().checked_sub(changed_at).map(Duration::from_nanos)
 }
 
@@ -319,6 +324,7 @@ mod tests {
             (1..=20).map(line).collect()
         };
         let mut now = Instant::from_secs(1);
+        fs::write(&file, text(4_000_000_000)).unwrap();
         let mut watch = LeaseWatch::new(now, &file, LeaseFormat::Dnsmasq);
         let mut look = |wait: Duration| {
             now += wait;
@@ -326,8 +332,6 @@ mod tests {
             watch.handle_timeout(now, &mut reports);
             reports
         };
-        let before = text(4_000_000_000);
-        fs::write(&file, &before).unwrap();
         for _ in 0..2 {
             assert_eq!(look(LOOK_EVERY), [], "the first reading causes no reports");
         }
@@ -349,6 +353,20 @@ mod tests {
         fs::write(&file, &after[..after.len() / 20]).unwrap();
         assert_eq!(look(LOOK_EVERY), []);
         assert_eq!(look(SETTLES_WITHIN).len(), 19);
+        fs::remove_file(&file).unwrap();
+    }
+
+    #[test]
+    fn the_first_lease_of_a_server_that_starts_later_is_reported() {
+        let file = std::env::temp_dir().join(format!("holdover-first-lease-{}", std::process::id()));
+        let now = Instant::from_secs(1);
+        let mut watch = LeaseWatch::new(now, &file, LeaseFormat::Dnsmasq);
+        fs::write(&file, "4000000000 02:00:00:00:00:07 10.2.0.7 phone *\n").unwrap();
+        let mut reports = Vec::new();
+        for look in 1..=2 {
+            watch.handle_timeout(now + LOOK_EVERY * look, &mut reports);
+        }
+        assert_eq!(reports.len(), 1);
         fs::remove_file(&file).unwrap();
     }
 

@@ -86,6 +86,7 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
                 if info.tcpi_backoff >= 2 && info.tcpi_last_data_sent < Duration::from_millis(20) {
                     break;
                 }
+                assert!(info.tcpi_backoff < 8, "no retransmission was seen within 20 ms: {info:?}");
                 sleep(StdDuration::from_millis(1));
             }
             wire.cut(false);

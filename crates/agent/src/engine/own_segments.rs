@@ -1,0 +1,230 @@
+//! The host's first unacknowledged segments, as its TCP sends them during an outage. A peer is probed with a copy, and a copy
+//! follows the link's return: the first packet that gets through brings the data, instead of asking for them. The host's own timer
+//! may be a retransmission timeout away at that moment, whatever it is told (RFC 6069 takes back doublings, not the timeout).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_filter::tcp_mut;
+use holdover_flow::Flow;
+use holdover_mobility::{Connection, Direction, EchoClock, Injected};
+use holdover_wire::{Checksums, Flags, Packet, Payload, Segment, Seq};
+
+/// The segments, by connection.
+#[derive(Default, Debug)]
+pub(super) struct OwnSegments(BTreeMap<Connection, Kept>);
+
+/// A segment, and its copies.
+#[derive(Debug)]
+struct Kept {
+    seq: Seq,
+    flags: Flags,
+    payload: Bytes,
+    copies: u32,
+    copied_at: Option<Instant>,
+    /// The highest TSval of a copy: a later packet with a lower one would be discarded (PAWS, RFC 7323 section 5.3).
+    val: Option<u32>,
+    /// There is no socket: the connection is another host's, or over.
+    is_foreign: bool,
+}
+
+/// The most copies of a segment in a silence, and again after it. A link that holds packets delivers all of them, and the
+/// peer answers each (RFC 2883).
+const MOST_COPIES: u32 = 500;
+
+/// The most connections of which a segment is kept.
+const MOST_SEGMENTS: usize = 1024;
+
+/// Flags that a copy keeps: not those of congestion, which concern the first transmission (RFC 3168 section 6.1).
+const KEPT_FLAGS: Flags = Flags::ACK.union(Flags::PSH).union(Flags::FIN);
+
+impl OwnSegments {
+    /// Notes a packet that the host has sent, from its IP header on, without a checksum if the device computes it.
+    pub(super) fn note(&mut self, packet: Bytes) {
+        let Ok(packet) = Packet::parse_with(packet, Checksums::Ignore) else { return };
+        let Some(connection) = Connection::of(Direction::Outgoing, &packet) else { return };
+        // MPTCP and the like: a copy would lack their options.
+        let Some(segment) = packet.tcp().filter(|segment| segment.options.unknown == 0) else { return };
+        let Segment { seq, flags, ref payload, .. } = *segment;
+        if let Some(kept) = self.0.get_mut(&connection) {
+            if kept.seq != seq {
+                kept.copies = 0;
+            }
+            (kept.seq, kept.flags, kept.payload) = (seq, flags & KEPT_FLAGS, payload.clone());
+            return;
+        }
+        if self.0.len() >= MOST_SEGMENTS {
+            self.0.pop_first();
+        }
+        let (flags, payload) = (flags & KEPT_FLAGS, payload.clone());
+        let kept = Kept { seq, flags, payload, copies: 0, copied_at: None, val: None, is_foreign: false };
+        self.0.insert(connection, kept);
+    }
+
+    /// The link is calm, or the host's addresses have changed.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The outage is over: copies count anew.
+    pub(super) fn begin_return(&mut self) {
+        self.0.values_mut().for_each(|kept| kept.copies = 0);
+    }
+
+    /// Whether there may be a copy for a connection.
+    pub(super) fn has(&self, connection: Connection) -> bool {
+        self.0.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copies < MOST_COPIES)
+    }
+
+    /// There is no socket for a connection.
+    pub(super) fn leave_alone(&mut self, connection: Connection) {
+        if let Some(kept) = self.0.get_mut(&connection) {
+            kept.is_foreign = true;
+        }
+    }
+
+    /// A copy of the host's first unacknowledged segment: its data in a packet with the ACK, window and SACK blocks that the
+    /// agent's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
+    /// the round trip. `None` if the host has sent none since the outage began.
+    pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
+        let half = flow.half(Direction::Incoming);
+        let kept = self.0.get_mut(&connection)?;
+        if half.acked() != Some(kept.seq) {
+            return None;
+        }
+        let mut packet = flow.keep_alive(connection)?;
+        let segment = tcp_mut(&mut packet)?;
+        (segment.seq, segment.flags, segment.payload) = (kept.seq, kept.flags, kept.payload.clone());
+        if let Some(timestamps) = &mut segment.options.timestamps {
+            let [first, newest] = half.stamps()?;
+            timestamps.val = EchoClock::between(first, newest).at(now)?;
+            kept.val = Some(timestamps.val);
+        }
+        (kept.copies, kept.copied_at) = (kept.copies + 1, Some(now));
+        Some(packet)
+    }
+
+    /// Whether a copy was sent within the last round trip: its answer may be on its way.
+    pub(super) fn is_under_way(&self, now: Instant, connection: Connection, flow: &Flow) -> bool {
+        let Some(copied_at) = self.0.get(&connection).and_then(|kept| kept.copied_at) else { return false };
+        flow.least_round_trip().is_none_or(|round_trip| now.saturating_since(copied_at) < round_trip)
+    }
+
+    /// Raises the TSval of a packet of the agent to that of the copies before it.
+    pub(super) fn raise_timestamp(&self, connection: Connection, injected: &mut Injected) {
+        if injected.direction == Direction::Outgoing
+            && let Some(val) = self.0.get(&connection).and_then(|kept| kept.val)
+            && let Some(timestamps) = tcp_mut(&mut injected.packet).and_then(|it| it.options.timestamps.as_mut())
+            && (val.wrapping_sub(timestamps.val) as i32) > 0
+        {
+            timestamps.val = val;
+        }
+    }
+}
+
+/// The purpose of a packet that the agent sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// The peer is to answer ([`Flow::keep_alive`]).
+    Probe,
+    /// The host's TCP is to retransmit ([`unreachable_poke`](holdover_mobility::unreachable_poke)).
+    Poke,
+    /// Something else.
+    Other,
+}
+
+impl Purpose {
+    pub(super) fn of(injected: &Injected, flow: &Flow) -> Self {
+        match (injected.direction, &injected.packet.payload) {
+            (Direction::Incoming, Payload::IcmpError(_)) => Self::Poke,
+            (Direction::Outgoing, Payload::Tcp(segment))
+                if segment.payload.is_empty()
+                    && flow.half(Direction::Incoming).acked().is_some_and(|first| segment.seq == first - 1) =>
+            {
+                Self::Probe
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Duration;
+    use holdover_wire::Timestamps;
+
+    use super::*;
+
+    fn connection(port: u16) -> Connection {
+        Connection { local: ([10, 0, 0, 1], port).into(), remote: ([10, 0, 0, 2], 22).into() }
+    }
+
+    /// A packet of the host's on a connection.
+    fn sent(port: u16, seq: u32, flags: Flags, payload: &'static [u8]) -> Bytes {
+        let connection = connection(port);
+        let segment = Segment {
+            src_port: port,
+            dst_port: 22,
+            seq: Seq::new(seq),
+            flags,
+            payload: Bytes::from_static(payload),
+            ..Segment::default()
+        };
+        let packet = Packet::new(connection.local.ip(), connection.remote.ip(), segment);
+        let mut bytes = bytes::BytesMut::new();
+        packet.emit_into(&mut bytes).unwrap();
+        bytes.freeze()
+    }
+
+    #[test]
+    fn segments_and_copies_are_bounded() {
+        let mut own = OwnSegments::default();
+        for port in 1..=2000 {
+            own.note(sent(port, 1, Flags::ACK, b"k"));
+        }
+        assert_eq!(own.0.len(), MOST_SEGMENTS);
+        let port = 2000;
+        own.0.get_mut(&connection(port)).unwrap().copies = MOST_COPIES;
+        assert!(!own.has(connection(port)));
+        own.begin_return();
+        assert!(own.has(connection(port)), "copies count anew after the outage");
+        own.leave_alone(connection(port));
+        own.note(sent(port, 2, Flags::ACK, b"l"));
+        assert!(!own.has(connection(port)), "there is no socket");
+        own.clear();
+        assert!(own.0.is_empty());
+    }
+
+    #[test]
+    fn congestion_flags_are_not_repeated() {
+        let mut own = OwnSegments::default();
+        own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"));
+        assert_eq!(own.0[&connection(5)].flags, Flags::ACK | Flags::PSH);
+        // A damaged packet is none.
+        own.note(sent(6, 1, Flags::ACK, b"k").slice(..30));
+        assert_eq!(own.0.len(), 1);
+    }
+
+    #[test]
+    fn no_packet_is_older_than_a_copy_before_it() {
+        let mut own = OwnSegments::default();
+        own.note(sent(5, 1, Flags::ACK, b"k"));
+        own.0.get_mut(&connection(5)).unwrap().val = Some(100);
+        let injected = |val: u32, direction| {
+            let mut segment = Segment::default();
+            segment.options.timestamps = Some(Timestamps { val, ecr: 7 });
+            Injected { direction, packet: Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), segment) }
+        };
+        let raised = |val, direction| {
+            let mut injected = injected(val, direction);
+            own.raise_timestamp(connection(5), &mut injected);
+            injected.packet.tcp().unwrap().options.timestamps.unwrap().val
+        };
+        assert_eq!(raised(99, Direction::Outgoing), 100);
+        assert_eq!(raised(101, Direction::Outgoing), 101);
+        assert_eq!(raised(u32::MAX, Direction::Outgoing), 100, "before it, modulo 2^32");
+        assert_eq!(raised(99, Direction::Incoming), 99);
+        assert!(!own.is_under_way(Instant::ZERO + Duration::from_secs(1), connection(5), &Flow::new()));
+    }
+}
