@@ -21,7 +21,8 @@ struct Kept {
     seq: Seq,
     flags: Flags,
     payload: Bytes,
-    copies: u32,
+    /// Bytes of its copies.
+    copied: usize,
     copied_at: Option<Instant>,
     /// The highest TSval of a copy: a later packet with a lower one would be discarded (PAWS, RFC 7323 section 5.3).
     val: Option<u32>,
@@ -29,9 +30,9 @@ struct Kept {
     is_foreign: bool,
 }
 
-/// The most copies of a segment in a silence, and again after it. A link that holds packets delivers all of them, and the
-/// peer answers each (RFC 2883).
-const MOST_COPIES: u32 = 500;
+/// The most bytes of copies in a silence, and again after it: probes of 90 bytes for 30 s, which is how long a peer is probed
+/// often. A link that holds packets delivers all of them, and the peer answers each (RFC 2883).
+const MOST_COPIED: usize = 128 << 10;
 
 /// The most connections of which a segment is kept.
 const MOST_SEGMENTS: usize = 1024;
@@ -49,7 +50,7 @@ impl OwnSegments {
         let Segment { seq, flags, ref payload, .. } = *segment;
         if let Some(kept) = self.0.get_mut(&connection) {
             if kept.seq != seq {
-                kept.copies = 0;
+                kept.copied = 0;
             }
             (kept.seq, kept.flags, kept.payload) = (seq, flags & KEPT_FLAGS, payload.clone());
             return;
@@ -58,7 +59,7 @@ impl OwnSegments {
             self.0.pop_first();
         }
         let (flags, payload) = (flags & KEPT_FLAGS, payload.clone());
-        let kept = Kept { seq, flags, payload, copies: 0, copied_at: None, val: None, is_foreign: false };
+        let kept = Kept { seq, flags, payload, copied: 0, copied_at: None, val: None, is_foreign: false };
         self.0.insert(connection, kept);
     }
 
@@ -69,12 +70,12 @@ impl OwnSegments {
 
     /// The outage is over: copies count anew.
     pub(super) fn begin_return(&mut self) {
-        self.0.values_mut().for_each(|kept| kept.copies = 0);
+        self.0.values_mut().for_each(|kept| kept.copied = 0);
     }
 
     /// Whether there may be a copy for a connection.
     pub(super) fn has(&self, connection: Connection) -> bool {
-        self.0.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copies < MOST_COPIES)
+        self.0.get(&connection).is_some_and(|kept| !kept.is_foreign && kept.copied < MOST_COPIED)
     }
 
     /// There is no socket for a connection.
@@ -101,7 +102,7 @@ impl OwnSegments {
             timestamps.val = EchoClock::between(first, newest).at(now)?;
             kept.val = Some(timestamps.val);
         }
-        (kept.copies, kept.copied_at) = (kept.copies + 1, Some(now));
+        (kept.copied, kept.copied_at) = (kept.copied + packet.wire_len(), Some(now));
         Some(packet)
     }
 
@@ -185,7 +186,7 @@ mod tests {
         }
         assert_eq!(own.0.len(), MOST_SEGMENTS);
         let port = 2000;
-        own.0.get_mut(&connection(port)).unwrap().copies = MOST_COPIES;
+        own.0.get_mut(&connection(port)).unwrap().copied = MOST_COPIED;
         assert!(!own.has(connection(port)));
         own.begin_return();
         assert!(own.has(connection(port)), "copies count anew after the outage");
