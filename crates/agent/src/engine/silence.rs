@@ -53,7 +53,7 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer, with the first unacknowledged segment of the host if that is short.
+    /// Probes a peer with the first unacknowledged segment of the host if that is short, otherwise with a keep-alive probe.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
@@ -95,9 +95,13 @@ impl Engine {
             return false;
         }
         // The host may have given up without a packet (a user timeout): data that its application believes lost must not be delivered.
-        if !self.sockets.find(connection).is_ok_and(|socket| socket.is_some()) {
-            self.stacks[place].own_segments.leave_alone(connection);
-            return false;
+        match self.sockets.find(connection) {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.stacks[place].own_segments.leave_alone(connection);
+                return false;
+            }
+            Err(_) => return false,
         }
         let Some(packet) = self.stacks[place].own_segments.copy(now, connection, flow) else { return false };
         let Some(frame) = self.frame(now, connection, Direction::Outgoing) else { return false };

@@ -195,7 +195,7 @@ const HOPELESS: usize = 3;
 ///
 /// # Errors
 /// No run succeeded: the first failure.
-pub(super) fn run_all<P, R, E>(
+fn run_all<P, R, E>(
     places: &[P],
     args: &ConformanceArgs,
     mut journal: Journal<R>,
@@ -268,8 +268,37 @@ pub(super) fn failures(failures: &[Failure]) -> String {
     if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
 }
 
+/// Makes the runs of a grid and prints or writes the report of them, which also gets the time that they took. Fails if a cell misses what
+/// it has to reach, or if no run succeeded.
+pub(super) fn measure<P, R, E, G>(
+    args: &ConformanceArgs,
+    grid: &str,
+    places: &[P],
+    run_one: impl Fn(P) -> Result<R, E> + Sync,
+    report: impl FnOnce(Outcome<P, R>, std::time::Duration) -> G,
+) -> ExitCode
+where
+    P: GridPlace,
+    R: Send + Sync + Serialize + DeserializeOwned,
+    E: Error + Send,
+    G: GridReport,
+{
+    let journal = match journal(args, grid) {
+        Ok(journal) => journal,
+        Err(code) => return code,
+    };
+    let started = std::time::Instant::now();
+    match run_all(places, args, journal, run_one) {
+        Ok(outcome) => conclude(args, &report(outcome, started.elapsed())),
+        Err(Failure { place, error }) => {
+            eprintln!("error: {place}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Prints or writes the report as the arguments say. Fails if a cell misses what it has to reach.
-pub(super) fn conclude(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
+fn conclude(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
     let written = write(args, report);
     if report.is_sound() { written } else { ExitCode::FAILURE }
 }
@@ -301,10 +330,7 @@ fn write(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
 }
 
 /// The journal that the arguments name, or one that keeps nothing.
-pub(super) fn journal<R: Serialize + DeserializeOwned>(
-    args: &ConformanceArgs,
-    grid: &str,
-) -> Result<Journal<R>, ExitCode> {
+fn journal<R: Serialize + DeserializeOwned>(args: &ConformanceArgs, grid: &str) -> Result<Journal<R>, ExitCode> {
     let Some(path) = &args.journal else { return Ok(Journal::none()) };
     Journal::open(path, grid).map_err(|error| {
         print_error(&format_args!("{}", with_causes(&error)));

@@ -105,25 +105,8 @@ pub struct Inbound {
 
 impl Outbound {
     /// An association to the peer that receives at `spi`.
-    pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self {
-            spi,
-            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
-            keys,
-            local,
-            peer,
-            number: 0,
-            bytes: 0,
-        }
-    }
-
-    /// The same with another implementation of AES-GCM.
-    #[must_use]
-    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
-        if self.keys.suite == EspSuite::Aes128Gcm16 {
-            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
-        }
-        self
+    pub fn new(spi: u32, keys: EspKeys, gcm: GcmProvider, local: Hit, peer: Hit) -> Self {
+        Self { spi, engine: Engine::new(&keys, gcm).map(Arc::new), keys, local, peer, number: 0, bytes: 0 }
     }
 
     /// The SPI.
@@ -297,25 +280,16 @@ impl Sealing {
 
 impl Inbound {
     /// An association from `peer` at this host's `spi`.
-    pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
+    pub fn new(spi: u32, keys: EspKeys, gcm: GcmProvider, local: Hit, peer: Hit) -> Self {
         Self {
             spi,
-            engine: Engine::new(&keys, GcmProvider::default()).map(Arc::new),
+            engine: Engine::new(&keys, gcm).map(Arc::new),
             keys,
             local,
             peer,
             window: ReplayWindow::default(),
             bytes: 0,
         }
-    }
-
-    /// The same with another implementation of AES-GCM.
-    #[must_use]
-    pub fn with_gcm(mut self, gcm: GcmProvider) -> Self {
-        if self.keys.suite == EspSuite::Aes128Gcm16 {
-            self.engine = Engine::new(&self.keys, gcm).map(Arc::new);
-        }
-        self
     }
 
     /// The SPI.

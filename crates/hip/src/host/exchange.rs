@@ -143,8 +143,8 @@ impl Association {
         self.secured = Some(Box::new(Secured {
             identity,
             keys,
-            outbound: Outbound::new(peer_spi, esp_out, local.hit, self.peer).with_gcm(local.config.gcm),
-            inbound: Inbound::new(spi, esp_in, local.hit, self.peer).with_gcm(local.config.gcm),
+            outbound: Outbound::new(peer_spi, esp_out, local.config.gcm, local.hit, self.peer),
+            inbound: Inbound::new(spi, esp_in, local.config.gcm, local.hit, self.peer),
             old_inbound: None,
             keyed_at: now,
             answered: Some((i2, r2.clone())),

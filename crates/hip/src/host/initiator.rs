@@ -193,8 +193,8 @@ impl Association {
         self.secured = Some(Box::new(Secured {
             identity: offer.identity.clone(),
             keys,
-            outbound: Outbound::new(new_spi, esp_out, local.hit, self.peer).with_gcm(local.config.gcm),
-            inbound: Inbound::new(spi, esp_in, local.hit, self.peer).with_gcm(local.config.gcm),
+            outbound: Outbound::new(new_spi, esp_out, local.config.gcm, local.hit, self.peer),
+            inbound: Inbound::new(spi, esp_in, local.config.gcm, local.hit, self.peer),
             old_inbound: None,
             keyed_at: now,
             answered: None,

@@ -193,13 +193,13 @@ impl Association {
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keymat, index, local.hit, self.peer)?;
         (keys.keymat, keys.index) = (keymat, index + keys.suite.keymat_len());
         secured.keyed_at = now;
-        let inbound = Inbound::new(rekey.new_spi, esp_in, local.hit, self.peer).with_gcm(local.config.gcm);
+        let inbound = Inbound::new(rekey.new_spi, esp_in, local.config.gcm, local.hit, self.peer);
         let old = core::mem::replace(&mut secured.inbound, inbound);
         let until = now + local.config.old_keys_hold;
         if let Some((_, oldest)) = secured.old_inbound.replace((until, old)) {
             local.spis.remove(&oldest.spi());
         }
-        rekey.ready = Some(Outbound::new(info.new_spi, esp_out, local.hit, self.peer).with_gcm(local.config.gcm));
+        rekey.ready = Some(Outbound::new(info.new_spi, esp_out, local.config.gcm, local.hit, self.peer));
         Ok(())
     }
 

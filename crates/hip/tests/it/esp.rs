@@ -7,7 +7,9 @@ use std::process::Command;
 use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_hip::crypto::{DhGroup, DhKeyPair, Keymat, Rhash};
-use holdover_hip::esp::{EspKeys, EspSuite, Inbound, OpenError, Outbound, ReplayWindow, SealError, esp_sa};
+use holdover_hip::esp::{
+    EspKeys, EspSuite, GcmProvider, Inbound, OpenError, Outbound, ReplayWindow, SealError, esp_sa,
+};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp, pcap};
 use proptest::collection::vec;
@@ -30,10 +32,10 @@ fn keymat() -> Keymat {
 
 /// Both ends of packets from the first host to the second.
 fn pair(suite: EspSuite) -> (Outbound, Inbound) {
-    let (one, other) = hits();
+    let ((one, other), gcm) = (hits(), GcmProvider::default());
     let (outbound, _) = EspKeys::draw(suite, &keymat(), 100, one, other).unwrap();
     let (_, inbound) = EspKeys::draw(suite, &keymat(), 100, other, one).unwrap();
-    (Outbound::new(SPI, outbound, one, other), Inbound::new(SPI, inbound, other, one))
+    (Outbound::new(SPI, outbound, gcm, one, other), Inbound::new(SPI, inbound, gcm, other, one))
 }
 
 fn packet(payload: impl Into<Payload>) -> Packet {
@@ -157,7 +159,8 @@ fn bytes_of_every_suite() {
     ] {
         let (encryption, authentication) = (unhex(encryption).into(), unhex(authentication).into());
         let keys = EspKeys { suite, encryption, authentication };
-        let mut outbound = Outbound::new(SPI, keys, hits().0, hits().1).resumed_at(0x5_0000_0006);
+        let mut outbound =
+            Outbound::new(SPI, keys, GcmProvider::default(), hits().0, hits().1).resumed_at(0x5_0000_0006);
         // The Python computation used the initialization vector that this seed generates.
         let esp = outbound.seal_payload(253, b"holdover", &mut TestRng::new(9)).unwrap();
         assert_eq!(esp[..], unhex(expected), "{suite:?}");

@@ -39,7 +39,6 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     if let Err(code) = grid::begin(args, &places) {
         return code;
     }
-    let started = std::time::Instant::now();
     let agent = match (args.filter, AgentPath::best()) {
         (true, _) => AgentPath::Filter,
         (false, (agent, None)) => agent,
@@ -51,18 +50,14 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let journal = match grid::journal(args, if args.filter { "agent --filter" } else { "agent" }) {
-        Ok(journal) => journal,
-        Err(code) => return code,
-    };
-    let report = match grid::run_all(&places, args, journal, |place| run_one(place, agent)) {
-        Ok(outcome) => Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, started.elapsed()),
-        Err(grid::Failure { place, error }) => {
-            eprintln!("error: {place}: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    grid::conclude(args, &report)
+    let name = if args.filter { "agent --filter" } else { "agent" };
+    grid::measure(
+        args,
+        name,
+        &places,
+        |place| run_one(place, agent),
+        |outcome, took| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, took),
+    )
 }
 
 fn run_one(place: Place, agent: AgentPath) -> Result<Run, KernelError> {

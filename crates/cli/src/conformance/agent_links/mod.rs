@@ -29,19 +29,12 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         print_error(&format_args!("the agent cannot attach to an interface: {}", with_causes(&why)));
         return ExitCode::FAILURE;
     }
-    let journal = match grid::journal(args, "agent-links") {
-        Ok(journal) => journal,
-        Err(code) => return code,
-    };
-    let (started, machine) = (std::time::Instant::now(), Lateness::watch());
-    match grid::run_all(&places, args, journal, |place| world::run(place, &machine)) {
-        Ok(outcome) => {
-            let cells = Cell::all(&places, &outcome.runs);
-            grid::conclude(args, &Report::new(cells, outcome.failures, started.elapsed()))
-        }
-        Err(grid::Failure { place, error }) => {
-            eprintln!("error: {place}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let machine = Lateness::watch();
+    grid::measure(
+        args,
+        "agent-links",
+        &places,
+        |place| world::run(place, &machine),
+        |outcome, took| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, took),
+    )
 }

@@ -471,6 +471,22 @@ fn without_its_store_every_gateway_goes_on_and_what_waits_elsewhere_comes_later(
     world.check();
 }
 
+/// Runs a world through faults, each after a pause in ms, until all is calm again, and checks it.
+fn play(world: &mut World, faults: Vec<(u64, world::Fault)>) {
+    world.run_for(1_000);
+    for (pause, fault) in faults {
+        world.run_for(pause);
+        world.apply(fault);
+    }
+    world.run_for(world::LONGEST_FAULT_MS);
+    world.place(0, Some(0));
+    world.place(1, Some(2));
+    world.calm();
+    world.run_for(45_000);
+    world.check();
+    world.check_agreement();
+}
+
 proptest! {
     /// With random faults and moves, no packet is delivered twice, and no gateway releases packets of a mobile host that it
     /// knows another gateway to own. When the faults have ended, all gateways agree on the owner.
@@ -481,18 +497,7 @@ proptest! {
         faults in proptest::collection::vec((0u64..8_000, world::faults(3, 2)), 0..25),
     ) {
         let mut world = World::new(seed, 3, loss);
-        world.run_for(1_000);
-        for (pause, fault) in faults {
-            world.run_for(pause);
-            world.apply(fault);
-        }
-        world.run_for(world::LONGEST_FAULT_MS);
-        world.place(0, Some(0));
-        world.place(1, Some(2));
-        world.calm();
-        world.run_for(45_000);
-        world.check();
-        world.check_agreement();
+        play(&mut world, faults);
     }
 }
 
@@ -504,18 +509,7 @@ proptest! {
         faults in proptest::collection::vec((0u64..3_000, world::faults_of_store(3, 2)), 0..40),
     ) {
         let mut world = World::new(seed, 3, 0);
-        world.run_for(1_000);
-        for (pause, fault) in faults {
-            world.run_for(pause);
-            world.apply(fault);
-        }
-        world.run_for(world::LONGEST_FAULT_MS);
-        world.place(0, Some(0));
-        world.place(1, Some(2));
-        world.calm();
-        world.run_for(45_000);
-        world.check();
-        world.check_agreement();
+        play(&mut world, faults);
         prop_assert_eq!(world.lost(), 0);
     }
 }

@@ -16,8 +16,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 /// Long enough that no probe timer expires on a busy machine.
 const LONG_RTT: u64 = 200;
 
-/// Ten segments, of which the first is lost; the duplicate ACKs arrive 5 ms apart. Each of the first two releases a new segment (RFC 3042),
-/// the third the lost one; then proportional rate reduction releases new ones, fewer than there are ACKs.
+/// The first of ten segments is lost, and the duplicate ACKs arrive 5 ms apart. The first two release a new segment each (RFC 3042),
+/// the third releases the lost one; then proportional rate reduction releases new ones, fewer than there are ACKs.
 fn fast_retransmit(subject: Subject<'_>, sack: bool) {
     let setup = Setup { writes: vec![(MS * 10, 40 * FULL as usize)], ..Setup::default() };
     let mut first: Option<Seq> = None;
