@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::{CANNOT_WORK, SocketArgs};
 use crate::command_support::{INTERRUPTED, print, print_error, print_json, spaced, stop_on_signals, with_causes};
 use crate::transfers::daemon::{Agent, DaemonFailed};
-use crate::transfers::{DELAY, Measured, QUEUE, RATE};
+use crate::transfers::{Measured, NetPath};
 
 /// Arguments of `holdover agent test`.
 #[derive(Args, Debug)]
@@ -209,20 +209,21 @@ fn try_once(stop: &AtomicBool) -> Result<Tried, TestError> {
 fn world() -> WorldConfig {
     let mut world = WorldConfig { seed: 1, time_limit: TIME_LIMIT, ..WorldConfig::default() };
     let stack = Arc::new(Profile::Linux6Cubic.config());
+    let NetPath { rate, delay, queue } = NetPath::DEFAULT;
     for (name, first) in [("plain", PLAIN), ("agent", WITH_AGENT)] {
         let [phone, server, router] = [0, 1, 2].map(|index| NodeId(first + index));
         for (host, role) in [("phone", Role::Host), ("server", Role::Host), ("router", Role::Router)] {
             world.nodes.push(NodeConfig { name: format!("{name}-{host}"), role });
         }
         let access = LinkConfig {
-            rate: Rate::Fixed(RATE),
-            queue_limit: QueueLimit::Packets(QUEUE),
+            rate: Rate::Fixed(rate),
+            queue_limit: QueueLimit::Packets(queue),
             outages: Outages::List(vec![Outage { down: CUT_AT, up: CUT_AT + CUT }]),
             outage_policy: OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped },
             ..LinkConfig::default()
         };
         let layer2 = Layer2::new(LinkKind::Ethernet, OutageKind::Carrier);
-        let rest = LinkConfig { delay: DELAY, ..LinkConfig::default() };
+        let rest = LinkConfig { delay, ..LinkConfig::default() };
         world.links.push(LinkBetween { layer2, ..LinkBetween::wire(format!("{name}-access"), phone, router, access) });
         world.links.push(LinkBetween::wire(format!("{name}-rest"), router, server, rest));
         world.flows.push(FlowConfig {

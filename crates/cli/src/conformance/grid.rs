@@ -17,6 +17,7 @@ use serde::de::DeserializeOwned;
 use super::ConformanceArgs;
 use super::journal::Journal;
 use crate::command_support::{exit_on_signals, print, print_error, print_json, utc, with_causes};
+use crate::transfers::NetPath;
 
 /// The result of a grid.
 pub(super) trait GridReport: Serialize {
@@ -94,17 +95,19 @@ pub(super) struct Head {
     pub(super) cores: usize,
     pub(super) date: String,
     pub(super) seconds: u64,
+    pub(super) path: NetPath,
 }
 
 impl Head {
-    /// Of this process, which has taken so long.
-    pub(super) fn new(took: Duration) -> Self {
+    /// Of this process, which has taken so long for runs over `path`.
+    pub(super) fn new(took: Duration, path: NetPath) -> Self {
         Self {
             command: command(),
             kernel: kernel_release(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             date: utc(SystemTime::now()).0[..10].to_owned(),
             seconds: took.as_secs(),
+            path,
         }
     }
 }
@@ -268,14 +271,14 @@ pub(super) fn failures(failures: &[Failure]) -> String {
     if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
 }
 
-/// Makes the runs of a grid and prints or writes the report of them, which also gets the time that they took. Fails if a cell misses what
+/// Makes the runs of a grid and prints or writes the report of them. Fails if a cell misses what
 /// it has to reach, or if no run succeeded.
 pub(super) fn measure<P, R, E, G>(
     args: &ConformanceArgs,
     grid: &str,
     places: &[P],
     run_one: impl Fn(P) -> Result<R, E> + Sync,
-    report: impl FnOnce(Outcome<P, R>, std::time::Duration) -> G,
+    report: impl FnOnce(Outcome<P, R>, Head) -> G,
 ) -> ExitCode
 where
     P: GridPlace,
@@ -289,7 +292,7 @@ where
     };
     let started = std::time::Instant::now();
     match run_all(places, args, journal, run_one) {
-        Ok(outcome) => conclude(args, &report(outcome, started.elapsed())),
+        Ok(outcome) => conclude(args, &report(outcome, Head::new(started.elapsed(), args.path()))),
         Err(Failure { place, error }) => {
             eprintln!("error: {place}: {error}");
             ExitCode::FAILURE
@@ -331,8 +334,9 @@ fn write(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
 
 /// The journal that the arguments name, or one that keeps nothing.
 fn journal<R: Serialize + DeserializeOwned>(args: &ConformanceArgs, grid: &str) -> Result<Journal<R>, ExitCode> {
-    let Some(path) = &args.journal else { return Ok(Journal::none()) };
-    Journal::open(path, grid).map_err(|error| {
+    let Some(file) = &args.journal else { return Ok(Journal::none()) };
+    let NetPath { rate, queue, .. } = args.path();
+    Journal::open(file, &format!("{grid}, {rate}, {}, {queue} packets", args.rtt)).map_err(|error| {
         print_error(&format_args!("{}", with_causes(&error)));
         ExitCode::from(2)
     })

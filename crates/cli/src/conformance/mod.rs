@@ -15,11 +15,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Args;
+use holdover_base::{BitRate, Duration, UnitError};
 use holdover_testbed::conformance::{self, Case, CaseResult, Experiment, Length, Verdict};
 use holdover_testbed::{Congestion, Namespace, Privilege};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{exit_on_signals, print, print_error, print_json};
+use crate::command_support::{exit_on_signals, print, print_error, print_json, spaced};
+use crate::transfers::NetPath;
 use page::Report;
 
 /// Arguments of `holdover conformance`.
@@ -62,12 +64,44 @@ pub(crate) struct ConformanceArgs {
     /// The number of runs of each transfer; tables have the medians.
     #[arg(long, value_name = "N", default_value_t = 3, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
+    /// The rate of the grid's link, 100 kbit/s to 200 Mbit/s. What transfers move grows with it, so that they take as long.
+    #[arg(long, value_name = "RATE", default_value_t = NetPath::DEFAULT.rate, requires = "grid", value_parser = grid_rate)]
+    rate: BitRate,
+    /// The round trip time between the grid's hosts without queues, 2 ms to 1 s.
+    #[arg(long, value_name = "TIME", default_value_t = NetPath::DEFAULT.round_trip(), requires = "grid", value_parser = grid_rtt)]
+    rtt: Duration,
+    /// The number of packets that the grid's link queues in each direction.
+    #[arg(long, value_name = "PACKETS", default_value_t = NetPath::DEFAULT.queue, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    queue: u32,
     /// Write every run of the grid to this file, too.
     #[arg(long, value_name = "FILE", requires = "grid")]
     csv: Option<PathBuf>,
     /// Append each finished run of the grid to this file. An interrupted grid continues from it.
     #[arg(long, value_name = "FILE", requires = "grid")]
     journal: Option<PathBuf>,
+}
+
+impl ConformanceArgs {
+    /// The path of the grid's connections.
+    const fn path(&self) -> NetPath {
+        NetPath { rate: self.rate, delay: Duration::from_nanos(self.rtt.as_nanos() / 2), queue: self.queue }
+    }
+}
+
+fn grid_rate(text: &str) -> Result<BitRate, String> {
+    let rate: BitRate = text.parse().map_err(|error: UnitError| error.to_string())?;
+    let (least, most) = (BitRate::from_kbps(100), BitRate::from_mbps(200));
+    if (least..=most).contains(&rate) { Ok(rate) } else { Err(format!("not between {least} and {most}")) }
+}
+
+fn grid_rtt(text: &str) -> Result<Duration, String> {
+    let rtt: Duration = text.parse().map_err(|error: UnitError| error.to_string())?;
+    let (least, most) = (Duration::from_millis(2), Duration::from_secs(1));
+    if (least..=most).contains(&rtt) {
+        Ok(rtt)
+    } else {
+        Err(format!("not between {} and {}", spaced(least), spaced(most)))
+    }
 }
 
 /// Runs the experiments and prints or writes the result. Fails on an unknown difference.
@@ -215,4 +249,18 @@ fn is_available(congestion: Congestion) -> bool {
     static AVAILABLE: std::sync::OnceLock<Vec<Congestion>> = std::sync::OnceLock::new();
     let find = || Congestion::ALL.into_iter().filter(|congestion| congestion.is_usable()).collect();
     AVAILABLE.get_or_init(|| Namespace::run("conformance", |_| find()).unwrap_or_default()).contains(&congestion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_grid_has_bounds() {
+        assert_eq!(grid_rate("40 Mbit/s"), Ok(BitRate::from_mbps(40)));
+        assert_eq!(grid_rate("1 Gbit/s").unwrap_err(), "not between 100 kbit/s and 200 Mbit/s");
+        assert_eq!(grid_rtt("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(grid_rtt("1 ms").unwrap_err(), "not between 2 ms and 1 s");
+        assert!(grid_rtt("200").unwrap_err().contains("has no known unit"));
+    }
 }

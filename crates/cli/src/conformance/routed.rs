@@ -7,7 +7,7 @@ use holdover_link::{LinkConfig, QueueLimit, Rate};
 use holdover_sim::{FlowConfig, Layer2, LinkBetween, LinkId, NodeConfig, NodeId, Role, Traffic, WorldConfig};
 use holdover_tcp::Profile;
 
-use crate::transfers::{DELAY, QUEUE, RATE};
+use crate::transfers::NetPath;
 
 pub(super) const PHONE: NodeId = NodeId(0);
 pub(super) const SERVER: NodeId = NodeId(1);
@@ -16,23 +16,34 @@ pub(super) const ROUTER: NodeId = NodeId(2);
 /// The link between phone and router.
 pub(super) const ACCESS: LinkId = LinkId(0);
 
+/// From the phone to its router, on a path that has this delay or more in all.
+const NEAR_DELAY: Duration = Duration::from_millis(5);
+
 /// From the phone to its router.
-pub(super) const NEAR_DELAY: Duration = Duration::from_millis(5);
+pub(super) fn near_delay(path: NetPath) -> Duration {
+    NEAR_DELAY.min(path.delay)
+}
 
 /// The link between phone and router, without outages.
-pub(super) fn access() -> LinkConfig {
+pub(super) fn access(path: NetPath) -> LinkConfig {
     LinkConfig {
-        rate: Rate::Fixed(RATE),
-        delay: NEAR_DELAY,
-        queue_limit: QueueLimit::Packets(QUEUE),
+        rate: Rate::Fixed(path.rate),
+        delay: near_delay(path),
+        queue_limit: QueueLimit::Packets(path.queue),
         ..LinkConfig::default()
     }
 }
 
-/// The world with this link between phone and router.
-pub(super) fn world(access: LinkConfig, layer2: Layer2, flows: Vec<FlowConfig>, time_limit: Instant) -> WorldConfig {
+/// The world of this path, with this link between phone and router.
+pub(super) fn world(
+    path: NetPath,
+    access: LinkConfig,
+    layer2: Layer2,
+    flows: Vec<FlowConfig>,
+    time_limit: Instant,
+) -> WorldConfig {
     let node = |name: &str, role| NodeConfig { name: name.into(), role };
-    let rest = LinkConfig { delay: DELAY.saturating_sub(NEAR_DELAY), ..LinkConfig::default() };
+    let rest = LinkConfig { delay: path.delay.saturating_sub(access.delay), ..LinkConfig::default() };
     WorldConfig {
         seed: 1,
         nodes: vec![node("phone", Role::Host), node("server", Role::Host), node("router", Role::Router)],

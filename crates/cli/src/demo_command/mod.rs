@@ -22,7 +22,7 @@ use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
 use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, utc, with_causes};
-use crate::transfers::{self, AgentPath, Help, KernelError, KernelRun, Sender, Transfer, TransferDirection};
+use crate::transfers::{self, AgentPath, Help, KernelError, KernelRun, NetPath, Sender, Transfer, TransferDirection};
 use story::Story;
 use view::View;
 
@@ -144,7 +144,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
         _ => (AgentPath::Filter, None),
     };
     let transfers = transfers();
-    let world = transfers::world(&transfers, args.sender, agent, TIME_LIMIT);
+    let world = transfers::world(&transfers, NetPath::DEFAULT, args.sender, agent, TIME_LIMIT);
     if !args.json {
         print(&story::introduction(args.sender, &stage));
     }
@@ -241,7 +241,7 @@ mod tests {
         let _ = std::fs::remove_dir_all(&out);
         let results = ResultsDir::create(&out, false).unwrap();
         let (transfers, sender, agent) = (transfers(), Sender::Cubic, AgentPath::Filter);
-        let world = transfers::world(&transfers, sender, agent, TIME_LIMIT);
+        let world = transfers::world(&transfers, NetPath::DEFAULT, sender, agent, TIME_LIMIT);
         let mut view = View::new(&transfers[..SHOWN], view::Medium::of(false, true));
         let stage = Stage::Simulator(WhySimulator::Asked);
         let played = play(&stage, agent, world, sender, &results, &mut view, &AtomicBool::new(true));

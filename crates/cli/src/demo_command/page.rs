@@ -10,7 +10,7 @@ use holdover_testbed::kernel_release;
 use super::story::{Story, megabytes};
 use super::{CUT, Played, SHOWN, VARIANT};
 use crate::command_support::spaced;
-use crate::transfers::{CUT_AT, DELAY, Help, QUEUE, RATE, TransferDirection};
+use crate::transfers::{CUT_AT, Help, NetPath, TransferDirection};
 
 /// Writes everything that a run leaves, with a page of its own.
 pub(super) fn write(
@@ -65,13 +65,14 @@ fn panels(story: &Story) -> Vec<Panel<'static>> {
 }
 
 fn facts(story: &Story, played: &Played) -> Vec<String> {
+    let NetPath { rate, delay, queue } = NetPath::DEFAULT;
     let mut facts = vec![
         format!(
-            "All transfers ran at the same time, {}, each over a link of its own: {RATE}, {} each way, a queue of {QUEUE} packets. \
+            "All transfers ran at the same time, {}, each over a link of its own: {rate}, {} each way, a queue of {queue} packets. \
              {} each, which takes about ten seconds without a cut. {} after the beginning the links are cut for {}; what is on \
              the way or queued then is lost. The senders use {}.",
             story.place(),
-            spaced(DELAY),
+            spaced(delay),
             megabytes(),
             spaced(CUT_AT.saturating_since(Instant::ZERO)),
             spaced(CUT),

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
 use crate::command_support::{spaced, with_causes};
-use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Help, Measured, RATE, Sender, Transfer, TransferDirection};
+use crate::transfers::{
+    AgentPath, CUT_AT, Help, Measured, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection,
+};
 
 /// What the demo has shown.
 pub(super) struct Story {
@@ -84,11 +86,12 @@ pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
     format!(
         "Two phones download and two upload {} by TCP ({}); after {} all links are cut, for {}.\n\
          One of each two has Holdover's agent, of which servers, kernels and applications know nothing.\n\
-         {place}, over links of {RATE}.\n",
+         {place}, over links of {}.\n",
         megabytes(),
         sender.name(),
         spaced(CUT_AT.saturating_since(Instant::ZERO)),
         spaced(CUT),
+        NetPath::DEFAULT.rate,
     )
 }
 
@@ -245,5 +248,5 @@ fn seconds(time: Option<Duration>) -> String {
 }
 
 pub(super) fn megabytes() -> String {
-    format!("{:.1} MB", AMOUNT.0 as f64 / 1e6)
+    format!("{:.1} MB", NetPath::DEFAULT.amount(TRANSFER_TIME).0 as f64 / 1e6)
 }

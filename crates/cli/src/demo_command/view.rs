@@ -8,7 +8,7 @@ use holdover_sim::FlowReport;
 
 use super::CUT;
 use crate::command_support::{print, spaced};
-use crate::transfers::{CUT_AT, Help, RATE, Transfer};
+use crate::transfers::{CUT_AT, Help, NetPath, Transfer};
 
 /// How often the transfers are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -234,7 +234,7 @@ impl Lane {
         const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let middle = Instant::from_nanos(((from_s + to_s) / 2.0 * 1e9) as u64);
         let bits = (self.arrived_by(to_s) - self.arrived_by(from_s)) * 8.0;
-        let share = bits / ((to_s - from_s) * RATE.0 as f64);
+        let share = bits / ((to_s - from_s) * NetPath::DEFAULT.rate.0 as f64);
         let code = if self.transfer.help == Help::Plain { YELLOW } else { GREEN };
         match Phase::at(middle) {
             Phase::Cut => ink.paint(DIM, '░'),
@@ -314,7 +314,7 @@ mod tests {
     /// Ten megabits a second until the cut, and again from some time after it.
     fn crossed(help: Help, resumed_s: f64) -> Lane {
         let mut lane = lane(help);
-        let per_tick = RATE.0 / 80;
+        let per_tick = NetPath::DEFAULT.rate.0 / 80;
         let mut arrived = 0;
         for tick in 1..=200_u64 {
             let at_s = tick as f64 / 10.0;

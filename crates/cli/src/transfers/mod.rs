@@ -7,12 +7,13 @@
 mod agent;
 pub(crate) mod daemon;
 mod measured;
+mod net_path;
 mod watcher;
 
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use holdover_base::{BitRate, ByteCount, Duration, Instant};
+use holdover_base::{Duration, Instant};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
 use holdover_sim::{
     Amount, Bulk, FlowConfig, HostMechanisms, LinkBetween, NodeConfig, NodeId, Opener, Role, Traffic, WorldConfig,
@@ -23,19 +24,14 @@ use serde::Serialize;
 
 pub(crate) use agent::{AgentPath, Agents, KernelError, KernelRun};
 pub(crate) use measured::Measured;
+pub(crate) use net_path::NetPath;
 pub(crate) use watcher::Watcher;
 
-/// The rate of each link.
-pub(crate) const RATE: BitRate = BitRate::from_mbps(10);
-/// From one end of a link to the other.
-pub(crate) const DELAY: Duration = Duration::from_millis(25);
-/// Packets that a link queues in each direction.
-pub(crate) const QUEUE: u32 = 75;
 /// When a link is cut.
 pub(crate) const CUT_AT: Instant = Instant::from_secs(4);
-/// What takes ten seconds if nothing is cut, and a little more: BBR looks for the shortest round trip after ten (PROBE_RTT), and is
-/// to do so without a cut too.
-pub(crate) const AMOUNT: ByteCount = ByteCount(12_000_000);
+/// What a transfer moves takes the link this long without headers and losses, and ten seconds with them: BBR looks for the shortest round
+/// trip after ten (PROBE_RTT), and is to do so without a cut too.
+pub(crate) const TRANSFER_TIME: Duration = Duration::from_millis(9_600);
 /// How long before the cut a host is warned, if it is.
 pub(crate) const LEAD: Duration = Duration::from_millis(300);
 
@@ -164,7 +160,13 @@ pub(crate) const fn phone(index: usize) -> NodeId {
 
 /// The world of these transfers, which all begin at once. On a kernel, the profile of `sender` gives way to its congestion
 /// control. What the agent does is in the world's description only if it stands in the path as a filter.
-pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, time_limit: Duration) -> WorldConfig {
+pub(crate) fn world(
+    transfers: &[Transfer],
+    path: NetPath,
+    sender: Sender,
+    agent: AgentPath,
+    time_limit: Duration,
+) -> WorldConfig {
     let stack = Arc::new(sender.profile().config());
     let mut world = WorldConfig {
         seed: 1,
@@ -178,7 +180,7 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
         for host in ["phone", "server"] {
             world.nodes.push(NodeConfig { name: format!("{name}-{host}"), role: Role::Host });
         }
-        world.links.push(LinkBetween::wire(name.as_str(), phone, server, link(transfer.cut)));
+        world.links.push(LinkBetween::wire(name.as_str(), phone, server, link(path, transfer.cut)));
         let (from, to, opener) = match transfer.direction {
             TransferDirection::Download => (server, phone, Opener::Receiver),
             TransferDirection::Upload => (phone, server, Opener::Sender),
@@ -190,7 +192,7 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
             start: Instant::ZERO,
             sender: Arc::clone(&stack),
             receiver: Arc::clone(&stack),
-            traffic: Traffic::Bulk(Bulk { amount: Amount::Bytes(AMOUNT), opener }),
+            traffic: Traffic::Bulk(Bulk { amount: Amount::Bytes(path.amount(TRANSFER_TIME)), opener }),
             ipv6: false,
         });
         if transfer.help != Help::Plain {
@@ -201,19 +203,13 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
     world
 }
 
-/// How long a full queue takes to leave.
-pub(crate) fn full_queue() -> Duration {
-    let packet_bits = 1500 * 8;
-    Duration::from_secs_f64(f64::from(QUEUE * packet_bits) / RATE.0 as f64)
-}
-
 /// What is on the link or in its queue when it is cut is lost.
-fn link(cut: Option<Duration>) -> LinkConfig {
+fn link(path: NetPath, cut: Option<Duration>) -> LinkConfig {
     let outages = cut.map_or(Outages::Never, |cut| Outages::List(vec![Outage { down: CUT_AT, up: CUT_AT + cut }]));
     LinkConfig {
-        rate: Rate::Fixed(RATE),
-        delay: DELAY,
-        queue_limit: QueueLimit::Packets(QUEUE),
+        rate: Rate::Fixed(path.rate),
+        delay: path.delay,
+        queue_limit: QueueLimit::Packets(path.queue),
         outages,
         outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped },
         ..LinkConfig::default()

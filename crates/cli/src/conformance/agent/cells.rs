@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Run;
 use crate::conformance::grid::{GridPlace, median};
-use crate::transfers::{AMOUNT, DELAY, Help, RATE, Sender, Transfer, TransferDirection, full_queue};
+use crate::transfers::{Help, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection};
 
 /// How long links are cut.
 const CUTS: [Duration; 6] = [
@@ -28,6 +28,7 @@ pub(super) const TOLERANCE: f64 = 0.005;
 /// A place of the grid. Places without a cut are the reference for the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
+    pub(super) path: NetPath,
     pub(super) sender: Sender,
     pub(super) transfer: Transfer,
 }
@@ -35,6 +36,8 @@ pub(super) struct Place {
 /// The result of a case: medians of its runs. Times after the link's return are in milliseconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
+    #[serde(skip)]
+    pub(super) path: NetPath,
     pub(super) sender: Sender,
     pub(super) direction: TransferDirection,
     pub(super) cut_s: f64,
@@ -74,11 +77,11 @@ pub(super) struct RunRow {
 }
 
 /// The places whose name contains `only`, and their references; the longest first.
-pub(super) fn places(only: Option<&str>) -> Vec<Place> {
+pub(super) fn places(path: NetPath, only: Option<&str>) -> Vec<Place> {
     let mut places = Vec::new();
     for sender in Sender::ALL {
         for direction in TransferDirection::ALL {
-            let at = |help, cut| Place { sender, transfer: Transfer { direction, help, cut } };
+            let at = |help, cut| Place { path, sender, transfer: Transfer { direction, help, cut } };
             let cells = CUTS.iter().flat_map(|&cut| Help::ALL.map(|help| at(help, Some(cut))));
             let meant: Vec<Place> =
                 cells.filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
@@ -125,6 +128,7 @@ impl Cell {
         let cut_s = place.transfer.cut.unwrap_or(Duration::ZERO).as_secs_f64();
         let typical = runs.iter().zip(&rows).find(|(_, row)| row.completion_s == completion_s);
         Self {
+            path: place.path,
             sender: place.sender,
             direction: place.transfer.direction,
             cut_s,
@@ -148,7 +152,7 @@ impl Cell {
 
     /// Whether new data come later than they have to.
     fn is_late(&self) -> bool {
-        self.new_data_ms.is_none_or(|new_data| new_data > soon().as_secs_f64() * 1e3)
+        self.new_data_ms.is_none_or(|new_data| new_data > soon(self.path).as_secs_f64() * 1e3)
     }
 
     /// Why it misses something, if that is known.
@@ -163,7 +167,7 @@ impl Cell {
             return Vec::new();
         }
         let mut misses = Vec::new();
-        let soonest_ms = soon().as_secs_f64() * 1e3;
+        let soonest_ms = soon(self.path).as_secs_f64() * 1e3;
         if self.is_late() {
             misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
         }
@@ -187,8 +191,8 @@ const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the on
     200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
     swallowed it repairs from a few packets on, doubling them each round trip.";
 /// A round trip and a full queue: within this, new data arrive after the link's return.
-pub(super) fn soon() -> Duration {
-    DELAY * 2 + full_queue()
+pub(super) fn soon(path: NetPath) -> Duration {
+    path.round_trip() + path.full_queue()
 }
 
 impl RunRow {
@@ -224,11 +228,12 @@ impl fmt::Display for Place {
 }
 
 /// What is sent over the grid's links, in words.
-pub(super) fn what_is_sent() -> String {
+pub(super) fn what_is_sent(path: NetPath) -> String {
     format!(
-        "{:.1} MB over {RATE} and {} of round trip",
-        AMOUNT.0 as f64 / 1e6,
-        crate::command_support::spaced(DELAY * 2)
+        "{:.1} MB over {} and {} of round trip",
+        path.amount(TRANSFER_TIME).0 as f64 / 1e6,
+        path.rate,
+        crate::command_support::spaced(path.round_trip())
     )
 }
 
@@ -239,17 +244,19 @@ mod tests {
 
     #[test]
     fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
-        let all = places(None);
+        let all = places(NetPath::DEFAULT, None);
         assert_eq!(all.len(), 3 * 2 * (6 * 3 + 1));
         assert_eq!(all[0].transfer.cut, Some(Duration::from_secs(40)), "the longest first");
-        let names: Vec<String> = places(Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
+        let names: Vec<String> =
+            places(NetPath::DEFAULT, Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
         assert_eq!(names, ["bbr, upload, 7 s, plain", "bbr, upload, 7 s, warned", "bbr, upload, uncut"]);
-        assert!(places(Some("vegas")).is_empty());
+        assert!(places(NetPath::DEFAULT, Some("vegas")).is_empty());
     }
 
     #[test]
     fn a_cell_says_what_it_misses() {
         let place = |help, cut| Place {
+            path: NetPath::DEFAULT,
             sender: Sender::Reno,
             transfer: Transfer { direction: TransferDirection::Upload, help, cut },
         };
@@ -272,7 +279,7 @@ mod tests {
         let places: Vec<Place> = runs.keys().copied().collect();
         let cells = Cell::all(&places, &runs);
         assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
-        assert_eq!(soon(), Duration::from_millis(140));
+        assert_eq!(soon(NetPath::DEFAULT), Duration::from_millis(140));
         assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
         assert_eq!(cells[1].ideal_share, Some(17.0 / 17.1));
         let expected =

@@ -35,7 +35,7 @@ struct Run {
 
 /// Runs the grid and prints or writes the result. Fails if a case misses what it has to reach.
 pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
-    let places = cells::places(args.only.as_deref());
+    let places = cells::places(args.path(), args.only.as_deref());
     if let Err(code) = grid::begin(args, &places) {
         return code;
     }
@@ -56,7 +56,7 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         name,
         &places,
         |place| run_one(place, agent),
-        |outcome, took| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, took),
+        |outcome, head| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, head),
     )
 }
 
@@ -64,7 +64,7 @@ fn run_one(place: Place, agent: AgentPath) -> Result<Run, KernelError> {
     let cut = place.transfer.cut.unwrap_or(Duration::ZERO);
     // A timer that ends just before the link's return runs twice as long again.
     let time_limit = Duration::from_secs(60) + cut * 4;
-    let config = transfers::world(&[place.transfer], place.sender, agent, time_limit);
+    let config = transfers::world(&[place.transfer], place.path, place.sender, agent, time_limit);
     let mut watcher = Watcher::new(&config.flows[..1], CUT_AT + cut);
     let mut kernel = KernelRun::new(config, place.sender, agent)?;
     let outcome = kernel.run(&mut watcher, |_| true)?;

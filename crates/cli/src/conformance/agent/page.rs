@@ -1,14 +1,13 @@
 //! The page, the table and the JSON of `holdover conformance --agent`.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
 use crate::command_support::spaced;
 use crate::conformance::grid::{self, Failure, GridReport, Head};
-use crate::transfers::{AgentPath, CUT_AT, Help, LEAD, QUEUE, Sender, TransferDirection};
+use crate::transfers::{AgentPath, CUT_AT, Help, LEAD, Sender, TransferDirection};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -24,15 +23,15 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, agent_path: AgentPath, took: Duration) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, agent_path: AgentPath, head: Head) -> Self {
         let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
-        Self { head: Head::new(took), agent_path, lateness_p99_ms: lateness.fold(0.0, f64::max), cells, failures }
+        Self { head, agent_path, lateness_p99_ms: lateness.fold(0.0, f64::max), cells, failures }
     }
 
     fn how_it_is_measured(&self) -> String {
         let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
         format!(
-            "Between two unmodified kernels, {}, with a queue of {QUEUE} packets. The link is cut {} after the beginning; what is \
+            "Between two unmodified kernels, {}, with a queue of {} packets. The link is cut {} after the beginning; what is \
              on the way or queued then is lost. The agent is {}, on the host that downloads or uploads, and nowhere else. Each \
              cell is the median of {runs} runs.\n\n\
              - **plain**: without the agent. **agent**: it learns of the cut when it is there. **warned**: it knows {} before.\n\
@@ -42,11 +41,12 @@ impl Report {
              - **ideal**: what the same transfer took without a cut, plus the length of the cut, over the time taken. To be \
              reached: {:.0} %; and no later than plain (by more than {} %, which kernels differ by from run to run).\n\n\
              In the worst run 99 of 100 packets reached their kernel within {:.1} ms of when they were due.\n",
-            what_is_sent(),
+            what_is_sent(self.head.path),
+            self.head.path.queue,
             spaced(CUT_AT.saturating_since(holdover_base::Instant::ZERO)),
             self.agent_path.in_words(),
             spaced(LEAD),
-            spaced(soon()),
+            spaced(soon(self.head.path)),
             SHARE * 100.0,
             TOLERANCE * 100.0,
             self.lateness_p99_ms,

@@ -9,8 +9,8 @@ use super::kinds::{KINDS, Kind};
 use super::world::{Run, messages_take};
 use crate::command_support::spaced;
 use crate::conformance::grid::{GridPlace, Runs, median};
-use crate::conformance::routed::NEAR_DELAY;
-use crate::transfers::{DELAY, Help, Sender, full_queue};
+use crate::conformance::routed::near_delay;
+use crate::transfers::{Help, NetPath, Sender};
 
 /// By this share a connection with the agent may be slower than plain in all.
 pub(super) const SLOWER: f64 = 0.02;
@@ -34,6 +34,7 @@ pub(super) enum Use {
 pub(super) struct Place {
     /// Its index in [`KINDS`].
     kind: usize,
+    pub(super) path: NetPath,
     pub(super) cut: Duration,
     pub(super) sender: Sender,
     pub(super) usage: Use,
@@ -82,9 +83,9 @@ pub(super) struct RunRow {
 }
 
 /// The places whose name contains `only`, and the plain ones beside them; the longest outages first.
-pub(super) fn places(only: Option<&str>) -> Vec<Place> {
+pub(super) fn places(path: NetPath, only: Option<&str>) -> Vec<Place> {
     let mut meant: Vec<Place> =
-        all().filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
+        all(path).filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
     let beside: Vec<Place> = meant.iter().map(|place| Place { help: Help::Plain, ..*place }).collect();
     meant.extend(beside);
     meant.sort_by_key(|place| (std::cmp::Reverse(place.cut), *place));
@@ -92,7 +93,7 @@ pub(super) fn places(only: Option<&str>) -> Vec<Place> {
     meant
 }
 
-fn all() -> impl Iterator<Item = Place> {
+fn all(path: NetPath) -> impl Iterator<Item = Place> {
     let mut places = Vec::new();
     for (index, kind) in KINDS.iter().enumerate() {
         for &cut in kind.cuts {
@@ -100,7 +101,7 @@ fn all() -> impl Iterator<Item = Place> {
                 for &usage in kind.uses() {
                     for ipv6 in [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)) {
                         let helps = Help::ALL.into_iter().filter(|&help| help != Help::Warned || kind.is_told());
-                        places.extend(helps.map(|help| Place { kind: index, cut, sender, usage, ipv6, help }));
+                        places.extend(helps.map(|help| Place { kind: index, path, cut, sender, usage, ipv6, help }));
                     }
                 }
             }
@@ -135,9 +136,9 @@ impl Place {
     /// transfer may find full, a round trip to the router where its address has to be found, and for many connections twice the
     /// time that the link takes for a message of each.
     pub(super) fn bound(&self) -> Duration {
-        let queue = if self.usage == Use::Keys { Duration::ZERO } else { full_queue() };
-        let resolution = if self.kind().has_neighbours() { NEAR_DELAY * 2 } else { Duration::ZERO };
-        DELAY * 3 + queue + resolution + messages_take(*self) * 2
+        let queue = if self.usage == Use::Keys { Duration::ZERO } else { self.path.full_queue() };
+        let resolution = if self.kind().has_neighbours() { near_delay(self.path) * 2 } else { Duration::ZERO };
+        self.path.delay * 3 + queue + resolution + messages_take(*self) * 2
     }
 
     /// Whether both differ in nothing but the help.
@@ -272,27 +273,31 @@ pub(super) fn in_seconds(value: Option<f64>) -> String {
 mod tests {
     use super::*;
 
+    fn all_places(only: Option<&str>) -> Vec<Place> {
+        places(NetPath::DEFAULT, only)
+    }
+
     #[test]
     fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
-        let all = places(None);
+        let all = all_places(None);
         let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
         let of_kind =
             |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
         assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
         assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
         let names: Vec<String> =
-            places(Some("carrier, 3 s, bbr, key, IPv6, warned")).iter().map(Place::to_string).collect();
+            all_places(Some("carrier, 3 s, bbr, key, IPv6, warned")).iter().map(Place::to_string).collect();
         assert_eq!(names, ["carrier, 3 s, bbr, key, IPv6, plain", "carrier, 3 s, bbr, key, IPv6, warned"]);
         assert!(
-            places(Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
+            all_places(Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
             "nobody can know of it"
         );
-        assert!(places(Some("vegas")).is_empty());
+        assert!(all_places(Some("vegas")).is_empty());
     }
 
     #[test]
     fn a_cell_says_what_it_misses() {
-        let place = |help| Place { help, ..places(Some("carrier, 3 s, reno, upload, IPv4, plain"))[0] };
+        let place = |help| Place { help, ..all_places(Some("carrier, 3 s, reno, upload, IPv4, plain"))[0] };
         let run = |first_data: u64, total: u64| Run {
             first_data: Some(Duration::from_millis(first_data)),
             median_first_data: None,
@@ -319,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_never_ends_is_missed() {
-        let place = |help| Place { help, ..places(Some("late-2s, 3 s, cubic, key, IPv6, plain"))[0] };
+        let place = |help| Place { help, ..all_places(Some("late-2s, 3 s, cubic, key, IPv6, plain"))[0] };
         let run = |total| Run {
             first_data: None,
             median_first_data: None,

@@ -7,7 +7,7 @@ use holdover_link::{AtEnd, ConditionTrace, InFlightFate, Outage, OutagePolicy, Q
 use holdover_sim::{AddressLoss, Families, Layer2, LinkKind, OutageKind};
 
 use super::cells::Use;
-use crate::transfers::{CUT_AT, RATE};
+use crate::transfers::CUT_AT;
 
 /// A link between a phone and its router, and its outage.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(super) struct Kind {
 enum AtReturn {
     /// As before.
     Same,
-    /// It has another rate.
-    Rate(BitRate),
+    /// It has this share of its rate.
+    RateTimes(f64),
     /// It loses frames for a while: the probability, and how long.
     Lossy(f64, Duration),
 }
@@ -147,19 +147,19 @@ pub(super) static KINDS: [Kind; 22] = [
         )
     },
     Kind {
-        at_return: AtReturn::Rate(BitRate::from_mbps(2)),
+        at_return: AtReturn::RateTimes(0.2),
         ..ethernet(
             "slower",
             OutageKind::Carrier,
-            "Ethernet: both sides lose carrier, and the link has 2 Mbit/s when it is back.",
+            "Ethernet: both sides lose carrier, and the link has a fifth of its rate when it is back.",
         )
     },
     Kind {
-        at_return: AtReturn::Rate(BitRate::from_mbps(50)),
+        at_return: AtReturn::RateTimes(5.0),
         ..ethernet(
             "faster",
             OutageKind::Carrier,
-            "Ethernet: both sides lose carrier, and the link has 50 Mbit/s when it is back.",
+            "Ethernet: both sides lose carrier, and the link has five times its rate when it is back.",
         )
     },
     Kind {
@@ -249,12 +249,14 @@ impl Kind {
         (0..self.flaps).map(|flap| Outage { down: down(flap), up: down(flap) + each }).collect()
     }
 
-    /// What changes on the link after a cut until `back_at`.
-    pub(super) fn conditions(&self, back_at: Instant) -> Option<Arc<ConditionTrace>> {
+    /// What changes on the link, which has `rate` before, after a cut until `back_at`.
+    pub(super) fn conditions(&self, rate: BitRate, back_at: Instant) -> Option<Arc<ConditionTrace>> {
         let back_at = back_at.saturating_since(Instant::ZERO);
         let table = match self.at_return {
             AtReturn::Same => return None,
-            AtReturn::Rate(rate) => format!("t,rate\n0,{}\n{},{}\n", RATE.0, back_at.as_secs_f64(), rate.0),
+            AtReturn::RateTimes(share) => {
+                format!("t,rate\n0,{}\n{},{:.0}\n", rate.0, back_at.as_secs_f64(), rate.0 as f64 * share)
+            }
             AtReturn::Lossy(share, lasting) => {
                 let (from, to) = (back_at.as_secs_f64(), (back_at + lasting).as_secs_f64());
                 format!("t,loss\n0,0\n{from},{share}\n{to},0\n")

@@ -1,7 +1,6 @@
 //! The page, the table and the JSON of `holdover conformance --agent-links`.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use holdover_base::Instant;
 use holdover_testbed::Lateness;
@@ -9,11 +8,11 @@ use serde::Serialize;
 
 use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
 use super::kinds::{KINDS, Kind};
-use super::world::AMOUNT;
+use super::world::TRANSFER_TIME;
 use crate::command_support::spaced;
 use crate::conformance::grid::{self, Failure, GridReport, Head, marked};
-use crate::conformance::routed::NEAR_DELAY;
-use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, full_queue};
+use crate::conformance::routed::near_delay;
+use crate::transfers::{CUT_AT, Help, LEAD};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -29,11 +28,11 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, took: Duration) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
         let runs = || cells.iter().filter(|cell| cell.help != Help::Plain).flat_map(|cell| &cell.runs);
         let (lateness_ms, repeated) =
             (runs().map(|run| run.lateness_ms).fold(0.0, f64::max), runs().filter(|run| run.tries > 1).count());
-        Self { head: Head::new(took), lateness_ms, repeated, cells, failures }
+        Self { head, lateness_ms, repeated, cells, failures }
     }
 
     fn with_agent(&self) -> impl Iterator<Item = &Cell> {
@@ -42,9 +41,10 @@ impl Report {
 
     fn how_it_is_measured(&self) -> String {
         let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let path = self.head.path;
         format!(
             "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
-             phone and router carries {RATE} with {} of delay and queues {QUEUE} packets in each direction; the round trip to the \
+             phone and router carries {} with {} of delay and queues {} packets in each direction; the round trip to the \
              server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
              default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
              - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage. Where there are many \
@@ -61,14 +61,16 @@ impl Report {
              What misses its bound is in bold. Between the path's return and the first new data a thread that sleeps for 2 ms at a time \
              was woken {:.1} ms late in the worst run with the agent. Runs that missed their bound while it was {} late or more were \
              made again, at most twice: {} runs.\n",
-            spaced(NEAR_DELAY),
-            spaced(DELAY * 2),
+            path.rate,
+            spaced(near_delay(path)),
+            path.queue,
+            spaced(path.round_trip()),
             spaced(CUT_AT.saturating_since(Instant::ZERO)),
-            AMOUNT.0 as f64 / 1e6,
+            path.amount(TRANSFER_TIME).0 as f64 / 1e6,
             spaced(LEAD),
-            spaced(DELAY * 3),
-            spaced(full_queue()),
-            spaced(NEAR_DELAY * 2),
+            spaced(path.delay * 3),
+            spaced(path.full_queue()),
+            spaced(near_delay(path) * 2),
             SLOWER * 100.0,
             spaced(NOISE),
             self.lateness_ms,

@@ -13,10 +13,10 @@ use super::cells::{Place, Use};
 use crate::conformance::grid;
 use crate::conformance::routed::{self, PHONE, SERVER};
 use crate::transfers::daemon::{Agent, DaemonFailed};
-use crate::transfers::{CUT_AT, Help, LEAD, RATE, Watcher};
+use crate::transfers::{CUT_AT, Help, LEAD, Watcher};
 
-/// What a transfer moves.
-pub(super) const AMOUNT: ByteCount = ByteCount(10_000_000);
+/// What a transfer moves takes the link this long, without headers and losses.
+pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(8);
 /// A key and its echo, as ssh sends them.
 const KEY: ByteCount = ByteCount(36);
 /// A message of one of many connections, and its answer.
@@ -127,7 +127,7 @@ pub(super) fn messages_take(place: Place) -> Duration {
     if connections == 1 {
         return Duration::ZERO;
     }
-    RATE.transmission_time(ByteCount((MESSAGE.0 + HEADERS) * connections))
+    place.path.rate.transmission_time(ByteCount((MESSAGE.0 + HEADERS) * connections))
 }
 
 /// Whether the key, if there is one and it was echoed, was struck during the outage.
@@ -147,12 +147,12 @@ fn config(place: Place) -> WorldConfig {
         outages: Outages::List(kind.outages(place.cut)),
         outage_policy: kind.policy,
         forwards_after: kind.forwards_after,
-        conditions: kind.conditions(CUT_AT + place.cut),
-        ..routed::access()
+        conditions: kind.conditions(place.path.rate, CUT_AT + place.cut),
+        ..routed::access(place.path)
     };
     // A timer that ends just before the link's return runs twice as long again.
     let time_limit = Instant::from_secs(60) + place.cut * 4;
-    let mut world = routed::world(access, kind.layer2, flows(place), time_limit);
+    let mut world = routed::world(place.path, access, kind.layer2, flows(place), time_limit);
     if place.help == Help::Warned {
         world.mechanisms.push(HostMechanisms { node: PHONE, mechanisms: Default::default(), foresight: Some(LEAD) });
     }
@@ -168,7 +168,7 @@ fn flows(place: Place) -> Vec<FlowConfig> {
 }
 
 fn flow(place: Place) -> FlowConfig {
-    let bulk = |opener| Traffic::Bulk(Bulk { amount: Amount::Bytes(AMOUNT), opener });
+    let bulk = |opener| Traffic::Bulk(Bulk { amount: Amount::Bytes(place.path.amount(TRANSFER_TIME)), opener });
     let messages = Traffic::RequestResponse(RequestResponse {
         request: MESSAGE,
         response: KEY,

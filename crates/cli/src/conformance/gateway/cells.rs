@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::world::Run;
 use crate::command_support::spaced;
 use crate::conformance::grid::{GridPlace, Runs, median};
-use crate::transfers::{DELAY, Sender, TransferDirection};
+use crate::transfers::{NetPath, Sender, TransferDirection};
 
 /// How long mobile hosts are away.
 const CUTS: [Duration; 5] = [
@@ -52,6 +52,7 @@ pub(super) enum Mode {
 /// A place of the grid. Those without a cut are the reference for the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Place {
+    pub(super) path: NetPath,
     pub(super) link: Link,
     pub(super) sender: Sender,
     pub(super) direction: TransferDirection,
@@ -95,13 +96,13 @@ pub(super) struct RunRow {
 }
 
 /// The places whose name contains `only`, the plain ones beside them and their references; the longest first.
-pub(super) fn places(only: Option<&str>, with_long: bool) -> Vec<Place> {
+pub(super) fn places(path: NetPath, only: Option<&str>, with_long: bool) -> Vec<Place> {
     let mut places = Vec::new();
     let cuts = || CUTS.into_iter().chain(LONG_CUTS.into_iter().filter(|_| with_long));
     for link in Link::ALL {
         for sender in Sender::ALL {
             for direction in TransferDirection::ALL {
-                let at = |mode, cut| Place { link, sender, direction, cut, mode };
+                let at = |mode, cut| Place { path, link, sender, direction, cut, mode };
                 let cells = cuts().flat_map(|cut| Mode::ALL.map(|mode| at(mode, Some(cut))));
                 let meant: Vec<Place> =
                     cells.filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
@@ -115,14 +116,9 @@ pub(super) fn places(only: Option<&str>, with_long: bool) -> Vec<Place> {
     places
 }
 
-/// Whether new data come later after the mobile host's return than they have to.
-pub(super) fn is_late(first_data: Option<Duration>) -> bool {
-    first_data.is_none_or(|first| first > bound())
-}
-
 /// Within this after the mobile host's return new data arrive with the gateway: one and a half round trips.
-pub(super) fn bound() -> Duration {
-    DELAY * 3
+pub(super) fn bound(path: NetPath) -> Duration {
+    path.delay * 3
 }
 
 impl Link {
@@ -172,6 +168,11 @@ impl Mode {
 }
 
 impl Place {
+    /// Whether new data come later after the mobile host's return than they have to.
+    pub(super) fn is_late(self, first_data: Option<Duration>) -> bool {
+        first_data.is_none_or(|first| first > bound(self.path))
+    }
+
     /// The same transfer without a cut and without the gateway.
     fn reference(self) -> Self {
         Self { link: Link::Silent, cut: None, mode: Mode::Plain, ..self }
@@ -240,7 +241,7 @@ impl Cell {
 
     /// Whether it misses the bound of the first data.
     pub(super) fn is_late(&self) -> bool {
-        let bound_ms = bound().as_secs_f64() * 1e3;
+        let bound_ms = bound(self.place.path).as_secs_f64() * 1e3;
         self.mode.has_bounds() && self.first_data_ms.is_none_or(|first| first > bound_ms)
     }
 
@@ -250,7 +251,9 @@ impl Cell {
     }
 
     fn misses(&self) -> Vec<String> {
-        let first = self.is_late().then(|| format!("first data later than {} after the return", spaced(bound())));
+        let first = self
+            .is_late()
+            .then(|| format!("first data later than {} after the return", spaced(bound(self.place.path))));
         let share = self.is_slow().then(|| format!("less than {:.0} % of the ideal", SHARE * 100.0));
         first.into_iter().chain(share).collect()
     }
@@ -276,22 +279,25 @@ mod tests {
 
     #[test]
     fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
-        let all = places(None, false);
+        let all = places(NetPath::DEFAULT, None, false);
         assert_eq!(all.len(), 2 * 3 * 2 * 5 * 3 + 3 * 2);
         assert_eq!(all[0].cut, Some(Duration::from_secs(20)), "the longest first");
-        assert_eq!(places(None, true)[0].cut, Some(Duration::from_secs(600)));
-        let names: Vec<String> =
-            places(Some("carrier, bbr, upload, 7 s, m-tcp"), false).iter().map(Place::to_string).collect();
+        assert_eq!(places(NetPath::DEFAULT, None, true)[0].cut, Some(Duration::from_secs(600)));
+        let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, bbr, upload, 7 s, m-tcp"), false)
+            .iter()
+            .map(Place::to_string)
+            .collect();
         assert_eq!(
             names,
             ["carrier, bbr, upload, 7 s, plain", "carrier, bbr, upload, 7 s, m-tcp", "bbr, upload, uncut"]
         );
-        assert!(places(Some("vegas"), true).is_empty());
+        assert!(places(NetPath::DEFAULT, Some("vegas"), true).is_empty());
     }
 
     #[test]
     fn a_cell_says_what_it_misses() {
         let place = |mode, cut_s: u64| Place {
+            path: NetPath::DEFAULT,
             link: Link::Carrier,
             sender: Sender::Reno,
             direction: TransferDirection::Upload,

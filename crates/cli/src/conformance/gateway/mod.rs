@@ -18,7 +18,7 @@ use page::Report;
 
 /// Runs the grid and prints or writes the result. Fails if a case misses its bound.
 pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
-    let places = cells::places(args.only.as_deref(), args.long);
+    let places = cells::places(args.path(), args.only.as_deref(), args.long);
     if let Err(code) = grid::begin(args, &places) {
         return code;
     }
@@ -33,6 +33,6 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         "gateway",
         &places,
         |place| world::run(place, &machine),
-        |outcome, took| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, took),
+        |outcome, head| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, head),
     )
 }

@@ -1,7 +1,6 @@
 //! The page, the table and the JSON of `holdover conformance --gateway`.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use holdover_base::Instant;
 use holdover_testbed::Lateness;
@@ -10,8 +9,8 @@ use serde::Serialize;
 use super::cells::{Cell, Link, Mode, SHARE, bound};
 use crate::command_support::spaced;
 use crate::conformance::grid::{self, Failure, GridReport, Head, marked};
-use crate::conformance::routed::NEAR_DELAY;
-use crate::transfers::{AMOUNT, CUT_AT, DELAY, QUEUE, RATE};
+use crate::conformance::routed::near_delay;
+use crate::transfers::{CUT_AT, TRANSFER_TIME};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -27,10 +26,10 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, took: Duration) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
         let runs = || cells.iter().filter(|cell| cell.place.mode.has_bounds()).flat_map(|cell| &cell.runs);
         Self {
-            head: Head::new(took),
+            head,
             lateness_ms: runs().map(|run| run.lateness_ms).fold(0.0, f64::max),
             repeated: runs().filter(|run| run.tries > 1).count(),
             cells,
@@ -40,9 +39,10 @@ impl Report {
 
     fn how_it_is_measured(&self) -> String {
         let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let path = self.head.path;
         format!(
             "A mobile host, its router and a server, each with a Linux kernel of its own, and nothing of Holdover on the hosts. The link \
-             between mobile host and router is Ethernet of {RATE} with {} of delay and queues {QUEUE} packets in each direction; the \
+             between mobile host and router is Ethernet of {} with {} of delay and queues {} packets in each direction; the \
              round trip to the server is {}. A transfer moves {:.0} MB; the mobile host is away from {} after the beginning on, and \
              what is queued or on the way then is lost. On the router the gateway's daemon has its default configuration, but for \
              `mode`, `networks`, pinned programs and metrics. Each cell is the median of {runs} runs.\n\n\
@@ -57,11 +57,13 @@ impl Report {
              What misses its bound is in bold. Between the return and the first new data a thread that sleeps for 2 ms at a time \
              was woken {:.1} ms late in the worst run with `buffer`. Runs that missed the bound of the first data while it was {} late \
              or more were made again, at most twice: {} runs.\n",
-            spaced(NEAR_DELAY),
-            spaced(DELAY * 2),
-            AMOUNT.0 as f64 / 1e6,
+            path.rate,
+            spaced(near_delay(path)),
+            path.queue,
+            spaced(path.round_trip()),
+            path.amount(TRANSFER_TIME).0 as f64 / 1e6,
             spaced(CUT_AT.saturating_since(Instant::ZERO)),
-            spaced(bound()),
+            spaced(bound(path)),
             SHARE * 100.0,
             self.lateness_ms,
             spaced(Lateness::EXCUSE),

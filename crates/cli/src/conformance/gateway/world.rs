@@ -10,11 +10,11 @@ use holdover_testbed::Lateness;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Mode, Place, is_late};
+use super::cells::{Mode, Place};
 use crate::conformance::grid;
 use crate::conformance::routed::{self, ACCESS, PHONE, ROUTER, SERVER};
 use crate::gateway_command::configured_daemon;
-use crate::transfers::{AMOUNT, CUT_AT, TransferDirection, Watcher};
+use crate::transfers::{CUT_AT, TRANSFER_TIME, TransferDirection, Watcher};
 
 /// The result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -53,7 +53,10 @@ pub(super) enum GatewayError {
 /// the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
 pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, GatewayError> {
     let is_spoiled = |run: &Run| {
-        place.mode.has_bounds() && is_late(run.first_data) && place.cut.is_some() && run.lateness >= Lateness::EXCUSE
+        place.mode.has_bounds()
+            && place.is_late(run.first_data)
+            && place.cut.is_some()
+            && run.lateness >= Lateness::EXCUSE
     };
     grid::counted(|tries| run_once(place, machine, tries).map(Some), is_spoiled)?.ok_or(GatewayError::None)
 }
@@ -105,9 +108,9 @@ fn config(place: Place) -> WorldConfig {
     let access = LinkConfig {
         outages: outage.map_or(Outages::Never, |outage| Outages::List(vec![outage])),
         outage_policy: place.link.policy(),
-        ..routed::access()
+        ..routed::access(place.path)
     };
-    let bulk = |opener| Traffic::Bulk(Bulk { amount: Amount::Bytes(AMOUNT), opener });
+    let bulk = |opener| Traffic::Bulk(Bulk { amount: Amount::Bytes(place.path.amount(TRANSFER_TIME)), opener });
     let (ends, traffic) = match place.direction {
         TransferDirection::Download => ([SERVER, PHONE], bulk(Opener::Receiver)),
         TransferDirection::Upload => ([PHONE, SERVER], bulk(Opener::Sender)),
@@ -115,5 +118,5 @@ fn config(place: Place) -> WorldConfig {
     let flow = routed::flow(place.direction.name(), ends, traffic, false);
     // A timer that ends just before the return runs twice as long again.
     let time_limit = Instant::from_secs(60) + place.cut.unwrap_or(Duration::ZERO) * 4;
-    routed::world(access, Layer2::new(LinkKind::Ethernet, place.link.outage()), vec![flow], time_limit)
+    routed::world(place.path, access, Layer2::new(LinkKind::Ethernet, place.link.outage()), vec![flow], time_limit)
 }
