@@ -165,6 +165,16 @@ impl Half {
         Some(packet)
     }
 
+    /// [`Self::ack_up_to`] with the SACK blocks that the receiver has sent last: for an ACK of all but a little, which the sender must not
+    /// take for a loss.
+    pub fn ack_with_sack(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
+        let mut packet = self.ack_up_to(ack, receiver)?;
+        if let Some(segment) = tcp_mut(&mut packet) {
+            segment.options.sack = self.sack();
+        }
+        Some(packet)
+    }
+
     /// A pure ACK from the receiver up to `ack`, limited to the data that it has acknowledged itself. It has no SACK
     /// blocks. `receiver` is the connection from the receiver's view.
     pub fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {

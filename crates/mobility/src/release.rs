@@ -70,7 +70,16 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// The ACKs that release everything, in order. Those shown since `lost_after` may have been lost with the link, and
+/// How much of what the receiver has acknowledged a release shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    /// Everything.
+    All,
+    /// All but the last byte, which can still wake the sender if this release is lost on the way, or the answer to it.
+    AllButOneByte,
+}
+
+/// The ACKs that release this much, in order. Those shown since `lost_after` may have been lost with the link, and
 /// `step_from` is the last of them; `direction` is their direction. They echo `echo`, if given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
@@ -78,9 +87,14 @@ pub(crate) fn acks(
     connection: Connection,
     direction: Direction,
     (lost_after, step_from): (Instant, Seq),
+    extent: Extent,
     echo: Option<u32>,
 ) -> Vec<Packet> {
     let Some(acked) = half.acked() else { return Vec::new() };
+    let end = match extent {
+        Extent::All => acked,
+        Extent::AllButOneByte => acked - 1,
+    };
     let receiver = connection.of_sender_going(direction);
     let refreshed = |mut packet: Packet| {
         if let (Some(echo), Some(segment)) = (echo, tcp_mut(&mut packet))
@@ -92,10 +106,10 @@ pub(crate) fn acks(
     };
     let mut packets: Vec<Packet> = steps(config, half, direction, (lost_after, step_from))
         .into_iter()
-        .filter(|ack| ack.lt(acked))
+        .filter(|ack| ack.lt(end))
         .filter_map(|ack| half.ack_up_to(ack, receiver))
         .collect();
-    let last = if packets.is_empty() { half.ack_up_to(acked, receiver) } else { half.last_ack(receiver) };
+    let last = if packets.is_empty() { half.ack_up_to(end, receiver) } else { half.ack_with_sack(end, receiver) };
     packets.extend(last);
     packets.into_iter().map(refreshed).collect()
 }

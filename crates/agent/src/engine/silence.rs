@@ -53,10 +53,14 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer with the first unacknowledged segment of the host if that is short, otherwise with a keep-alive probe.
+    /// Probes a peer with the release of what is held for it, and with the first unacknowledged segment of the host if that is short,
+    /// otherwise with a keep-alive probe.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
+        for injected in self.stack(connection).control.release_as_probe(now, connection, &flow) {
+            self.send_one(now, 0, connection, injected);
+        }
         if !self.send_copy(now, connection, &flow)
             && let Some(packet) = flow.keep_alive(connection)
         {

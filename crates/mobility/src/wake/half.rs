@@ -9,6 +9,7 @@ use super::attempt::Path;
 use super::state::At;
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
+use crate::release::Extent;
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
 
@@ -317,22 +318,13 @@ impl Half {
         path: &mut impl FlowTable,
     ) -> Vec<Packet> {
         let Times { cut_at, now, .. } = times;
-        let (least_round_trip, flow) = (connection.least_round_trip(), connection.half(at.direction));
-        let clock = flow.stamps().map_or_else(EchoClock::default, |[first, newest]| EchoClock::between(first, newest));
-        let echo = config.release.refresh_timestamps.then(|| {
-            let (latest, beyond) = (connection.latest_round_trip(), connection.round_trip_beyond());
-            release::fresh_echo(&clock, at.direction, latest, beyond, now)
-        });
-        let echo = echo.flatten();
+        let flow = connection.half(at.direction);
+        let clock = clock_of(flow);
+        let echo = fresh_echo(config, at.direction, connection, &clock, now);
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
         let packets = if flow.is_held() || may_be_lost || flow.is_window_shrunk() {
-            // ACKs flushed after the last data may have gone into a broken link.
-            let last_heard = flow.last_data_at().map_or(cut_at, |data_at| data_at.min(cut_at));
-            let on_their_way = least_round_trip.unwrap_or_default() / 2 + release::LADDER_MARGIN;
-            let lost_after = last_heard - config.release.ladder.max(on_their_way);
             path.order(now, at.connection, at.direction, Order::Reopened);
-            let echo = echo.or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
-            release::acks(&config.release, flow, at.connection, at.direction, (lost_after, self.step_from), echo)
+            self.release(config, at, connection, (cut_at, now), Extent::All)
         } else {
             Vec::new()
         };
@@ -346,6 +338,46 @@ impl Half {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }
         packets
+    }
+
+    /// The ACKs of a release. Those that the sender may have missed because of a cut at `cut_at` are repeated.
+    fn release(
+        &self,
+        config: &WakeConfig,
+        at: At,
+        connection: &Flow,
+        (cut_at, now): (Instant, Instant),
+        extent: Extent,
+    ) -> Vec<Packet> {
+        let flow = connection.half(at.direction);
+        // ACKs flushed after the last data may have gone into a broken link.
+        let last_heard = flow.last_data_at().map_or(cut_at, |data_at| data_at.min(cut_at));
+        let on_their_way = connection.least_round_trip().unwrap_or_default() / 2 + release::LADDER_MARGIN;
+        let lost_after = last_heard - config.release.ladder.max(on_their_way);
+        let echo = fresh_echo(config, at.direction, connection, &clock_of(flow), now)
+            .or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
+        release::acks(&config.release, flow, at.connection, at.direction, (lost_after, self.step_from), extent, echo)
+    }
+
+    /// The release to a far sender of which nothing has come since `silent_since`, as a probe of a path that may be down: it changes no
+    /// state, and leaves a byte to show. Empty if the sender has had everything, or was not transferring.
+    pub(super) fn release_as_probe(
+        mut self,
+        config: &WakeConfig,
+        at: At,
+        connection: &Flow,
+        up_at: Option<Instant>,
+        (silent_since, now): (Instant, Instant),
+    ) -> Vec<Packet> {
+        let flow = connection.half(at.direction);
+        self.note_cut(silent_since, up_at, at.direction, flow, false);
+        // The flush after the last data went into the silence.
+        self.step_from = self.shown_at_cut;
+        let unshown = flow.acked().map_or(0, |acked| acked.saturating_since(self.shown_at_cut));
+        if !self.is_waiting || flow.is_reset() || unshown <= 1 {
+            return Vec::new();
+        }
+        self.release(config, at, connection, (silent_since, now), Extent::AllButOneByte)
     }
 
     /// Tells a sender that may have backed off that the path was down.
@@ -402,6 +434,23 @@ impl Half {
         let packet = unreachable_poke::message(at.connection, at.direction, oldest)?;
         Some(at.inject(packet))
     }
+}
+
+/// The clock of the timestamps that arrive with the data of a half.
+fn clock_of(flow: &FlowHalf) -> EchoClock {
+    flow.stamps().map_or_else(EchoClock::default, |[first, newest]| EchoClock::between(first, newest))
+}
+
+/// The timestamp that a release echoes, if it is known and refreshed.
+fn fresh_echo(
+    config: &WakeConfig,
+    direction: Direction,
+    connection: &Flow,
+    clock: &EchoClock,
+    now: Instant,
+) -> Option<u32> {
+    let (latest, beyond) = (connection.latest_round_trip(), connection.round_trip_beyond());
+    config.release.refresh_timestamps.then(|| release::fresh_echo(clock, direction, latest, beyond, now)).flatten()
 }
 
 /// The times of link-down and link-up, for one connection.

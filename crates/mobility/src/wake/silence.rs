@@ -5,10 +5,13 @@
 //! is gone, a slow server) does no harm.
 
 use holdover_base::Instant;
-use holdover_flow::FlowTable;
+use holdover_filter::Connection;
+use holdover_flow::{Flow, FlowTable};
 
 use super::WakeControl;
 use super::attempt::Path;
+use super::state::At;
+use crate::{Direction, Injected};
 
 impl WakeControl {
     /// Nothing has arrived since `since`, although data was sent. Does nothing while the link is down.
@@ -17,6 +20,18 @@ impl WakeControl {
             self.link.silent_since = Some(since);
             path.set_link(self.link_state());
         }
+    }
+
+    /// The packets with which the far sender of a connection is probed in a silence: the release of what is held for it, except for the last
+    /// byte. The first release that arrives wakes the sender; an empty probe would have to be answered first. Empty if nothing is held for
+    /// that sender, or the link is neither silent nor down.
+    pub fn release_as_probe(&self, now: Instant, connection: Connection, flow: &Flow) -> Vec<Injected> {
+        let silent_since = self.link.silent_since.or(self.link.down_at).filter(|_| self.config.holds());
+        let Some(silent_since) = silent_since else { return Vec::new() };
+        let half = self.connections.get(&connection).map(|state| state.outgoing.clone()).unwrap_or_default();
+        let at = At { connection, direction: Direction::Outgoing };
+        let packets = half.release_as_probe(&self.config, at, flow, self.link.up_at, (silent_since, now));
+        packets.into_iter().map(|packet| at.inject(packet)).collect()
     }
 
     /// Something other than a TCP packet has shown that the link is up: wakes the connections that have heard nothing

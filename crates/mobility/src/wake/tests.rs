@@ -104,3 +104,63 @@ fn an_ack_withheld_just_before_link_up_is_sent() {
     assert_eq!(acks, [acked + 1000]);
     assert!(!t.wake.path.snapshot(connection).unwrap().half(Direction::Outgoing).is_held());
 }
+
+/// The acknowledgements of these packets, and the ends of their SACK blocks.
+fn acks(packets: &[Injected]) -> Vec<(Seq, usize)> {
+    packets
+        .iter()
+        .filter_map(|made| made.packet.tcp())
+        .map(|segment| (segment.ack, segment.options.sack.len()))
+        .collect()
+}
+
+#[test]
+fn a_probe_in_a_silence_is_the_release_but_for_a_byte() {
+    for is_flushed in [false, true] {
+        let mut t = Download::new(300);
+        let (connection, flow) = only_flow(&t.wake);
+        let shown = flow.half(Direction::Outgoing).shown();
+        assert!(t.data_end - shown >= 4_000, "some is held");
+        assert!(t.wake.control.release_as_probe(t.now, connection, &flow).is_empty(), "the link is not silent");
+
+        let since = t.now;
+        if is_flushed {
+            t.now += Duration::from_millis(50);
+            t.wake.handle_timeout(t.now);
+            assert_eq!(std::iter::from_fn(|| t.wake.control.poll_transmit()).count(), 1);
+        }
+        t.now += Duration::from_secs(2);
+        t.wake.control.handle_silence(since, &mut t.wake.path);
+        let (_, flow) = only_flow(&t.wake);
+        let probe = t.wake.control.release_as_probe(t.now, connection, &flow);
+        assert_eq!(acks(&probe), [(shown + 1, 0), (t.data_end - 1, 0)], "flushed: {is_flushed}");
+        assert!(probe.iter().all(|made| made.direction == Direction::Outgoing));
+        assert_eq!(t.wake.control.release_as_probe(t.now, connection, &flow), probe, "it changes nothing");
+
+        // What the probe has kept back is shown when the silence ends.
+        t.wake.control.end_silence(t.now, &mut t.wake.path);
+        t.now += Duration::from_millis(5);
+        t.wake.handle_timeout(t.now);
+        let made: Vec<Injected> = std::iter::from_fn(|| t.wake.control.poll_transmit()).map(|(_, made)| made).collect();
+        assert!(acks(&made).iter().any(|&(ack, _)| ack == t.data_end), "{made:?}");
+    }
+}
+
+#[test]
+fn a_probe_shows_nothing_that_the_sender_has() {
+    let silent = |t: &mut Download| {
+        let since = t.now;
+        t.now += Duration::from_secs(2);
+        t.wake.control.handle_silence(since, &mut t.wake.path);
+        let (connection, flow) = only_flow(&t.wake);
+        t.wake.control.release_as_probe(t.now, connection, &flow)
+    };
+    // Too little has arrived for ACKs to be held.
+    assert_eq!(silent(&mut Download::new(5)), []);
+    // The connection had been idle when the silence began.
+    let mut idle = Download::new(300);
+    idle.now += Duration::from_millis(50);
+    idle.wake.handle_timeout(idle.now);
+    idle.now += Duration::from_secs(30);
+    assert_eq!(silent(&mut idle), []);
+}

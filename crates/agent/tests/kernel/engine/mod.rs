@@ -10,6 +10,7 @@ mod older;
 mod poked;
 pub(crate) mod process;
 mod raw;
+mod silent;
 mod traffic;
 
 use crate::Test;
@@ -30,6 +31,10 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
     ("a_key_does_not_wait_for_the_timer_of_the_host", poked::a_key_does_not_wait_for_the_timer_of_the_host),
+    (
+        "a_silent_download_resumes_a_round_trip_after_a_probe",
+        silent::a_silent_download_resumes_a_round_trip_after_a_probe,
+    ),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),
     (

@@ -1,0 +1,126 @@
+//! Silent outages of downloads, over a link without a next hop: the peer is probed.
+
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration as StdDuration;
+
+use holdover_agent::engine::EngineOptions;
+use holdover_base::{Duration, Instant};
+use holdover_host::clock;
+use holdover_testbed::{Congestion, ImpairmentConfig, KernelStream, Lateness, Namespace, SocketOptions};
+
+use super::process::EngineThread;
+use crate::wire::{FAR, FAR_V6, INTERFACE, Wire};
+
+const ONE_WAY: Duration = Duration::from_millis(100);
+/// The release takes half a round trip, and so do the data. After an empty probe it would take two round trips in all.
+const RESUMES_WITHIN: Duration = Duration::from_millis(340);
+/// The sender retransmits after 0.4, 1.2, 2.8 and 6 s.
+const OUTAGE: StdDuration = StdDuration::from_millis(3500);
+/// On a busy machine the test is repeated, if the machine was indeed late.
+const ATTEMPTS: usize = 3;
+
+/// The release of what is held is the probe, so that the first one that gets through wakes the sender.
+pub(crate) fn a_silent_download_resumes_a_round_trip_after_a_probe(near: &Namespace) {
+    let wire = Wire::impaired(near, &ImpairmentConfig { delay: ONE_WAY, ..ImpairmentConfig::default() });
+    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
+    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
+        let to = (to.parse::<IpAddr>().unwrap(), port).into();
+        let mut took = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let (ours, theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
+            let lateness = Lateness::watch();
+            let (sending, receiving) = (Sending::begin(theirs), Receiving::begin(ours));
+            // ACKs are held back after 150 kB, with 32 segments in flight.
+            sleep(StdDuration::from_secs(2));
+            wire.cut(true);
+            let cut_at = clock::now();
+            sleep(OUTAGE);
+            let connection = engine.with(move |engine| {
+                engine.handle_silence(clock::now(), cut_at);
+                engine.survey().recent.expect("the download is known")
+            });
+            // Those that are lost do no harm.
+            (0..5).for_each(|_| engine.with(move |engine| engine.ask_peer(clock::now(), connection)));
+            wire.cut(false);
+            let back_at = clock::now();
+            engine.with(move |engine| engine.ask_peer(clock::now(), connection));
+            sleep(StdDuration::from_secs(1));
+            let sent = sending.end();
+            let (received, times) = receiving.end();
+            assert_eq!(received, sent);
+            let resumed_at = times.into_iter().find(|&at| at >= back_at).expect("the rest arrives");
+            took.push(resumed_at.saturating_since(back_at));
+            if took.last().is_some_and(|&after| after < RESUMES_WITHIN) || !lateness.is_excuse() {
+                break;
+            }
+        }
+        eprintln!("from {to}: resumed {took:?} after the link was back");
+        assert!(took.last().is_some_and(|&after| after < RESUMES_WITHIN), "from {to}: {took:?}");
+    }
+}
+
+/// A sender of 1 MB/s, whose bytes say where they are in the stream. Its thread returns how many it has sent.
+struct Sending {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Sending {
+    fn begin(mut stream: KernelStream) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::spawn({
+            let is_over = Arc::clone(&is_over);
+            move || {
+                let mut sent = 0;
+                while !is_over.load(Ordering::SeqCst) {
+                    let piece: Vec<u8> = (sent..sent + 10_000).map(byte_at).collect();
+                    stream.write_all(&piece).unwrap();
+                    sent += 10_000;
+                    sleep(StdDuration::from_millis(10));
+                }
+                stream.shutdown_write().unwrap();
+                sent
+            }
+        });
+        Self { is_over, thread }
+    }
+
+    fn end(self) -> u64 {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap()
+    }
+}
+
+/// A receiver. Its thread returns how many bytes have come, and when.
+struct Receiving(JoinHandle<(u64, Vec<Instant>)>);
+
+impl Receiving {
+    fn begin(mut stream: KernelStream) -> Self {
+        Self(std::thread::spawn(move || {
+            let (mut received, mut times, mut piece) = (0, Vec::new(), [0; 65_536]);
+            loop {
+                let len = stream.read(&mut piece).unwrap();
+                if len == 0 {
+                    return (received, times);
+                }
+                times.push(clock::now());
+                for &byte in &piece[..len] {
+                    assert_eq!(byte, byte_at(received), "at {received}");
+                    received += 1;
+                }
+            }
+        }))
+    }
+
+    fn end(self) -> (u64, Vec<Instant>) {
+        self.0.join().unwrap()
+    }
+}
+
+const fn byte_at(position: u64) -> u8 {
+    (position % 251) as u8
+}
