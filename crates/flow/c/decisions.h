@@ -18,10 +18,11 @@
 // Bytes of data in a segment over Ethernet.
 #define USUAL_SEGMENT 1460
 
-// How old the oldest of BBR's round trips may be (Linux: bbr_min_rtt_win_sec), and the same in ticks of the host's timestamp clock (Linux: 1
-// kHz). With a faster clock (tcp_usec_ts) an ACK may be cut in two that need not be.
-#define LONG_SILENCE (10000 * MS)
-#define LONG_SILENCE_TICKS 10000
+// After so long without an ACK a sender has retransmitted at least once (RFC 6298 section 2.4 has 1 s for the timeout, Linux 200 ms and the
+// round trip's variation); and the same in ticks of the host's timestamp clock (Linux: 1 kHz). With a faster clock (tcp_usec_ts) an ACK may
+// be cut in two that need not be.
+#define LONG_SILENCE (1000 * MS)
+#define LONG_SILENCE_TICKS 1000
 
 // The peer's clock may be slow by 1/DRIFT_PART.
 #define DRIFT_PART 5000
@@ -84,9 +85,10 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 
 // The first ACK that a sender gets after LONG_SILENCE is shown in two steps: one byte of it, and the rest a flush later. The sender has
 // retransmitted in vain since then. An echo from before proves to it that nothing was lost (RFC 3522), as an ACK of segments that were sent
-// once does (RFC 5682 section 2.1, step 3b): it takes all of them to be in flight again, with a smoothed round trip of seconds. BBR, whose
-// minimum round trip has expired by then, begins PROBE_RTT with a window of four segments, and sends nothing before its loss probe, 5 to
-// 10 s later (docs/notes/linux-6.18.md). An ACK of one byte of the retransmitted segment proves nothing.
+// once does (RFC 5682 section 2.1, step 3b): it takes all of them to be in flight again, and sends nothing before its loss probe, two round
+// trips later and more. After ten seconds the smoothed round trip is seconds long, and BBR, whose minimum round trip has expired, begins
+// PROBE_RTT with a window of four segments: the loss probe comes 5 to 10 s later (docs/notes/linux-6.18.md). An ACK of one byte of the
+// retransmitted segment proves nothing.
 INLINE int may_be_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct link *link,
 			     const struct packet *packet, u32 from)
 {
