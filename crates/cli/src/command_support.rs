@@ -2,12 +2,14 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdover_base::Duration;
+use holdover_host::dependents;
 pub(crate) use holdover_host::log::with_causes;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use serde::Serialize;
@@ -106,7 +108,8 @@ pub(crate) fn terminal_width() -> Option<usize> {
     said.or_else(has).filter(|&columns| columns > 0)
 }
 
-/// At Ctrl-C or SIGTERM, prints `kept` and exits. Starts a thread: call after entering the last namespace.
+/// At Ctrl-C or SIGTERM, ends all processes that this one has started on its routers, removes their directories, prints
+/// `kept` and exits. Starts a thread: call after entering the last namespace.
 pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
     const EVERY: std::time::Duration = std::time::Duration::from_millis(50);
     let stop = stop_on_signals()?;
@@ -114,10 +117,31 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
         while !stop.load(Ordering::Relaxed) {
             std::thread::sleep(EVERY);
         }
+        dependents::end();
+        remove_directories();
         eprintln!("\ninterrupted; {kept}");
         std::process::exit(INTERRUPTED.into());
     })?;
     Ok(())
+}
+
+/// A directory for daemons of this process, in the system's for temporary files. Not created.
+pub(crate) fn scratch_directory(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("{}{name}", scratch_prefix()))
+}
+
+fn scratch_prefix() -> String {
+    format!("holdover-scratch-{}-", std::process::id())
+}
+
+/// Removes all such directories.
+fn remove_directories() {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&scratch_prefix())) {
+        let path = entry.path();
+        // One that cannot be removed is left.
+        let _ = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+    }
 }
 
 /// A table for people: each column is as wide as its widest cell.

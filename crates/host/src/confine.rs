@@ -74,7 +74,7 @@ fn fork_and_wait() -> io::Result<()> {
     }
 }
 
-fn die_with_parent() -> io::Result<()> {
+pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: this option takes a number.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })
 }
@@ -110,6 +110,6 @@ fn write_file(path: &CStr, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

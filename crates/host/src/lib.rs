@@ -41,6 +41,7 @@ mod confine;
 pub mod control_client;
 pub mod control_line;
 pub mod control_socket;
+pub mod dependents;
 pub mod feature;
 pub mod inet_diag;
 pub mod interface_name;

@@ -84,6 +84,19 @@ impl Namespace {
         }
     }
 
+    /// The namespace of a process, such as a container's. While the result exists, so does the namespace.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be inspected (`ptrace(2)`, `PTRACE_MODE_READ_FSCREDS`).
+    pub fn of_process(pid: u32) -> Result<Self, NamespaceError> {
+        let name: Arc<str> = format!("pid-{pid}").into();
+        let opened = rustix::fs::open(format!("/proc/{pid}/ns/net"), OPEN_LINK, Mode::empty());
+        match opened.and_then(|link| Ok((NamespaceId::of(&link)?, link))) {
+            Ok((id, link)) => Ok(Self { name, id, link: Arc::new(link) }),
+            Err(errno) => Err(NamespaceError::Refused { call: "open(/proc/PID/ns/net)", name, source: errno.into() }),
+        }
+    }
+
     /// Creates a namespace and runs `body` on a new thread in it; returns when the namespace exists. Threads started by
     /// `body` are in it as well.
     pub fn spawn<T, F>(name: &str, body: F) -> Result<NamespaceThread<T>, NamespaceError>
@@ -195,8 +208,23 @@ impl NamespaceId {
         Ok(Self::of(&open_current()?)?)
     }
 
+    /// The namespace of a process, without opening it.
+    ///
+    /// # Errors
+    /// As [`Namespace::of_process`].
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        Ok(rustix::fs::stat(format!("/proc/{pid}/ns/net")).map(|stat| Self(stat.st_ino))?)
+    }
+
     fn of(link: &OwnedFd) -> rustix::io::Result<Self> {
         rustix::fs::fstat(link).map(|stat| Self(stat.st_ino))
+    }
+}
+
+/// As the kernel writes it: `net:[4026531840]`.
+impl core::fmt::Display for NamespaceId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "net:[{}]", self.0)
     }
 }
 
@@ -215,8 +243,10 @@ impl<T> NamespaceThread<T> {
 
 fn open_current() -> rustix::io::Result<OwnedFd> {
     // Not /proc/self, which is always the process's first thread.
-    rustix::fs::open(c"/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(c"/proc/thread-self/ns/net", OPEN_LINK, Mode::empty())
 }
+
+const OPEN_LINK: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
 
 fn checked(name: &str) -> Result<Arc<str>, NamespaceError> {
     // Linux keeps 15 bytes of a thread's name.

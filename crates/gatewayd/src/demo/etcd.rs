@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_host::Namespace;
+use holdover_host::{Namespace, dependents};
 use ureq::Agent;
 
 use super::WorldError;
@@ -76,7 +76,7 @@ impl Store {
             command.arg(option).arg(value);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.child = Some(self.namespace.enter(move || command.spawn())??);
+        self.child = Some(dependents::spawn(&self.namespace, command)?);
         let began = Instant::now();
         while self.health().is_err() {
             if let Some(status) = self.child.as_mut().map(Child::try_wait).transpose()?.flatten() {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_host::Namespace;
+use holdover_host::{Namespace, dependents};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::WorldError;
@@ -59,7 +59,7 @@ impl Process {
     pub fn restart(&mut self) -> Result<(), WorldError> {
         let mut command = (self.command)(&self.directory);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = self.namespace.enter(move || command.spawn())??;
+        let mut child = dependents::spawn(&self.namespace, command)?;
         let began = Instant::now();
         while ask(&self.socket(), &Request::Status).is_err() {
             if let Some(status) = child.try_wait()? {

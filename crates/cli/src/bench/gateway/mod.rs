@@ -19,6 +19,7 @@ use holdover_host::open_files;
 use serde::Serialize;
 
 use super::quartiles;
+use crate::command_support::{exit_on_signals, scratch_directory};
 use cpu::Pinned;
 use lane::{Lane, Way};
 pub(super) use table::table;
@@ -107,6 +108,7 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     if program.is_none() {
         eprintln!("gateway: not compared with HAProxy, which is not in PATH: --haproxy or HOLDOVER_HAPROXY names it");
     }
+    exit_on_signals("nothing was measured to its end".to_owned())?;
     // Both ends of 1,000 connections, and namespaces.
     open_files::raise_limit();
     let pinned = Pinned::new()?;
@@ -256,8 +258,7 @@ impl Load {
 
 /// Where a way's files are.
 fn place(lane: Lane, round: usize) -> PathBuf {
-    let name = format!("holdover-bench-{}-{}-{round}", std::process::id(), lane.name());
-    std::env::temp_dir().join(name)
+    scratch_directory(&format!("{}-{round}", lane.name()))
 }
 
 #[cfg(test)]

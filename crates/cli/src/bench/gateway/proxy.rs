@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use holdover_gatewayd::demo::Line;
+use holdover_host::dependents;
 
 use super::Failed;
 
@@ -65,11 +66,11 @@ impl Proxy {
         let mut command = Command::new(program);
         command.arg("-db").arg("-q").arg("-f").arg(&config);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        match router.enter(move || command.spawn()) {
-            Ok(Ok(child)) => Ok(Self { child, config }),
-            result => {
+        match dependents::spawn(router, command) {
+            Ok(child) => Ok(Self { child, config }),
+            Err(error) => {
                 let _ = fs::remove_file(config);
-                Err(result.map(|spawned| format!("{} cannot be run: {:?}", program.display(), spawned.err()))?.into())
+                Err(format!("{} cannot be run: {error}", program.display()).into())
             }
         }
     }

@@ -11,6 +11,7 @@ use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use serde::{Deserialize, Serialize};
 
 use super::cells::{Mode, Place};
+use crate::command_support::scratch_directory;
 use crate::conformance::grid;
 use crate::conformance::routed::{self, ACCESS, PHONE, ROUTER, SERVER};
 use crate::gateway_command::configured_daemon;
@@ -92,7 +93,7 @@ fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Run, Gateway
 fn start_gateway(real: &RealWorld, mode: Mode) -> Result<Process, GatewayError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory = std::env::temp_dir().join(format!("holdover-conformance-{}-{number}", std::process::id()));
+    let directory = scratch_directory(&number.to_string());
     let router = real.namespace(ROUTER).ok_or(GatewayError::NoRouter)?;
     let interface = real.router_interface(ROUTER, ACCESS).ok_or(GatewayError::NoRouter)?;
     let (mode, phone) = (mode.name(), PHONE.address(false));
