@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 //
 // User timeouts by policy. `new_connections`, attached to a cgroup, sets them at the handshake; `open_connections`, an iterator over the
-// TCP sockets of a network namespace, sets them on connections that are already open.
+// TCP sockets of a network namespace, sets them on connections that are already open; user space runs it in each namespace that it serves.
 //
 // The policy is a table of rules over addresses and ports; the first matching rule applies. A rule may also ask for the process, the
 // user or the cgroup: the program then reports the connection to user space, whose answer arrives in `decisions` and takes effect at the

@@ -16,12 +16,13 @@ use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::neighbours::Neighbours;
 
-/// With their numbers in `linux/capability.h`.
-const CAPABILITIES: [(&str, u32, &str); 4] = [
-    ("CAP_BPF", 39, "no program is loaded"),
-    ("CAP_PERFMON", 38, "the kernel refuses the programs"),
-    ("CAP_NET_ADMIN", 12, "no program is loaded or attached, and no neighbour probed"),
-    ("CAP_NET_RAW", 13, "no packet is sent: nothing is woken"),
+/// With their numbers in `linux/capability.h`, and whether the agent needs them.
+const CAPABILITIES: [(&str, u32, bool, &str); 5] = [
+    ("CAP_BPF", 39, true, "no program is loaded"),
+    ("CAP_PERFMON", 38, true, "the kernel refuses the programs"),
+    ("CAP_NET_ADMIN", 12, true, "no program is loaded or attached, and no neighbour probed"),
+    ("CAP_NET_RAW", 13, true, "no packet is sent: nothing is woken"),
+    ("CAP_SYS_ADMIN", 21, false, "rules and names do not reach connections of containers ([containers])"),
 ];
 
 /// The loopback interface of every network namespace.
@@ -89,12 +90,12 @@ fn capabilities() -> Vec<Feature> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-    let feature = |(name, number, without): (&'static str, u32, &'static str)| {
+    let feature = |(name, number, needed, without): (&'static str, u32, bool, &'static str)| {
         if effective & 1 << number != 0 {
             let found = "held by this process".to_owned();
-            Feature { name, fine: true, needed: true, found, without, fix: String::new() }
+            Feature { name, fine: true, needed, found, without, fix: String::new() }
         } else {
-            missing(name, true, without, "not held by this process".to_owned(), AS_ROOT)
+            missing(name, needed, without, "not held by this process".to_owned(), AS_ROOT)
         }
     };
     CAPABILITIES.map(feature).into()

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod config;
+pub mod containers;
 pub mod control;
 pub mod daemon;
 pub mod engine;

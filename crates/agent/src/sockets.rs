@@ -8,6 +8,7 @@
 //! processes only by root, or with access to `/proc/PID/fd`.
 
 mod cgroup;
+mod conntrack;
 mod diag;
 pub mod owner;
 
@@ -18,6 +19,8 @@ use holdover_base::Duration;
 use holdover_mobility::Connection;
 use holdover_wire::TcpInfo;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_SOCK_DIAG};
+
+pub(crate) use conntrack::Conntrack;
 
 pub use cgroup::{CgroupError, Cgroups, find_cgroup2_mount};
 

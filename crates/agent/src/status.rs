@@ -28,6 +28,20 @@ pub struct Status {
     /// The effects of the rules of `[[flow]]`.
     #[serde(default)]
     pub user_timeouts: UserTimeoutStatus,
+    /// The network namespaces of containers; missing if they are not served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub containers: Option<ContainersStatus>,
+}
+
+/// The network namespaces of containers.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainersStatus {
+    /// How many there are.
+    pub namespaces: u64,
+    /// Why some of them were not reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// The effects of the rules of `[[flow]]`.
@@ -115,6 +129,10 @@ pub struct ConnectionStatus {
     /// The program, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
+    /// The cgroup of the container whose connection it is, or its network namespace if it has no cgroup of its own;
+    /// missing for connections of this host itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// Bytes of data sent.
     pub bytes_sent: u64,
     /// Bytes of data received.

@@ -5,8 +5,9 @@
 //! peer's. The other one iterates over all TCP sockets of the network namespace: at the start, when the policy has changed,
 //! after user space has found a connection's owner, and every few minutes, to catch changes by applications.
 //!
-//! Only connections of the network namespace in which [`UserTimeouts::attach`] was called are handled, whichever processes
-//! own them; containers have their own.
+//! Connections of the network namespace in which [`UserTimeouts::attach`] was called are handled, whichever processes
+//! own them. Containers have network namespaces of their own, which are handled on request
+//! ([`UserTimeoutOptions::containers`]): new connections wherever they are, open ones where [`Containers`] finds processes.
 //!
 //! **After its end.** Programs and links end with the process, even if it is killed: later connections are not handled.
 //! Sockets keep their timeout on purpose: a connection that is held through an outage must not die because the agent is
@@ -33,6 +34,7 @@ use holdover_wire::UserTimeout;
 
 use self::kernel::KernelWish;
 use self::program::Program;
+use crate::containers::Containers;
 use crate::pace;
 use crate::policy::{Decision, Owner, Owners, Policy, longest_patience};
 use crate::sockets::{SocketDiag, TcpSocket};
@@ -46,6 +48,7 @@ pub struct UserTimeouts {
     program: Program,
     policy: Policy,
     diag: SocketDiag,
+    containers: Containers,
     owners: Owners,
     pass_interval: Duration,
     next_pass: Instant,
@@ -63,6 +66,8 @@ pub struct UserTimeoutOptions {
     pub cgroup: Option<PathBuf>,
     /// The interval between passes through all open connections.
     pub pass_interval: Duration,
+    /// Whether connections of other network namespaces are handled.
+    pub containers: bool,
 }
 
 /// The user timeout of a connection.
@@ -128,9 +133,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(500);
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
 impl Default for UserTimeoutOptions {
-    /// All processes, and five minutes.
+    /// All processes, five minutes, and no containers.
     fn default() -> Self {
-        Self { cgroup: None, pass_interval: Duration::from_secs(300) }
+        Self { cgroup: None, pass_interval: Duration::from_secs(300), containers: false }
     }
 }
 
@@ -163,13 +168,14 @@ impl UserTimeouts {
     /// See [`UserTimeoutError`]; nothing is attached then.
     pub fn attach(now: Instant, policy: Policy, options: &UserTimeoutOptions) -> Result<Self, UserTimeoutError> {
         let table = kernel::table(&policy)?;
-        let mut program = Program::load(options.pass_interval)?;
+        let mut program = Program::load(options)?;
         program.set_table(&table)?;
         program.attach(options.cgroup.as_deref())?;
         let mut this = Self {
             program,
             policy,
             diag: SocketDiag::open()?,
+            containers: Containers::new(options.containers),
             owners: Owners::new(),
             pass_interval: options.pass_interval,
             next_pass: now,
@@ -239,7 +245,12 @@ impl UserTimeouts {
         self.asked.due().into_iter().chain([self.next_pass]).min()
     }
 
-    /// Exempts a connection and restores its former timeout, or ends the exemption.
+    /// Why connections of some containers could not be reached the last time.
+    pub fn containers_problem(&self) -> Option<&str> {
+        self.containers.problem()
+    }
+
+    /// Exempts a connection of this network namespace and restores its former timeout, or ends the exemption.
     ///
     /// # Errors
     ///
@@ -308,13 +319,13 @@ impl UserTimeouts {
     /// See [`UserTimeoutError`].
     pub fn restore(mut self) -> Result<(), UserTimeoutError> {
         self.program.detach();
-        self.program.pass(kernel::PASS_RESTORE).map(drop)
+        self.program.pass(kernel::PASS_RESTORE, &mut self.containers).map(drop)
     }
 
     fn pass_with(&mut self, now: Instant, mut wishes: BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
         wishes.extend(self.left_alone.iter().map(|cookie| (*cookie, KernelWish::leave_alone())));
         self.program.put_decisions(&wishes)?;
-        let records = self.program.pass(kernel::PASS_APPLY);
+        let records = self.program.pass(kernel::PASS_APPLY, &mut self.containers);
         self.program.drop_decisions(wishes.keys());
         self.given = records?.iter().map(|record| (record.cookie, Given::of(record))).collect();
         // The cookies of closed connections.
@@ -326,8 +337,9 @@ impl UserTimeouts {
 
     /// Answers due queries, as far as possible.
     fn answer(&mut self, now: Instant) -> Result<BTreeMap<u64, KernelWish>, UserTimeoutError> {
-        let open = self.diag.connections()?;
-        let open: BTreeMap<u64, &TcpSocket> = open.iter().map(|socket| (socket.cookie, socket)).collect();
+        let open = self.containers.connections()?;
+        let open: BTreeMap<u64, &TcpSocket> =
+            open.iter().map(|placed| (placed.socket.cookie, &placed.socket)).collect();
         self.asked.by_cookie.retain(|cookie, _| open.contains_key(cookie));
         let mut ready = Vec::new();
         for (cookie, question) in self.asked.by_cookie.iter_mut().filter(|(_, question)| question.due <= now) {

@@ -172,6 +172,7 @@ fn status() -> Status {
         connections_in_all: 0,
         counters: Counters::default(),
         user_timeouts: UserTimeoutStatus::default(),
+        containers: None,
     }
 }
 

@@ -179,7 +179,7 @@ int new_connections(struct bpf_sock_ops *ops)
 
 	if (!sk || (ops->family != AF_INET && ops->family != AF_INET6))
 		return 1;
-	if (bpf_get_netns_cookie(ops) != netns_cookie)
+	if (netns_cookie && bpf_get_netns_cookie(ops) != netns_cookie)
 		return 1;
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

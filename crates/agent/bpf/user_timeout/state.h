@@ -167,7 +167,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-// The network namespace to act in (SO_NETNS_COOKIE): a cgroup may hold processes of several.
+// The network namespace to act in (SO_NETNS_COOKIE): a cgroup may hold processes of several. 0 for all of them.
 const volatile __u64 netns_cookie = 0;
 // The longest time between two passes of the iterator, in ms.
 const volatile __u32 pass_interval_ms = 0;

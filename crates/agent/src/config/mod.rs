@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 
-pub use self::signals::{GatewayQuestions, Signals, Wifi, WifiWarning};
+pub use self::signals::{GatewayQuestions, ModemTable, Percent, Signals, Wifi, WifiWarning};
 pub use self::text::NamePattern;
 pub use holdover_host::config_error::ConfigError;
 pub use holdover_host::time_text::Time;
@@ -47,6 +47,8 @@ pub struct Config {
     pub signals: Signals,
     /// What happens to connections that can never work again.
     pub connections: Connections,
+    /// Connections of containers, which have network namespaces of their own.
+    pub containers: ContainersTable,
     /// The gateway that receives reports about a link.
     pub gateway: GatewayTable,
     /// The endpoint for Prometheus.
@@ -74,6 +76,16 @@ pub struct UserTimeoutTable {
     /// The directory of a cgroup (v2): rules apply to new connections of its processes only. Missing: to all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<PathBuf>,
+}
+
+/// Connections of containers, which have network namespaces of their own.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Containers")]
+pub struct ContainersTable {
+    /// Whether the rules of `[[flow]]` apply to connections of other network namespaces of this host, and the status
+    /// names their cgroups and processes. Needs CAP_SYS_ADMIN. Containers' forwarded connections are woken in any case.
+    pub enabled: bool,
 }
 
 /// Which interfaces the agent manages.

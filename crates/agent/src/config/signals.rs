@@ -30,6 +30,8 @@ pub struct Signals {
     pub schedule: Option<PathBuf>,
     /// Signal strength of Wi-Fi, as a warning.
     pub wifi: Wifi,
+    /// State and signal of mobile network modems, as ModemManager reports them.
+    pub modem: ModemTable,
     /// TCP sends and nothing arrives, although the link has a carrier: a typical outage of mobile networks.
     pub silence: bool,
     /// How a silence is probed.
@@ -68,6 +70,39 @@ pub struct Wifi {
     pub every: Time,
 }
 
+/// State and signal of mobile network modems, as ModemManager reports them on the system bus.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Modem")]
+pub struct ModemTable {
+    /// Whether the link is down while the modem is not connected to its network.
+    pub state: bool,
+    /// Whether a weak signal is a warning.
+    pub warn: bool,
+    /// Below this power of the reference signal (RSRP of LTE or 5G) the link is expected to break.
+    pub floor: Dbm,
+    /// The same for the quality of the signal, where ModemManager does not measure its power.
+    #[schemars(range(max = 100))]
+    pub quality: Percent,
+    /// The interval at which ModemManager is asked to measure the power, in whole seconds.
+    #[serde(deserialize_with = "between::<1_000, 3_600_000, _>")]
+    pub every: Time,
+}
+
+/// A number from 0 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "u64")]
+pub struct Percent(pub u8);
+
+impl TryFrom<u64> for Percent {
+    type Error = &'static str;
+
+    fn try_from(percent: u64) -> Result<Self, Self::Error> {
+        let percent = u8::try_from(percent).ok().filter(|&percent| percent <= 100);
+        percent.map(Self).ok_or("expected a number of percent from 0 to 100")
+    }
+}
+
 /// When the strength of a Wi-Fi signal is a warning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -99,6 +134,7 @@ impl Signals {
             Source::Neighbour => self.neighbour,
             Source::Silence => self.silence,
             Source::Suspend => self.suspend,
+            Source::Modem => self.modem.is_wanted(),
             Source::Schedule | Source::Wifi | Source::Command => true,
         }
     }
@@ -116,6 +152,20 @@ impl Wifi {
     }
 }
 
+impl ModemTable {
+    /// Whether ModemManager is followed.
+    pub const fn is_wanted(&self) -> bool {
+        self.state || self.warn
+    }
+}
+
+impl Default for ModemTable {
+    /// The state, and no warnings. The limits are not measured ones.
+    fn default() -> Self {
+        Self { state: true, warn: false, floor: Dbm(-115), quality: Percent(10), every: Time(Duration::from_secs(1)) }
+    }
+}
+
 impl Default for Signals {
     fn default() -> Self {
         Self {
@@ -126,6 +176,7 @@ impl Default for Signals {
             suspend: true,
             schedule: None,
             wifi: Wifi::default(),
+            modem: ModemTable::default(),
             silence: true,
             gateway: GatewayQuestions::default(),
         }

@@ -38,7 +38,7 @@ pub(super) struct Core<A: Attach> {
 }
 
 /// The sources that can be disabled.
-const KERNEL: [Source; 7] = [
+const KERNEL: [Source; 8] = [
     Source::Carrier,
     Source::Association,
     Source::Address,
@@ -46,6 +46,7 @@ const KERNEL: [Source; 7] = [
     Source::Neighbour,
     Source::Lower,
     Source::Suspend,
+    Source::Modem,
 ];
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
@@ -332,6 +333,7 @@ impl<A: Attach> Core<A> {
             connections,
             connections_in_all,
             user_timeouts: UserTimeoutStatus::default(),
+            containers: None,
         }
     }
 

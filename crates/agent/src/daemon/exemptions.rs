@@ -7,9 +7,10 @@ use holdover_mobility::Connection;
 use holdover_wire::TcpState;
 
 use crate::config::Config;
+use crate::containers::Containers;
 use crate::pace;
 use crate::policy::{Action, Decision, Owner, Owners, Policy, PolicyError};
-use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
+use crate::sockets::{SocketDiagError, TcpSocket};
 
 /// Exempt connections in the path. This is independent of user timeouts, except for the rules.
 pub(super) struct Exemptions {
@@ -95,8 +96,12 @@ impl Exemptions {
         now: Instant,
         config: &Config,
         in_path: &[(Connection, bool)],
+        containers: &mut Containers,
     ) -> Vec<(Connection, bool)> {
-        self.decide_with(now, config, in_path, || SocketDiag::open()?.connections())
+        self.decide_with(now, config, in_path, |wanted| {
+            let found = containers.sockets_of(wanted.iter().copied())?;
+            Ok(found.into_iter().map(|(connection, placed)| (connection, placed.socket)).collect())
+        })
     }
 
     /// The check of all connections and its consequences took this long: the next check is delayed accordingly.
@@ -109,7 +114,7 @@ impl Exemptions {
         now: Instant,
         config: &Config,
         in_path: &[(Connection, bool)],
-        list: impl FnOnce() -> Result<Vec<TcpSocket>, SocketDiagError>,
+        find: impl FnOnce(&[Connection]) -> Result<BTreeMap<Connection, TcpSocket>, SocketDiagError>,
     ) -> Vec<(Connection, bool)> {
         self.look_at = self.is_wanted.then(|| now + LOOK);
         let policy = match self.read_policy(now, config) {
@@ -133,7 +138,7 @@ impl Exemptions {
             }
         }
         if !of_owner.is_empty() {
-            self.decide_by_owner(&policy, &of_owner, list);
+            self.decide_by_owner(&policy, &of_owner, find);
         }
         self.policy = Some(policy);
         let decided = |connection| self.decided.get(connection).is_some_and(|verdict| verdict.is_alone());
@@ -145,18 +150,20 @@ impl Exemptions {
         &mut self,
         policy: &Policy,
         connections: &BTreeMap<Connection, Option<Verdict>>,
-        list: impl FnOnce() -> Result<Vec<TcpSocket>, SocketDiagError>,
+        find: impl FnOnce(&[Connection]) -> Result<BTreeMap<Connection, TcpSocket>, SocketDiagError>,
     ) {
-        let sockets = list().inspect_err(|error| tracing::debug!(%error, "cannot find the owners of connections")).ok();
-        let mut found = BTreeMap::new();
-        for socket in sockets.iter().flatten().filter(|socket| connections.contains_key(&socket.connection)) {
-            found.insert(socket.connection, socket);
-        }
-        let open: Vec<&TcpSocket> = found.values().copied().filter(|socket| socket.inode != 0).collect();
+        let wanted: Vec<Connection> = connections.keys().copied().collect();
+        let sockets = find(&wanted);
+        let sockets =
+            sockets.inspect_err(|error| tracing::debug!(%error, "cannot find the owners of connections")).ok();
+        let found = sockets.as_ref();
+        // A container's socket may have other addresses than its connection in the path.
+        let open = found.into_iter().flatten().filter(|(_, socket)| socket.inode != 0);
+        let (places, open): (Vec<Connection>, Vec<&TcpSocket>) = open.map(|(place, socket)| (*place, socket)).unzip();
         let owners = self.owners.of(policy, &open);
-        let owners: BTreeMap<Connection, &Owner> = open.iter().map(|socket| socket.connection).zip(&owners).collect();
+        let owners: BTreeMap<Connection, &Owner> = places.into_iter().zip(&owners).collect();
         for (&connection, before) in connections {
-            let holder = if sockets.is_some() { Holder::of(found.get(&connection).copied()) } else { Holder::ToCome };
+            let holder = found.map_or(Holder::ToCome, |found| Holder::of(found.get(&connection)));
             let nobody = Owner::default();
             let owner = owners.get(&connection).copied().unwrap_or(&nobody);
             let alone = is_alone(policy.decide(connection, owner));
@@ -243,6 +250,16 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::sockets::SocketDiag;
+
+    fn decide(
+        exempt: &mut Exemptions,
+        now: Instant,
+        config: &Config,
+        in_path: &[(Connection, bool)],
+    ) -> Vec<(Connection, bool)> {
+        exempt.decide(now, config, in_path, &mut Containers::default())
+    }
 
     fn connection(remote: &str) -> Connection {
         Connection { local: "192.0.2.7:1024".parse().unwrap(), remote: remote.parse().unwrap() }
@@ -258,19 +275,19 @@ mod tests {
         let now = Instant::from_secs(1);
         let acted = |connection| (connection, false);
         let alone = |connection| (connection, true);
-        assert_eq!(exempt.decide(now, &config, &[acted(database), acted(ssh)]), [alone(database)]);
+        assert_eq!(decide(&mut exempt, now, &config, &[acted(database), acted(ssh)]), [alone(database)]);
         // No process here owns that connection: a rule with a user does not match it.
-        assert_eq!(exempt.decide(now, &config, &[alone(database), acted(ssh), acted(web)]), []);
+        assert_eq!(decide(&mut exempt, now, &config, &[alone(database), acted(ssh), acted(web)]), []);
         assert_eq!(exempt.decided.len(), 3);
         assert_eq!(exempt.poll_timeout(), Some(now + LOOK));
-        assert_eq!(exempt.decide(now, &config, &[acted(database)]), [alone(database)], "the path has lost it");
+        assert_eq!(decide(&mut exempt, now, &config, &[acted(database)]), [alone(database)], "the path has lost it");
         assert_eq!(exempt.decided.len(), 1, "forgotten with the connection");
-        assert_eq!(exempt.decide(now, &config, &[alone(ssh)]), [acted(ssh)], "no rule matches it any more");
+        assert_eq!(decide(&mut exempt, now, &config, &[alone(ssh)]), [acted(ssh)], "no rule matches it any more");
         // Without rules there is one more check, for former exemptions.
         let config = Config::default();
         exempt.configure(now, &config);
         assert_eq!(exempt.poll_timeout(), Some(now));
-        assert_eq!(exempt.decide(now, &config, &[alone(database)]), [acted(database)]);
+        assert_eq!(decide(&mut exempt, now, &config, &[alone(database)]), [acted(database)]);
         assert_eq!(exempt.poll_timeout(), None);
     }
     /// A connection of this process over loopback, and its socket as the kernel reports it.
@@ -310,7 +327,8 @@ mod tests {
         let in_path = [(connection, false)];
         let mut exempt = Exemptions::new(now, &config);
         let mut look = |sockets: Result<TcpSocket, SocketDiagError>| {
-            exempt.decide_with(now, &config, &in_path, || sockets.map(|socket| vec![socket]))
+            let find = |socket: TcpSocket| BTreeMap::from([(socket.connection, socket)]);
+            exempt.decide_with(now, &config, &in_path, |_| sockets.map(find))
         };
         for _ in 0..3 * MOST_IN_VAIN {
             assert_eq!(look(Err(SocketDiagError::Answer("none"))), []);
@@ -327,9 +345,9 @@ mod tests {
         let now = Instant::from_secs(1);
         for (looks, found) in [(MOST_IN_VAIN - 1, vec![(connection, true)]), (MOST_IN_VAIN, Vec::new())] {
             let mut exempt = Exemptions::new(now, &config);
-            let mut look = |sockets| exempt.decide_with(now, &config, &[(connection, false)], || Ok(sockets));
-            (0..looks).for_each(|_| assert_eq!(look(Vec::new()), []));
-            assert_eq!(look(vec![socket.clone()]), found, "after {looks}");
+            let mut look = |sockets| exempt.decide_with(now, &config, &[(connection, false)], |_| Ok(sockets));
+            (0..looks).for_each(|_| assert_eq!(look(BTreeMap::new()), []));
+            assert_eq!(look(BTreeMap::from([(connection, socket.clone())])), found, "after {looks}");
         }
     }
 
@@ -339,13 +357,13 @@ mod tests {
         let config = Config::parse(Path::new("agent.toml"), text).unwrap();
         let now = Instant::from_secs(1);
         let mut exempt = Exemptions::new(now, &config);
-        exempt.decide(now, &config, &[]);
+        decide(&mut exempt, now, &config, &[]);
         exempt.handle_done(now, Duration::from_millis(1));
         assert_eq!(exempt.poll_timeout(), Some(now + LOOK));
         exempt.handle_done(now, Duration::from_millis(100));
         assert_eq!(exempt.poll_timeout(), Some(now + Duration::from_secs(2)));
         exempt.configure(now, &Config::default());
-        exempt.decide(now, &Config::default(), &[]);
+        decide(&mut exempt, now, &Config::default(), &[]);
         exempt.handle_done(now, Duration::from_millis(100));
         assert_eq!(exempt.poll_timeout(), None, "no rule exempts anything");
     }

@@ -469,6 +469,7 @@ impl<E: PathEngine> Link<E> {
             local: known.connection.local,
             remote: known.connection.remote,
             process: None,
+            container: None,
             bytes_sent: known.bytes_sent,
             bytes_received: known.bytes_received,
             idle_s: known.idle.map(Duration::as_secs_f64),

@@ -9,15 +9,15 @@ mod dry_run;
 mod exemptions;
 mod gateway;
 mod link;
+mod modem;
 mod next_hops;
 mod silence;
 mod sleep;
+mod sockets;
 mod timeouts;
 mod wifi;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -40,12 +40,15 @@ use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
 use self::gateway::GatewayReports;
+use self::modem::ModemLinks;
 use self::next_hops::NextHops;
 use self::sleep::Sleep;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
 use crate::config::{Config, ConfigError};
+use crate::containers::Containers;
 use crate::control::{Refusal, Request, Response};
+use crate::link_watch::Signal;
 use crate::link_watch::endpoints::Endpoints;
 use crate::link_watch::kernel::{Change, Interfaces};
 use crate::link_watch::logind::LogindOptions;
@@ -53,8 +56,7 @@ use crate::link_watch::netlink::{Monitor, MonitorError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
 use crate::metrics;
 use crate::path_engine::Attach;
-use crate::sockets::{SocketDiag, owner};
-use crate::status::{ActionLine, ConnectionStatus, Status};
+use crate::status::{ActionLine, Status};
 
 /// The daemon's start parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -166,12 +168,14 @@ impl Orders {
     }
 }
 
-/// Drops every unneeded privilege, permanently. Call it before the first thread is started.
+/// Drops every privilege that the configuration does not need, permanently. Call it before the first thread is started.
 ///
 /// # Errors
 /// [`DaemonError::Privileges`].
-pub fn give_up_privileges() -> Result<(), DaemonError> {
-    privileges::drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))
+pub fn give_up_privileges(config: &Config) -> Result<(), DaemonError> {
+    // `setns(2)` into containers.
+    let more = if config.containers.enabled { CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
+    privileges::drop_all_but(KEPT | more).map_err(|errno| DaemonError::Privileges(errno.into()))
 }
 
 /// The daemon.
@@ -198,9 +202,11 @@ pub struct Daemon<A: Attach> {
     timeouts: Timeouts,
     /// Exemptions by the rules.
     exemptions: Exemptions,
+    containers: Containers,
     /// Ends connections on lost addresses.
     address_changes: AddressChanges,
     wifi: Wifi,
+    modems: ModemLinks,
     /// Probes of next hops.
     next_hops: NextHops,
     /// Reports to the gateway in the path of a link's packets.
@@ -238,6 +244,8 @@ pub enum Token {
     Logind,
     /// A Wi-Fi interface reports.
     Wifi,
+    /// ModemManager reports.
+    Modems,
     /// The control socket and its sessions.
     Control,
     /// The endpoint for Prometheus and its sessions.
@@ -281,8 +289,10 @@ impl<A: Attach> Daemon<A> {
             followers: Vec::new(),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
             exemptions: Exemptions::new(now, &setup.config),
+            containers: Containers::new(setup.config.containers.enabled),
             address_changes: AddressChanges::default(),
             wifi: Wifi::default(),
+            modems: ModemLinks::new(setup.system_bus.clone(), setup.dry_run),
             next_hops: NextHops::default(),
             gateway: GatewayReports::start(&setup.config.gateway, setup.dry_run),
             setup,
@@ -290,6 +300,7 @@ impl<A: Attach> Daemon<A> {
         daemon.sleep.follow(daemon.setup.config.signals.suspend);
         daemon.monitor.refresh(now, &mut daemon.interfaces)?;
         daemon.tell_changes(now);
+        daemon.modems.configure(now, &daemon.setup.config.signals.modem);
         let config = daemon.setup.config.clone();
         daemon.core.configure(now, utc, config, schedule);
         NextHops::handle_interfaces(&mut daemon.core, &daemon.interfaces);
@@ -335,7 +346,8 @@ impl<A: Attach> Daemon<A> {
         self.timeouts.handle_timeout(now, &self.setup.config);
         if self.exemptions.poll_timeout().is_some_and(|at| at <= now) {
             let began = clock::now();
-            let decisions = self.exemptions.decide(now, &self.setup.config, &self.core.in_path(now));
+            let decisions =
+                self.exemptions.decide(now, &self.setup.config, &self.core.in_path(now), &mut self.containers);
             self.core.leave_alone(&decisions);
             let done = clock::now();
             self.exemptions.handle_done(done, done.saturating_since(began));
@@ -374,6 +386,10 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
+    fn tell_signals(&mut self, now: Instant, signals: Vec<Signal>) {
+        signals.into_iter().for_each(|signal| self.core.handle_change(now, Change::Signal(signal)));
+    }
+
     fn tell_changes(&mut self, now: Instant) {
         self.endpoints.refresh(now, &mut self.interfaces);
         self.next_hops.resolve_below(now, &mut self.interfaces);
@@ -406,6 +422,10 @@ impl<A: Attach> Daemon<A> {
                 if config.flow != self.setup.config.flow {
                     self.exemptions.configure(now, &config);
                 }
+                if config.containers != self.setup.config.containers {
+                    self.containers = Containers::new(config.containers.enabled);
+                    self.exemptions.configure(now, &config);
+                }
                 if config.gateway != self.setup.config.gateway {
                     self.gateway = GatewayReports::start(&config.gateway, self.setup.dry_run);
                 }
@@ -415,6 +435,8 @@ impl<A: Attach> Daemon<A> {
                 {
                     self.core.handle_sleep_foreseen(now, event);
                 }
+                let withdrawn = self.modems.configure(now, &config.signals.modem);
+                self.tell_signals(now, withdrawn);
                 self.core.configure(now, utc, config, schedule);
                 NextHops::handle_interfaces(&mut self.core, &self.interfaces);
                 self.sleep.follow(self.setup.config.signals.suspend);
@@ -439,7 +461,7 @@ impl<A: Attach> Daemon<A> {
                     status.user_timeouts = self.timeouts.status();
                     let problem = &mut status.user_timeouts.problem;
                     *problem = problem.take().or_else(|| self.exemptions.problem().map(str::to_owned));
-                    describe(&mut status.connections, &self.timeouts);
+                    sockets::describe(&mut status, &self.timeouts, &mut self.containers);
                     (control_line::write(&Response::Status(Box::new(status))), false)
                 }
                 Ok(Request::Actions { follow }) => {
@@ -479,6 +501,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
         // Before the monitor: an association ends before the carrier, and begins before the operational state is up. A
         // busy agent that read the carrier first would take the older event of the association for another outage.
         interests.add_readable(Token::Wifi, self.wifi.descriptor());
+        interests.add_readable(Token::Modems, self.modems.descriptor());
         interests.add_readable(Token::Monitor, [self.monitor.as_fd()]);
         interests.add_readable(Token::Calendar, self.calendar.as_ref().map(|calendar| calendar.as_fd()));
         interests.add_readable(Token::Logind, self.sleep.descriptor());
@@ -528,6 +551,10 @@ impl<A: Attach> PollLoop for Daemon<A> {
                 Token::Calendar => self.calendar = watch_calendar(),
                 Token::Logind => self.hear_logind(now),
                 Token::Wifi => self.hear_wifi(now),
+                Token::Modems => {
+                    let signals = self.modems.handle_ready(now);
+                    self.tell_signals(now, signals);
+                }
                 Token::Control => self.serve_control(now, utc),
                 Token::Metrics => self.serve_metrics(now, utc),
                 Token::Timeouts => self.timeouts.handle_ready(now),
@@ -561,24 +588,6 @@ fn watch_calendar() -> Option<OwnedFd> {
     let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
     timerfd_settime(timer.as_fd(), flags, &value).ok()?;
     Some(timer)
-}
-
-/// Details from the kernel's sockets: the process of a connection, and its retransmission backoff.
-fn describe(connections: &mut [ConnectionStatus], timeouts: &Timeouts) {
-    let sockets = SocketDiag::open().and_then(|mut diag| diag.connections()).unwrap_or_default();
-    let sockets: BTreeMap<(SocketAddr, SocketAddr), _> =
-        sockets.iter().map(|socket| ((socket.connection.local, socket.connection.remote), socket)).collect();
-    let found = |status: &ConnectionStatus| sockets.get(&(status.local, status.remote)).copied();
-    let inodes: BTreeSet<u32> = connections.iter().filter_map(found).map(|socket| socket.inode).collect();
-    let owners = owner::processes_of(&inodes);
-    for connection in connections {
-        let Some(socket) = found(connection) else { continue };
-        connection.rto_ms = Some(socket.info.tcpi_rto.as_secs_f64() * 1e3);
-        connection.backoff = Some(socket.info.tcpi_backoff.into());
-        connection.user_timeout = timeouts.given(socket.cookie);
-        connection.process =
-            owners.get(&socket.inode).and_then(|processes| processes.first()).map(|first| first.comm.clone());
-    }
 }
 
 #[cfg(test)]

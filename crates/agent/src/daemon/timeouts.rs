@@ -44,11 +44,12 @@ impl Timeouts {
 
     /// Applies another configuration.
     pub(super) fn configure(&mut self, now: Instant, before: &Config, config: &Config, dry_run: bool) {
-        if before.user_timeouts == config.user_timeouts && before.flow == config.flow {
+        let same_containers = before.containers == config.containers;
+        if before.user_timeouts == config.user_timeouts && before.flow == config.flow && same_containers {
             return;
         }
         self.is_wanted = config.user_timeouts.enabled && !dry_run;
-        let is_elsewhere = before.user_timeouts.cgroup != config.user_timeouts.cgroup;
+        let is_elsewhere = before.user_timeouts.cgroup != config.user_timeouts.cgroup || !same_containers;
         if !self.is_wanted || is_elsewhere {
             self.give_up(!self.is_wanted && before.user_timeouts.restore_on_exit);
         }
@@ -101,6 +102,11 @@ impl Timeouts {
         })
     }
 
+    /// Why connections of some containers could not be reached the last time.
+    pub(super) fn containers_problem(&self) -> Option<&str> {
+        self.timeouts.as_ref()?.containers_problem()
+    }
+
     pub(super) fn status(&self) -> UserTimeoutStatus {
         let counters = self.timeouts.as_ref().and_then(|timeouts| timeouts.counters().ok()).unwrap_or_default();
         UserTimeoutStatus {
@@ -147,8 +153,11 @@ impl Timeouts {
             Some(timeouts) if self.problem.is_none() && *timeouts.policy() == policy => return Ok(false),
             Some(timeouts) => timeouts.set_policy(now, policy)?,
             None => {
-                let options =
-                    UserTimeoutOptions { cgroup: config.user_timeouts.cgroup.clone(), ..UserTimeoutOptions::default() };
+                let options = UserTimeoutOptions {
+                    cgroup: config.user_timeouts.cgroup.clone(),
+                    containers: config.containers.enabled,
+                    ..UserTimeoutOptions::default()
+                };
                 self.timeouts = Some(UserTimeouts::attach(now, policy, &options)?);
             }
         }

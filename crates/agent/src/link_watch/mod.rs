@@ -23,6 +23,7 @@ mod family;
 pub mod kernel;
 pub mod logind;
 pub mod lost_addresses;
+pub mod modem;
 pub mod neighbour_probe;
 pub mod netlink;
 pub mod nl80211;
@@ -89,6 +90,8 @@ pub enum Source {
     Schedule,
     /// The strength of a Wi-Fi signal. It only warns.
     Wifi,
+    /// ModemManager: the modem is connected to its network. The strength of its signal only warns.
+    Modem,
     /// A user, by `holdover agent signal`.
     Command,
 }
@@ -106,6 +109,7 @@ impl fmt::Display for Source {
             Self::Suspend => "suspend",
             Self::Schedule => "schedule",
             Self::Wifi => "wifi",
+            Self::Modem => "modem",
             Self::Command => "command",
         })
     }

@@ -174,7 +174,7 @@ fn socket_of(payload: &[u8]) -> Result<Option<TcpSocket>, SocketDiagError> {
 }
 
 /// `struct rtattr`s: length, type, value, padding to 4. A truncated one ends them.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         if bytes.len() < 4 {
             return None;
@@ -195,17 +195,17 @@ fn address_of(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
 }
 
 /// Bytes at an offset that the caller has checked.
-fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(super) fn take<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut taken = [0; N];
     taken.copy_from_slice(&bytes[at..at + N]);
     taken
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(take(bytes, at))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(take(bytes, at))
 }
 

@@ -12,11 +12,11 @@ use aya::programs::sock_ops::SockOpsLink;
 use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps, TestRun as _, TestRunOptions};
 use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
-use holdover_base::Duration;
 use holdover_mobility::Connection;
 
 use super::kernel::{self, COUNTERS, KernelRecord, KernelRule, KernelWish, MAX_RULES};
-use super::{KernelVerdict, UserTimeoutError};
+use super::{KernelVerdict, UserTimeoutError, UserTimeoutOptions};
+use crate::containers::Containers;
 use crate::sockets::find_cgroup2_mount;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/user_timeout.bpf.o");
@@ -32,9 +32,9 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Loads them, for the connections of the calling thread's network namespace.
-    pub(super) fn load(pass_interval: Duration) -> Result<Self, UserTimeoutError> {
-        let (mut ebpf, btf) = object(pass_interval)?;
+    /// Loads them, for the connections of the calling thread's network namespace, and those of containers if requested.
+    pub(super) fn load(options: &UserTimeoutOptions) -> Result<Self, UserTimeoutError> {
+        let (mut ebpf, btf) = object(options)?;
         load_new(&mut ebpf)?;
         load_open(&mut ebpf, &btf)?;
         let questions = RingBuf::try_from(take_map(&mut ebpf, "questions"));
@@ -50,12 +50,12 @@ impl Program {
 
     /// Loads the program for new connections, and unloads it.
     pub(super) fn probe_new() -> Result<(), UserTimeoutError> {
-        object(Duration::ZERO).and_then(|(mut ebpf, _)| load_new(&mut ebpf))
+        object(&UserTimeoutOptions::default()).and_then(|(mut ebpf, _)| load_new(&mut ebpf))
     }
 
     /// The same for the program for open ones.
     pub(super) fn probe_open() -> Result<(), UserTimeoutError> {
-        object(Duration::ZERO).and_then(|(mut ebpf, btf)| load_open(&mut ebpf, &btf))
+        object(&UserTimeoutOptions::default()).and_then(|(mut ebpf, btf)| load_open(&mut ebpf, &btf))
     }
 
     /// Attaches the program for new connections to a cgroup, or to the root of the hierarchy.
@@ -117,20 +117,31 @@ impl Program {
         }
     }
 
-    /// Passes through the open connections of the calling thread's network namespace.
-    pub(super) fn pass(&mut self, pass: u32) -> Result<Vec<KernelRecord>, UserTimeoutError> {
+    /// Passes through the open connections of the calling thread's network namespace and of the containers.
+    pub(super) fn pass(
+        &mut self,
+        pass: u32,
+        containers: &mut Containers,
+    ) -> Result<Vec<KernelRecord>, UserTimeoutError> {
         let mut in_progress: Array<_, u32> = array(&mut self.ebpf, "pass_in_progress")?;
         in_progress.set(0, pass, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
+        let mut bytes = Vec::new();
+        self.pass_here(&mut bytes)?;
+        containers.in_each(|_| self.pass_here(&mut bytes));
+        let (records, _) = bytes.as_chunks();
+        Ok(records.iter().map(KernelRecord::from_bytes).collect())
+    }
+
+    /// Passes through the calling thread's network namespace, and appends the records.
+    fn pass_here(&mut self, bytes: &mut Vec<u8>) -> Result<(), UserTimeoutError> {
         let failed = |error| UserTimeoutError::program("open_connections", error);
         let iterator: &mut Iter = program(&mut self.ebpf, "open_connections");
         let link = iterator.attach().map_err(failed)?;
         let link = iterator.take_link(link).map_err(failed)?;
         let mut file = link.into_file().map_err(|error| UserTimeoutError::Pass(io::Error::other(error)))?;
         // Reading it runs the program on one socket after the other.
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(UserTimeoutError::Pass)?;
-        let (records, _) = bytes.as_chunks();
-        Ok(records.iter().map(KernelRecord::from_bytes).collect())
+        file.read_to_end(bytes).map_err(UserTimeoutError::Pass)?;
+        Ok(())
     }
 
     pub(super) fn counters(&self) -> Result<[u64; COUNTERS], UserTimeoutError> {
@@ -202,14 +213,15 @@ fn array<'a, T: aya::Pod>(
 const TELLS_KEEP_ALIVE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The object and its maps, with the kernel's BTF.
-fn object(pass_interval: Duration) -> Result<(Ebpf, Btf), UserTimeoutError> {
+fn object(options: &UserTimeoutOptions) -> Result<(Ebpf, Btf), UserTimeoutError> {
     if KernelVersion::current().is_ok_and(|version| version < TELLS_KEEP_ALIVE) {
         return Err(UserTimeoutError::TooOld);
     }
     let btf = Btf::from_sys_fs().map_err(UserTimeoutError::NoBtf)?;
-    let netns_cookie = netns_cookie()
+    let own = netns_cookie()
         .map_err(|source| UserTimeoutError::Namespace { what: "the network namespace's cookie", source })?;
-    let pass_interval_ms = u32::try_from(pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
+    let netns_cookie = if options.containers { 0 } else { own };
+    let pass_interval_ms = u32::try_from(options.pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
     let ebpf = EbpfLoader::new()
         .btf(Some(&btf))
         .override_global("netns_cookie", &netns_cookie, true)

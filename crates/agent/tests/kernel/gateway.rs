@@ -129,7 +129,9 @@ impl Agent {
         let directory = std::env::temp_dir().join(format!("holdover-{name}-{:?}-{}", near.id(), std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (stop, stop_reader) = UnixStream::pair().unwrap();
-        let config = format!("[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n{more}");
+        let has_rules = more.contains("[user_timeouts]");
+        let timeouts = if has_rules { "" } else { "[user_timeouts]\nenabled = false\n" };
+        let config = format!("[metrics]\nenabled = false\n{timeouts}{more}");
         let setup = Setup {
             system_bus: Some(system_bus.to_owned()),
             config: Config::parse(&directory, &config).unwrap(),

@@ -2,8 +2,6 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -17,6 +15,7 @@ use zbus::message::Type;
 use zbus::{Connection, MessageStream};
 
 use crate::Test;
+use crate::bus::{Bus, LIMIT};
 use crate::gateway::{Agent, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -29,13 +28,9 @@ const SERVICE: &str = "org.freedesktop.login1";
 const PATH: &str = "/org/freedesktop/login1";
 const INTERFACE: &str = "org.freedesktop.login1.Manager";
 
-/// Longer than anything takes on a slow machine.
-const LIMIT: Duration = Duration::from_secs(30);
-
 /// A `dbus-daemon`, and on it a process that claims logind's name.
 struct Logind {
-    daemon: Child,
-    directory: PathBuf,
+    daemon: Bus,
     bus: Connection,
     /// This end of each inhibitor that was requested, with its description.
     inhibitors: mpsc::Receiver<(UnixStream, [String; 4])>,
@@ -43,27 +38,7 @@ struct Logind {
 
 impl Logind {
     fn start(namespace: &Namespace) -> Self {
-        let name = format!("holdover-logind-{:?}-{}", namespace.id(), std::process::id());
-        // Without characters that need escaping in an address.
-        let directory = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
-        std::fs::create_dir_all(&directory).unwrap();
-        let config = directory.join("bus.conf");
-        let address = format!("unix:path={}", directory.join("bus").display());
-        std::fs::write(&config, configuration(&address)).unwrap();
-        let daemon = Command::new("dbus-daemon")
-            .arg(format!("--config-file={}", config.display()))
-            .args(["--nofork", "--nopidfile"])
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("dbus-daemon is needed (Debian: dbus-daemon)");
-        let began = Instant::now();
-        let bus = loop {
-            match future::block_on(Builder::address(address.as_str()).build()) {
-                Ok(bus) => break bus,
-                Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
-            }
-            sleep(Duration::from_millis(20));
-        };
+        let (daemon, bus) = Bus::start(namespace);
         future::block_on(bus.request_name(SERVICE)).unwrap();
         let (asked, inhibitors) = mpsc::channel();
         let calls = MessageStream::from(&bus);
@@ -71,11 +46,11 @@ impl Logind {
             let bus = bus.clone();
             move || future::block_on(serve(&bus, calls, &asked))
         });
-        Self { daemon, directory, bus, inhibitors }
+        Self { daemon, bus, inhibitors }
     }
 
     fn address(&self) -> String {
-        format!("unix:path={}", self.directory.join("bus").display())
+        self.daemon.address()
     }
 
     /// The next inhibitor of the agent.
@@ -98,23 +73,6 @@ impl Logind {
         let signal = self.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &is_soon);
         future::block_on(signal).unwrap();
     }
-}
-
-impl Drop for Logind {
-    fn drop(&mut self) {
-        _ = self.daemon.kill();
-        _ = self.daemon.wait();
-        _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-/// Everything is permitted.
-fn configuration(address: &str) -> String {
-    format!(
-        "<busconfig><type>system</type><listen>{address}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
-         <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow send_type=\"signal\"/>\
-         <allow receive_sender=\"*\"/></policy></busconfig>"
-    )
 }
 
 async fn serve(bus: &Connection, mut calls: MessageStream, asked: &mpsc::Sender<(UnixStream, [String; 4])>) {
@@ -195,6 +153,6 @@ fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
     let _inhibitor = logind.inhibitor();
     logind.announce(true);
     agent.says(LinkState::Down, LIMIT);
-    logind.daemon.kill().unwrap();
+    logind.daemon.kill();
     agent.says(LinkState::Up, LIMIT);
 }

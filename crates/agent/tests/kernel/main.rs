@@ -7,6 +7,8 @@
 
 mod address_gone;
 mod agents;
+mod bus;
+mod containers;
 mod dry_run;
 mod engine;
 mod families;
@@ -14,6 +16,7 @@ mod gateway;
 mod iproute;
 mod link_watch;
 mod logind;
+mod modem;
 mod other_process;
 mod silent_keys;
 mod stacked;
@@ -36,11 +39,13 @@ fn main() -> ExitCode {
     let groups = [
         ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
+        ("containers", containers::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
+        ("modem", modem::TESTS),
         ("silent_keys", silent_keys::TESTS),
         ("stacked", stacked::TESTS),
         ("user_timeouts", user_timeouts::TESTS),

@@ -10,10 +10,11 @@ use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
 use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
 
-/// The copy's role: `client ADDRESS`, `agent RULES`, or `engine SEED`, without a seed for commands; `filters` is such
+/// The copy's role: `client ADDRESS`, `agent RULES`, `containers CASE`, `contained CGROUP`, or `engine SEED`, without a seed for
+/// commands; `filters` is such
 /// an engine, attached as on kernels without tcx.
-const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
-const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
+pub(crate) const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
+pub(crate) const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
 /// A copy of this program in the network namespace of the thread that started it. Killed on drop.
 pub(crate) struct OtherProcess {
@@ -30,6 +31,8 @@ pub(crate) fn role() -> Option<ExitCode> {
         "client" => client(argument.parse().ok()?),
         "agent" => agent(&argument),
         "engine" => play(argument.parse().ok(), AttachMode::Best),
+        "containers" => crate::containers::play(&argument),
+        "contained" => crate::containers::contained(&argument),
         "filters" => play(None, AttachMode::Clsact),
         _ => return None,
     }

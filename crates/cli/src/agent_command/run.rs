@@ -70,7 +70,7 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
 fn start<A: Attach>(setup: Setup, attach: A) -> Result<(), DaemonError> {
     // Nothing else in this program writes a log.
     let _ = log::start(&setup.config.log);
-    give_up_privileges()?;
+    give_up_privileges(&setup.config)?;
     let orders = Orders::from_signals()?;
     Daemon::open(setup, attach, orders)?.run()
 }

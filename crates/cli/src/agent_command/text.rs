@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
-use holdover_agent::status::{ActionLine, ConnectionStatus, LinkStatus, Status};
+use holdover_agent::status::{ActionLine, ConnectionStatus, ContainersStatus, LinkStatus, Status};
 
 use crate::command_support::{columns, utc};
 
@@ -67,6 +67,26 @@ pub(super) fn link_remarks(link: &LinkStatus) -> Vec<String> {
     problem.into_iter().chain(trouble).chain(cut).collect()
 }
 
+/// The process, and the container it is in.
+fn process(connection: &ConnectionStatus) -> String {
+    let process = connection.process.clone().unwrap_or_default();
+    match connection.container.as_deref().map(short_cgroup) {
+        Some(container) if process.is_empty() => format!("in {container}"),
+        Some(container) => format!("{process} in {container}"),
+        None => process,
+    }
+}
+
+/// The last part of a cgroup's path, with at most the first 12 digits of a container's number:
+/// `/system.slice/docker-3f2a9c0b1d4e5f60….scope` becomes `docker-3f2a9c0b1d4e`.
+fn short_cgroup(cgroup: &str) -> String {
+    let last = cgroup.rsplit('/').next().unwrap_or(cgroup);
+    let last = [".scope", ".service", ".slice"].iter().find_map(|end| last.strip_suffix(end)).unwrap_or(last);
+    let digits = last.rsplit('-').next().unwrap_or(last);
+    let is_number = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_number { last[..last.len() - 52].to_owned() } else { last.to_owned() }
+}
+
 /// The cells of a connection.
 pub(super) fn connection_cells(connection: &ConnectionStatus) -> [String; 10] {
     let alone = if connection.left_alone { "left alone" } else { "" };
@@ -74,7 +94,7 @@ pub(super) fn connection_cells(connection: &ConnectionStatus) -> [String; 10] {
         connection.interface.clone(),
         connection.local.to_string(),
         connection.remote.to_string(),
-        connection.process.clone().unwrap_or_default(),
+        process(connection),
         bytes(connection.bytes_sent),
         bytes(connection.bytes_received),
         connection.idle_s.map(span).unwrap_or_default(),
@@ -97,6 +117,10 @@ pub(super) fn status(status: &Status) -> String {
     }
     if let Some(problem) = &status.user_timeouts.problem {
         let _ = writeln!(text, "  user timeouts: {problem}");
+    }
+    if let Some(ContainersStatus { namespaces, problem }) = &status.containers {
+        let problem = problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+        let _ = writeln!(text, "  containers: {namespaces} network namespaces{problem}");
     }
     if !status.connections.is_empty() {
         text.push('\n');
@@ -192,6 +216,7 @@ mod tests {
             connections_in_all: 0,
             counters: Counters::default(),
             user_timeouts: UserTimeoutStatus::default(),
+            containers: None,
         };
         assert!(status(&whole).contains("no link is looked after"));
         whole.links.push(LinkStatus {
@@ -224,5 +249,23 @@ mod tests {
         whole.links[0].state = LinkState::Up;
         whole.links[0].families_down = vec![Family::Ipv4];
         assert!(status(&whole).contains("up (IPv4 down: carrier, route)"));
+        let problem = Some("net:[4711] of process 7: not permitted".to_owned());
+        whole.containers = Some(ContainersStatus { namespaces: 3, problem });
+        let text = status(&whole);
+        assert!(text.contains("containers: 3 network namespaces: net:[4711] of process 7: not permitted\n"), "{text}");
+    }
+
+    #[test]
+    fn a_container_is_called_by_the_last_part_of_its_cgroup() {
+        let number = "0123456789abcdef".repeat(4);
+        for (cgroup, text) in [
+            (format!("/system.slice/docker-{number}.scope"), "docker-0123456789ab"),
+            (format!("/docker/{number}"), "0123456789ab"),
+            ("/machine.slice/web.service".to_owned(), "web"),
+            ("net:[4026532000]".to_owned(), "net:[4026532000]"),
+            ("/".to_owned(), ""),
+        ] {
+            assert_eq!(short_cgroup(&cgroup), text, "{cgroup}");
+        }
     }
 }

@@ -121,6 +121,7 @@ mod tests {
             local: "192.0.2.7:1024".parse().unwrap(),
             remote: remote.parse().unwrap(),
             process: Some("ssh".to_owned()),
+            container: None,
             bytes_sent: 0,
             bytes_received,
             idle_s: Some(idle_s),
@@ -146,6 +147,7 @@ mod tests {
             connections_in_all: 2,
             counters: Counters::default(),
             user_timeouts: UserTimeoutStatus::default(),
+            containers: None,
         })
     }
 

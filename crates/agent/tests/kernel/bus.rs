@@ -1,0 +1,74 @@
+//! A private D-Bus bus.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use futures_lite::future;
+use holdover_testbed::Namespace;
+use zbus::Connection;
+use zbus::connection::Builder;
+
+/// Longer than anything takes on a slow machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A `dbus-daemon`, which ends with this value.
+pub(crate) struct Bus {
+    daemon: Child,
+    directory: PathBuf,
+}
+
+impl Bus {
+    /// The bus, and a connection to it.
+    pub(crate) fn start(namespace: &Namespace) -> (Self, Connection) {
+        let name = format!("holdover-bus-{:?}-{}", namespace.id(), std::process::id());
+        // Without characters that need escaping in an address.
+        let directory = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let config = directory.join("bus.conf");
+        let address = format!("unix:path={}", directory.join("bus").display());
+        std::fs::write(&config, configuration(&address)).unwrap();
+        let daemon = Command::new("dbus-daemon")
+            .arg(format!("--config-file={}", config.display()))
+            .args(["--nofork", "--nopidfile"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("dbus-daemon is needed (Debian: dbus-daemon)");
+        let this = Self { daemon, directory };
+        let began = Instant::now();
+        loop {
+            match future::block_on(Builder::address(address.as_str()).build()) {
+                Ok(bus) => return (this, bus),
+                Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("unix:path={}", self.directory.join("bus").display())
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        _ = self.daemon.kill();
+        _ = self.daemon.wait();
+    }
+}
+
+impl Drop for Bus {
+    fn drop(&mut self) {
+        self.kill();
+        _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Everything is permitted.
+fn configuration(address: &str) -> String {
+    format!(
+        "<busconfig><type>system</type><listen>{address}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
+         <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow send_type=\"signal\"/>\
+         <allow receive_sender=\"*\"/></policy></busconfig>"
+    )
+}

@@ -1,0 +1,180 @@
+//! A modem by a fake ModemManager on a private bus.
+
+use std::collections::HashMap;
+use std::sync::mpsc;
+
+use futures_lite::{StreamExt as _, future};
+use holdover_agent::link_watch::{LinkState, Source};
+use holdover_testbed::Namespace;
+use zbus::connection::Builder;
+use zbus::message::Type;
+use zbus::{Connection, MessageStream, ObjectPath, Variant};
+
+use crate::Test;
+use crate::bus::{Bus, LIMIT};
+use crate::gateway::{Agent, INTERFACE, Lan};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_modem_that_loses_its_network_is_an_outage", a_modem_that_loses_its_network_is_an_outage),
+    ("a_weak_signal_of_a_modem_is_a_warning", a_weak_signal_of_a_modem_is_a_warning),
+    ("only_modem_manager_is_believed", only_modem_manager_is_believed),
+];
+
+const SERVICE: &str = "org.freedesktop.ModemManager1";
+const MODEM: &str = "org.freedesktop.ModemManager1.Modem";
+const SIGNAL: &str = "org.freedesktop.ModemManager1.Modem.Signal";
+const PATH: &str = "/org/freedesktop/ModemManager1/Modem/0";
+
+/// `MMModemState`.
+const REGISTERED: i32 = 8;
+const CONNECTED: i32 = 11;
+
+/// The one modem's state when the agent asks, which is that of the last signal in these tests.
+struct ModemManager {
+    daemon: Bus,
+    bus: Connection,
+    /// The rates with which the agent has asked for measurements.
+    rates: mpsc::Receiver<u32>,
+}
+
+impl ModemManager {
+    fn start(namespace: &Namespace, state: i32) -> Self {
+        let (daemon, bus) = Bus::start(namespace);
+        let (asked, rates) = mpsc::channel();
+        let calls = MessageStream::from(&bus);
+        std::thread::spawn({
+            let bus = bus.clone();
+            move || future::block_on(serve(&bus, calls, state, &asked))
+        });
+        future::block_on(bus.request_name(SERVICE)).unwrap();
+        Self { daemon, bus, rates }
+    }
+
+    fn changes_state(&self, from: i32, to: i32) {
+        change_state(&self.bus, from, to);
+    }
+
+    fn measures(&self, rsrp: f64) {
+        let lte = HashMap::from([("rsrp", Variant::from(rsrp)), ("snr", Variant::from(3.5))]);
+        self.has_changed(SIGNAL, "Lte", Variant::from(lte));
+    }
+
+    fn has_quality(&self, percent: u32) {
+        self.has_changed(MODEM, "SignalQuality", Variant::from((percent, true)));
+    }
+
+    fn has_changed(&self, of: &str, name: &str, value: Variant<'_>) {
+        let changed = (of, HashMap::from([(name, value)]), Vec::<String>::new());
+        let properties = "org.freedesktop.DBus.Properties";
+        let signal = self.bus.emit_signal(None::<&str>, PATH, properties, "PropertiesChanged", &changed);
+        future::block_on(signal).unwrap();
+    }
+}
+
+fn change_state(bus: &Connection, from: i32, to: i32) {
+    future::block_on(bus.emit_signal(None::<&str>, PATH, MODEM, "StateChanged", &(from, to, 0_u32))).unwrap();
+}
+
+async fn serve(bus: &Connection, mut calls: MessageStream, state: i32, asked: &mpsc::Sender<u32>) {
+    while let Some(Ok(message)) = calls.next().await {
+        let header = message.header();
+        if header.message_type() != Type::MethodCall {
+            continue;
+        }
+        let answered = match header.member().map(|member| member.as_str()) {
+            Some("GetManagedObjects") => {
+                // The control port comes first, as with real modems; MM_MODEM_PORT_TYPE_QMI and _NET.
+                let ports = vec![("cdc-wdm0", 6_u32), (INTERFACE, 2_u32)];
+                let modem = HashMap::from([("State", Variant::from(state)), ("Ports", Variant::from(ports))]);
+                let signal = HashMap::from([("Rate", Variant::from(0_u32))]);
+                let interfaces = HashMap::from([(MODEM, modem), (SIGNAL, signal)]);
+                bus.reply(&header, &HashMap::from([(ObjectPath::try_from(PATH).unwrap(), interfaces)])).await
+            }
+            Some("Setup") => {
+                let _ = asked.send(message.body().deserialize().unwrap());
+                bus.reply(&header, &()).await
+            }
+            _ => continue,
+        };
+        if answered.is_err() {
+            return;
+        }
+    }
+}
+
+fn start(near: &Namespace, manager: &ModemManager, more: &str) -> Agent {
+    Agent::start_with(near, "modem", &manager.daemon.address(), &[INTERFACE], more)
+}
+
+fn a_modem_that_loses_its_network_is_an_outage(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    // What was so before the agent started counts.
+    let mut manager = ModemManager::start(near, REGISTERED);
+    let agent = start(near, &manager, "");
+    agent.is_down_by(Source::Modem, LIMIT);
+    manager.changes_state(REGISTERED, CONNECTED);
+    is_up(&agent);
+    manager.changes_state(CONNECTED, REGISTERED);
+    agent.is_down_by(Source::Modem, LIMIT);
+    // A bus that ends takes the report with it.
+    manager.daemon.kill();
+    is_up(&agent);
+}
+
+fn a_weak_signal_of_a_modem_is_a_warning(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    let manager = ModemManager::start(near, CONNECTED);
+    let agent = start(near, &manager, "[signals.modem]\nwarn = true\nevery = \"2 s\"\nfloor = \"-110 dBm\"\n");
+    assert_eq!(manager.rates.recv_timeout(LIMIT), Ok(2), "it asks for measurements");
+    manager.has_quality(8);
+    is(&agent, LinkState::Fading);
+    manager.has_quality(40);
+    is(&agent, LinkState::Up);
+    manager.measures(-118.0);
+    is(&agent, LinkState::Fading);
+    for _ in 0..20 {
+        manager.measures(-90.0);
+    }
+    is(&agent, LinkState::Up);
+    // An unknown level is none, and the quality counts for less than the level.
+    manager.measures(-32768.0);
+    manager.has_quality(1);
+    manager.changes_state(CONNECTED, REGISTERED);
+    agent.is_down_by(Source::Modem, LIMIT);
+    assert_eq!(agent.status().links[0].record.warnings, 2);
+    future::block_on(manager.bus.release_name(SERVICE)).unwrap();
+    is_up(&agent);
+}
+
+fn only_modem_manager_is_believed(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    let manager = ModemManager::start(near, CONNECTED);
+    let agent = start(near, &manager, "");
+    let somebody = future::block_on(Builder::address(manager.daemon.address().as_str()).build()).unwrap();
+    // Until the agent listens, which a signal of the right sender shows.
+    while agent.state().0 != LinkState::Down {
+        change_state(&somebody, CONNECTED, REGISTERED);
+        manager.changes_state(CONNECTED, REGISTERED);
+    }
+    manager.changes_state(REGISTERED, CONNECTED);
+    is_up(&agent);
+    change_state(&somebody, CONNECTED, REGISTERED);
+    // Signals arrive in order: the one that counts comes after the other.
+    manager.changes_state(CONNECTED, REGISTERED);
+    agent.is_down_by(Source::Modem, LIMIT);
+    assert_eq!(agent.status().links[0].record.outages, 2);
+}
+
+fn is_up(agent: &Agent) {
+    is(agent, LinkState::Up);
+    assert_eq!(agent.state().1, []);
+}
+
+#[track_caller]
+fn is(agent: &Agent, expected: LinkState) {
+    let began = std::time::Instant::now();
+    while agent.state().0 != expected {
+        assert!(began.elapsed() < LIMIT, "not {expected:?} but {:?}", agent.state());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
