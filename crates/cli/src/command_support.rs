@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdover_base::Duration;
 use holdover_host::dependents;
 pub(crate) use holdover_host::log::with_causes;
+#[cfg(feature = "lab")]
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use serde::Serialize;
 
@@ -29,6 +30,7 @@ pub(crate) fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
 }
 
 /// The scenario in a file, or the built-in one of that name, with everything that the command line changes.
+#[cfg(feature = "lab")]
 pub(crate) fn open_scenario(name: &str, set: &[String], seed: Option<u64>) -> Result<Scenario, ScenarioError> {
     let mut changes = set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
     changes.extend(seed.map(|seed| Override::new("seed", i64::try_from(seed).unwrap_or(i64::MAX))));
@@ -59,6 +61,7 @@ pub(crate) fn print_error(error: &dyn Display) {
 }
 
 /// Prints a scenario's error with its position, in colour on terminals that allow it.
+#[cfg(feature = "lab")]
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
     if errors_are_json() {
         let report = error.report(Style::Plain);

@@ -28,9 +28,11 @@ pub(crate) struct DoctorArgs {
 #[serde(rename_all = "kebab-case")]
 enum Use {
     /// `holdover demo`, on this machine's kernel or in the simulator.
+    #[cfg(feature = "lab")]
     Demo,
     /// Commands on this machine's kernel in namespaces: `run --real`, `shell`, `conformance`,
     /// `kernel-matrix`.
+    #[cfg(feature = "lab")]
     Kernel,
     /// `holdover agent` on this machine's own interfaces.
     Agent,
@@ -118,6 +120,47 @@ fn of_daemon(name: &str, features: &[Feature]) -> (Verdict, String) {
     }
 }
 
+/// An answer for each use.
+fn answers(without_kernel: &[&str], without_some: &[&str], daemons: &Daemons) -> Vec<Answer> {
+    let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
+    #[cfg(feature = "lab")]
+    let mut answers =
+        vec![answer(Use::Demo, of_demo(without_kernel)), answer(Use::Kernel, of_kernel(without_kernel, without_some))];
+    #[cfg(not(feature = "lab"))]
+    let mut answers = Vec::new();
+    answers.extend([
+        answer(Use::Agent, of_daemon("The agent", &daemons.agent)),
+        answer(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
+        answer(Use::Hip, of_daemon("Host identity", &daemons.hip)),
+    ]);
+    answers
+}
+
+/// Whether the demo can work.
+fn of_demo(without_kernel: &[&str]) -> (Verdict, String) {
+    let (verdict, text) = match without_kernel.is_empty() {
+        true => (Verdict::Works, "The demo works, on this machine's kernel."),
+        false => (Verdict::Fallback, "The demo works, in the simulator in place of this machine's kernel."),
+    };
+    (verdict, text.to_owned())
+}
+
+/// Whether runs on this machine's kernel can work.
+fn of_kernel(without_kernel: &[&str], without_some: &[&str]) -> (Verdict, String) {
+    let cause = list(without_kernel);
+    match (without_kernel.is_empty(), without_some.is_empty()) {
+        (true, true) => (Verdict::Works, "Runs with this machine's kernel work.".to_owned()),
+        (true, false) => (
+            Verdict::Works,
+            format!("Runs with this machine's kernel work, but for what needs {}.", list(without_some)),
+        ),
+        (false, _) => {
+            let text = "Runs with this machine's kernel cannot work";
+            (Verdict::Cannot, format!("{text}: see {cause}. Without --real, runs stay in the simulator."))
+        }
+    }
+}
+
 impl Diagnosis {
     fn new(checks: Vec<Check>, daemons: &Daemons) -> Self {
         let missing = |need: Need| {
@@ -126,35 +169,8 @@ impl Diagnosis {
         };
         let (without_kernel, without_some) = (missing(Need::RealRuns), missing(Need::SomeRuns));
         let real_runs = without_kernel.is_empty();
-        let demo = match real_runs {
-            true => (Verdict::Works, "The demo works, on this machine's kernel.".to_owned()),
-            false => {
-                (Verdict::Fallback, "The demo works, in the simulator in place of this machine's kernel.".to_owned())
-            }
-        };
-        let kernel = match (real_runs, without_some.is_empty()) {
-            (true, true) => (Verdict::Works, "Runs with this machine's kernel work.".to_owned()),
-            (true, false) => (
-                Verdict::Works,
-                format!("Runs with this machine's kernel work, but for what needs {}.", list(&without_some)),
-            ),
-            (false, _) => {
-                let text = "Runs with this machine's kernel cannot work";
-                (
-                    Verdict::Cannot,
-                    format!("{text}: see {}. Without --real, runs stay in the simulator.", list(&without_kernel)),
-                )
-            }
-        };
-        let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
         Self {
-            uses: vec![
-                answer(Use::Demo, demo),
-                answer(Use::Kernel, kernel),
-                answer(Use::Agent, of_daemon("The agent", &daemons.agent)),
-                answer(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
-                answer(Use::Hip, of_daemon("Host identity", &daemons.hip)),
-            ],
+            uses: answers(&without_kernel, &without_some, daemons),
             real_runs,
             agent: can_work(&daemons.agent),
             gateway: can_work(&daemons.gateway),
@@ -231,7 +247,7 @@ fn gateway_config() -> GatewayConfig {
     GatewayConfig::read_default().unwrap_or_default()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lab"))]
 mod tests {
     use super::*;
 

@@ -2,6 +2,8 @@
 
 use clap::Command;
 
+use crate::LAB_COMMANDS;
+
 /// A command line, and what it does.
 pub(crate) type Example = (&'static str, &'static str);
 
@@ -304,19 +306,26 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
 ];
 
+/// Whether this program has the command of a line.
+fn is_available((line, _): &&Example) -> bool {
+    let words = line.split(' ').skip_while(|word| *word != "holdover").nth(1);
+    cfg!(feature = "lab") || words.is_none_or(|name| !LAB_COMMANDS.contains(&name))
+}
+
 /// The command and all below it, with their examples at the end of `--help`.
 pub(crate) fn with_examples(command: Command) -> Command {
     below(command, "")
 }
 
 /// The examples of the command at a path below `holdover`.
-pub(crate) fn of(path: &str) -> &'static [Example] {
-    EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[], |(_, examples)| examples)
+pub(crate) fn of(path: &str) -> Vec<&'static Example> {
+    let examples: &[Example] = EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[], |(_, examples)| examples);
+    examples.iter().filter(is_available).collect()
 }
 
 fn below(command: Command, path: &str) -> Command {
     let examples = of(path);
-    let command = if examples.is_empty() { command } else { command.after_help(text(examples)) };
+    let command = if examples.is_empty() { command } else { command.after_help(text(&examples)) };
     let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| {
         let path = if path.is_empty() { name.clone() } else { format!("{path} {name}") };
@@ -324,12 +333,12 @@ fn below(command: Command, path: &str) -> Command {
     })
 }
 
-fn text(examples: &[Example]) -> String {
+fn text(examples: &[&Example]) -> String {
     let lines = examples.iter().map(|(line, what)| format!("\n  {line}\n      {what}"));
     format!("Examples:{}", lines.collect::<String>())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lab"))]
 mod tests {
     use std::collections::BTreeSet;
 

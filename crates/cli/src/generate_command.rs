@@ -62,7 +62,8 @@ fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
 /// The examples of a command in the language of man pages.
 fn examples_section(path: &str) -> String {
     let escape = |text: &str| text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
-    let entries =
-        examples::of(path).iter().map(|(line, what)| format!(".TP\n\\fB{}\\fR\n\\&{}.\n", escape(line), escape(what)));
+    let entries = examples::of(path)
+        .into_iter()
+        .map(|(line, what)| format!(".TP\n\\fB{}\\fR\n\\&{}.\n", escape(line), escape(what)));
     format!(".SH EXAMPLES\n{}", entries.collect::<String>())
 }

@@ -2,6 +2,7 @@
 
 mod input;
 mod live;
+#[cfg(feature = "lab")]
 mod run_directory;
 mod text;
 
@@ -64,6 +65,9 @@ enum ExplainError {
     Capture { path: PathBuf, error: holdover_explain::CaptureReadError },
     #[error("{}: {line}: not an event of a run", path.display())]
     Event { path: PathBuf, line: usize },
+    #[cfg(not(feature = "lab"))]
+    #[error("{} is a directory; this program, for operators, reads captures only, and the complete program the directories of runs", path.display())]
+    IsDirectory { path: PathBuf },
     #[error("{} is neither a capture nor the directory of a run: there is no events.jsonl and no .pcapng in it", path.display())]
     NotARun { path: PathBuf },
     #[error("{} has no TCP connection in it{}", path.display(), because(unsupported))]
@@ -164,6 +168,9 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
     let mut all = Vec::new();
     let mut unsupported = Vec::new();
     if path.is_dir() {
+        #[cfg(not(feature = "lab"))]
+        return Err(ExplainError::IsDirectory { path });
+        #[cfg(feature = "lab")]
         for directory in run_directory::find(&path)? {
             let run = run_directory::Run::read(&directory, !args.quiet)?;
             for (capture, read) in &run.captures {
