@@ -189,6 +189,7 @@ mod tests {
             connections_in_all: 4,
             counters,
             user_timeouts: UserTimeoutStatus { set: 5, set_open: 6, ..UserTimeoutStatus::default() },
+            containers: None,
         }
     }
 

@@ -199,7 +199,7 @@ fn join(near: &Namespace, inside: &Contained) -> (Lan, Vec<TcpListener>) {
         .unwrap();
     sysctl::set(near, "net.ipv4.ip_forward", "1").unwrap();
     let rules = format!(
-        "table ip nat {{ chain out {{ type nat hook postrouting priority 100; oifname \"{INTERFACE}\" masquerade }} }}"
+        "table ip nat {{ chain out {{ type nat hook postrouting priority 100; oifname \"{INTERFACE}\" masquerade; }} }}"
     );
     let loaded = Command::new("nft").arg(rules).status().expect("nft is needed (Debian: nftables)");
     assert!(loaded.success());
@@ -223,6 +223,13 @@ impl Cgroup {
         Self { directory, name }
     }
 
+    /// The directory of the container's, made now.
+    fn of_container(&self) -> PathBuf {
+        let directory = self.directory.join(format!("docker-{NUMBER}.scope"));
+        std::fs::create_dir(&directory).unwrap();
+        directory
+    }
+
     /// The last part of the container's path.
     fn leaf(&self) -> String {
         format!("{}/docker-{NUMBER}.scope", self.name)
@@ -239,12 +246,6 @@ impl Drop for Cgroup {
             sleep(Duration::from_millis(20));
         }
         let _ = std::fs::remove_dir(&self.directory);
-        // Of the hierarchies of version 1 that crun uses beside.
-        let others = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
-        for hierarchy in others.map(|entry| entry.path()) {
-            let _ = std::fs::remove_dir(hierarchy.join(&self.leaf()[1..]));
-            let _ = std::fs::remove_dir(hierarchy.join(&self.name[1..]));
-        }
     }
 }
 
@@ -261,8 +262,7 @@ struct Contained {
 impl Contained {
     /// In a namespace and a cgroup that this test makes.
     fn in_namespace(cgroup: &Cgroup) -> Self {
-        let directory = cgroup.directory.join(format!("docker-{NUMBER}.scope"));
-        std::fs::create_dir(&directory).unwrap();
+        let directory = cgroup.of_container();
         let mut command = Command::new("unshare");
         command.arg("--net").arg(std::env::current_exe().unwrap());
         command.env(ARGUMENT, &directory);
@@ -272,11 +272,11 @@ impl Contained {
     /// In a container of crun.
     fn by_crun(crun: &Crun, cgroup: &Cgroup) -> Self {
         let bundle = std::env::temp_dir().join(format!("holdover-crun{}", cgroup.name.replace('/', "-")));
-        std::fs::create_dir_all(&bundle).unwrap();
-        std::fs::write(bundle.join("config.json"), configuration(cgroup)).unwrap();
-        let mut command = crun.command();
-        command.args(["--cgroup-manager=cgroupfs", "--root"]).arg(bundle.join("state"));
-        command.args(["run", "--no-pivot"]).arg("--bundle").arg(&bundle).arg("holdover-test");
+        std::fs::create_dir_all(bundle.join("rootfs")).unwrap();
+        std::fs::write(bundle.join("config.json"), configuration()).unwrap();
+        let mut command = crun.command_in(&cgroup.of_container());
+        command.args(["--cgroup-manager=disabled", "--root"]).arg(bundle.join("state"));
+        command.args(["run", "--bundle"]).arg(&bundle).arg("holdover-test");
         let mut this = Self::start(command);
         this.bundle = Some(bundle);
         this
@@ -393,31 +393,44 @@ impl Crun {
         root.join("usr/bin/crun").exists().then_some(Self { root })
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(self.root.join("usr/bin/crun"));
+    /// crun, started in a cgroup. It does not support hierarchies of version 1 beside, and sees that of version 2 only.
+    fn command_in(&self, cgroup: &Path) -> Command {
+        let script = "echo 0 > \"$0/cgroup.procs\" && mount -t cgroup2 none /sys/fs/cgroup && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(cgroup);
+        command.arg(self.root.join("usr/bin/crun"));
         command.env("LD_LIBRARY_PATH", self.root.join("usr/lib/x86_64-linux-gnu"));
         command
     }
 }
 
-/// A container with this machine's files and the namespaces that containers usually have.
-fn configuration(cgroup: &Cgroup) -> String {
-    let program = std::env::current_exe().unwrap();
-    let inside = cgroup.leaf();
+/// A container with this machine's libraries and the namespaces that containers usually have.
+fn configuration() -> String {
+    const PROGRAM: &str = "/program";
+    let bind = |source: &Path, destination: &str| {
+        let options = ["rbind", "ro"];
+        serde_json::json!({ "destination": destination, "type": "bind", "source": source, "options": options })
+    };
+    let mut mounts = vec![
+        serde_json::json!({ "destination": "/proc", "type": "proc", "source": "proc" }),
+        serde_json::json!({ "destination": "/dev", "type": "tmpfs", "source": "tmpfs" }),
+        bind(&std::env::current_exe().unwrap(), PROGRAM),
+    ];
+    let libraries = ["/usr", "/lib", "/lib64"].into_iter().filter(|directory| Path::new(directory).exists());
+    mounts.extend(libraries.map(|directory| bind(Path::new(directory), directory)));
     let namespaces = ["pid", "network", "ipc", "uts", "mount"].map(|kind| serde_json::json!({ "type": kind }));
     serde_json::json!({
         "ociVersion": "1.0.2",
         "process": {
             "terminal": false,
             "user": { "uid": 0, "gid": 0 },
-            "args": [program],
+            "args": [PROGRAM],
             "env": ["PATH=/usr/bin:/bin", format!("{ROLE}=contained"), format!("{ARGUMENT}=")],
             "cwd": "/",
         },
-        "root": { "path": "/", "readonly": true },
-        "mounts": [{ "destination": "/proc", "type": "proc", "source": "proc" }],
+        "root": { "path": "rootfs" },
+        "mounts": mounts,
         "linux": {
-            "cgroupsPath": inside,
             "namespaces": namespaces,
         },
     })
