@@ -199,7 +199,7 @@ fn join(near: &Namespace, inside: &Contained) -> (Lan, Vec<TcpListener>) {
         .unwrap();
     sysctl::set(near, "net.ipv4.ip_forward", "1").unwrap();
     let rules = format!(
-        "table ip nat {{ chain out {{ type nat hook postrouting priority 100; oifname \"{INTERFACE}\" masquerade; }} }}"
+        "table ip nat {{ chain out {{ type nat hook postrouting priority 100; oifname \"{INTERFACE}\" masquerade; }}; }}"
     );
     let loaded = Command::new("nft").arg(rules).status().expect("nft is needed (Debian: nftables)");
     assert!(loaded.success());
