@@ -21,7 +21,6 @@ mod generate_command;
 mod hip_command;
 #[cfg(feature = "lab")]
 mod kernel_matrix;
-#[cfg(feature = "lab")]
 mod nanos;
 #[cfg(feature = "lab")]
 mod packetdrill_command;
