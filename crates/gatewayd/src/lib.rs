@@ -6,7 +6,7 @@
 //! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and report mobile hosts |
 //! | `store` | buffered packets, in files that outlive the process |
 //! | `waker` | TCP connections of mobile hosts: release of the ACKs that the programs hold back |
-//! | `sender`, `too_big` | releases packets, probes mobile hosts, sends ICMP errors about the MTU |
+//! | `sender`, `icmp_errors` | releases packets, probes mobile hosts, sends ICMP errors |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
 //! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
@@ -29,15 +29,16 @@ pub mod demo;
 mod engine;
 pub mod features;
 mod handoff;
+mod icmp_errors;
 mod interface;
 pub mod metrics;
 pub mod network;
 pub mod path;
 mod presence;
 mod sender;
+mod split;
 pub mod status;
 mod store;
-mod too_big;
 mod waker;
 mod watch;
 
@@ -45,4 +46,5 @@ pub use cluster::{ClusterStatus, GatewayLine, OwnershipCounters};
 pub use engine::{EngineError, Unsendable};
 pub use handoff::HandoffCounters;
 pub use presence::{ReportCounters, SecretError};
+pub use split::{SplitStatus, Unsplit};
 pub use waker::Woken;
