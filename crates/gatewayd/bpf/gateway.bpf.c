@@ -98,6 +98,8 @@ int egress(struct __sk_buff *skb)
 
 	if (!mobile)
 		return PASS;
+	if (split.device && is_about_socket(skb))
+		return bpf_redirect(split.device, BPF_F_INGRESS);
 	// A packet of this router's own sockets has its socket with it.
 	if (split.device && !skb->sk && begins_split(skb, &address, 1))
 		return bpf_redirect(split.device, 0);

@@ -25,7 +25,7 @@ use holdover_flow::Rules;
 use holdover_gateway::daemon;
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
+use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError, clock};
 
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::Config;
@@ -231,8 +231,10 @@ impl Engine {
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
-        path.renew_split(now, false)?;
-        let splitter = prepared.map(|prepared| prepared.start(now)).transpose()?;
+        // The kernel may have taken long to verify the programs.
+        let attached_at = clock::now();
+        let splitter = prepared.map(|prepared| prepared.start(attached_at)).transpose()?;
+        path.renew_split(attached_at, splitter.is_some())?;
         let mut engine = Self {
             networks,
             config: config.clone(),

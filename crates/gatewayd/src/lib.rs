@@ -1,5 +1,5 @@
 //! The gateway's daemon: it runs on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
-//! connection. It buffers packets for mobile hosts while they are absent, and makes their TCP connections resume at once when they return.
+//! connection, except in its mode `split`. It buffers packets for mobile hosts while they are absent, and makes their TCP connections resume at once when they return.
 //!
 //! | module | purpose |
 //! | --- | --- |
@@ -9,6 +9,7 @@
 //! | `sender`, `icmp_errors` | releases packets, probes mobile hosts, sends ICMP errors |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
+//! | `split` | mode `split`: connections end here, in sockets with the addresses of others |
 //! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
 //! | `cluster` | gateways agree in etcd which of them owns a mobile host |
 //! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |

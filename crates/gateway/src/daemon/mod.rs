@@ -43,8 +43,9 @@ pub enum Mode {
     /// As in the paper (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut
     /// when ACKs cease.
     MTcp,
-    /// TCP connections end at the gateway, in sockets of its own; towards the mobile host they have [`Self::Buffer`].
-    /// [`GatewayDaemon`] terminates no connections: for it the mode is [`Self::Buffer`].
+    /// TCP connections end at the gateway, in sockets of its own. Packets for absent mobile hosts are kept, those of these
+    /// sockets too.
+    // `GatewayDaemon` ends no connections: to it the mode is `Buffer`.
     Split,
 }
 

@@ -53,11 +53,10 @@ struct ports {
 	u16 source, destination;
 };
 
-// The addresses of a packet as a socket lookup takes them, and its size.
+// The addresses and ports of a packet, as a socket lookup takes them.
 struct ends {
 	struct bpf_sock_tuple tuple;
-	u32 tuple_len;
-	u16 len;
+	u8 is_v6;
 	u8 traffic_class;
 };
 
@@ -76,8 +75,7 @@ INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
 			return IS_FRAGMENT;
 		ends->tuple.ipv4.saddr = ip.saddr;
 		ends->tuple.ipv4.daddr = ip.daddr;
-		ends->tuple_len = sizeof(ends->tuple.ipv4);
-		ends->len = bpf_ntohs(ip.tot_len);
+		ends->is_v6 = 0;
 		ends->traffic_class = ip.tos;
 		at += ip.ihl * 4;
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
@@ -87,8 +85,7 @@ INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
 			return IS_NO_SYN;
 		__builtin_memcpy(ends->tuple.ipv6.saddr, &ip.saddr, 16);
 		__builtin_memcpy(ends->tuple.ipv6.daddr, &ip.daddr, 16);
-		ends->tuple_len = sizeof(ends->tuple.ipv6);
-		ends->len = sizeof(ip) + bpf_ntohs(ip.payload_len);
+		ends->is_v6 = 1;
 		at += sizeof(ip);
 	} else {
 		return IS_NO_SYN;
@@ -97,7 +94,7 @@ INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
 		return IS_NO_SYN;
 	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
 		return IS_NO_SYN;
-	if (ends->tuple_len == sizeof(ends->tuple.ipv4)) {
+	if (!ends->is_v6) {
 		ends->tuple.ipv4.sport = ports.source;
 		ends->tuple.ipv4.dport = ports.destination;
 	} else {
@@ -114,7 +111,7 @@ INLINE int is_forwarded(struct __sk_buff *skb, const struct ends *ends)
 
 	lookup.l4_protocol = IPPROTO_TCP;
 	lookup.ifindex = skb->ifindex;
-	if (ends->tuple_len == sizeof(ends->tuple.ipv4)) {
+	if (!ends->is_v6) {
 		lookup.family = 2; // AF_INET
 		lookup.tos = ends->traffic_class;
 		lookup.ipv4_src = ends->tuple.ipv4.saddr;
@@ -129,10 +126,18 @@ INLINE int is_forwarded(struct __sk_buff *skb, const struct ends *ends)
 	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH || result == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
+// The socket of a packet, or one that listens; to be released.
+INLINE struct bpf_sock *find_socket(struct __sk_buff *skb, struct ends *ends)
+{
+	if (ends->is_v6)
+		return bpf_skc_lookup_tcp(skb, &ends->tuple, sizeof(ends->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(skb, &ends->tuple, sizeof(ends->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
 // Whether a socket of this host has the packet's addresses and ports. One in TIME_WAIT gives way to a new connection.
 INLINE int has_socket(struct __sk_buff *skb, struct ends *ends)
 {
-	struct bpf_sock *socket = bpf_skc_lookup_tcp(skb, &ends->tuple, ends->tuple_len, BPF_F_CURRENT_NETNS, 0);
+	struct bpf_sock *socket = find_socket(skb, ends);
 
 	if (!socket)
 		return 0;
@@ -158,6 +163,9 @@ static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, const s
 		count(SPLIT_FRAGMENT);
 	if (kind != IS_SYN || has_socket(skb, &ends))
 		return 0;
+	// Without IPv6 there is no listening socket.
+	if (ends.is_v6 && !split.from_mobiles[1])
+		return 0;
 	if (!is_out && !is_forwarded(skb, &ends))
 		return 0;
 	u64 *expires = bpf_map_lookup_elem(&expiry, &one);
@@ -170,7 +178,67 @@ static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, const s
 	return 1;
 }
 
-// On ingress of the daemon's device: gives a SYN that the daemon has written to the listening socket.
+#define ICMP_UNREACHABLE 3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETER 12
+#define ICMPV6_LAST_ERROR 4
+
+// Whether a packet to a mobile host is an ICMP error of this router about a packet of a socket here. (What other routers send has been
+// given to the socket when it came in.)
+static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
+{
+	struct ends ends = {};
+	struct ports ports;
+	u32 at = rules.frame_len;
+	u8 type;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_ICMP || ip.ihl != 5)
+			return 0;
+		at += sizeof(ip);
+		if (bpf_skb_load_bytes(skb, at, &type, 1))
+			return 0;
+		if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
+			return 0;
+		at += 8;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl != 5)
+			return 0;
+		at += sizeof(ip);
+		ends.tuple.ipv4.saddr = ip.daddr;
+		ends.tuple.ipv4.daddr = ip.saddr;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_ICMPV6)
+			return 0;
+		at += sizeof(ip);
+		if (bpf_skb_load_bytes(skb, at, &type, 1) || !type || type > ICMPV6_LAST_ERROR)
+			return 0;
+		at += 8;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_TCP)
+			return 0;
+		at += sizeof(ip);
+		ends.is_v6 = 1;
+		__builtin_memcpy(ends.tuple.ipv6.saddr, &ip.daddr, 16);
+		__builtin_memcpy(ends.tuple.ipv6.daddr, &ip.saddr, 16);
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
+		return 0;
+	if (ends.is_v6) {
+		ends.tuple.ipv6.sport = ports.destination;
+		ends.tuple.ipv6.dport = ports.source;
+	} else {
+		ends.tuple.ipv4.sport = ports.destination;
+		ends.tuple.ipv4.dport = ports.source;
+	}
+	return has_socket(skb, &ends);
+}
+
+// On ingress of the daemon's device: routes ICMP errors to this host, and gives a SYN that the daemon has written to the listening socket.
 SEC("classifier")
 int deliver(struct __sk_buff *skb)
 {
@@ -178,9 +246,12 @@ int deliver(struct __sk_buff *skb)
 	struct address source = {};
 	struct bpf_sock *socket;
 
-	if (read_syn(skb, 0, &ends) != IS_SYN)
-		return TC_ACT_SHOT;
-	if (ends.tuple_len == sizeof(ends.tuple.ipv4)) {
+	// Nothing else comes here.
+	if (read_syn(skb, 0, &ends) != IS_SYN) {
+		skb->mark = split.mark;
+		return PASS;
+	}
+	if (!ends.is_v6) {
 		set_ipv4(&source, ends.tuple.ipv4.saddr);
 		ends.tuple.ipv4.daddr = bpf_htonl(0x7f000001);
 		ends.tuple.ipv4.dport = is_split(&source) ? split.from_mobiles[0] : split.from_others[0];
@@ -190,7 +261,7 @@ int deliver(struct __sk_buff *skb)
 		ends.tuple.ipv6.daddr[3] = bpf_htonl(1);
 		ends.tuple.ipv6.dport = is_split(&source) ? split.from_mobiles[1] : split.from_others[1];
 	}
-	socket = bpf_skc_lookup_tcp(skb, &ends.tuple, ends.tuple_len, BPF_F_CURRENT_NETNS, 0);
+	socket = find_socket(skb, &ends);
 	if (!socket)
 		return TC_ACT_SHOT;
 	int result = socket->state == BPF_TCP_LISTEN ? bpf_sk_assign(skb, socket, 0) : -1;

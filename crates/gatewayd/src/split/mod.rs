@@ -38,7 +38,7 @@ use self::routes::Routes;
 use self::sockets::{Diag, Raw, Settings};
 use self::table::{Rules, Table};
 use self::worker::{Shared, Worker};
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, SplitTable};
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
@@ -74,7 +74,8 @@ pub enum SplitError {
     Thread(#[source] io::Error),
 }
 
-/// The most handshakes at a time: as many as the queue of a listening socket holds by default (`net.core.somaxconn`).
+/// The most handshakes at a time, as far as `net.core.somaxconn` allows: with more than its queue holds, a listening socket
+/// would send cookies, whose answers find no socket.
 const MOST_HANDSHAKES: usize = 4096;
 
 /// Descriptors that are left for the rest of the daemon.
@@ -195,8 +196,10 @@ impl Prepared {
         }
         let name = format!("hgs{}", interface.index);
         let device = Tun::open(namespace, &TunConfig { tx_queue_len: 4096, ..TunConfig::new(&name, 65_535) })?;
-        // Packets on it have sources that are reached by other interfaces.
-        sysctl::set(namespace, &format!("net.ipv4.conf.{name}.rp_filter"), "0")?;
+        // Packets on it have sources that are reached by other interfaces; ICMP errors have addresses of this host.
+        for (parameter, value) in [("rp_filter", "0"), ("accept_local", "1")] {
+            sysctl::set(namespace, &format!("net.ipv4.conf.{name}.{parameter}"), value)?;
+        }
         let index = Interface::find(&mut Requests::open().map_err(InterfaceError::from)?, &name)?.index;
         let settings = Settings::of(&config.split);
         let mut listeners = Vec::new();
@@ -237,6 +240,7 @@ impl Prepared {
             errors: IcmpErrors::open(),
             diag: Diag::open().map_err(SplitError::Sockets)?,
             most: most as usize,
+            most_handshakes: MOST_HANDSHAKES.min(longest_queue()),
             shared: Arc::default(),
         };
         Ok(Some(Self { worker, place, marks, mobile_facing: interface.index }))
@@ -249,7 +253,7 @@ impl Prepared {
     /// Starts the thread. The programs are attached.
     pub(crate) fn start(self, now: Instant) -> Result<Splitter, SplitError> {
         let Self { worker, place, marks, mobile_facing } = self;
-        let routes = Routes::add(marks.local).map_err(SplitError::Routes)?;
+        let routes = Routes::add(marks.local, place.index, place.from_mobiles[1] != 0).map_err(SplitError::Routes)?;
         let rules = Rules { mobile_facing, device: place.index, local: marks.local, near: marks.near };
         let table = Table::create(rules).map_err(SplitError::Table)?;
         let (shared, most) = (Arc::clone(&worker.shared), worker.most as u64);
@@ -302,7 +306,9 @@ impl Splitter {
     pub(crate) fn status(&self, now: Instant, expired: u64, fragments: u64) -> SplitStatus {
         let mut status = self.shared.counters.status();
         (status.unsplit.daemon_away, status.unsplit.fragments) = (expired, fragments);
-        SplitStatus { device: self.place.device.clone(), most: self.most, stopped: !self.is_alive(now), ..status }
+        let has_run = self.shared.rounds.load(Ordering::Relaxed) != self.rounds;
+        let stopped = !has_run && !self.is_alive(now);
+        SplitStatus { device: self.place.device.clone(), most: self.most, stopped, ..status }
     }
 }
 
@@ -314,22 +320,35 @@ impl Drop for Splitter {
     }
 }
 
+/// The longest queue of a listening socket.
+fn longest_queue() -> usize {
+    let text = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    text.trim().parse().unwrap_or(128)
+}
+
 /// Whether the kernel drops packets whose source is reached by another interface than that they came by.
 fn is_strict() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").is_ok_and(|value| value.trim() == "1")
 }
 
-/// Tries everything that the mode needs, and removes it.
+/// Tries what the mode needs of the kernel, if possible in a network namespace of its own.
 pub(crate) fn probe() -> Result<String, SplitError> {
     if is_strict() {
         return Err(SplitError::StrictReversePath);
     }
-    // No interface has the index 0, and no route has its mark.
+    // Who may not make namespaces may not make the table either.
+    Namespace::run("probe", |_| try_all()).unwrap_or_else(|_| try_all())?;
+    Ok("sockets with foreign addresses, nf_tables and policy routes".to_owned())
+}
+
+fn try_all() -> Result<(), SplitError> {
+    // No interface has the index 0, and no packet the mark.
     let marks = Marks::of(0);
-    Settings::of(&Config::default().split).listen(false, Some(marks.near)).map_err(SplitError::Sockets)?;
+    Settings::of(&SplitTable::default()).listen(false, Some(marks.near)).map_err(SplitError::Sockets)?;
+    Raw::open(None).map_err(SplitError::Sockets)?;
     let rules = Rules { mobile_facing: 0, device: 0, local: marks.local, near: marks.near };
     Table::create(rules).map_err(SplitError::Table)?;
-    Ok("sockets with foreign addresses, and nf_tables".to_owned())
+    Routes::probe().map_err(SplitError::Routes)
 }
 
 #[cfg(test)]

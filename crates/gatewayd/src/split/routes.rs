@@ -1,11 +1,12 @@
 //! Policy routes of the daemon: packets with its mark are for this host, whatever their destination.
 //!
-//! After SIGKILL they stay until the next start on the same interface, without effect: nothing sets the mark any more.
+//! After SIGKILL the routes go with the daemon's device. The rules stay until the next start on the same interface, without
+//! effect: their table is empty, and nothing sets the mark.
 
 use std::io;
 
 use holdover_host::Requests;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -15,28 +16,32 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 pub(super) struct Routes {
     requests: Requests,
     mark: u32,
+    /// The daemon's device, which is up.
+    device: u32,
 }
 
 /// Before all rules but that of the kernel's own addresses.
 const PRIORITY: u32 = 1;
 
-/// The index of `lo` in every network namespace.
-const LOOPBACK: u32 = 1;
-
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
 impl Routes {
-    /// Adds them, in the network namespace of the calling thread. Without IPv6 in the kernel, for IPv4 only.
-    pub(super) fn add(mark: u32) -> io::Result<Self> {
-        let mut routes = Self { requests: Requests::open()?, mark };
+    /// Adds them, in the network namespace of the calling thread.
+    pub(super) fn add(mark: u32, device: u32, has_v6: bool) -> io::Result<Self> {
+        let mut routes = Self { requests: Requests::open()?, mark, device };
         routes.remove();
-        for family in FAMILIES {
-            match routes.add_family(family) {
-                Err(error) if family == AddressFamily::Inet6 => tracing::debug!(%error, "no policy routes for IPv6"),
-                added => added?,
-            }
+        routes.add_family(AddressFamily::Inet)?;
+        if has_v6 {
+            routes.add_family(AddressFamily::Inet6)?;
         }
         Ok(routes)
+    }
+
+    /// Whether the kernel has rules for routing tables.
+    pub(super) fn probe() -> io::Result<()> {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        Requests::open()?.request(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP).map(drop)
     }
 
     fn add_family(&mut self, family: AddressFamily) -> io::Result<()> {
@@ -47,7 +52,7 @@ impl Routes {
 
     /// Removes those of an earlier process on the interface, if there are any.
     pub(super) fn remove_former(mark: u32) -> io::Result<()> {
-        Self { requests: Requests::open()?, mark }.remove();
+        Self { requests: Requests::open()?, mark, device: 0 }.remove();
         Ok(())
     }
 
@@ -60,8 +65,10 @@ impl Routes {
                     break;
                 }
             }
-            // Fails if there is none.
-            let _ = self.requests.request(RouteNetlinkMessage::DelRoute(self.route(family)), 0);
+            // It goes with its device, and fails if there is none.
+            if self.device != 0 {
+                let _ = self.requests.request(RouteNetlinkMessage::DelRoute(self.route(family)), 0);
+            }
         }
     }
 
@@ -84,7 +91,7 @@ impl Routes {
         message.header.kind = RouteType::Local;
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = if family == AddressFamily::Inet { RouteScope::Host } else { RouteScope::Universe };
-        message.attributes = vec![RouteAttribute::Table(self.mark), RouteAttribute::Oif(LOOPBACK)];
+        message.attributes = vec![RouteAttribute::Table(self.mark), RouteAttribute::Oif(self.device)];
         message
     }
 }

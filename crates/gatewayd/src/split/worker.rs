@@ -23,7 +23,7 @@ use super::counters::{Counters, note};
 use super::relay::{Pipes, Progress, Ready, Relay, Side};
 use super::sockets::{Diag, Raw, Settings};
 use super::syn::{Ends, Syn, Unfit};
-use super::{MOST_HANDSHAKES, Marks, SplitHosts};
+use super::{Marks, SplitHosts};
 use crate::engine::destination;
 use crate::icmp_errors::IcmpErrors;
 
@@ -52,6 +52,7 @@ pub(super) struct Worker {
     pub(super) errors: IcmpErrors,
     pub(super) diag: Diag,
     pub(super) most: usize,
+    pub(super) most_handshakes: usize,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -69,6 +70,9 @@ const REMEMBER: Duration = Duration::from_secs(120);
 
 /// The most of these.
 const MOST_REMEMBERED: usize = 16_384;
+
+/// After such a pause the SYNs in the device may have been repeated, and have passed unsplit meanwhile.
+const STALE_AFTER: Duration = Duration::from_millis(900);
 
 /// Events and packets handled before the next wait.
 const BATCH: usize = 256;
@@ -148,7 +152,7 @@ impl Worker {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, self.device.as_fd(), Token::Device.to_data(), EventFlags::IN)?;
         for (number, listener) in self.listeners.iter().enumerate() {
-            epoll::add(&set, listener, Token::Listener(number).to_data(), EventFlags::IN)?;
+            epoll::add(&set, listener, Token::Listener(number).to_data(), EventFlags::IN | EventFlags::ET)?;
         }
         let mut splitting = Splitting {
             worker: self,
@@ -171,6 +175,7 @@ impl Splitting {
     fn run(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.worker.shared);
         let mut events = Vec::with_capacity(BATCH);
+        let mut before = Instant::now();
         while !shared.ends.load(Ordering::Relaxed) {
             let wait = if self.unfinished.is_empty() { WAIT } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
             events.clear();
@@ -178,6 +183,11 @@ impl Splitting {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+            if before.elapsed() > STALE_AFTER {
+                // Connecting for them would reset the connections that have passed.
+                while self.worker.device.recv(&mut self.scratch).map_err(io::Error::other)?.is_some() {}
+            }
+            before = Instant::now();
             for event in &events {
                 let flags = event.flags;
                 match Token::of_data(event.data) {
@@ -247,7 +257,7 @@ impl Splitting {
             }
             self.abort(place);
         }
-        let is_full = self.places.len() >= self.worker.most || self.pending >= MOST_HANDSHAKES;
+        let is_full = self.places.len() >= self.worker.most || self.pending >= self.worker.most_handshakes;
         if is_full || self.worker.shared.stops.load(Ordering::Relaxed) {
             note(&self.counters().full);
             return self.pass(&syn);
@@ -418,14 +428,14 @@ impl Splitting {
 
     /// A client has completed its handshake.
     fn accept(&mut self, number: usize) {
-        for _ in 0..BATCH {
+        loop {
             let (client, ends) = match self.worker.listeners[number].accept() {
                 Ok((client, from)) => {
                     let local = client.local_addr().ok().and_then(|address| address.as_socket());
                     let (Some(from), Some(server)) = (from.as_socket(), local) else { continue };
                     (client, Ends { client: plain(from), server: plain(server) })
                 }
-                // Without descriptors the connection stays in the queue: this is tried again with the next event.
+                // None is left; or there are no descriptors, and it is tried again with the next one, or in a second.
                 Err(_) => return,
             };
             let place = self.places.get(&ends).copied();
@@ -449,6 +459,7 @@ impl Splitting {
 
     /// Ends handshakes whose client is gone, and forgets connections that passed.
     fn check(&mut self, now: Instant) {
+        (0..self.worker.listeners.len()).for_each(|number| self.accept(number));
         self.unsplit.retain(|_, at| now.duration_since(*at) < REMEMBER);
         let answering = self.places.iter().filter_map(|(&ends, &place)| match self.slots[place].connection {
             Some((_, Stage::Answering { since, .. })) => Some((ends, place, now.duration_since(since))),
