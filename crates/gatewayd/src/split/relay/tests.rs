@@ -26,7 +26,10 @@ fn relayed() -> (TcpStream, TcpStream, JoinHandle<io::Result<()>>) {
                 relay.note(side, Ready { read: true, write: true, urgent: false });
             }
             match relay.advance(&mut pipes, [&counter, &counter])? {
-                Progress::Over => return Ok(relay.finish()),
+                Progress::Over => {
+                    relay.finish();
+                    return Ok(());
+                }
                 Progress::HasMore => {}
                 Progress::Waits => sleep(Duration::from_millis(1)),
             }
