@@ -75,7 +75,7 @@ fn an_urgent_byte_stays_urgent_and_in_its_place() {
     assert_eq!(server.recv_out_of_band(&mut urgent).unwrap(), 1);
     // SAFETY: one byte was received.
     assert_eq!(unsafe { urgent[0].assume_init() }, b'!');
-    let mut rest = Vec::new();
+    let mut rest = Vec::<u8>::new();
     while rest.len() < 11 {
         let mut part = [0; 64];
         let len = (&server).read(&mut part).unwrap();
