@@ -103,8 +103,8 @@ const PREROUTING: u32 = 0;
 const OUTPUT: u32 = 3;
 /// Before conntrack.
 const RAW: i32 = -300;
-/// Before routing.
-const MANGLE: i32 = -150;
+/// After destinations are translated (-100), and before routing.
+const AFTER_NAT: i32 = -90;
 const ACCEPT: u32 = 1;
 
 const NLM_F_CREATE: u16 = 0x400;
@@ -162,7 +162,7 @@ fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
     let mut messages = vec![
         Message::border(BATCH_BEGIN),
         Message::new(NEW_TABLE, [text(1, table), number(2, OWNER)].concat()),
-        chain("to-sockets", PREROUTING, MANGLE),
+        chain("to-sockets", PREROUTING, AFTER_NAT),
         rule("to-sockets", &[not_udp(), has_socket().concat(), load(&local.to_ne_bytes()), set_mark()]),
     ];
     if untracks {
