@@ -10,18 +10,12 @@
 
 #include "gateway/flows.h"
 
+#include "gateway/split.h"
+
 // The mobile host of an address; 0 if it is not known.
 INLINE struct mobile *mobile_of(const struct address *address)
 {
 	return bpf_map_lookup_elem(&mobiles, address);
-}
-
-INLINE void set_ipv4(struct address *address, u32 value)
-{
-	address->words[0] = 0;
-	address->words[1] = 0;
-	address->words[2] = bpf_htonl(0xffff);
-	address->words[3] = value;
 }
 
 // Reads the address of the mobile host's side from an IP header: the destination on the way out, the source on the way in. Returns whether
@@ -77,9 +71,6 @@ INLINE u64 time_of(const struct __sk_buff *skb)
 	return rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 }
 
-// ENODEV of linux/errno.h.
-#define NO_DEVICE (-19)
-
 // Whether the daemon's device is there. It goes with a process that is killed, and what is redirected to it then would be lost.
 INLINE int has_device(struct __sk_buff *skb)
 {
@@ -107,6 +98,11 @@ int egress(struct __sk_buff *skb)
 
 	if (!mobile)
 		return PASS;
+	if (split.device && is_about_socket(skb))
+		return bpf_redirect(split.device, BPF_F_INGRESS);
+	// A packet of this router's own sockets has its socket with it.
+	if (split.device && !skb->sk && begins_split(skb, &address, 1))
+		return bpf_redirect(split.device, 0);
 	u64 now = time_of(skb), expires = expires_at();
 	int is_diverted = 0;
 
@@ -211,6 +207,8 @@ int ingress(struct __sk_buff *skb)
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
+	if (split.device && begins_split(skb, &address, 0))
+		return bpf_redirect(split.device, 0);
 	return withholds(skb, mobile, now, expires, INCOMING) ? TC_ACT_SHOT : PASS;
 }
 

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod pace;
+mod split;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cluster::ClusterTable;
 pub use self::pace::Pace;
+pub use self::split::SplitTable;
 use crate::network::Network;
 use crate::path::is_bpf_fs;
 
@@ -50,6 +52,8 @@ pub struct Config {
     pub webhook: WebhookTable,
     /// ACKs held back, so that TCP resumes at once when a mobile host returns.
     pub hold_back: HoldBack,
+    /// Mode "split": connections that end at the gateway.
+    pub split: SplitTable,
     /// Other gateways, to which mobile hosts move and from which they come.
     pub handoff: HandoffTable,
     /// The store in which gateways agree on the owner of each mobile host.
@@ -363,6 +367,9 @@ impl Config {
         if !(1..=1_000_000).contains(&self.hold_back.most_detailed) {
             return at("[hold_back]", "most_detailed", NUMBER);
         }
+        if let Some((key, problem)) = self.split.problem() {
+            return at("[split]", key, problem);
+        }
         if !(1..=100).contains(&presence.probes) {
             return at("[presence]", "probes", "expected a number from 1 to 100");
         }
@@ -428,6 +435,11 @@ impl Config {
     /// All modes that mobile hosts may have.
     fn modes(&self) -> impl Iterator<Item = Mode> {
         self.mobiles.modes.values().copied().chain([self.mobiles.mode])
+    }
+
+    /// Whether connections of any mobile host are split.
+    pub fn splits(&self) -> bool {
+        self.modes().any(|mode| mode == Mode::Split)
     }
 
     /// Whether TCP connections are followed at all.

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::clock;
@@ -96,7 +96,12 @@ pub fn mount_pins(config: &Config) {
 /// # Errors
 /// [`DaemonError::Privileges`].
 pub fn give_up_privileges() -> Result<(), DaemonError> {
-    let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::PERFMON;
+    // Split connections keep source ports below 1024.
+    let needed = CapabilitySet::BPF
+        | CapabilitySet::NET_ADMIN
+        | CapabilitySet::NET_BIND_SERVICE
+        | CapabilitySet::NET_RAW
+        | CapabilitySet::PERFMON;
     privileges::drop_all_but(needed).map_err(|errno| DaemonError::Privileges(errno.into()))
 }
 
@@ -110,6 +115,10 @@ pub struct Daemon {
     metrics: Option<Scrapes>,
     /// When draining ends even if packets are left.
     drained_by: Option<Instant>,
+    /// How long split connections may take to end once the daemon is told to stop.
+    split_drain: Duration,
+    /// Told to stop: when it ends even if split connections are left.
+    stops_by: Option<Instant>,
     _ownership: Ownership,
     /// Dropped last: a later signal ends the process at once.
     stop: SignalInput,
@@ -159,6 +168,8 @@ impl Daemon {
             control: requesters(listener),
             metrics: setup.config.metrics.listen_if_possible(),
             drained_by: None,
+            split_drain: setup.config.split.drain.0,
+            stops_by: None,
             _ownership: ownership,
         })
     }
@@ -213,12 +224,28 @@ impl Daemon {
             },
             Request::Drain { within } => {
                 self.engine.drain(now);
+                self.engine.stop_splitting(now);
                 self.drained_by = Some(now + within.0);
                 let waiting = self.status(now).waiting;
                 tracing::info!(waiting, %within, "draining");
                 Response::Draining { waiting }
             }
         }
+    }
+
+    /// Told to stop: split connections get some time to end, unless it is told again.
+    fn handle_stop(&mut self, now: Instant) -> ControlFlow<()> {
+        if self.stops_by.is_some() {
+            return ControlFlow::Break(());
+        }
+        self.stop.clear();
+        let open = self.engine.stop_splitting(now);
+        if open == 0 || self.split_drain == Duration::ZERO {
+            return ControlFlow::Break(());
+        }
+        tracing::info!(open, "waiting for split connections to end");
+        self.stops_by = Some(now + self.split_drain);
+        ControlFlow::Continue(())
     }
 
     /// A user, or a script, reports about a mobile host.
@@ -288,7 +315,7 @@ impl PollLoop for Daemon {
         if let Some(metrics) = &self.metrics {
             interests.add_sessions(Token::Metrics, metrics.sessions());
         }
-        interests.add_deadlines(self.sources.poll_timeout().into_iter().chain(self.drained_by));
+        interests.add_deadlines(self.sources.poll_timeout().into_iter().chain(self.drained_by).chain(self.stops_by));
         interests.add_deadlines([self.engine.poll_timeout()]);
         interests
     }
@@ -296,7 +323,11 @@ impl PollLoop for Daemon {
     fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
         for token in ready {
             match token {
-                Token::Stop => return Ok(ControlFlow::Break(())),
+                Token::Stop => {
+                    if self.handle_stop(now).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                }
                 Token::Diverted => drop(self.engine.handle_diverted(now)?),
                 Token::Heard => self.engine.handle_heard(now),
                 Token::Watch => self.engine.handle_watch(now)?,
@@ -314,8 +345,11 @@ impl PollLoop for Daemon {
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_timeout(now);
         }
-        let is_drained = self.drained_by.is_some_and(|by| self.engine.diverter().waiting_bytes() == 0 || now >= by);
-        Ok(if is_drained { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        let is_split = self.engine.split_connections() > 0;
+        let is_empty = self.engine.diverter().waiting_bytes() == 0 && !is_split;
+        let is_drained = self.drained_by.is_some_and(|by| is_empty || now >= by);
+        let has_stopped = self.stops_by.is_some_and(|by| !is_split || now >= by);
+        Ok(if is_drained || has_stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 }
 

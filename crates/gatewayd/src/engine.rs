@@ -11,6 +11,7 @@ mod handoff;
 mod presence;
 mod release;
 mod setup;
+mod split;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,18 +25,19 @@ use holdover_flow::Rules;
 use holdover_gateway::daemon;
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::Neighbours;
-use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
+use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError, clock};
 
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::Config;
 use crate::handoff::Handoff;
+use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
 use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
+use crate::split::{Prepared, SplitError, Splitter};
 use crate::store::{Store, StoreError, Stored};
-use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
 pub(crate) use by_mac::ByMac;
@@ -62,6 +64,9 @@ pub enum EngineError {
     /// The gateway cannot join the cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// Connections cannot be split.
+    #[error(transparent)]
+    Split(#[from] SplitError),
     /// Packets cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -100,11 +105,13 @@ pub(crate) struct Engine {
     path: KernelPath,
     store: Store,
     sender: Sender,
-    too_big: TooBig,
+    icmp_errors: IcmpErrors,
     diverter: Diverter<Stored>,
     prober: Prober,
     /// `None` if nothing is held back.
     waker: Option<Waker>,
+    /// `None` if no connections are split.
+    splitter: Option<Splitter>,
     /// `None` without other gateways.
     handoff: Option<Handoff>,
     /// `None` without a store.
@@ -206,6 +213,7 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
+        let prepared = Prepared::open(config, &interface, &networks, &namespace)?;
         let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
         let place = Place {
             interface: name,
@@ -218,10 +226,15 @@ impl Engine {
             rules: if follows { daemon::rules() } else { Rules::default() },
             link: setup::first_link(config),
             modes: &modes,
+            split: prepared.as_ref().map(Prepared::place),
             pins: pins.as_deref(),
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
+        // The kernel may have taken long to verify the programs.
+        let attached_at = clock::now();
+        let splitter = prepared.map(|prepared| prepared.start(attached_at)).transpose()?;
+        path.renew_split(attached_at, splitter.is_some())?;
         let mut engine = Self {
             networks,
             config: config.clone(),
@@ -233,9 +246,10 @@ impl Engine {
             path,
             store,
             sender: Sender::open().map_err(socket("a packet socket"))?,
-            too_big: TooBig::open(),
+            icmp_errors: IcmpErrors::open(),
             diverter: setup::diverter(config),
             prober: Prober::new(config.silence()),
+            splitter,
             waker: follows.then(|| Waker::new(now, config)),
             handoff: Handoff::open(&config.handoff)?,
             cluster: Cluster::open(now, &config.cluster, config.handoff.listen)?,
@@ -442,6 +456,7 @@ impl Engine {
         if now >= self.renew_at {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew(now)?;
+            self.renew_split(now)?;
         }
         if now >= self.look_at {
             self.look(now);
@@ -589,7 +604,7 @@ impl Engine {
 const LONGEST_PACKET: u32 = 65_535;
 
 /// The destination of an IP packet.
-fn destination(packet: &[u8]) -> Option<IpAddr> {
+pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),
         6 => Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?)),

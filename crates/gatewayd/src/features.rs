@@ -12,6 +12,7 @@ use crate::cluster;
 use crate::config::Config;
 use crate::interface::{Interface, InterfaceError};
 use crate::path::{KernelPath, is_bpf_fs};
+use crate::split;
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
@@ -65,6 +66,13 @@ pub fn examine(config: &Config) -> Vec<Feature> {
             forwards(),
         ),
     ];
+    features.push(Feature::tried(
+        "gateway's split",
+        config.splits(),
+        "mode \"split\" is not available",
+        "run as root, on Linux 5.15 or later with CONFIG_NFT_SOCKET; see the reason",
+        split::probe().map_err(|error| with_causes(&error)),
+    ));
     if config.cluster.is_enabled() {
         let clear = config.cluster.password_in_clear();
         let clear = clear.map_or_else(String::new, |endpoint| format!("; its password goes to {endpoint} in clear"));

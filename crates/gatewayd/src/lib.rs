@@ -1,14 +1,15 @@
 //! The gateway's daemon: it runs on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
-//! connection. It buffers packets for mobile hosts while they are absent, and makes their TCP connections resume at once when they return.
+//! connection, except in its mode `split`. It buffers packets for mobile hosts while they are absent, and makes their TCP connections resume at once when they return.
 //!
 //! | module | purpose |
 //! | --- | --- |
 //! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and report mobile hosts |
 //! | `store` | buffered packets, in files that outlive the process |
 //! | `waker` | TCP connections of mobile hosts: release of the ACKs that the programs hold back |
-//! | `sender`, `too_big` | releases packets, probes mobile hosts, sends ICMP errors about the MTU |
+//! | `sender`, `icmp_errors` | releases packets, probes mobile hosts, sends ICMP errors |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
+//! | `split` | mode `split`: connections end here, in sockets with the addresses of others |
 //! | `handoff` | buffered packets go to the gateway that a mobile host has moved to |
 //! | `cluster` | gateways agree in etcd which of them owns a mobile host |
 //! | `engine` | connects these with the state machines: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
@@ -29,15 +30,16 @@ pub mod demo;
 mod engine;
 pub mod features;
 mod handoff;
+mod icmp_errors;
 mod interface;
 pub mod metrics;
 pub mod network;
 pub mod path;
 mod presence;
 mod sender;
+mod split;
 pub mod status;
 mod store;
-mod too_big;
 mod waker;
 mod watch;
 
@@ -45,4 +47,5 @@ pub use cluster::{ClusterStatus, GatewayLine, OwnershipCounters};
 pub use engine::{EngineError, Unsendable};
 pub use handoff::HandoffCounters;
 pub use presence::{ReportCounters, SecretError};
+pub use split::{SplitStatus, Unsplit};
 pub use waker::Woken;

@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::cluster::ClusterStatus;
+use crate::split::SplitStatus;
 use crate::status::Status;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -95,6 +96,9 @@ pub fn encode_status(status: &Status) -> String {
             counts(&handoffs),
         );
     }
+    if let Some(split) = &status.split {
+        register_split(&mut registry, split);
+    }
     if let Some(cluster) = &status.cluster {
         register_cluster(&mut registry, cluster);
     }
@@ -102,6 +106,32 @@ pub fn encode_status(status: &Status) -> String {
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+fn register_split(registry: &mut Registry, split: &SplitStatus) {
+    registry.register("split_connections", "Connections that are split now", gauge(split.open));
+    registry.register("split_pending", "Connections that are being split", gauge(split.pending));
+    let outcomes = [
+        ("split", split.total),
+        ("reset", split.reset),
+        ("refused", split.refused),
+        ("unreachable", split.unreachable),
+        ("unanswered", split.unanswered),
+    ];
+    registry.register("split_outcomes", "Connections split, and what became of them and of others", counts(&outcomes));
+    let bytes = [("to_mobile", split.to_mobile_bytes), ("from_mobile", split.from_mobile_bytes)];
+    registry.register_with_unit("split", "Bytes of split connections, by direction", Unit::Bytes, counts(&bytes));
+    let unsplit = split.unsplit;
+    let reasons = [
+        ("authenticated", unsplit.authenticated),
+        ("multipath", unsplit.multipath),
+        ("malformed", unsplit.malformed),
+        ("full", unsplit.full),
+        ("address_in_use", unsplit.address_in_use),
+        ("daemon_away", unsplit.daemon_away),
+        ("fragment", unsplit.fragments),
+    ];
+    registry.register("unsplit", "SYNs and fragments that passed unsplit, by reason", counts(&reasons));
 }
 
 fn register_cluster(registry: &mut Registry, cluster: &ClusterStatus) {
@@ -151,6 +181,7 @@ mod tests {
             path: PathCounters::default(),
             buffer: crate::status::Tally::default(),
             reports: crate::presence::ReportCounters::default(),
+            split: None,
             handoff: None,
             cluster: None,
             unsendable: crate::engine::Unsendable::default(),

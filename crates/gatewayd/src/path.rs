@@ -12,7 +12,7 @@ use std::path::Path;
 use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::tc::TcAttachOptions;
+use aya::programs::tc::{self, NlOptions, TcAttachOptions};
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
@@ -23,11 +23,12 @@ use holdover_host::clsact::{Filters, Owner};
 use holdover_mobility::wake::WakeConfig;
 
 use crate::network::Network;
+use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
 pub(crate) use pins::is_bpf_fs;
 use pins::{MAPS, Pins};
-use records::{Address, MobileOrder, MobileRecord, NoticeRecord};
+use records::{Address, MobileOrder, MobileRecord, NoticeRecord, SplitSetup};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
@@ -41,7 +42,7 @@ pub(crate) const MARK: u32 = 0x4847_5231;
 pub(crate) const MARK_BACK: u32 = 0x4847_5232;
 
 /// The programs.
-const PROGRAMS: [&str; 4] = ["egress", "ingress", "order", "flow_order"];
+const PROGRAMS: [&str; 5] = ["egress", "ingress", "order", "flow_order", "deliver"];
 
 /// Linux's `BPF_F_LOCK`: the value is copied under its lock.
 const LOCK: u64 = 4;
@@ -119,6 +120,12 @@ pub struct PathCounters {
     pub probed: u64,
     /// Connections that got details: bulk, or packets during an absence.
     pub detailed: u64,
+    /// SYNs handed to the daemon, with mode `split`.
+    pub syns: u64,
+    /// SYNs that passed instead, because the daemon hung, was stopping, or was gone.
+    pub syns_expired: u64,
+    /// Fragments of TCP segments of mobile hosts with mode `split`.
+    pub fragments: u64,
 }
 
 /// The programs' state of a mobile host. Times are on the clock of [`holdover_host::clock`].
@@ -170,6 +177,8 @@ pub(crate) struct Place<'a> {
     pub(crate) link: LinkState,
     /// The modes of mobile hosts, as a text: state from other modes is not used.
     pub(crate) modes: &'a str,
+    /// With mode `split`.
+    pub(crate) split: Option<&'a SplitPlace>,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
 }
@@ -221,6 +230,9 @@ impl KernelPath {
             }
             Err(error) => return Err(error.into()),
         }
+        if let Some(split) = place.split {
+            path.attach_deliver(split)?;
+        }
         Ok(path)
     }
 
@@ -245,6 +257,11 @@ impl KernelPath {
         let former: Vec<_> = of_networks.keys().filter_map(Result::ok).collect();
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
+        }
+        let mut split_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "split_networks")?)?;
+        for (network, is_split) in place.split.iter().flat_map(|split| &split.networks) {
+            let (address, bits) = network.mapped();
+            split_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_split), 0)?;
         }
         Ok(Self {
             mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
@@ -276,6 +293,7 @@ impl KernelPath {
             rules,
             link: LinkState::default(),
             modes: "",
+            split: None,
             pins: None,
         };
         let mut ebpf = open_object(&place, None)?;
@@ -314,6 +332,21 @@ impl KernelPath {
         Ok(())
     }
 
+    /// Attaches the program that gives SYNs to listening sockets. The device, and with it the filter, ends with the process.
+    fn attach_deliver(&mut self, split: &SplitPlace) -> Result<(), PathError> {
+        let program = program(&mut self.ebpf, "deliver")?;
+        let tcx = TcAttachOptions::TcxOrder(LinkOrder::first());
+        match program.attach_with_options(&split.device, TcAttachType::Ingress, tcx) {
+            Err(error) if is_unknown_to_kernel(&error) => {
+                tc::qdisc_add_clsact(&split.device).map_err(|error| PathError::Clsact(std::io::Error::other(error)))?;
+                let netlink = TcAttachOptions::Netlink(NlOptions::default());
+                program.attach_with_options(&split.device, TcAttachType::Ingress, netlink)?;
+            }
+            attached => drop(attached?),
+        }
+        Ok(())
+    }
+
     /// Whether programs and maps of an earlier process were taken over.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.is_taken_over
@@ -336,6 +369,12 @@ impl KernelPath {
     /// Tells the programs that the daemon is alive.
     pub(crate) fn renew(&mut self, now: Instant) -> Result<(), PathError> {
         Ok(self.expiry.set(0, (now + EXPIRES_AFTER).as_nanos(), 0)?)
+    }
+
+    /// Tells the programs whether the daemon splits connections.
+    pub(crate) fn renew_split(&mut self, now: Instant, is_splitting: bool) -> Result<(), PathError> {
+        let until = if is_splitting { (now + EXPIRES_AFTER).as_nanos() } else { 0 };
+        Ok(self.expiry.set(1, until, 0)?)
     }
 
     /// The next mobile host that was heard although it is regarded as absent.
@@ -411,6 +450,9 @@ impl KernelPath {
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),
+            syns: own(6),
+            syns_expired: own(7),
+            fragments: own(8),
         }
     }
 
@@ -462,10 +504,12 @@ impl From<MobileRecord> for Seen {
 fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Ebpf, PathError> {
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let rules = Plain(rules);
+    let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
     let mut loader = EbpfLoader::new();
     loader
         .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
+        .override_global("split", &split, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
         .map_max_entries("entries", place.most_connections.max(1))
         .map_max_entries("flows", place.most_detailed.max(1));
@@ -513,6 +557,7 @@ mod tests {
             rules,
             link,
             modes: "",
+            split: None,
             pins: None,
         };
         let path = match KernelPath::load(&place, &[], None) {

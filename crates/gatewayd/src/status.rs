@@ -13,6 +13,7 @@ use crate::engine::{Engine, Unsendable};
 use crate::handoff::HandoffCounters;
 use crate::path::{AttachedBy, PathCounters, Seen};
 use crate::presence::ReportCounters;
+use crate::split::SplitStatus;
 use crate::waker::Woken;
 
 /// The status of the gateway.
@@ -48,6 +49,8 @@ pub struct Status {
     pub buffer: Tally,
     /// Counters of reports from outside.
     pub reports: ReportCounters,
+    /// Split connections; `None` if there are none by the configuration.
+    pub split: Option<SplitStatus>,
     /// Handoff counters; `None` without other gateways.
     pub handoff: Option<HandoffCounters>,
     /// The cluster; `None` without one.
@@ -113,6 +116,7 @@ impl Status {
             path: engine.counters(),
             buffer: diverter.tally(),
             reports,
+            split: engine.split_status(now),
             handoff: engine.handoffs(),
             cluster: engine.cluster_status(now),
             unsendable: engine.unsendable(),

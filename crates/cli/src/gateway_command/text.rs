@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use holdover_gatewayd::ClusterStatus;
 use holdover_gatewayd::status::{MobileLine, Status};
+use holdover_gatewayd::{ClusterStatus, SplitStatus};
 
 pub(super) fn status(status: &Status) -> String {
     let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;
@@ -47,11 +47,42 @@ pub(super) fn status(status: &Status) -> String {
             handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost, handoff.packets_lost
         );
     }
+    if let Some(split) = &status.split {
+        text.push_str(&self::split(split));
+    }
     if let Some(cluster) = &status.cluster {
         text.push_str(&self::cluster(cluster));
     }
     if path.expired > 0 {
         let _ = writeln!(text, "passed        {} although away: the gateway did not run for a while", path.expired);
+    }
+    text
+}
+
+fn split(split: &SplitStatus) -> String {
+    let SplitStatus { most, open, pending, total, to_mobile_bytes, from_mobile_bytes, .. } = split;
+    let state = if split.stopped { "; its thread does not run, new connections pass unsplit" } else { "" };
+    let mut text = format!(
+        "split         {open} connections open (at most {most}), {pending} being opened, {total} so far; \
+         {to_mobile_bytes} bytes to mobile hosts, {from_mobile_bytes} from them{state}\n"
+    );
+    let _ = writeln!(
+        text,
+        "not opened    {} refused, {} unreachable, {} unanswered; {} were reset",
+        split.refused, split.unreachable, split.unanswered, split.reset
+    );
+    let unsplit = split.unsplit;
+    let reasons = [
+        ("SYNs with TCP-MD5 or TCP-AO", unsplit.authenticated),
+        ("SYNs of multipath TCP", unsplit.multipath),
+        ("malformed SYNs", unsplit.malformed),
+        ("SYNs above the limit of connections", unsplit.full),
+        ("SYNs with addresses and ports in use on this host", unsplit.address_in_use),
+        ("SYNs while the gateway hung or was stopping", unsplit.daemon_away),
+        ("fragments", unsplit.fragments),
+    ];
+    for (what, count) in reasons.into_iter().filter(|&(_, count)| count > 0) {
+        let _ = writeln!(text, "unsplit       {count} {what}");
     }
     text
 }
@@ -130,6 +161,18 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn split_connections_and_reasons_not_to_split_are_shown() {
+        let mut split = SplitStatus { open: 3, most: 10, total: 7, ..SplitStatus::default() };
+        let text = super::split(&split);
+        assert!(text.starts_with("split         3 connections open (at most 10), 0 being opened, 7 so far"), "{text}");
+        assert!(!text.contains("unsplit"), "{text}");
+        split.unsplit.multipath = 2;
+        split.stopped = true;
+        let text = super::split(&split);
+        assert!(text.contains("unsplit       2 SYNs of multipath TCP\n") && text.contains("does not run"), "{text}");
+    }
 
     #[test]
     fn what_was_not_adopted_is_shown() {

@@ -43,6 +43,10 @@ pub enum Mode {
     /// As in the paper (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut
     /// when ACKs cease.
     MTcp,
+    /// TCP connections end at the gateway, in sockets of its own. Packets for absent mobile hosts are kept, those of these
+    /// sockets too.
+    // `GatewayDaemon` ends no connections: to it the mode is `Buffer`.
+    Split,
 }
 
 /// A word that is no mode.
@@ -54,22 +58,26 @@ pub struct UnknownMode {
 }
 
 impl Mode {
+    /// Those that terminate no connections.
+    pub const IN_PATH: [Self; 5] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp];
+
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp];
+    pub const ALL: [Self; 6] = [Self::Buffer, Self::Observe, Self::Freeze, Self::BufferFreeze, Self::MTcp, Self::Split];
 
     /// Their names in files, in the same order.
-    pub const NAMES: [&str; 5] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp"];
+    pub const NAMES: [&str; 6] = ["buffer", "observe", "freeze", "buffer-freeze", "m-tcp", "split"];
 
     /// Whether packets for absent mobile hosts are kept.
     pub const fn diverts(self) -> bool {
         !matches!(self, Self::Observe | Self::Freeze)
     }
 
-    /// The treatment of TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`].
+    /// The treatment of TCP connections. `holds_back` says whether connections are woken with [`Self::Buffer`] and
+    /// [`Self::Split`].
     pub fn treatment(self, holds_back: bool) -> Treatment {
         match self {
-            Self::Buffer if holds_back => Treatment::Wake(wake()),
-            Self::Buffer | Self::Observe => Treatment::Nothing,
+            Self::Buffer | Self::Split if holds_back => Treatment::Wake(wake()),
+            Self::Buffer | Self::Split | Self::Observe => Treatment::Nothing,
             Self::Freeze | Self::BufferFreeze => Treatment::Freeze(FreezeConfig::buffer_freeze()),
             Self::MTcp => Treatment::Freeze(FreezeConfig::m_tcp()),
         }
@@ -161,6 +169,6 @@ mod tests {
         }
         assert_eq!((Mode::MTcp.to_string(), Mode::default().to_string()), ("m-tcp".to_owned(), "buffer".to_owned()));
         let refused = "m_tcp".parse::<Mode>().unwrap_err().to_string();
-        assert_eq!(refused, "\"m_tcp\" is no mode of a gateway: buffer, observe, freeze, buffer-freeze, m-tcp");
+        assert_eq!(refused, "\"m_tcp\" is no mode of a gateway: buffer, observe, freeze, buffer-freeze, m-tcp, split");
     }
 }

@@ -15,6 +15,9 @@ enum mobile_counter {
 	RELEASED,          // packets that user space has sent
 	HEARD,             // packets from known mobile hosts
 	FULL,              // packets of mobile hosts for which there was no room
+	SPLIT_SYN,         // SYNs that the daemon decides about (mode `split`)
+	SPLIT_EXPIRED,     // SYNs that were left alone because user space hangs, or is gone
+	SPLIT_FRAGMENT,    // TCP fragments of mobile hosts in mode `split`
 	MOBILE_COUNTERS,
 };
 
@@ -117,9 +120,10 @@ struct {
 	__type(value, u32);
 } networks SEC(".maps");
 
+// When packets pass whatever their course is; and when SYNs pass unsplit.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, u32);
 	__type(value, u64);
 } expiry SEC(".maps");
@@ -136,6 +140,17 @@ INLINE u64 expires_at(void)
 	u64 *at = bpf_map_lookup_elem(&expiry, &zero);
 
 	return at ? *at : 0;
+}
+
+// ENODEV of linux/errno.h.
+#define NO_DEVICE (-19)
+
+INLINE void set_ipv4(struct address *address, u32 value)
+{
+	address->words[0] = 0;
+	address->words[1] = 0;
+	address->words[2] = bpf_htonl(0xffff);
+	address->words[3] = value;
 }
 
 INLINE int mac_differs(const struct mac *left, const struct mac *right)

@@ -248,6 +248,7 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         most_detailed: 4,
         rules,
         link: LinkState::default(),
+        split: None,
         modes: "",
         pins: None,
     };

@@ -220,6 +220,7 @@ mod tests {
             rules: Rules::default(),
             link: LinkState::default(),
             modes,
+            split: None,
             pins: Some(root),
         };
         Pins::open(root, &place).unwrap()

@@ -8,6 +8,7 @@ use holdover_flow::{Link, LinkState};
 use holdover_gateway::divert::Course;
 
 use crate::network::mapped;
+use crate::split::SplitPlace;
 
 /// `struct address`.
 #[repr(C)]
@@ -50,6 +51,19 @@ pub(super) struct MobileOrder {
     link: Link,
 }
 
+/// `struct split_setup`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct SplitSetup {
+    device: u32,
+    mark: u32,
+    /// In the order of the network, as the next ones.
+    from_mobiles: [u16; 2],
+    from_others: [u16; 2],
+}
+
+// SAFETY: `repr(C)` integers without padding; any bytes are a value.
+unsafe impl Pod for SplitSetup {}
 // SAFETY: `repr(C)` integers without padding (asserted below); any bytes are a value.
 unsafe impl Pod for Address {}
 // SAFETY: as above.
@@ -67,6 +81,17 @@ const DIVERT: u32 = 1;
 const COURSE: u32 = 0;
 /// `MOBILE_LINK`.
 const LINK: u32 = 1;
+
+impl SplitSetup {
+    pub(super) fn new(place: &SplitPlace) -> Self {
+        Self {
+            device: place.index,
+            mark: place.mark,
+            from_mobiles: place.from_mobiles.map(u16::to_be),
+            from_others: place.from_others.map(u16::to_be),
+        }
+    }
+}
 
 impl MobileRecord {
     /// A mobile host before its first packet, over this link.

@@ -15,6 +15,7 @@ mod modes;
 mod presence;
 mod process;
 mod routing;
+mod split;
 mod watch;
 
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         (&harness, "limits", limits::TESTS),
         (&harness, "presence", presence::TESTS),
         (&harness, "modes", modes::TESTS),
+        (&harness, "split", split::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }

@@ -76,6 +76,15 @@ impl Gateway {
         std::fs::write(file, format!("{text}\n{sections}")).unwrap();
     }
 
+    /// Replaces text in the configuration of the next daemon.
+    pub(crate) fn replace(&self, text: &str, by: &str) {
+        let file = self.0.directory().join("gateway.toml");
+        let before = std::fs::read_to_string(&file).unwrap();
+        let after = before.replace(text, by);
+        assert_ne!(before, after);
+        std::fs::write(file, after).unwrap();
+    }
+
     pub(crate) fn status(&self) -> Status {
         self.0.status().unwrap()
     }

@@ -72,8 +72,9 @@ pub(crate) struct GatewayDaemon {
 
 impl Vocabulary for Mode {
     const TITLE: &'static str = "GatewayMode";
-    const VALUES: &'static [Self] = &Self::ALL;
-    const NAMES: &'static [&'static str] = &Self::NAMES;
+    // Connections of "split" end at the gateway: that is the mechanism of that name.
+    const VALUES: &'static [Self] = &Self::IN_PATH;
+    const NAMES: &'static [&'static str] = Self::NAMES.split_at(Self::IN_PATH.len()).0;
 }
 
 /// M-TCP's supervisor host in the path of packets: it terminates no connection.

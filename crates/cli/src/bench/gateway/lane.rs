@@ -25,13 +25,15 @@ pub(super) enum Lane {
     Observe,
     /// A router with the gateway, whose mode is `buffer`.
     Buffer,
+    /// A router with the gateway, whose mode is `split`.
+    Split,
     /// A router with HAProxy, to which the mobile host connects.
     Haproxy,
 }
 
 impl Lane {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Haproxy];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Split, Self::Haproxy];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -40,6 +42,7 @@ impl Lane {
             Self::Program => "program",
             Self::Observe => "observe",
             Self::Buffer => "buffer",
+            Self::Split => "split",
             Self::Haproxy => "haproxy",
         }
     }
@@ -74,7 +77,7 @@ impl Way {
             (Lane::Program, Some(router), _) => {
                 (Router::Programs { _programs: Baseline::pass(router, MOBILE_FACING)? }, Vec::new())
             }
-            (Lane::Observe | Lane::Buffer, Some(router), _) => {
+            (Lane::Observe | Lane::Buffer | Lane::Split, Some(router), _) => {
                 let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
                 let mut process = Process::start(router, place(lane, round), &sections, daemon)?;
                 let id = process.child().as_ref().map(std::process::Child::id);

@@ -240,9 +240,9 @@ impl Load {
         }
     }
 
-    /// Whether a way can carry it: a proxy has no connections without hosts.
+    /// Whether a way can carry it: there are no connections to end without hosts.
     fn is_for(self, lane: Lane) -> bool {
-        lane != Lane::Haproxy || !matches!(self, Self::Packets { .. })
+        !matches!(lane, Lane::Split | Lane::Haproxy) || !matches!(self, Self::Packets { .. })
     }
 
     /// Bytes of payload in a slice.

@@ -1,0 +1,274 @@
+// Mode `split`: connections of mobile hosts end at this router, in sockets of the daemon with the addresses of the other side (IP_TRANSPARENT).
+//
+// The daemon has to connect to the far end before the near end gets its SYN-ACK. A listening socket would answer at once, so both hooks of
+// the mobile-facing interface redirect each SYN that begins a connection to a TUN device of the daemon. When the far end has answered, the
+// daemon writes the SYN to that device, where `deliver` assigns it to a listening socket (bpf_sk_assign). All other packets of these
+// connections find their sockets by the daemon's table of nf_tables (crates/gatewayd/src/split/table.rs), on the interface on which they
+// arrive. Without the daemon there are neither device, table nor sockets, and SYNs pass.
+
+#pragma once
+
+#include "state.h"
+
+// Set when the programs are loaded: the index of the daemon's TUN device for SYNs, 0 without mode `split`; the mark with which packets are
+// routed to this host; the ports of the listening sockets on the loopback addresses, in the order of the network, for SYNs of mobile hosts
+// and of others.
+struct split_setup {
+	u32 device;
+	u32 mark;
+	u16 from_mobiles[2]; // IPv4, IPv6
+	u16 from_others[2];
+};
+
+const volatile struct split_setup split = {0};
+
+// Networks of mobile hosts in mode `split` (1) and in others (0): the longest prefix applies.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct network_key);
+	__type(value, u32);
+} split_networks SEC(".maps");
+
+INLINE int is_split(const struct address *address)
+{
+	struct network_key key = {.bits = 128, .address = *address};
+	u32 *kind = bpf_map_lookup_elem(&split_networks, &key);
+
+	return kind && *kind;
+}
+
+#define IS_NO_SYN 0
+#define IS_SYN 1
+#define IS_FRAGMENT 2
+
+// Flags of a TCP header.
+#define FLAG_FIN 1
+#define FLAG_SYN 2
+#define FLAG_RST 4
+#define FLAG_ACK 16
+
+struct ports {
+	u16 source, destination;
+};
+
+// The addresses and ports of a packet, as a socket lookup takes them.
+struct ends {
+	struct bpf_sock_tuple tuple;
+	u8 is_v6;
+	u8 traffic_class;
+};
+
+// Reads a packet with its IP header at `at`. Extension headers are not followed: such SYNs pass unsplit.
+INLINE int read_syn(struct __sk_buff *skb, u32 at, struct ends *ends)
+{
+	struct ports ports;
+	u8 flags;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl < 5)
+			return IS_NO_SYN;
+		if (ip.frag_off & bpf_htons(0x3fff))
+			return IS_FRAGMENT;
+		ends->tuple.ipv4.saddr = ip.saddr;
+		ends->tuple.ipv4.daddr = ip.daddr;
+		ends->is_v6 = 0;
+		ends->traffic_class = ip.tos;
+		at += ip.ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_TCP)
+			return IS_NO_SYN;
+		__builtin_memcpy(ends->tuple.ipv6.saddr, &ip.saddr, 16);
+		__builtin_memcpy(ends->tuple.ipv6.daddr, &ip.daddr, 16);
+		ends->is_v6 = 1;
+		at += sizeof(ip);
+	} else {
+		return IS_NO_SYN;
+	}
+	if (bpf_skb_load_bytes(skb, at + 13, &flags, 1) || (flags & (FLAG_FIN | FLAG_SYN | FLAG_RST | FLAG_ACK)) != FLAG_SYN)
+		return IS_NO_SYN;
+	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
+		return IS_NO_SYN;
+	if (!ends->is_v6) {
+		ends->tuple.ipv4.sport = ports.source;
+		ends->tuple.ipv4.dport = ports.destination;
+	} else {
+		ends->tuple.ipv6.sport = ports.source;
+		ends->tuple.ipv6.dport = ports.destination;
+	}
+	return IS_SYN;
+}
+
+// Whether this router would forward a packet that came in: not one for itself, and not one that it refuses.
+INLINE int is_forwarded(struct __sk_buff *skb, const struct ends *ends)
+{
+	struct bpf_fib_lookup lookup = {};
+
+	lookup.l4_protocol = IPPROTO_TCP;
+	lookup.ifindex = skb->ifindex;
+	if (!ends->is_v6) {
+		lookup.family = 2; // AF_INET
+		lookup.tos = ends->traffic_class;
+		lookup.ipv4_src = ends->tuple.ipv4.saddr;
+		lookup.ipv4_dst = ends->tuple.ipv4.daddr;
+	} else {
+		lookup.family = 10; // AF_INET6
+		__builtin_memcpy(lookup.ipv6_src, ends->tuple.ipv6.saddr, 16);
+		__builtin_memcpy(lookup.ipv6_dst, ends->tuple.ipv6.daddr, 16);
+	}
+	int result = bpf_fib_lookup(skb, &lookup, sizeof(lookup), 0);
+
+	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH || result == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+}
+
+// The socket of a packet, or one that listens; to be released.
+INLINE struct bpf_sock *find_socket(struct __sk_buff *skb, struct ends *ends)
+{
+	if (ends->is_v6)
+		return bpf_skc_lookup_tcp(skb, &ends->tuple, sizeof(ends->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	return bpf_skc_lookup_tcp(skb, &ends->tuple, sizeof(ends->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+}
+
+// Whether a socket of this host has the packet's addresses and ports. One in TIME_WAIT gives way to a new connection.
+INLINE int has_socket(struct __sk_buff *skb, struct ends *ends)
+{
+	struct bpf_sock *socket = find_socket(skb, ends);
+
+	if (!socket)
+		return 0;
+	u32 state = socket->state;
+
+	bpf_sk_release(socket);
+	return state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT;
+}
+
+// Whether the daemon decides about a packet: a SYN that begins a connection of a mobile host in mode `split`.
+static __attribute__((noinline)) int begins_split(struct __sk_buff *skb, const struct address *on_stack, int is_out)
+{
+	struct address address = *on_stack;
+	struct ends ends = {};
+	u32 one = 1;
+	u32 mtu = 0;
+
+	if (!is_split(&address))
+		return 0;
+	int kind = read_syn(skb, rules.frame_len, &ends);
+
+	if (kind == IS_FRAGMENT)
+		count(SPLIT_FRAGMENT);
+	if (kind != IS_SYN || has_socket(skb, &ends))
+		return 0;
+	// Without IPv6 there is no listening socket.
+	if (ends.is_v6 && !split.from_mobiles[1])
+		return 0;
+	if (!is_out && !is_forwarded(skb, &ends))
+		return 0;
+	u64 *expires = bpf_map_lookup_elem(&expiry, &one);
+
+	if (!expires || bpf_ktime_get_ns() >= *expires || bpf_check_mtu(skb, split.device, &mtu, 0, 0) == NO_DEVICE) {
+		count(SPLIT_EXPIRED);
+		return 0;
+	}
+	count(SPLIT_SYN);
+	return 1;
+}
+
+#define ICMP_UNREACHABLE 3
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETER 12
+#define ICMPV6_LAST_ERROR 4
+
+// Whether a packet to a mobile host is an ICMP error of this router about a packet of a socket here. (What other routers send has been
+// given to the socket when it came in.)
+static __attribute__((noinline)) int is_about_socket(struct __sk_buff *skb)
+{
+	struct ends ends = {};
+	struct ports ports;
+	u32 at = rules.frame_len;
+	u8 type;
+
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_ICMP || ip.ihl != 5)
+			return 0;
+		at += sizeof(ip);
+		if (bpf_skb_load_bytes(skb, at, &type, 1))
+			return 0;
+		if (type != ICMP_UNREACHABLE && type != ICMP_TIME_EXCEEDED && type != ICMP_PARAMETER)
+			return 0;
+		at += 8;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.protocol != IPPROTO_TCP || ip.ihl != 5)
+			return 0;
+		at += sizeof(ip);
+		ends.tuple.ipv4.saddr = ip.daddr;
+		ends.tuple.ipv4.daddr = ip.saddr;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_ICMPV6)
+			return 0;
+		at += sizeof(ip);
+		if (bpf_skb_load_bytes(skb, at, &type, 1) || !type || type > ICMPV6_LAST_ERROR)
+			return 0;
+		at += 8;
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.nexthdr != IPPROTO_TCP)
+			return 0;
+		at += sizeof(ip);
+		ends.is_v6 = 1;
+		__builtin_memcpy(ends.tuple.ipv6.saddr, &ip.daddr, 16);
+		__builtin_memcpy(ends.tuple.ipv6.daddr, &ip.saddr, 16);
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, at, &ports, sizeof(ports)))
+		return 0;
+	if (ends.is_v6) {
+		ends.tuple.ipv6.sport = ports.destination;
+		ends.tuple.ipv6.dport = ports.source;
+	} else {
+		ends.tuple.ipv4.sport = ports.destination;
+		ends.tuple.ipv4.dport = ports.source;
+	}
+	return has_socket(skb, &ends);
+}
+
+// On ingress of the daemon's device: routes ICMP errors to this host, and gives a SYN that the daemon has written to the listening socket.
+SEC("classifier")
+int deliver(struct __sk_buff *skb)
+{
+	struct ends ends = {};
+	struct address source = {};
+	struct bpf_sock *socket;
+
+	// Nothing else comes here.
+	if (read_syn(skb, 0, &ends) != IS_SYN) {
+		skb->mark = split.mark;
+		return PASS;
+	}
+	if (!ends.is_v6) {
+		set_ipv4(&source, ends.tuple.ipv4.saddr);
+		ends.tuple.ipv4.daddr = bpf_htonl(0x7f000001);
+		ends.tuple.ipv4.dport = is_split(&source) ? split.from_mobiles[0] : split.from_others[0];
+	} else {
+		__builtin_memcpy(&source, ends.tuple.ipv6.saddr, 16);
+		__builtin_memset(ends.tuple.ipv6.daddr, 0, 12);
+		ends.tuple.ipv6.daddr[3] = bpf_htonl(1);
+		ends.tuple.ipv6.dport = is_split(&source) ? split.from_mobiles[1] : split.from_others[1];
+	}
+	socket = find_socket(skb, &ends);
+	if (!socket)
+		return TC_ACT_SHOT;
+	int result = socket->state == BPF_TCP_LISTEN ? bpf_sk_assign(skb, socket, 0) : -1;
+
+	bpf_sk_release(socket);
+	if (result)
+		return TC_ACT_SHOT;
+	skb->mark = split.mark;
+	return PASS;
+}

@@ -1,0 +1,226 @@
+//! The daemon's table of nf_tables: packets of split connections go to their sockets, wherever they arrive.
+//!
+//! `socket transparent` finds the socket of a packet, or of the packet that an ICMP error quotes, and the mark routes the
+//! packet to this host. (The packet must be routed before Linux looks for its socket by itself: it drops packets to be
+//! forwarded that have a socket.) Both halves of a connection have the same addresses, so conntrack follows the fixed
+//! host's half only.
+//!
+//! The table belongs to this value's socket (`NFT_TABLE_F_OWNER`, Linux 5.12): the kernel removes it with the socket,
+//! also after SIGKILL.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use holdover_host::inet_diag::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The table, while this value lives.
+#[derive(Debug)]
+pub(super) struct Table {
+    _owner: Socket,
+}
+
+/// The interfaces and marks in the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Rules {
+    /// The index of the mobile-facing interface.
+    pub(super) mobile_facing: u32,
+    /// The index of the daemon's device.
+    pub(super) device: u32,
+    /// The mark of packets to this host.
+    pub(super) local: u32,
+    /// The mark of packets from sockets towards mobile hosts.
+    pub(super) near: u32,
+}
+
+impl Table {
+    /// Creates the table of a mobile-facing interface, in the network namespace of the calling thread. Without conntrack in
+    /// the kernel, it has no rules about conntrack.
+    pub(super) fn create(rules: Rules) -> io::Result<Self> {
+        let name = format!("holdover-split-{}", rules.mobile_facing);
+        Self::transact(&batch(&name, rules, true)).or_else(|_| Self::transact(&batch(&name, rules, false)))
+    }
+
+    fn transact(messages: &[Message]) -> io::Result<Self> {
+        let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(NETLINK_NETFILTER)))?;
+        // The kernel answers before `send` returns.
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut bytes = Vec::new();
+        for (sequence, message) in messages.iter().enumerate() {
+            message.write(sequence as u32, &mut bytes);
+        }
+        socket.send(&bytes)?;
+        let mut expected = messages.iter().filter(|message| message.flags & NLM_F_ACK != 0).count();
+        while expected > 0 {
+            let mut buffer = [MaybeUninit::<u8>::uninit(); 8192];
+            let len = socket.recv(&mut buffer)?;
+            // SAFETY: the kernel has written that many bytes.
+            let mut answers = unsafe { buffer[..len].assume_init_ref() };
+            while let Some((code, rest)) = answer(answers) {
+                if code != 0 {
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                expected = expected.saturating_sub(1);
+                answers = rest;
+            }
+        }
+        Ok(Self { _owner: socket })
+    }
+}
+
+/// The code of an answer, and the bytes that follow.
+fn answer(bytes: &[u8]) -> Option<(i32, &[u8])> {
+    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+    let code = i32::from_ne_bytes(*bytes.get(NLMSG_HEADER_LEN..)?.first_chunk()?);
+    let next = len.next_multiple_of(4).max(NLMSG_HEADER_LEN);
+    Some((code, bytes.get(next..).unwrap_or(&[])))
+}
+
+const NETLINK_NETFILTER: i32 = 12;
+
+// `linux/netfilter/nfnetlink.h`
+const SUBSYSTEM: u16 = 10;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const UNSPECIFIED: u8 = 0;
+const INET: u8 = 1;
+
+// `linux/netfilter/nf_tables.h`
+const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const NEW_CHAIN: u16 = SUBSYSTEM << 8 | 3;
+const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+const OWNER: u32 = 2;
+const KEY_MARK: u32 = 3;
+const KEY_INPUT: u32 = 4;
+const KEY_PROTOCOL: u32 = 16;
+const EQUAL: u32 = 0;
+const DIFFERENT: u32 = 1;
+const REGISTER: u32 = 1;
+
+// `linux/netfilter.h`
+const PREROUTING: u32 = 0;
+const OUTPUT: u32 = 3;
+/// Before conntrack.
+const RAW: i32 = -300;
+/// After destinations are translated (-100), and before routing.
+const AFTER_NAT: i32 = -90;
+const ACCEPT: u32 = 1;
+
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+
+struct Message {
+    kind: u16,
+    flags: u16,
+    family: u8,
+    /// In the order of the network.
+    resource: u16,
+    attributes: Vec<u8>,
+}
+
+impl Message {
+    fn write(&self, sequence: u32, bytes: &mut Vec<u8>) {
+        let len = NLMSG_HEADER_LEN + 4 + self.attributes.len();
+        bytes.extend((len as u32).to_ne_bytes());
+        bytes.extend(self.kind.to_ne_bytes());
+        bytes.extend(self.flags.to_ne_bytes());
+        bytes.extend(sequence.to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        bytes.extend([self.family, 0]);
+        bytes.extend(self.resource.to_be_bytes());
+        bytes.extend(&self.attributes);
+    }
+
+    fn border(kind: u16) -> Self {
+        Self { kind, flags: NLM_F_REQUEST, family: UNSPECIFIED, resource: SUBSYSTEM, attributes: Vec::new() }
+    }
+
+    fn new(kind: u16, attributes: Vec<u8>) -> Self {
+        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | if kind == NEW_RULE { NLM_F_APPEND } else { 0 };
+        Self { kind, flags, family: INET, resource: 0, attributes }
+    }
+}
+
+/// The messages that create the table.
+fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
+    let Rules { mobile_facing, device, local, near } = rules;
+    let chain = |name, hook, priority: i32| {
+        let hook = [number(1, hook), number(2, priority as u32)].concat();
+        let attributes = [text(1, table), text(3, name), nested(4, &hook), number(5, ACCEPT), text(7, "filter")];
+        Message::new(NEW_CHAIN, attributes.concat())
+    };
+    let rule = |chain, expressions: &[Vec<u8>]| {
+        Message::new(NEW_RULE, [text(1, table), text(2, chain), nested(4, &expressions.concat())].concat())
+    };
+    let not_udp = || [meta(KEY_PROTOCOL), compare(DIFFERENT, &[libc::IPPROTO_UDP as u8])].concat();
+    let comes_from = |index: u32| [meta(KEY_INPUT), compare(EQUAL, &index.to_ne_bytes())].concat();
+    let has_socket = || [expression("socket", &[number(1, 0), number(2, REGISTER)].concat()), compare(EQUAL, &[1])];
+    let untrack = || expression("notrack", &[]);
+
+    let mut messages = vec![
+        Message::border(BATCH_BEGIN),
+        Message::new(NEW_TABLE, [text(1, table), number(2, OWNER)].concat()),
+        chain("to-sockets", PREROUTING, AFTER_NAT),
+        rule("to-sockets", &[not_udp(), has_socket().concat(), load(&local.to_ne_bytes()), set_mark()]),
+    ];
+    if untracks {
+        messages.extend([
+            chain("untrack-in", PREROUTING, RAW),
+            rule("untrack-in", &[comes_from(device), untrack()]),
+            rule("untrack-in", &[comes_from(mobile_facing), not_udp(), has_socket().concat(), untrack()]),
+            chain("untrack-out", OUTPUT, RAW),
+            rule("untrack-out", &[meta(KEY_MARK), compare(EQUAL, &near.to_ne_bytes()), untrack()]),
+        ]);
+    }
+    messages.push(Message::border(BATCH_END));
+    messages
+}
+
+/// Loads a property of the packet.
+fn meta(key: u32) -> Vec<u8> {
+    expression("meta", &[number(1, REGISTER), number(2, key)].concat())
+}
+
+/// Ends the rule unless the loaded value compares so with another one.
+fn compare(operation: u32, value: &[u8]) -> Vec<u8> {
+    let data = nested(3, &attribute(1, value));
+    expression("cmp", &[number(1, REGISTER), number(2, operation), data].concat())
+}
+
+/// Loads a constant.
+fn load(value: &[u8]) -> Vec<u8> {
+    expression("immediate", &[number(1, REGISTER), nested(2, &attribute(1, value))].concat())
+}
+
+/// Makes the loaded value the packet's mark.
+fn set_mark() -> Vec<u8> {
+    expression("meta", &[number(2, KEY_MARK), number(3, REGISTER)].concat())
+}
+
+fn expression(name: &str, data: &[u8]) -> Vec<u8> {
+    let data = if data.is_empty() { Vec::new() } else { nested(2, data) };
+    nested(1, &[text(1, name), data].concat())
+}
+
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + value.len().next_multiple_of(4));
+    bytes.extend((4 + value.len() as u16).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+fn nested(kind: u16, attributes: &[u8]) -> Vec<u8> {
+    attribute(kind | NESTED, attributes)
+}
+
+fn number(kind: u16, value: u32) -> Vec<u8> {
+    attribute(kind, &value.to_be_bytes())
+}
+
+fn text(kind: u16, value: &str) -> Vec<u8> {
+    attribute(kind, &[value.as_bytes(), &[0]].concat())
+}

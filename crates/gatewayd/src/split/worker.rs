@@ -1,0 +1,505 @@
+//! The thread that splits: one loop over `epoll(7)`.
+//!
+//! A connection has three stages. *Connecting*: its SYN is held, and a socket with the client's address connects to the
+//! server. *Answering*: the server has answered, the SYN was given to a listening socket, and the client has yet to
+//! acknowledge the SYN-ACK. *Open*: bytes are relayed. A refused SYN is refused to the client in the same way.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use holdover_host::Tun;
+use holdover_wire::Unreachable;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use socket2::Socket;
+
+use super::counters::{Counters, note};
+use super::relay::{Pipes, Progress, Ready, Relay, Side};
+use super::sockets::{Diag, Raw, Settings};
+use super::syn::{Ends, Syn, Unfit};
+use super::{Marks, SplitHosts};
+use crate::engine::destination;
+use crate::icmp_errors::IcmpErrors;
+
+/// What the daemon asks of the thread, and what it tells.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) counters: Counters,
+    /// Counts rounds of the loop.
+    pub(super) rounds: AtomicU64,
+    /// New connections pass unsplit.
+    pub(super) stops: AtomicBool,
+    /// The thread ends, and resets what is open.
+    pub(super) ends: AtomicBool,
+}
+
+/// Everything that the thread has.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) device: Tun,
+    pub(super) listeners: Vec<Socket>,
+    pub(super) settings: Settings,
+    pub(super) marks: Marks,
+    pub(super) hosts: SplitHosts,
+    /// For packets to fixed hosts, and to mobile hosts.
+    pub(super) raw: [Raw; 2],
+    pub(super) errors: IcmpErrors,
+    pub(super) diag: Diag,
+    pub(super) most: usize,
+    pub(super) most_handshakes: usize,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The longest wait, within which the daemon knows that the thread is alive.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// How often slow handshakes are checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest time for the client's ACK: Linux repeats a SYN-ACK for 63 s.
+const ANSWER_WITHIN: Duration = Duration::from_secs(64);
+
+/// How long a connection that passes unsplit stays so if its SYN is repeated.
+const REMEMBER: Duration = Duration::from_secs(120);
+
+/// The most of these.
+const MOST_REMEMBERED: usize = 16_384;
+
+/// After such a pause the SYNs in the device may have been repeated, and have passed unsplit meanwhile.
+const STALE_AFTER: Duration = Duration::from_millis(900);
+
+/// Events and packets handled before the next wait.
+const BATCH: usize = 256;
+
+#[derive(Debug)]
+enum Stage {
+    Connecting { server: Socket, syn: Syn, is_second: bool },
+    Answering { server: Socket, since: Instant },
+    Open(Box<Relay>),
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// Tells apart successive connections in one place.
+    generation: u32,
+    connection: Option<(Ends, Stage)>,
+}
+
+/// What a descriptor in the epoll set is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token {
+    Device,
+    Listener(usize),
+    Connection { place: usize, generation: u32, side: Side },
+}
+
+impl Token {
+    const SPECIAL: u32 = u32::MAX;
+
+    fn to_data(self) -> EventData {
+        let join = |high: u32, low: u32| EventData::new_u64(u64::from(high) << 32 | u64::from(low));
+        match self {
+            Self::Device => join(Self::SPECIAL, 0),
+            Self::Listener(number) => join(Self::SPECIAL, number as u32 + 1),
+            Self::Connection { place, generation, side } => {
+                join(generation, (place as u32) << 1 | u32::from(side == Side::Server))
+            }
+        }
+    }
+
+    fn of_data(data: EventData) -> Self {
+        let (high, low) = ((data.u64() >> 32) as u32, data.u64() as u32);
+        match (high, low) {
+            (Self::SPECIAL, 0) => Self::Device,
+            (Self::SPECIAL, number) => Self::Listener(number as usize - 1),
+            (generation, low) => {
+                let side = if low & 1 == 1 { Side::Server } else { Side::Client };
+                Self::Connection { place: (low >> 1) as usize, generation, side }
+            }
+        }
+    }
+}
+
+/// The connections and the epoll set.
+struct Splitting {
+    worker: Worker,
+    set: std::os::fd::OwnedFd,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    places: HashMap<Ends, usize>,
+    /// Connections being connected or answered.
+    pending: usize,
+    unsplit: HashMap<Ends, Instant>,
+    /// Connections with more to move.
+    unfinished: Vec<(usize, u32)>,
+    pipes: Pipes,
+    scratch: Vec<u8>,
+    check_at: Instant,
+}
+
+impl Worker {
+    /// Runs until it is told to end.
+    ///
+    /// # Errors
+    /// The epoll set or the device has failed.
+    pub(super) fn run(self) -> io::Result<()> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&set, self.device.as_fd(), Token::Device.to_data(), EventFlags::IN)?;
+        for (number, listener) in self.listeners.iter().enumerate() {
+            epoll::add(&set, listener, Token::Listener(number).to_data(), EventFlags::IN | EventFlags::ET)?;
+        }
+        let mut splitting = Splitting {
+            worker: self,
+            set,
+            slots: Vec::new(),
+            free: Vec::new(),
+            places: HashMap::new(),
+            pending: 0,
+            unsplit: HashMap::new(),
+            unfinished: Vec::new(),
+            pipes: Pipes::default(),
+            scratch: vec![0; 1 << 16],
+            check_at: Instant::now() + CHECK_EVERY,
+        };
+        splitting.run()
+    }
+}
+
+impl Splitting {
+    fn run(&mut self) -> io::Result<()> {
+        let shared = Arc::clone(&self.worker.shared);
+        let mut events = Vec::with_capacity(BATCH);
+        let mut before = Instant::now();
+        while !shared.ends.load(Ordering::Relaxed) {
+            let wait = if self.unfinished.is_empty() { WAIT } else { Timespec { tv_sec: 0, tv_nsec: 0 } };
+            events.clear();
+            match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            if before.elapsed() > STALE_AFTER {
+                // Connecting for them would reset the connections that have passed.
+                while self.worker.device.recv(&mut self.scratch).map_err(io::Error::other)?.is_some() {}
+            }
+            before = Instant::now();
+            for event in &events {
+                let flags = event.flags;
+                match Token::of_data(event.data) {
+                    Token::Device => self.read_syns()?,
+                    Token::Listener(number) => self.accept(number),
+                    Token::Connection { place, generation, side } => self.handle_ready(place, generation, side, flags),
+                }
+            }
+            for (place, generation) in std::mem::take(&mut self.unfinished) {
+                self.handle_ready(place, generation, Side::Client, EventFlags::empty());
+            }
+            let now = Instant::now();
+            if now >= self.check_at {
+                self.check_at = now + CHECK_EVERY;
+                self.check(now);
+            }
+            self.publish();
+            shared.rounds.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn publish(&self) {
+        let counters = &self.worker.shared.counters;
+        counters.open.store((self.places.len() - self.pending) as u64, Ordering::Relaxed);
+        counters.pending.store(self.pending as u64, Ordering::Relaxed);
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.worker.shared.counters
+    }
+
+    fn read_syns(&mut self) -> io::Result<()> {
+        for _ in 0..BATCH {
+            let packet = self.worker.device.recv(&mut self.scratch).map_err(io::Error::other)?;
+            let Some(packet) = packet else { return Ok(()) };
+            self.handle_syn(packet);
+        }
+        Ok(())
+    }
+
+    fn handle_syn(&mut self, packet: Bytes) {
+        let counters = self.counters();
+        let syn = match Syn::parse(packet.clone()) {
+            Ok(syn) => syn,
+            Err(Unfit::NoSyn) => return,
+            Err(unfit) => {
+                note(match unfit {
+                    Unfit::Authenticated => &counters.authenticated,
+                    Unfit::Multipath => &counters.multipath,
+                    _ => &counters.malformed,
+                });
+                return self.forward(&packet);
+            }
+        };
+        let ends = syn.ends;
+        let now = Instant::now();
+        if let Some(at) = self.unsplit.get_mut(&ends).filter(|at| now.duration_since(**at) < REMEMBER) {
+            *at = now;
+            return self.forward(&packet);
+        }
+        if let Some(&place) = self.places.get(&ends) {
+            // A repetition, as long as the connection is not open. The programs give those of an open one to its socket:
+            // here the socket is gone, and nobody has told us yet.
+            if !matches!(self.slots[place].connection, Some((_, Stage::Open(_)))) {
+                return;
+            }
+            self.abort(place);
+        }
+        let is_full = self.places.len() >= self.worker.most || self.pending >= self.worker.most_handshakes;
+        if is_full || self.worker.shared.stops.load(Ordering::Relaxed) {
+            note(&self.counters().full);
+            return self.pass(&syn);
+        }
+        self.connect(syn, false);
+    }
+
+    /// The mark of a socket towards an address.
+    fn mark_towards(&self, end: SocketAddr) -> Option<u32> {
+        self.worker.hosts.splits(end.ip()).then_some(self.worker.marks.near)
+    }
+
+    fn connect(&mut self, syn: Syn, is_second: bool) {
+        let Ends { client, server } = syn.ends;
+        let mark = self.mark_towards(server);
+        let socket = match self.worker.settings.connect(client, server, mark) {
+            Ok(socket) => socket,
+            Err(error) => return self.handle_failed(syn, &error, is_second),
+        };
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, connection: None });
+            self.slots.len() - 1
+        });
+        if let Err(error) = self.watch(place, Side::Server, socket.as_fd()) {
+            self.free.push(place);
+            return self.handle_failed(syn, &error, is_second);
+        }
+        self.places.insert(syn.ends, place);
+        self.pending += 1;
+        self.slots[place].connection = Some((syn.ends, Stage::Connecting { server: socket, syn, is_second }));
+    }
+
+    fn watch(&self, place: usize, side: Side, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let token = Token::Connection { place, generation: self.slots[place].generation, side };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::PRI | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.set, socket, token.to_data(), flags)?)
+    }
+
+    fn remove(&mut self, place: usize) -> Option<(Ends, Stage)> {
+        let slot = &mut self.slots[place];
+        let (ends, stage) = slot.connection.take()?;
+        // Events of its sockets may be among those just read; the last generation is that of other tokens.
+        slot.generation = (slot.generation + 1) % Token::SPECIAL;
+        self.free.push(place);
+        self.places.remove(&ends);
+        if !matches!(stage, Stage::Open(_)) {
+            self.pending -= 1;
+        }
+        Some((ends, stage))
+    }
+
+    /// Resets both ends, by closing the sockets.
+    fn abort(&mut self, place: usize) {
+        if let Some((_, Stage::Open(_))) = self.remove(place) {
+            note(&self.counters().reset);
+        }
+    }
+
+    fn handle_ready(&mut self, place: usize, generation: u32, side: Side, flags: EventFlags) {
+        let Some(slot) = self.slots.get_mut(place).filter(|slot| slot.generation == generation) else { return };
+        match &mut slot.connection {
+            Some((_, Stage::Connecting { .. })) => self.handle_connected(place),
+            // The server has sent something, or has reset the connection: that is read from the open connection.
+            Some((_, Stage::Answering { server, .. })) => {
+                if flags.contains(EventFlags::ERR) && server.take_error().ok().flatten().is_some() {
+                    self.remove(place);
+                }
+            }
+            Some((ends, Stage::Open(relay))) => {
+                let socket = if side == Side::Client { &relay.client } else { &relay.server };
+                if flags.contains(EventFlags::ERR) && socket.take_error().ok().flatten().is_some() {
+                    return self.abort(place);
+                }
+                let ends_now = flags.intersects(EventFlags::HUP | EventFlags::RDHUP | EventFlags::ERR);
+                relay.note(
+                    side,
+                    Ready {
+                        read: ends_now || flags.contains(EventFlags::IN),
+                        write: flags.contains(EventFlags::OUT),
+                        urgent: flags.contains(EventFlags::PRI),
+                    },
+                );
+                let counters = &self.worker.shared.counters;
+                let (to_mobile, from_mobile) = (&counters.to_mobile, &counters.from_mobile);
+                let counted = match self.worker.hosts.splits(ends.client.ip()) {
+                    true => [from_mobile, to_mobile],
+                    false => [to_mobile, from_mobile],
+                };
+                match relay.advance(&mut self.pipes, counted) {
+                    Ok(Progress::Waits) => {}
+                    Ok(Progress::HasMore) => self.unfinished.push((place, generation)),
+                    Ok(Progress::Over) => {
+                        if let Some((_, Stage::Open(relay))) = self.remove(place) {
+                            relay.finish();
+                        }
+                    }
+                    Err(error) => {
+                        tracing::trace!(%error, "a split connection ends");
+                        self.abort(place);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// The attempt to connect to the server may have an outcome.
+    fn handle_connected(&mut self, place: usize) {
+        let Some((_, Stage::Connecting { server, .. })) = &self.slots[place].connection else { return };
+        let error = match server.take_error() {
+            Ok(None) if server.peer_addr().is_err() => return,
+            Ok(None) => None,
+            Ok(Some(error)) | Err(error) => Some(error),
+        };
+        if let Some(error) = error {
+            if let Some((_, Stage::Connecting { server, syn, is_second })) = self.remove(place) {
+                drop(server);
+                self.handle_failed(syn, &error, is_second);
+            }
+            return;
+        }
+        let Some((ends, Stage::Connecting { server, syn, .. })) = self.slots[place].connection.take() else { return };
+        self.slots[place].connection = Some((ends, Stage::Answering { server, since: Instant::now() }));
+        // A socket of a former connection with these addresses would answer for the listening one. It is rarely there.
+        let _ = self.worker.diag.destroy(ends.server, ends.client);
+        if let Err(error) = self.worker.device.send(&syn.packet) {
+            tracing::debug!(%error, "cannot give a SYN to the kernel");
+            self.remove(place);
+        }
+    }
+
+    /// The server cannot be connected: the client gets the same answer.
+    fn handle_failed(&mut self, syn: Syn, error: &io::Error, is_second: bool) {
+        let counters = self.counters();
+        let unreachable = match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => {
+                let Ends { client, server } = syn.ends;
+                // It may be in TIME_WAIT: the client does not mind, so neither does this host.
+                if !is_second && self.worker.diag.destroy(client, server).is_ok() {
+                    return self.connect(syn, true);
+                }
+                note(&self.counters().address_in_use);
+                return self.pass(&syn);
+            }
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EACCES) => {
+                note(&counters.full);
+                return self.pass(&syn);
+            }
+            Some(libc::ECONNREFUSED) => {
+                note(&counters.refused);
+                if let Some(refusal) = syn.refusal() {
+                    self.send(&refusal, syn.ends.client);
+                }
+                return;
+            }
+            Some(libc::EHOSTUNREACH) => Unreachable::Host,
+            Some(libc::ENETUNREACH) => Unreachable::Network,
+            Some(libc::ENOPROTOOPT) => Unreachable::Protocol,
+            // Such as ETIMEDOUT.
+            _ => {
+                note(&counters.unanswered);
+                return;
+            }
+        };
+        note(&counters.unreachable);
+        self.worker.errors.tell(unreachable, &syn.packet);
+    }
+
+    /// A client has completed its handshake.
+    fn accept(&mut self, number: usize) {
+        loop {
+            let (client, ends) = match self.worker.listeners[number].accept() {
+                Ok((client, from)) => {
+                    let local = client.local_addr().ok().and_then(|address| address.as_socket());
+                    let (Some(from), Some(server)) = (from.as_socket(), local) else { continue };
+                    (client, Ends { client: plain(from), server: plain(server) })
+                }
+                // None is left; or there are no descriptors, and it is tried again with the next one, or in a second.
+                Err(_) => return,
+            };
+            let place = self.places.get(&ends).copied();
+            let is_expected =
+                place.is_some_and(|place| matches!(self.slots[place].connection, Some((_, Stage::Answering { .. }))));
+            // Others, such as of processes of this host, are reset.
+            let Some(place) = place.filter(|_| is_expected) else { continue };
+            if client.set_nonblocking(true).is_err() || self.watch(place, Side::Client, client.as_fd()).is_err() {
+                self.remove(place);
+                continue;
+            }
+            let slot = &mut self.slots[place];
+            let Some((_, Stage::Answering { server, .. })) = slot.connection.take() else { continue };
+            let generation = slot.generation;
+            slot.connection = Some((ends, Stage::Open(Box::new(Relay::new(client, server)))));
+            self.pending -= 1;
+            note(&self.counters().total);
+            self.handle_ready(place, generation, Side::Client, EventFlags::empty());
+        }
+    }
+
+    /// Ends handshakes whose client is gone, and forgets connections that passed.
+    fn check(&mut self, now: Instant) {
+        (0..self.worker.listeners.len()).for_each(|number| self.accept(number));
+        self.unsplit.retain(|_, at| now.duration_since(*at) < REMEMBER);
+        let answering = self.places.iter().filter_map(|(&ends, &place)| match self.slots[place].connection {
+            Some((_, Stage::Answering { since, .. })) => Some((ends, place, now.duration_since(since))),
+            _ => None,
+        });
+        let slow: Vec<_> = answering.filter(|(_, _, waited)| *waited >= CHECK_EVERY).collect();
+        for (ends, place, waited) in slow {
+            // The client has reset the connection, or never answers.
+            if waited >= ANSWER_WITHIN || !self.worker.diag.exists(ends.server, ends.client) {
+                note(&self.counters().unanswered);
+                self.remove(place);
+            }
+        }
+    }
+
+    /// Lets a connection pass unsplit.
+    fn pass(&mut self, syn: &Syn) {
+        if self.unsplit.len() < MOST_REMEMBERED {
+            self.unsplit.insert(syn.ends, Instant::now());
+        }
+        self.forward(&syn.packet);
+    }
+
+    /// Sends a packet on its way.
+    fn forward(&self, packet: &Bytes) {
+        let Some(to) = destination(packet) else { return };
+        if let Err(error) = self.worker.raw[0].send(packet, to) {
+            tracing::debug!(%error, "cannot forward a SYN");
+        }
+    }
+
+    fn send(&self, packet: &Bytes, to: SocketAddr) {
+        let raw = &self.worker.raw[usize::from(self.mark_towards(to).is_some())];
+        if let Err(error) = raw.send(packet, to.ip()) {
+            tracing::debug!(%error, "cannot refuse a connection");
+        }
+    }
+}
+
+/// Without flow information and scope, which addresses of packets do not have.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}

@@ -1,0 +1,553 @@
+//! Mode `split`: connections that end at the gateway.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use holdover_gatewayd::SplitStatus;
+use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_host::{Netlink, Requests, Route};
+use holdover_testbed::Namespace;
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
+use rustix::process::Signal;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::Test;
+use crate::process::Gateway;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("both_ends_see_each_others_addresses", |_| addresses_are_kept(&World::new(1).unwrap())),
+    ("both_ends_see_each_others_addresses_over_ipv6", |_| addresses_are_kept(&World::v6().unwrap())),
+    ("each_network_is_split_or_not", each_network),
+    ("what_is_refused_is_refused_to_the_client", what_is_refused),
+    ("what_is_unreachable_is_unreachable_for_the_client", what_is_unreachable),
+    ("silence_is_silence_for_the_client", silence),
+    ("one_half_may_close_first", half_close),
+    ("a_reset_is_passed_on", reset),
+    ("a_thousand_connections", a_thousand),
+    ("transfers_resume_after_absences", absences),
+    ("a_receiver_that_does_not_read_stops_the_sender", back_pressure),
+    ("a_killed_daemon_blocks_nothing", killed),
+    ("a_daemon_that_hangs_splits_nothing_more", hangs),
+    ("told_to_stop_it_waits_for_connections", told_to_stop),
+    ("connections_older_than_the_daemon_go_on", older),
+    ("above_the_limit_connections_pass", above_the_limit),
+    ("connections_that_cannot_be_split_pass", cannot_be_split),
+    ("garbage_does_no_harm", garbage),
+];
+
+const SPLIT: &str = "[mobiles]\nmode = \"split\"\n";
+
+/// Generous, for a slow machine.
+const SOON: Duration = Duration::from_secs(20);
+
+fn split(gateway: &Gateway) -> SplitStatus {
+    gateway.status().split.unwrap()
+}
+
+/// Waits until the counters are as expected.
+#[track_caller]
+fn becomes(gateway: &Gateway, what: &str, is: impl Fn(&SplitStatus) -> bool) -> SplitStatus {
+    let began = Instant::now();
+    loop {
+        let status = split(gateway);
+        if is(&status) {
+            return status;
+        }
+        assert!(began.elapsed() < SOON, "{what}: {status:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+fn listen(host: &Namespace, address: IpAddr) -> (TcpListener, SocketAddr) {
+    let listener = host.enter(|| TcpListener::bind((address, 0)).unwrap()).unwrap();
+    let at = listener.local_addr().unwrap();
+    (listener, at)
+}
+
+fn connect(host: &Namespace, to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = host.enter(|| TcpStream::connect_timeout(&to, SOON)).unwrap()?;
+    stream.set_read_timeout(Some(SOON))?;
+    stream.set_write_timeout(Some(SOON))?;
+    Ok(stream)
+}
+
+/// A connection from the mobile host: its end, and the fixed host's.
+fn connected(world: &World) -> (TcpStream, TcpStream) {
+    let (listener, at) = listen(world.fixed(), world.fixed_address());
+    let near = connect(world.mobile(0), at).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    far.set_read_timeout(Some(SOON)).unwrap();
+    (near, far)
+}
+
+#[track_caller]
+fn talks(near: &mut TcpStream, far: &mut TcpStream) {
+    let mut got = [0; 4];
+    near.write_all(b"ping").unwrap();
+    far.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"ping");
+    far.write_all(b"pong").unwrap();
+    near.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"pong");
+}
+
+#[track_caller]
+fn is_reset(stream: &mut TcpStream) {
+    let error = stream.read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+}
+
+/// The mobile host must be known before a connection to it can be split.
+fn meet(world: &World) {
+    let (_near, _far) = connected(world);
+}
+
+fn addresses_are_kept(world: &World) {
+    let gateway = Gateway::start(world.router(), SPLIT);
+    for (client, client_at, server, server_at) in [
+        (world.mobile(0), world.mobile_address(0), world.fixed(), world.fixed_address()),
+        (world.fixed(), world.fixed_address(), world.mobile(0), world.mobile_address(0)),
+    ] {
+        let (listener, at) = listen(server, server_at);
+        let mut near = connect(client, at).unwrap();
+        let (mut far, seen) = listener.accept().unwrap();
+        assert_eq!((near.peer_addr().unwrap(), far.local_addr().unwrap()), (at, at));
+        assert_eq!((seen.ip(), seen), (client_at, near.local_addr().unwrap()));
+        talks(&mut near, &mut far);
+    }
+    let is_done = |status: &SplitStatus| status.total == 2 && status.open == 0 && status.pending == 0;
+    let bytes = |status: &SplitStatus| (status.to_mobile_bytes, status.from_mobile_bytes);
+    let status = becomes(&gateway, "two", |status| is_done(status) && bytes(status) == (8, 8));
+    assert_eq!(status.unsplit, Default::default());
+}
+
+fn each_network(_: &Namespace) {
+    let world = World::new(2).unwrap();
+    let sections = format!("[mobiles.modes]\n\"{}\" = \"split\"\n", world.mobile_address(1));
+    let gateway = Gateway::start(world.router(), &sections);
+    let (listener, at) = listen(world.fixed(), world.fixed_address());
+    for (mobile, total) in [(0, 0), (1, 1)] {
+        let mut near = connect(world.mobile(mobile), at).unwrap();
+        talks(&mut near, &mut listener.accept().unwrap().0);
+        assert_eq!(split(&gateway).total, total);
+    }
+}
+
+fn what_is_refused(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    meet(&world);
+    let ends = [(world.mobile(0), world.fixed_address()), (world.fixed(), world.mobile_address(0))];
+    for (host, to) in ends {
+        let began = Instant::now();
+        let error = connect(host, SocketAddr::new(to, 9)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    }
+    let status = split(&gateway);
+    assert_eq!((status.refused, status.pending), (2, 0), "{status:?}");
+}
+
+fn what_is_unreachable(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    // Nobody has this address.
+    let error = connect(world.mobile(0), "10.1.0.99:80".parse().unwrap()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "{error}");
+    // A router after this one refuses.
+    let route = Route {
+        destination: ([10, 9, 0, 0].into(), 24),
+        gateway: Some(world.fixed_address()),
+        link: "fix0".to_owned(),
+        source: None,
+    };
+    let router = world.router();
+    router.enter(|| Netlink::open(router).unwrap().add_route(&route).unwrap()).unwrap();
+    let fixed = world.fixed();
+    fixed
+        .enter(|| {
+            holdover_host::sysctl::set(fixed, "net.ipv4.ip_forward", "1").unwrap();
+            Netlink::open(fixed).unwrap().add_unreachable([10, 9, 0, 0].into(), 24).unwrap();
+        })
+        .unwrap();
+    let began = Instant::now();
+    let error = connect(world.mobile(0), "10.9.0.1:80".parse().unwrap()).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EHOSTUNREACH), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let status = split(&gateway);
+    assert_eq!((status.unreachable, status.total), (2, 0), "{status:?}");
+}
+
+/// A client must not be told that it is connected before the server has answered.
+fn silence(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    // The fixed host does not forward: it drops them.
+    let route = Route {
+        destination: ([10, 9, 0, 0].into(), 24),
+        gateway: Some(world.fixed_address()),
+        link: "fix0".to_owned(),
+        source: None,
+    };
+    let router = world.router();
+    router.enter(|| Netlink::open(router).unwrap().add_route(&route).unwrap()).unwrap();
+    let to = "10.9.0.1:80".parse().unwrap();
+    let connect = || TcpStream::connect_timeout(&to, Duration::from_millis(2500));
+    let error = world.mobile(0).enter(connect).unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    let status = split(&gateway);
+    assert_eq!((status.total, status.pending), (0, 1), "{status:?}");
+}
+
+fn half_close(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    for first_is_mobile in [true, false] {
+        let (near, far) = connected(&world);
+        let (mut first, mut second) = if first_is_mobile { (near, far) } else { (far, near) };
+        first.write_all(b"request").unwrap();
+        first.shutdown(Shutdown::Write).unwrap();
+        let mut request = Vec::new();
+        second.read_to_end(&mut request).unwrap();
+        assert_eq!(request, b"request");
+        let answer: Vec<u8> = (0..400_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
+        let writer = spawn({
+            let answer = answer.clone();
+            move || second.write_all(&answer).unwrap()
+        });
+        let mut received = Vec::new();
+        first.read_to_end(&mut received).unwrap();
+        assert!(received == answer);
+        writer.join().unwrap();
+    }
+    let status = becomes(&gateway, "none open", |status| status.open == 0);
+    assert_eq!((status.total, status.reset), (2, 0), "{status:?}");
+}
+
+fn reset(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    for by_mobile in [true, false] {
+        let (mut near, mut far) = connected(&world);
+        talks(&mut near, &mut far);
+        let (one, mut other) = if by_mobile { (near, far) } else { (far, near) };
+        let one = Socket::from(one);
+        one.set_linger(Some(Duration::ZERO)).unwrap();
+        drop(one);
+        is_reset(&mut other);
+    }
+    becomes(&gateway, "two resets", |status| status.reset == 2 && status.open == 0);
+}
+
+fn a_thousand(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    holdover_host::open_files::raise_limit();
+    let (listener, at) = listen(world.fixed(), world.fixed_address());
+    let accepting = spawn(move || -> Vec<TcpStream> { (0..1000).map(|_| listener.accept().unwrap().0).collect() });
+    let began = Instant::now();
+    let mut near: Vec<TcpStream> = (0..1000).map(|_| connect(world.mobile(0), at).unwrap()).collect();
+    let mut far = accepting.join().unwrap();
+    eprintln!("1,000 connections are split within {:?}", began.elapsed());
+    // They are accepted in the order of their last packets of the handshake, which may differ.
+    let number = |stream: &TcpStream| stream.peer_addr().unwrap().port();
+    far.sort_by_key(number);
+    near.sort_by_key(|stream| stream.local_addr().unwrap().port());
+    for _ in 0..2 {
+        for (near, far) in near.iter_mut().zip(&mut far) {
+            talks(near, far);
+        }
+    }
+    let status = split(&gateway);
+    assert_eq!((status.open, status.total, status.pending), (1000, 1000, 0), "{status:?}");
+    drop(near);
+    drop(far);
+    becomes(&gateway, "none open", |status| status.open == 0);
+}
+
+fn absences(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    let mobile = world.mobile_address(0);
+    for is_upload in [false, true] {
+        let transfer = Transfer::start(&world, 0, is_upload).unwrap();
+        for length in [700, 3000] {
+            transfer.goes_on(1_000_000).unwrap();
+            world.set_cut(Cut::Silent, true).unwrap();
+            gateway.says(mobile, "away");
+            sleep(Duration::from_millis(length));
+            let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+            eprintln!("upload: {is_upload}, cut of {length} ms: data {took:?} after the return");
+            // Without the gateway the sender would wait for its timer: for up to as long as the cut, or longer.
+            assert!(took < Duration::from_millis(1500), "{took:?}");
+        }
+        transfer.goes_on(1_000_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+    let status = gateway.status();
+    let split = status.split.as_ref().unwrap();
+    assert_eq!((split.total, split.reset), (2, 0), "{status:?}");
+    assert!(status.buffer.released > 0, "{status:?}");
+}
+
+fn back_pressure(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), &format!("{SPLIT}[split]\nbuffer_bytes = 65536\n"));
+    let (mut near, far) = connected(&world);
+    far.set_nonblocking(true).unwrap();
+    let (mut sent, mut blocked) = (0, Instant::now());
+    while blocked.elapsed() < Duration::from_secs(1) {
+        match (&far).write(&[7; 65_536]) {
+            Ok(len) => (sent, blocked) = (sent + len, Instant::now()),
+            Err(_) => sleep(Duration::from_millis(5)),
+        }
+    }
+    let status = split(&gateway);
+    // The send buffer of the gateway's socket and the receive buffer of the mobile host (6 MB by default).
+    assert!(status.to_mobile_bytes < 8_000_000, "{sent} {status:?}");
+    drop(far);
+    let mut received = Vec::new();
+    near.read_to_end(&mut received).unwrap();
+    assert_eq!(received.len(), sent);
+}
+
+/// Rules of policy routes by mark in the router, of both families, and tables of nf_tables.
+fn left_behind(world: &World) -> Vec<String> {
+    let rules = || {
+        let mut requests = Requests::open().unwrap();
+        let mut found = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RuleMessage::default();
+            message.header.family = family;
+            for answer in requests.request(RouteNetlinkMessage::GetRule(message), NLM_F_DUMP).unwrap() {
+                let RouteNetlinkMessage::NewRule(rule) = answer else { continue };
+                let marks = rule.attributes.iter().filter(|attribute| matches!(attribute, RuleAttribute::FwMark(_)));
+                found.extend(marks.map(|mark| format!("{family:?} {mark:?}")));
+            }
+        }
+        found
+    };
+    world.router().enter(rules).unwrap()
+}
+
+fn killed(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), SPLIT);
+    assert_eq!(left_behind(&world).len(), 2);
+    let (mut idle, mut idle_far) = connected(&world);
+    talks(&mut idle, &mut idle_far);
+    let (mut busy, mut busy_far) = connected(&world);
+    busy.write_all(&[1; 100_000]).unwrap();
+    busy_far.read_exact(&mut [0]).unwrap();
+    gateway.kill();
+    is_reset(&mut idle);
+    is_reset(&mut idle_far);
+    is_reset(&mut busy);
+    // What had arrived may still be read.
+    while let Ok(len @ 1..) = busy_far.read(&mut [0; 65_536]) {
+        assert!(len > 0);
+    }
+    let began = Instant::now();
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    gateway.restart();
+    talks(&mut near, &mut far);
+    assert_eq!(split(&gateway).total, 0, "it has passed");
+    let (mut new, mut new_far) = connected(&world);
+    talks(&mut new, &mut new_far);
+    assert_eq!((split(&gateway).total, left_behind(&world).len()), (1, 2));
+    // The next start without the mode removes what is left.
+    gateway.kill();
+    assert_eq!(left_behind(&world).len(), 2);
+    gateway.replace(SPLIT, "[mobiles]\nmode = \"buffer\"\n");
+    gateway.restart();
+    assert_eq!(left_behind(&world), [] as [String; 0]);
+    talks(&mut near, &mut far);
+}
+
+fn hangs(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), SPLIT);
+    let (mut old, mut old_far) = connected(&world);
+    talks(&mut old, &mut old_far);
+    gateway.signal(Signal::STOP);
+    // The programs notice it after 1.5 s; a SYN that was diverted before is repeated 1 s later.
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    gateway.signal(Signal::CONT);
+    talks(&mut old, &mut old_far);
+    talks(&mut near, &mut far);
+    let status = becomes(&gateway, "passed", |status| status.unsplit.daemon_away > 0);
+    assert_eq!(status.open, 1, "{status:?}");
+}
+
+fn told_to_stop(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), &format!("{SPLIT}[split]\ndrain = \"30 s\"\n"));
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    gateway.signal(Signal::TERM);
+    let status = becomes(&gateway, "still open", |status| status.open == 1);
+    assert!(!status.stopped, "{status:?}");
+    sleep(Duration::from_millis(500));
+    talks(&mut near, &mut far);
+    let (mut new, mut new_far) = connected(&world);
+    talks(&mut new, &mut new_far);
+    assert_eq!(split(&gateway).total, 1, "new ones pass");
+    drop((near, far));
+    assert!(gateway.ends(SOON));
+    assert_eq!(left_behind(&world), [] as [String; 0]);
+    talks(&mut new, &mut new_far);
+
+    // One that does not end is reset after the time.
+    gateway.replace("30 s", "1 s");
+    gateway.restart();
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    gateway.signal(Signal::TERM);
+    assert!(gateway.ends(SOON));
+    is_reset(&mut near);
+    is_reset(&mut far);
+}
+
+fn older(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    let gateway = Gateway::start(world.router(), SPLIT);
+    talks(&mut near, &mut far);
+    far.write_all(b"last").unwrap();
+    drop(far);
+    let mut last = Vec::new();
+    near.read_to_end(&mut last).unwrap();
+    assert_eq!((last.as_slice(), split(&gateway).total), (&b"last"[..], 0));
+}
+
+fn above_the_limit(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), &format!("{SPLIT}[split]\nmost_connections = 2\n"));
+    let mut all: Vec<_> = (0..4).map(|_| connected(&world)).collect();
+    all.iter_mut().for_each(|(near, far)| talks(near, far));
+    let status = split(&gateway);
+    assert_eq!((status.open, status.unsplit.full, status.most), (2, 2, 2), "{status:?}");
+    // The passed ones stay so when there is room.
+    all.drain(..2);
+    becomes(&gateway, "none open", |status| status.open == 0);
+    all.iter_mut().for_each(|(near, far)| talks(near, far));
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    assert_eq!(split(&gateway).open, 1);
+}
+
+fn cannot_be_split(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    let (listener, at) = listen(world.fixed(), world.fixed_address());
+    // Multipath TCP: the fixed host answers without it.
+    let multipath = || -> io::Result<Socket> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::from(262)))?;
+        socket.connect(&at.into())?;
+        Ok(socket)
+    };
+    match world.mobile(0).enter(multipath).unwrap() {
+        Ok(socket) => {
+            let mut near = TcpStream::from(socket);
+            talks(&mut near, &mut listener.accept().unwrap().0);
+            assert_eq!(split(&gateway).unsplit.multipath, 1);
+        }
+        Err(error) => eprintln!("no multipath TCP here: {error}"),
+    }
+    // TCP-MD5, with a key at both ends.
+    set_md5(&listener, world.mobile_address(0)).unwrap();
+    let signed = || -> io::Result<Socket> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        set_md5(&socket, at.ip())?;
+        socket.connect_timeout(&at.into(), SOON)?;
+        Ok(socket)
+    };
+    let mut near = TcpStream::from(world.mobile(0).enter(signed).unwrap().unwrap());
+    talks(&mut near, &mut listener.accept().unwrap().0);
+    let status = split(&gateway);
+    assert_eq!((status.unsplit.authenticated, status.total), (1, 0), "{status:?}");
+}
+
+/// Sets a key for a peer (`TCP_MD5SIG` of `linux/tcp.h`).
+fn set_md5(socket: &impl std::os::fd::AsRawFd, peer: IpAddr) -> io::Result<()> {
+    let IpAddr::V4(peer) = peer else { return Err(io::ErrorKind::Unsupported.into()) };
+    // `struct tcp_md5sig`: an address of 128 bytes, flags, a prefix length, the key's length, an interface, the key.
+    let mut signature = [0_u8; 128 + 8 + 80];
+    signature[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
+    signature[4..8].copy_from_slice(&peer.octets());
+    signature[130..132].copy_from_slice(&4_u16.to_ne_bytes());
+    signature[136..140].copy_from_slice(b"key!");
+    // SAFETY: the kernel reads the structure, which lives until the call returns.
+    let result = unsafe {
+        let len = signature.len() as libc::socklen_t;
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, 14, signature.as_ptr().cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// SYNs with anything in their headers.
+fn garbage(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), SPLIT);
+    let (IpAddr::V4(mobile), IpAddr::V4(fixed)) = (world.mobile_address(0), world.fixed_address()) else { panic!() };
+    let send = || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW))).unwrap();
+        let mut random = holdover_base::Rng::new(20);
+        for number in 0..3000_u32 {
+            let packet = garbage_syn(mobile, fixed, number, &mut random);
+            // The kernel refuses some of them.
+            let _ = socket.send_to(&packet, &SocketAddr::new(fixed.into(), 0).into());
+        }
+    };
+    world.mobile(0).enter(send).unwrap();
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    let status = becomes(&gateway, "no attempts", |status| status.pending == 0);
+    eprintln!("{status:?}");
+    assert!(status.unsplit.malformed > 100 && status.refused > 100, "{status:?}");
+    assert_eq!((status.open, status.stopped), (1, false), "{status:?}");
+}
+
+fn garbage_syn(from: Ipv4Addr, to: Ipv4Addr, number: u32, random: &mut holdover_base::Rng) -> Vec<u8> {
+    let options = 4 * random.below(11) as usize;
+    let len = 40 + options;
+    let mut packet = vec![0; len];
+    packet[0] = 0x45;
+    packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    (packet[8], packet[9]) = (64, 6);
+    packet[12..16].copy_from_slice(&from.octets());
+    packet[16..20].copy_from_slice(&to.octets());
+    packet[20..22].copy_from_slice(&(1024 + (number % 60_000) as u16).to_be_bytes());
+    packet[22..24].copy_from_slice(&9_u16.to_be_bytes());
+    packet[32] = ((5 + options / 4) << 4) as u8;
+    packet[33] = 2;
+    packet[34] = 0xff;
+    if random.below(4) == 0 {
+        let option = 40..len;
+        packet[option].iter_mut().for_each(|byte| *byte = random.below(256) as u8);
+    } else {
+        packet[40..].fill(1);
+    }
+    if random.below(4) == 0 {
+        // A wrong checksum, or flags that no SYN has.
+        (packet[33], packet[36]) = ([2, 3, 6, 0x2a][random.below(4) as usize], random.below(256) as u8);
+        return packet;
+    }
+    let words =
+        |bytes: &[u8]| -> u32 { bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum() };
+    let mut sum = words(&packet[12..20]) + 6 + (len - 20) as u32 + words(&packet[20..]);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[36..38].copy_from_slice(&(!sum as u16).to_be_bytes());
+    packet
+}
