@@ -9,6 +9,7 @@
 mod absences;
 mod cluster;
 mod crashes;
+mod echo;
 mod handoff;
 mod limits;
 mod modes;
@@ -16,6 +17,7 @@ mod presence;
 mod process;
 mod routing;
 mod watch;
+mod wireguard;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),
         (&harness, "presence", presence::TESTS),
+        (&harness, "echo", echo::TESTS),
+        (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
