@@ -88,10 +88,20 @@ pub(crate) struct Attachments {
     offer_at: Instant,
     /// Probes of mobile hosts that must be heard before they can be claimed.
     confirmations: BTreeMap<IpAddr, Pause>,
-    /// Mobile hosts of other gateways whose broadcasts were heard here: the last one, and when to follow it up.
-    overheard: BTreeMap<IpAddr, (Instant, Pause)>,
+    /// Mobile hosts whose broadcasts were heard here.
+    overheard: BTreeMap<IpAddr, Overheard>,
     /// Mobile hosts that another gateway has overheard: since when they are to show that they are here.
     inquired: BTreeMap<IpAddr, Instant>,
+}
+
+/// A mobile host of which nothing but broadcasts was heard.
+#[derive(Clone, Copy, Debug)]
+struct Overheard {
+    since: Instant,
+    /// The last one.
+    at: Instant,
+    /// When it is followed up.
+    pause: Pause,
 }
 
 /// When something is done again.
@@ -324,7 +334,8 @@ impl Attachments {
         if is_straggler || self.met.contains(&mobile) || now.saturating_since(heard_at) >= OVERHEARD {
             return;
         }
-        self.overheard.entry(mobile).or_insert((heard_at, Pause::none(now))).0 = heard_at;
+        let anew = Overheard { since: now, at: heard_at, pause: Pause::none(now) };
+        self.overheard.entry(mobile).or_insert(anew).at = heard_at;
     }
 
     /// Follows up broadcasts of mobile hosts that are not here: asks their owners whether they have lost them. Returns
@@ -336,16 +347,18 @@ impl Attachments {
         transfers: &mut impl Transfers,
     ) -> Vec<IpAddr> {
         let met = &self.met;
-        self.overheard.retain(|mobile, (at, _)| !met.contains(mobile) && now.saturating_since(*at) < OVERHEARD);
+        self.overheard.retain(|mobile, heard| !met.contains(mobile) && now.saturating_since(heard.at) < OVERHEARD);
         let mut probed = Vec::new();
-        let due = self.overheard.iter_mut().filter(|(_, (_, pause))| pause.until <= now);
-        for (&mobile, (_, pause)) in due.take(MOST_CONFIRMED) {
-            pause.again(now);
+        let due = self.overheard.iter_mut().filter(|(_, heard)| heard.pause.until <= now);
+        for (&mobile, Overheard { since, pause, .. }) in due.take(MOST_CONFIRMED) {
             let owner = ownership.owned_elsewhere(mobile).filter(|_| !ownership.is_orphan(mobile));
             match owner.and_then(|(owner, _)| ownership.address_of(owner)) {
                 Some(peer) => transfers.inquire(mobile, peer),
+                // The first packet of most hosts is a broadcast: the gateway that gets the next one claims it.
+                None if now.saturating_since(*since) < MOVING => continue,
                 None => probed.push(mobile),
             }
+            pause.again(now);
         }
         probed
     }

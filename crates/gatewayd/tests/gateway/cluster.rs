@@ -420,6 +420,7 @@ fn arrives_with_broadcasts(_: &Namespace) {
     // Nothing is lost: the first gateway knows that it is away before something is sent to it.
     site.leave(0).unwrap();
     first.report(cluster.mobile(), holdover_gatewayd::control::MobileState::Away).unwrap();
+    wait_for("packets to be diverted", || first.mobile(cluster.mobile()).filter(|line| line.diverts));
     datagrams.send(20);
     wait_for("packets that wait", || (first.status().waiting >= 20).then_some(()));
     // The network's routes still lead to the first gateway, and the mobile host sends to nobody in particular.

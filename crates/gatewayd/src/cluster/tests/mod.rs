@@ -13,6 +13,7 @@ use super::ownership::{Admission, Event, Evidence, Ownership};
 use super::store::{Answer, Change, Claim, Kind, Numbered, Record, Registration, Reply, Request, Subject};
 use crate::engine::Attachments;
 use crate::handoff::Epoch;
+use crate::handoff::relay::Relay;
 use world::{Fault, World};
 
 fn mobile() -> IpAddr {
@@ -558,6 +559,21 @@ fn a_mobile_host_that_arrives_with_broadcasts_only_gets_what_waits() {
     world.run_overheard(0, 0, 10_000);
     assert_eq!(world.store.writes_of_mobiles, writes);
     world.check();
+}
+
+#[test]
+fn a_new_mobile_host_that_was_overheard_is_left_for_a_second_to_the_gateway_that_it_sends_to() {
+    let one = One::joined(vec![]);
+    let mut relay = Relay::new(vec![]);
+    let mut attachments = Attachments::new(at(0));
+    let mut probed_at = Vec::new();
+    for ms in (0..3000).step_by(250) {
+        attachments.note_overheard(at(ms), mobile(), at(ms));
+        if !attachments.follow_overheard(at(ms), &one.0, &mut relay).is_empty() {
+            probed_at.push(ms);
+        }
+    }
+    assert_eq!(probed_at, [1000, 1250, 1750, 2750]);
 }
 
 /// Runs a world through faults, each after a pause in ms, until all is calm again, and checks it.
