@@ -118,7 +118,11 @@ pub struct PresenceSources {
     pub neighbours: bool,
     /// The forwarding table of the interface, if it is a bridge: a deleted entry.
     pub bridge: bool,
-    /// Silence: neither packets to it nor address resolution probes are answered.
+    /// The stations of access points on this host (nl80211): the interface itself, or a port of it if it is a bridge.
+    pub stations: bool,
+    /// The peers of the interface, if it is a WireGuard one: their endpoints and handshakes.
+    pub wireguard: bool,
+    /// Silence: neither packets to it nor probes are answered: address resolution, or ICMP echo without Ethernet.
     pub silence: bool,
     /// With silence: it is probed after this long without a packet from it, since a packet to it.
     #[serde(deserialize_with = "between::<20, 60_000, _>")]
@@ -133,6 +137,14 @@ pub struct PresenceSources {
     /// its return.
     #[serde(deserialize_with = "between::<10, 10_000, _>")]
     pub away_probe_every: Time,
+    /// With WireGuard: a peer to which something was sent is away if nothing has come from it for this long. WireGuard
+    /// itself answers data after at most 10 s.
+    #[serde(deserialize_with = "between::<11_000, 600_000, _>")]
+    pub wireguard_silence: Time,
+    /// A mobile host is forgotten after this long without a packet from it or for it, present or away, if nothing waits
+    /// for it.
+    #[serde(deserialize_with = "between::<1_000, 604_800_000, _>")]
+    pub forget_after: Time,
 }
 
 /// Leases of a DHCP server for mobile hosts.
@@ -262,11 +274,15 @@ impl Default for PresenceSources {
             carrier: true,
             neighbours: true,
             bridge: true,
+            stations: true,
+            wireguard: true,
             silence: true,
             silence_after: Time(Duration::from_millis(150)),
             probe_every: Time(Duration::from_millis(40)),
             probes: 3,
             away_probe_every: Time(Duration::from_millis(10)),
+            wireguard_silence: Time(Duration::from_secs(15)),
+            forget_after: Time(Duration::from_secs(600)),
         }
     }
 }

@@ -135,6 +135,8 @@ pub enum Token {
     Heard,
     /// The kernel reports about the interface.
     Watch,
+    /// Echo requests were answered.
+    Echo,
     /// Reports from outside the path.
     Sources,
     /// Another gateway has sent a datagram.
@@ -279,7 +281,7 @@ impl Daemon {
     fn pass_reports(&mut self, now: Instant, reports: Vec<SourceReport>) {
         let mut by_mac = ByMac::default();
         for one in reports {
-            let noted = self.engine.handle_source_report(now, one, &mut by_mac);
+            let noted = self.engine.handle_source_report(now, &one, &mut by_mac);
             if let Err(error) = &noted {
                 tracing::debug!(error = with_causes(error), ?one, "ignored a report");
             }
@@ -306,6 +308,7 @@ impl PollLoop for Daemon {
         interests.add_readable(Token::Watch, [watch]);
         interests.add_readable(Token::Diverted, [diverted]);
         interests.add_readable(Token::Heard, [heard, connections]);
+        interests.add_readable(Token::Echo, self.engine.echo_descriptors());
         for (descriptor, flags) in self.sources.descriptors() {
             interests.add(Token::Sources, descriptor, flags);
         }
@@ -331,6 +334,7 @@ impl PollLoop for Daemon {
                 Token::Diverted => drop(self.engine.handle_diverted(now)?),
                 Token::Heard => self.engine.handle_heard(now),
                 Token::Watch => self.engine.handle_watch(now)?,
+                Token::Echo => self.engine.handle_echo(now),
                 Token::Sources => self.hear_sources(now),
                 Token::Handoff => self.engine.handle_handoff(now),
                 Token::Cluster => self.engine.handle_cluster(now),

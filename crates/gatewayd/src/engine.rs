@@ -5,15 +5,17 @@
 //! descriptors are readable (notices about connections are read with every [`Engine::advance`]), [`Engine::report`] at
 //! any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for its next call.
 
+mod attachments;
 mod by_mac;
 mod cluster;
+mod echo;
 mod handoff;
 mod presence;
 mod release;
 mod setup;
 mod split;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -40,8 +42,12 @@ use crate::split::{Prepared, SplitError, Splitter};
 use crate::store::{Store, StoreError, Stored};
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
+pub(crate) use attachments::{Attachments, Hearing, Transfers};
+#[cfg(test)]
+pub(crate) use attachments::{Clearance, ELSEWHERE, TEND_EVERY};
 pub(crate) use by_mac::ByMac;
 use cluster::Adoptions;
+use echo::Echo;
 
 /// The engine cannot be created, or has failed.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +114,8 @@ pub(crate) struct Engine {
     icmp_errors: IcmpErrors,
     diverter: Diverter<Stored>,
     prober: Prober,
+    /// `None` with Ethernet, or without probes.
+    echo: Option<Echo>,
     /// `None` if nothing is held back.
     waker: Option<Waker>,
     /// `None` if no connections are split.
@@ -116,16 +124,11 @@ pub(crate) struct Engine {
     handoff: Option<Handoff>,
     /// `None` without a store.
     cluster: Option<Cluster>,
-    /// Mobile hosts of gateways that have lost their leases.
+    /// Which mobile hosts are here, and which have moved to other gateways.
+    attachments: Attachments,
+    /// The room for mobile hosts of gateways that have lost their leases.
     adoptions: Adoptions,
     opened_at: Instant,
-    /// Mobile hosts that were heard here, and have not moved to another gateway.
-    met: BTreeSet<IpAddr>,
-    /// When mobile hosts have moved to another gateway.
-    moved_at: BTreeMap<IpAddr, Instant>,
-    /// Those of them that still have state here.
-    departing: BTreeSet<IpAddr>,
-    offer_at: Instant,
     /// Since when packets wait for a sign of mobile hosts that are present and were not heard recently.
     unconfirmed: BTreeMap<IpAddr, Instant>,
     /// A packet of the waker that the interface did not accept.
@@ -180,19 +183,8 @@ const DOWN: Duration = Duration::from_millis(100);
 const NO_CARRIER: Duration = Duration::from_millis(10);
 /// The pause for a host whose Ethernet address is being resolved.
 const UNRESOLVED: Duration = Duration::from_millis(50);
-/// Among several gateways, a mobile host must have been heard in this time for packets to be released; otherwise it is
-/// probed first: it may have left, and nothing was sent to it since.
-const RECENTLY: Duration = Duration::from_millis(250);
 /// The pause for a host that is probed for that.
 const UNCONFIRMED: Duration = Duration::from_millis(5);
-/// The pause for a host that another gateway owns: packets wait for that gateway's claim.
-const ELSEWHERE: Duration = Duration::from_millis(10);
-
-/// How long packets that a mobile host sent before it moved to another gateway may still arrive.
-const MOVING: Duration = Duration::from_secs(1);
-
-/// How long a silent host is remembered.
-const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// The queue of the device while the daemon does not read it.
 const QUEUE: u32 = 2000;
@@ -241,7 +233,6 @@ impl Engine {
             requests,
             neighbours: Neighbours::open().map_err(socket("a netlink socket"))?,
             watch: Watch::open(interface.index).map_err(socket("a netlink socket"))?,
-            interface,
             tun,
             path,
             store,
@@ -250,15 +241,13 @@ impl Engine {
             diverter: setup::diverter(config),
             prober: Prober::new(config.silence()),
             splitter,
+            echo: setup::echo(&interface, config).map_err(socket("an ICMP socket"))?,
             waker: follows.then(|| Waker::new(now, config)),
             handoff: Handoff::open(&config.handoff)?,
-            cluster: Cluster::open(now, &config.cluster, config.handoff.listen)?,
+            cluster: Cluster::open(now, config)?,
+            attachments: Attachments::new(now),
             adoptions: Adoptions::new(now, config.buffer.most_mobiles),
             opened_at: now,
-            met: BTreeSet::new(),
-            moved_at: BTreeMap::new(),
-            departing: BTreeSet::new(),
-            offer_at: now,
             unconfirmed: BTreeMap::new(),
             refused: None,
             buffer: BytesMut::new(),
@@ -269,6 +258,7 @@ impl Engine {
             renew_at: now + RENEW_EVERY,
             keep_neighbours_at: now,
             unsendable: Unsendable::default(),
+            interface,
         };
         let packets = restored.len();
         for found in restored {
@@ -292,7 +282,7 @@ impl Engine {
         let all = self.path.all();
         // In a cluster another gateway may own them by now: they have to be heard again.
         if self.cluster.is_none() {
-            self.met.extend(all.iter().map(|(mobile, _)| *mobile));
+            self.attachments.take_over(all.iter().map(|(mobile, _)| *mobile));
         }
         let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.was_away());
         tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
@@ -389,15 +379,23 @@ impl Engine {
     pub(crate) fn handle_source_report(
         &mut self,
         now: Instant,
-        report: SourceReport,
+        report: &SourceReport,
         by_mac: &mut ByMac,
     ) -> Result<bool, PathError> {
-        match report {
+        match *report {
             SourceReport::Mobile { mobile, source, presence } if self.serves(mobile) => {
                 self.report(now, mobile, source, presence)
             }
             SourceReport::Frame { mac, source, presence } => {
                 for &mobile in by_mac.of(mac, || self.path.all()) {
+                    self.diverter.handle_report(now, mobile, source, presence);
+                }
+                Ok(true)
+            }
+            SourceReport::Network { network, ref except, source, presence } => {
+                let is_excepted = |mobile| except.iter().any(|except| except.contains(mobile));
+                let all = self.path.all().into_iter().map(|(mobile, _)| mobile);
+                for mobile in all.filter(|&mobile| network.contains(mobile) && !is_excepted(mobile)) {
                     self.diverter.handle_report(now, mobile, source, presence);
                 }
                 Ok(true)
@@ -429,19 +427,26 @@ impl Engine {
 
     /// Claims a mobile host that was heard here for the first time, or not in time before.
     fn note_met(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
-        // Other frames are heard by other routers of its segment as well.
-        let Some(heard_at) = seen.addressed_at.filter(|_| self.handoff.is_some()) else { return };
-        // Packets that it sent before it moved may arrive late.
-        let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
-        let is_old = self.cluster.is_some() && heard_at < self.opened_at;
-        if is_straggler || is_old {
+        if self.handoff.is_none() {
             return;
         }
-        if self.met.insert(mobile) {
+        let is_old = |at: Instant| self.cluster.is_some() && at < self.opened_at;
+        // Other frames are heard by other routers of its segment as well.
+        if let Some(heard_at) = seen.heard_at.filter(|at| !is_old(*at) && Some(*at) > seen.addressed_at)
+            && self.cluster.is_some()
+        {
+            self.attachments.note_overheard(now, mobile, heard_at);
+        }
+        let Some(heard_at) = seen.addressed_at.filter(|at| !is_old(*at)) else { return };
+        match self.attachments.note_heard(mobile, heard_at) {
+            Hearing::Straggler => {}
             // It fails for addresses that this gateway does not serve only.
-            let _ = self.claim(now, mobile, heard_at);
-        } else if let Some(cluster) = &mut self.cluster {
-            cluster.ownership.handle_seen(now, mobile, heard_at);
+            Hearing::First => drop(self.claim(now, mobile, heard_at)),
+            Hearing::Again => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.ownership.handle_seen(now, mobile, heard_at);
+                }
+            }
         }
     }
 
@@ -459,7 +464,7 @@ impl Engine {
             self.renew_split(now)?;
         }
         if now >= self.look_at {
-            self.look(now);
+            self.look(now)?;
         }
         self.serve_cluster(now);
         self.serve_handoffs(now);

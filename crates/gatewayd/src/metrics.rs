@@ -6,6 +6,7 @@ use holdover_host::scrape::{counter, gauge};
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::cluster::ClusterStatus;
@@ -15,6 +16,11 @@ use crate::status::Status;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct Fate {
     fate: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct BySource {
+    source: String,
 }
 
 type Counts = Family<Fate, Counter<u64, AtomicU64>>;
@@ -34,6 +40,11 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("mobiles", "Mobile hosts that are known", gauge(status.mobiles));
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
     registry.register("absences", "How often mobile hosts were away", counter(buffer.absences));
+    let by_source = Family::<BySource, Gauge>::default();
+    for (source, count) in &status.away_by {
+        by_source.get_or_create(&BySource { source: source.clone() }).set(*count as i64);
+    }
+    registry.register("mobiles_away_by", "Mobile hosts that each source reports away", by_source);
     registry.register("waiting_packets", "Packets that wait for mobile hosts", gauge(status.waiting));
     let waiting = "Bytes that wait for mobile hosts";
     registry.register_with_unit("waiting", waiting, Unit::Bytes, gauge(status.waiting_bytes));
@@ -79,6 +90,8 @@ pub fn encode_status(status: &Status) -> String {
         ("requested", status.reports.requested),
         ("lease", status.reports.leases),
         ("bridge", status.reports.bridge),
+        ("station", status.reports.stations),
+        ("wireguard", status.reports.wireguard),
     ];
     registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
     if let Some(handoff) = &status.handoff {
@@ -176,6 +189,7 @@ mod tests {
             draining: false,
             mobiles: 1,
             away: 0,
+            away_by: [("station".to_owned(), 2)].into(),
             waiting: 0,
             waiting_bytes: 0,
             path: PathCounters::default(),
@@ -217,6 +231,13 @@ mod tests {
             let line = format!("holdover_gateway_windows_total{{fate=\"{fate}\"}} {count}");
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn absent_mobile_hosts_are_counted_by_source() {
+        let text = encode_status(&status());
+        let line = "holdover_gateway_mobiles_away_by{source=\"station\"} 2";
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The status of the gateway and its mobile hosts.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use holdover_base::Instant;
 pub use holdover_gateway::divert::Tally;
-use holdover_gateway::divert::{Course, MobileStatus, Standing};
+use holdover_gateway::divert::{Course, MobileStatus, Source, Standing};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterStatus;
@@ -39,6 +40,9 @@ pub struct Status {
     pub mobiles: u64,
     /// Those of them that are away.
     pub away: u64,
+    /// How many each source reports away.
+    #[serde(default)]
+    pub away_by: BTreeMap<String, u64>,
     /// Buffered packets.
     pub waiting: u64,
     /// Bytes of these.
@@ -70,12 +74,18 @@ pub struct MobileLine {
     pub standing: String,
     /// The sources that report it absent.
     pub away_by: Vec<String>,
+    /// The last report of each source.
+    #[serde(default)]
+    pub reports: Vec<ReportLine>,
     /// For how long it has been absent.
     pub away_s: Option<f64>,
     /// Whether packets for it are diverted.
     pub diverts: bool,
     /// For how long nothing has arrived from it.
     pub silent_s: Option<f64>,
+    /// Within which time it answers echo requests, as of its last answers; without Ethernet, and if it has answered any.
+    #[serde(default)]
+    pub answers_within_s: Option<f64>,
     /// Its Ethernet address.
     pub mac: Option<String>,
     /// Buffered packets.
@@ -88,6 +98,17 @@ pub struct MobileLine {
     pub owner: Option<String>,
     /// The revision of the store in which it came to own it.
     pub epoch: Option<u64>,
+}
+
+/// The last report of a source about a mobile host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReportLine {
+    /// The source.
+    pub source: String,
+    /// `present`, `rebound`, `fading`, `away` or `moved`.
+    pub said: String,
+    /// How long ago.
+    pub ago_s: f64,
 }
 
 impl Status {
@@ -111,6 +132,7 @@ impl Status {
             draining,
             mobiles: engine.mobiles().len() as u64,
             away: diverter.away().count() as u64,
+            away_by: away_by(diverter.statuses().flat_map(|(_, status)| status.objections)),
             waiting: diverter.statuses().map(|(_, status)| status.waiting as u64).sum(),
             waiting_bytes: diverter.waiting_bytes(),
             path: engine.counters(),
@@ -139,9 +161,19 @@ impl MobileLine {
             address,
             standing: status.map_or(Standing::Present, |status| status.standing).to_string(),
             away_by: status.iter().flat_map(|status| &status.objections).map(ToString::to_string).collect(),
+            reports: engine
+                .diverter()
+                .reports(address)
+                .map(|(source, presence, at)| ReportLine {
+                    source: source.to_string(),
+                    said: presence.to_string(),
+                    ago_s: since(at),
+                })
+                .collect(),
             away_s: status.and_then(|status| status.away_since).map(since),
             diverts: seen.is_some_and(|seen| seen.course == Course::Divert),
             silent_s: seen.and_then(|seen| seen.heard_at).map(since),
+            answers_within_s: engine.answers_within(address).map(holdover_base::Duration::as_secs_f64),
             mac: seen.and_then(|seen| seen.mac).map(|mac| holdover_wire::MacAddress(mac).to_string()),
             waiting: status.map_or(0, |status| status.waiting as u64),
             waiting_bytes: status.map_or(0, |status| status.waiting_bytes),
@@ -150,4 +182,11 @@ impl MobileLine {
             epoch,
         }
     }
+}
+
+/// How many objections each source has.
+fn away_by(objections: impl Iterator<Item = Source>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    objections.for_each(|source| *counts.entry(source.to_string()).or_default() += 1);
+    counts
 }

@@ -42,6 +42,9 @@ const LONGEST: usize = 1 << 16;
 /// The unit in which space of a file is returned.
 const HOLE: u64 = 1 << 18;
 
+/// The end of the name of a file that is to replace another one.
+const ANEW: &str = ".new";
+
 /// The most open files. Others are opened on use.
 const OPEN_FILES: usize = 512;
 
@@ -126,8 +129,11 @@ impl Store {
         let mut restored = Vec::new();
         for entry in fs::read_dir(directory).map_err(refused)? {
             let name = entry.map_err(refused)?.file_name();
+            let path = directory.join(&name);
+            if name.to_str().is_some_and(is_half_written) {
+                fs::remove_file(&path).map_err(refused)?;
+            }
             let Some(mobile) = name.to_str().and_then(|name| name.parse::<IpAddr>().ok()) else { continue };
-            let path = directory.join(name);
             store.restore(mobile, &path, &mut restored).map_err(|source| StoreError::Refused { path, source })?;
         }
         Ok((store, restored))
@@ -158,6 +164,52 @@ impl Store {
             self.cut_off(mobile);
         }
         written
+    }
+
+    /// Puts packets before those of a mobile host. The positions of the latter change: to be called before the end of the
+    /// process only. A file that is half written is never in place of the former one.
+    pub(crate) fn prepend(&mut self, mobile: IpAddr, now: Instant, packets: &[(Offload, &[u8])]) -> io::Result<()> {
+        let later = self.contents(mobile)?;
+        // The oldest is the first to be dropped for its age.
+        let came_at = later.first().map_or(now, |(came_at, ..)| *came_at);
+        let mut bytes = [MAGIC.to_le_bytes(), FILE_HEADER.to_le_bytes()].concat();
+        let mut record = std::mem::take(&mut self.buffer);
+        let earlier = packets.iter().filter(|(_, packet)| packet.len() <= LONGEST);
+        let earlier = earlier.map(|&(offload, packet)| (came_at, offload, packet));
+        for (came_at, offload, packet) in
+            earlier.chain(later.iter().map(|(at, offload, packet)| (*at, *offload, &packet[..])))
+        {
+            let stored = Stored { at: bytes.len() as u64, len: packet.len() as u32 };
+            write_record(&mut record, stored, came_at, offload, packet);
+            bytes.extend(&record);
+        }
+        self.buffer = record;
+        let (file, anew) = (self.directory.join(mobile.to_string()), self.directory.join(format!("{mobile}{ANEW}")));
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let written = options.open(&anew).and_then(|file| file.write_all_at(&bytes, 0));
+        let written = written.and_then(|()| fs::rename(&anew, &file));
+        if written.is_err() {
+            let _ = fs::remove_file(&anew);
+        }
+        if let Some(Log { file: Some(_), .. }) = self.logs.remove(&mobile) {
+            self.open -= 1;
+        }
+        written
+    }
+
+    /// The packets of a mobile host, in order, with their times of arrival.
+    fn contents(&mut self, mobile: IpAddr) -> io::Result<Vec<(Instant, Offload, Vec<u8>)>> {
+        let Some(&Log { head, tail, .. }) = self.logs.get(&mobile) else { return Ok(Vec::new()) };
+        let (mut contents, mut at, mut buffer) = (Vec::new(), head, Vec::new());
+        while at < tail {
+            let Some((stored, came_at)) = read_record(self.log(mobile, false)?.file()?, at, &mut buffer) else { break };
+            let mut packet = Vec::new();
+            let offload = self.read(mobile, stored, &mut packet)?;
+            contents.push((came_at, offload, packet));
+            at = stored.end();
+        }
+        Ok(contents)
     }
 
     /// Reads a packet into `packet`, which is cleared before.
@@ -277,6 +329,11 @@ impl Log {
         }
         self.given_back = self.head;
     }
+}
+
+/// Whether a file of this name was being written when its process was killed.
+fn is_half_written(name: &str) -> bool {
+    name.strip_suffix(ANEW).is_some_and(|name| name.parse::<IpAddr>().is_ok())
 }
 
 /// The last word of a record, which a partly written record lacks.
@@ -414,6 +471,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_comes_back_at_the_end_is_before_what_still_waits() {
+        let scratch = Scratch::new("prepend");
+        let (mut store, _) = Store::open(&scratch.0).unwrap();
+        let at = Instant::from_millis;
+        let gone = store.append(host(2), at(1), offload(1), &[1; 100]).unwrap();
+        for number in 2..4 {
+            store.append(host(2), at(number), offload(number as u8), &[number as u8; 70]).unwrap();
+        }
+        store.remove(host(2), gone).unwrap();
+        store.prepend(host(2), at(9), &[(offload(8), &[8; 30]), (offload(9), &[9; 40])]).unwrap();
+        store.prepend(host(3), at(9), &[(offload(7), &[7; 50])]).unwrap();
+        drop(store);
+        let half = scratch.0.join(format!("{}.new", host(2)));
+        fs::write(&half, b"killed").unwrap();
+        let (mut store, found) = Store::open(&scratch.0).unwrap();
+        assert!(!half.exists());
+        let mut packets: Vec<(IpAddr, Instant, Offload, Vec<u8>)> = Vec::new();
+        for Restored { mobile, came_at, stored, .. } in found {
+            let mut packet = Vec::new();
+            let offload = store.read(mobile, stored, &mut packet).unwrap();
+            packets.push((mobile, came_at, offload, packet));
+        }
+        packets.sort_by_key(|(mobile, ..)| *mobile);
+        let packet = |mobile, ms, number: u8, len| (host(mobile), at(ms), offload(number), vec![number; len]);
+        let earlier = [packet(2, 2, 8, 30), packet(2, 2, 9, 40)];
+        let later = [packet(2, 2, 2, 70), packet(2, 3, 3, 70), packet(3, 9, 7, 50)];
+        assert_eq!(packets, [&earlier[..], &later[..]].concat());
     }
 
     #[test]

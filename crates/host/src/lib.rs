@@ -6,6 +6,7 @@
 //! | [`Requests`] | rtnetlink requests and their answers, as messages |
 //! | [`Monitor`] | rtnetlink notifications: changes of interfaces, neighbours, addresses, routes and rules |
 //! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
+//! | [`generic_netlink`] | queries of a family of generic netlink, and its notifications |
 //! | [`neighbours`] | the next hop to a peer, and its link-layer address in the kernel |
 //! | [`neighbour_frames`] | address resolution packets as bytes |
 //! | [`resolution_socket`] | sockets for address resolution on one interface |
@@ -43,6 +44,7 @@ pub mod control_line;
 pub mod control_socket;
 pub mod dependents;
 pub mod feature;
+pub mod generic_netlink;
 pub mod inet_diag;
 pub mod interface_name;
 pub mod lock_file;

@@ -61,6 +61,7 @@ pub mod matrix;
 mod privilege;
 mod shell;
 mod socket;
+pub mod wireguard;
 pub mod world;
 
 pub use holdover_host::{

@@ -3,9 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use holdover_host::generic_netlink::{Generic, attribute, attributes, value};
 use netlink_packet_core::NLM_F_DUMP;
-
-use super::nl80211::{Generic, attributes, value};
 
 /// A socket for queries.
 pub(super) struct WireGuard(Generic);
@@ -38,7 +37,7 @@ impl WireGuard {
 
     /// The known endpoints. Needs `CAP_NET_ADMIN`.
     pub(super) fn endpoints(&mut self, index: u32) -> io::Result<Endpoints> {
-        let answers = self.0.ask(GET_DEVICE, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())))?;
+        let answers = self.0.ask(GET_DEVICE, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes()))?;
         let mut endpoints = Endpoints::default();
         answers.iter().for_each(|answer| endpoints.add(answer));
         Ok(endpoints)
@@ -69,14 +68,6 @@ fn address(endpoint: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     fn device() -> Vec<u8> {
         let ipv4 = [&IPV4.to_ne_bytes()[..], &[0xca, 0x6c, 192, 0, 2, 1], &[0; 8]].concat();

@@ -22,7 +22,6 @@ mod silent_keys;
 mod stacked;
 mod user_timeouts;
 mod wire;
-mod wireguard;
 
 use std::process::ExitCode;
 

@@ -5,12 +5,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_agent::link_watch::{LinkState, Source};
-use holdover_testbed::Namespace;
+use holdover_testbed::{Namespace, wireguard};
 
 use crate::Test;
 use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
 use crate::iproute::ip;
-use crate::wireguard;
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_vxlan_tunnel_follows_the_link_that_carries_it", a_vxlan_tunnel_follows_the_link_that_carries_it),
@@ -35,18 +34,20 @@ fn a_vxlan_tunnel_follows_the_link_that_carries_it(near: &Namespace) {
 
 fn wireguard_follows_the_link_that_carries_it(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
-    if !crate::iproute::can_ip(&format!("link add {TUNNEL} type wireguard")) {
+    if wireguard::add(TUNNEL).is_err() {
         let is_required = std::env::var_os("HOLDOVER_REQUIRE_WIREGUARD").is_some_and(|value| value == "1");
         assert!(!is_required, "this kernel has no WireGuard");
         eprintln!("skipped: this kernel has no WireGuard (HOLDOVER_REQUIRE_WIREGUARD=1 makes this a failure)");
         return;
     }
-    lan.gateway.enter(|| ip(&format!("link add {TUNNEL} type wireguard"))).unwrap();
+    lan.gateway.enter(|| wireguard::add(TUNNEL)).unwrap().unwrap();
     let keys = [1, 2].map(|byte| [byte; 32]);
-    let near_public = wireguard::set_up(TUNNEL, keys[0], 51820);
-    let far_public = lan.gateway.enter(|| wireguard::set_up(TUNNEL, keys[1], 51820)).unwrap();
-    wireguard::add_peer(TUNNEL, far_public, ([192, 0, 2, 1], 51820).into());
-    lan.gateway.enter(|| wireguard::add_peer(TUNNEL, near_public, ([192, 0, 2, 7], 51820).into())).unwrap();
+    let near_public = wireguard::set_up(TUNNEL, keys[0], 51820).unwrap();
+    let far_public = lan.gateway.enter(|| wireguard::set_up(TUNNEL, keys[1], 51820)).unwrap().unwrap();
+    let all = ([0; 4].into(), 0);
+    wireguard::add_peer(TUNNEL, far_public, Some(([192, 0, 2, 1], 51820).into()), all).unwrap();
+    let add_near = || wireguard::add_peer(TUNNEL, near_public, Some(([192, 0, 2, 7], 51820).into()), all);
+    lan.gateway.enter(add_near).unwrap().unwrap();
     follows_the_link_below(near, &lan);
 }
 

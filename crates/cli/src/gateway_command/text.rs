@@ -14,7 +14,9 @@ pub(super) fn status(status: &Status) -> String {
         status.running_s,
         if status.draining { ", draining" } else { "" },
     );
-    let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away; {} absences so far", buffer.absences);
+    let by: Vec<String> = status.away_by.iter().map(|(source, count)| format!("{source} {count}")).collect();
+    let by = if by.is_empty() { String::new() } else { format!(" ({})", by.join(", ")) };
+    let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away{by}; {} absences so far", buffer.absences);
     let _ = writeln!(text, "waiting       {waiting} packets, {waiting_bytes} bytes");
     let _ = writeln!(
         text,
@@ -138,8 +140,14 @@ pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 9] {
         buffer.released.to_string(),
         dropped.to_string(),
         mobile.owner.clone().unwrap_or_else(|| "-".to_owned()),
-        mobile.away_by.join(", "),
+        mobile.away_by.iter().map(|source| away_by(mobile, source)).collect::<Vec<_>>().join(", "),
     ]
+}
+
+/// A source that reports a mobile host away, and since when.
+fn away_by(mobile: &MobileLine, source: &str) -> String {
+    let report = mobile.reports.iter().find(|report| report.source == source);
+    report.map_or_else(|| source.to_owned(), |report| format!("{source} {:.1} s ago", report.ago_s))
 }
 
 pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
@@ -172,6 +180,18 @@ mod tests {
         split.stopped = true;
         let text = super::split(&split);
         assert!(text.contains("unsplit       2 SYNs of multipath TCP\n") && text.contains("does not run"), "{text}");
+    }
+
+    #[test]
+    fn an_absent_mobile_host_has_the_times_of_its_reports() {
+        let line = |source: &str, said: &str, ago_s: f64| serde_json::json!({ "source": source, "said": said, "ago_s": ago_s });
+        let mobile: MobileLine = serde_json::from_value(serde_json::json!({
+            "address": "10.0.1.7", "standing": "away", "away_by": ["station", "lease"], "away_s": 3.2, "diverts": true,
+            "reports": [line("station", "away", 3.2), line("silence", "present", 60.0)], "waiting": 0, "waiting_bytes": 0,
+            "buffer": holdover_gatewayd::status::Tally::default(),
+        }))
+        .unwrap();
+        assert_eq!(mobile_cells(&mobile)[8], "station 3.2 s ago, lease");
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct MobileStatus {
     pub counts_from: Option<Instant>,
     /// The sources that report it absent.
     pub objections: Vec<Source>,
+    /// When the last packet for it was buffered.
+    pub queued_at: Option<Instant>,
     /// The last order to the path.
     pub course: Course,
     /// Buffered packets.
@@ -142,6 +144,9 @@ struct Mobile<T> {
     /// Its entry in [`Diverter::turns`].
     turn: Option<(Instant, u64)>,
     tally: Tally,
+    /// The last report of each source.
+    last_reports: BTreeMap<Source, (Presence, Instant)>,
+    queued_at: Option<Instant>,
 }
 
 /// The state of the path.
@@ -171,6 +176,8 @@ impl<T> Mobile<T> {
             released_until: Instant::ZERO,
             turn: None,
             tally: Tally::default(),
+            last_reports: BTreeMap::new(),
+            queued_at: None,
         }
     }
 
@@ -244,6 +251,12 @@ impl<T> Diverter<T> {
         self.mobiles.get(&address).map(Self::describe)
     }
 
+    /// The last report of each source about a mobile host, and when it was made.
+    pub fn reports(&self, address: IpAddr) -> impl Iterator<Item = (Source, Presence, Instant)> {
+        let reports = self.mobiles.get(&address).into_iter().flat_map(|mobile| &mobile.last_reports);
+        reports.map(|(&source, &(presence, at))| (source, presence, at))
+    }
+
     /// All mobile hosts, in the order of their addresses.
     pub fn statuses(&self) -> impl Iterator<Item = (IpAddr, MobileStatus)> {
         self.mobiles.iter().map(|(&address, mobile)| (address, Self::describe(mobile)))
@@ -255,6 +268,7 @@ impl<T> Diverter<T> {
             away_since: mobile.reports.away_since(),
             counts_from: mobile.reports.counts_from(),
             objections: mobile.reports.objections().collect(),
+            queued_at: mobile.queued_at,
             course: mobile.course(),
             waiting: mobile.fifo.len(),
             waiting_bytes: mobile.fifo.bytes(),
@@ -266,6 +280,7 @@ impl<T> Diverter<T> {
     pub fn handle_report(&mut self, now: Instant, address: IpAddr, source: Source, presence: Presence) -> bool {
         let Some(mobile) = self.mobile(address) else { return false };
         mobile.reports.handle_report(now, source, presence);
+        mobile.last_reports.insert(source, (presence, now));
         self.update(now, address);
         true
     }
@@ -328,6 +343,17 @@ impl<T> Diverter<T> {
         let is_idle = |mobile: &Mobile<T>| mobile.phase == Phase::Passing && mobile.fifo.is_empty();
         let goes =
             self.mobiles.get(&address).is_some_and(|mobile| is_idle(mobile) && mobile.standing != Standing::Away);
+        if goes {
+            self.mobiles.remove(&address);
+        }
+        goes
+    }
+
+    /// Removes an absent mobile host that has no packets. Returns whether it did. The caller has made the path let its
+    /// packets pass.
+    pub fn forget_absent(&mut self, address: IpAddr) -> bool {
+        let is_absent = |mobile: &Mobile<T>| mobile.standing == Standing::Away && mobile.fifo.is_empty();
+        let goes = self.mobiles.get(&address).is_some_and(is_absent);
         if goes {
             self.mobiles.remove(&address);
         }
@@ -514,6 +540,7 @@ impl<T> Diverter<T> {
         let mobile = self.mobiles.entry(address).or_insert_with(Mobile::new);
         let before = mobile.fifo.bytes();
         mobile.fifo.push(came_at, len, item);
+        mobile.queued_at = mobile.queued_at.max(Some(came_at));
         mobile.tally.queued += 1;
         mobile.tally.queued_bytes += u64::from(len);
         self.tally.queued += 1;

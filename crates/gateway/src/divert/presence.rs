@@ -21,6 +21,8 @@ pub enum Source {
     Bridge,
     /// The leases of a DHCP server.
     Lease,
+    /// A WireGuard peer: its endpoint and its handshakes.
+    WireGuard,
     /// The mobile host itself.
     Registration,
     /// Unanswered packets, and unanswered probes (M-TCP's wintimer, section 4.1).
@@ -31,13 +33,14 @@ pub enum Source {
 
 impl Source {
     /// All sources, in the order of their names in status output.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Command,
         Self::Carrier,
         Self::Neighbour,
         Self::Station,
         Self::Bridge,
         Self::Lease,
+        Self::WireGuard,
         Self::Registration,
         Self::Silence,
         Self::Buffer,
@@ -46,7 +49,7 @@ impl Source {
     /// Whether a report that the host is present is evidence in itself, and not only the withdrawal of an earlier
     /// report. A lease is not: when it is read, others may have reported later events.
     const fn proves_presence(self) -> bool {
-        matches!(self, Self::Command | Self::Station | Self::Registration)
+        matches!(self, Self::Command | Self::Station | Self::WireGuard | Self::Registration)
     }
 
     const fn bit(self) -> u16 {
@@ -54,7 +57,7 @@ impl Source {
     }
 }
 
-/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `lease`, `registration`, `silence`, `buffer`.
+/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `lease`, `wireguard`, `registration`, `silence`, `buffer`.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -64,6 +67,7 @@ impl fmt::Display for Source {
             Self::Station => "station",
             Self::Bridge => "bridge",
             Self::Lease => "lease",
+            Self::WireGuard => "wireguard",
             Self::Registration => "registration",
             Self::Silence => "silence",
             Self::Buffer => "buffer",

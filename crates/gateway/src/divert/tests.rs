@@ -226,8 +226,27 @@ fn the_number_of_hosts_is_bounded_and_idle_ones_are_forgotten() {
     assert!(!diverter.handle_report(at(0), mobile(3), Source::Command, Presence::Away));
     assert_eq!(push(&mut diverter, at(0), mobile(3), 1), Err(Loss::TotalFull));
     assert!(!diverter.forget(mobile(1)), "it is away");
+    assert!(!diverter.forget_absent(mobile(2)), "it is present");
     assert!(diverter.forget(mobile(2)));
     assert!(diverter.handle_report(at(0), mobile(3), Source::Command, Presence::Away));
+    push(&mut diverter, at(7), mobile(3), 1).unwrap();
+    assert_eq!(diverter.status(mobile(3)).unwrap().queued_at, Some(at(7)));
+    assert!(!diverter.forget_absent(mobile(3)), "a packet waits for it");
+    diverter.discard(at(8), mobile(3));
+    assert!(diverter.forget_absent(mobile(3)));
+    assert_eq!((diverter.len(), diverter.status(mobile(3))), (1, None));
+}
+
+#[test]
+fn the_last_report_of_each_source_is_kept() {
+    let mut diverter = Diverter::<u32>::new(small());
+    diverter.handle_report(at(1), mobile(1), Source::Station, Presence::Away);
+    diverter.handle_report(at(2), mobile(1), Source::Station, Presence::Present);
+    diverter.handle_report(at(3), mobile(1), Source::WireGuard, Presence::Away);
+    let reports: Vec<_> = diverter.reports(mobile(1)).collect();
+    let expected = [(Source::Station, Presence::Present, at(2)), (Source::WireGuard, Presence::Away, at(3))];
+    assert_eq!(reports, expected);
+    assert_eq!(diverter.reports(mobile(2)).count(), 0);
 }
 
 /// An event of a diverter and its path.

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use crate::config::ClusterTable;
+use crate::config::{ClusterTable, Config};
 use crate::presence::{SecretError, read_secret};
 use etcd::{Client, Settings, StoreError};
 pub use ownership::OwnershipCounters;
@@ -101,13 +101,10 @@ pub enum ClusterError {
 }
 
 impl Cluster {
-    /// `None` if it is not configured. `handoff` is this gateway's address for the others.
-    pub(crate) fn open(
-        now: Instant,
-        config: &ClusterTable,
-        handoff: Option<SocketAddr>,
-    ) -> Result<Option<Self>, ClusterError> {
-        let (Some(name), Some(handoff)) = (&config.name, handoff) else { return Ok(None) };
+    /// `None` if it is not configured.
+    pub(crate) fn open(now: Instant, all: &Config) -> Result<Option<Self>, ClusterError> {
+        let config = &all.cluster;
+        let (Some(name), Some(handoff)) = (&config.name, all.handoff.listen) else { return Ok(None) };
         let mut process = [0; 8];
         getrandom(&mut process[..], GetRandomFlags::empty()).map_err(io::Error::from)?;
         let registration = Registration { handoff, process: u64::from_ne_bytes(process) };
@@ -126,7 +123,9 @@ impl Cluster {
         if let Some(endpoint) = config.password_in_clear() {
             tracing::warn!(endpoint, "etcd's password crosses the network in clear: [cluster] password_file");
         }
-        let ownership = Ownership::new(now, name, registration, config.lease.0);
+        // What an earlier process has stored for a mobile host may wait for so long.
+        let keep = all.presence.forget_after.0.max(all.buffer.longest.0);
+        let ownership = Ownership::new(now, name, registration, config.lease.0, keep);
         Ok(Some(Self { name: name.clone(), ownership, threads, replies, wakes }))
     }
 

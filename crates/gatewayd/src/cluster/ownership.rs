@@ -105,6 +105,8 @@ pub(crate) struct Ownership {
     /// Own mobile hosts that are long gone, and those of gateways that are, with their epochs.
     removable: BTreeMap<IpAddr, u64>,
     sweep_at: Instant,
+    /// How long this gateway's key of a mobile host is kept that this process has not heard.
+    keep: Duration,
     events: VecDeque<Event>,
     requests: VecDeque<Numbered>,
     counters: OwnershipCounters,
@@ -140,6 +142,8 @@ struct Known {
     /// How many more writes of others the current claim may overrule.
     overrules: u32,
     idle_since: Instant,
+    /// Whether this gateway has forgotten it, and it was not heard here since.
+    is_forgotten: bool,
     /// Since when its owner has no lease.
     orphaned_since: Option<Instant>,
 }
@@ -155,7 +159,7 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// How often keys of mobile hosts that are gone are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How long the key of an absent mobile host is kept.
+/// How long gateways without a lease are remembered, and mobile hosts without an owner that were elsewhere.
 const KEEP: Duration = Duration::from_secs(600);
 /// How long the key of a mobile host is kept after the lease of its owner has ended: longer than packets wait there.
 const KEEP_ORPHANS: Duration = Duration::from_secs(3600);
@@ -166,8 +170,9 @@ const KEEP_DELETED: Duration = Duration::from_secs(120);
 const BATCH: usize = 64;
 
 impl Ownership {
-    /// `lease` is how long the other gateways wait for this one.
-    pub(crate) fn new(now: Instant, name: &str, registration: Registration, lease: Duration) -> Self {
+    /// `lease` is how long the other gateways wait for this one; `keep`, how long the keys of mobile hosts are kept that
+    /// an earlier process of this gateway has owned.
+    pub(crate) fn new(now: Instant, name: &str, registration: Registration, lease: Duration, keep: Duration) -> Self {
         let mut ownership = Self {
             name: name.to_owned(),
             session: Session::new(now, registration, lease),
@@ -176,6 +181,7 @@ impl Ownership {
             wanted: BTreeSet::new(),
             removable: BTreeMap::new(),
             sweep_at: now + SWEEP_EVERY,
+            keep,
             events: VecDeque::new(),
             requests: VecDeque::new(),
             counters: OwnershipCounters::default(),
@@ -252,7 +258,8 @@ impl Ownership {
             known.overrules = if evidence == Evidence::Adopted { 0 } else { OVERRULES };
             known.contested_at = None;
         }
-        known.evidence = Some(evidence);
+        (known.evidence, known.is_forgotten) = (Some(evidence), false);
+        self.removable.remove(&mobile);
         self.session.note_mac(mobile, mac);
         if self.owns(mobile).is_none() {
             self.wanted.insert(mobile);
@@ -276,13 +283,17 @@ impl Ownership {
         }
     }
 
-    /// A mobile host is forgotten here.
+    /// A mobile host is forgotten here: its key is removed, if it is this gateway's.
     pub(crate) fn handle_gone(&mut self, now: Instant, mobile: IpAddr) {
         if let Some(known) = self.mobiles.get_mut(&mobile) {
-            (known.is_here, known.idle_since) = (false, now);
+            (known.is_here, known.is_forgotten, known.idle_since) = (false, true, now);
             known.evidence = None;
         }
         self.give_up(mobile);
+        if let Some(epoch) = self.owns(mobile) {
+            self.removable.insert(mobile, epoch);
+            self.schedule(now);
+        }
     }
 
     /// Another gateway claims a mobile host, with the epoch assigned by the store.
@@ -555,7 +566,8 @@ impl Ownership {
         self.gateways.retain(|_, gateway| gateway.gone_at.is_none_or(|at| now.saturating_since(at) < KEEP));
         let is_orphaned =
             |known: &Known| known.orphaned_since.is_some_and(|since| now.saturating_since(since) >= KEEP_ORPHANS);
-        let is_long_gone = |known: &Known| idle(known, KEEP) && known.is_owned_by(name) || is_orphaned(known);
+        let is_released = |known: &Known| (known.is_forgotten || idle(known, self.keep)) && known.is_owned_by(name);
+        let is_long_gone = |known: &Known| is_released(known) || is_orphaned(known);
         let long_gone = self.mobiles.iter().filter(|(_, known)| is_long_gone(known));
         self.removable = long_gone.map(|(&mobile, known)| (mobile, known.epoch)).collect();
     }
@@ -573,6 +585,7 @@ impl Known {
             is_claimed: false,
             overrules: 0,
             idle_since: now,
+            is_forgotten: false,
             orphaned_since: None,
         }
     }

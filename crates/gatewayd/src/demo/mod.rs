@@ -22,6 +22,7 @@ pub use process::{MakeCommand, Process};
 pub use show::{CASES, CLUSTER_CASES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, run};
 pub use site::Site;
 pub use transfer::{LIMIT, Transfer, TransferError};
+pub use wire::Wire;
 pub use world::{Cut, MOBILE_FACING, World, WorldError};
 
 /// Makes a directory that its owner alone can enter. It must not exist: another user could have made it.

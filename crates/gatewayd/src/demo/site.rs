@@ -197,6 +197,21 @@ impl Site {
     /// # Errors
     /// The kernel refuses.
     pub fn move_to(&self, mobile: usize, number: usize, routes: bool) -> Result<(), WorldError> {
+        self.attach(mobile, number)?;
+        if routes {
+            self.route(mobile, number)?;
+        }
+        let (address, to) = (self.world.mobile_address(mobile), (self.world.fixed_address(), DISCARD));
+        let send = || UdpSocket::bind((address, 0)).and_then(|socket| socket.send_to(b"here", to));
+        self.world.mobile(mobile).enter(send)??;
+        Ok(())
+    }
+
+    /// A mobile host leaves the other routers' radios, and comes to this one's. It sends nothing.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn attach(&self, mobile: usize, number: usize) -> Result<(), WorldError> {
         self.leave(mobile)?;
         let (address, eth) = (self.world.mobile_address(mobile), format!("eth{number}"));
         inside(self.world.mobile(mobile), |netlink| {
@@ -207,14 +222,7 @@ impl Site {
             netlink.replace_route(&Route { destination, gateway, link: eth.clone(), source: None })
         })?;
         know_carrier(self.radio(number), &format!("mobile{mobile}"))?;
-        know_carrier(self.world.mobile(mobile), &eth)?;
-        if routes {
-            self.route(mobile, number)?;
-        }
-        let to = (self.world.fixed_address(), DISCARD);
-        let send = || UdpSocket::bind((address, 0)).and_then(|socket| socket.send_to(b"here", to));
-        self.world.mobile(mobile).enter(send)??;
-        Ok(())
+        know_carrier(self.world.mobile(mobile), &eth)
     }
 
     /// A mobile host leaves all radios.

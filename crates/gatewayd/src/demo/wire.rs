@@ -1,4 +1,4 @@
-//! A wire with a delay between two namespaces: a TUN device at each end, and a thread that carries packets.
+//! A wire with a delay between two namespaces, without Ethernet: a TUN device at each end, and a thread that carries packets.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,8 +15,9 @@ use super::WorldError;
 
 /// Carries packets until dropped.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub struct Wire {
     is_over: Arc<AtomicBool>,
+    is_cut: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,27 +32,31 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 impl Wire {
     /// Between two interfaces, each with its namespace, name and address.
-    pub(super) fn between(
-        ends: [(&Namespace, &str, IpAddr); 2],
-        bits: u8,
-        delay: Duration,
-    ) -> Result<Self, WorldError> {
+    ///
+    /// # Errors
+    /// The kernel refuses a device or a thread.
+    pub fn between(ends: [(&Namespace, &str, IpAddr); 2], bits: u8, delay: Duration) -> Result<Self, WorldError> {
         let open = |(namespace, name, address): (&Namespace, &str, IpAddr)| {
             let config = TunConfig { offload: true, ..TunConfig::new(name, 1500).address(address, bits) };
             namespace.enter(|| Tun::open(namespace, &config))
         };
         let [host, router] = ends;
         let ends = [open(host)??, open(router)??];
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (is_over, is_cut) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let thread = std::thread::Builder::new().name("wire".to_owned()).spawn({
-            let is_over = Arc::clone(&is_over);
+            let (is_over, is_cut) = (Arc::clone(&is_over), Arc::clone(&is_cut));
             move || {
-                if let Err(error) = carry(&ends, delay, &is_over) {
+                if let Err(error) = carry(&ends, delay, &is_over, &is_cut) {
                     tracing::warn!(%error, "the wire failed");
                 }
             }
         })?;
-        Ok(Self { is_over, thread: Some(thread) })
+        Ok(Self { is_over, is_cut, thread: Some(thread) })
+    }
+
+    /// Drops all packets, or carries them again. The devices keep their carriers.
+    pub fn set_cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::SeqCst);
     }
 }
 
@@ -65,14 +70,16 @@ impl Drop for Wire {
     }
 }
 
-fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool) -> Result<(), TunError> {
+fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool, is_cut: &AtomicBool) -> Result<(), TunError> {
     let mut ways = [Way::default(), Way::default()];
     let mut buffer = BytesMut::new();
     while !is_over.load(Ordering::SeqCst) {
         let now = clock::now();
         for (from, to) in [(0, 1), (1, 0)] {
             while let Some((offload, packet)) = ends[from].recv_offloaded(&mut buffer)? {
-                ways[to].packets.push_back((now + delay, offload, packet));
+                if !is_cut.load(Ordering::SeqCst) {
+                    ways[to].packets.push_back((now + delay, offload, packet));
+                }
             }
             while let Some((_, offload, packet)) = ways[to].packets.pop_front_if(|(at, ..)| *at <= clock::now()) {
                 match ends[to].send_offloaded(offload, &[&packet]) {

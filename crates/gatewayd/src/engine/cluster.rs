@@ -1,22 +1,18 @@
 //! The cluster: the owner of each mobile host, as recorded in the store.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::Presence;
-use holdover_gateway::divert::Source;
 use holdover_host::neighbours::NextHop;
 
-use super::{Engine, KEEP_NEIGHBOURS_EVERY};
+use super::attachments::TEND_EVERY;
+use super::{Engine, KEEP_NEIGHBOURS_EVERY, presence};
 use crate::cluster::{Cluster, ClusterStatus, Event, Evidence};
 
-/// Mobile hosts of gateways that have lost their leases, with their Ethernet addresses. Packets for them that arrive
-/// here are diverted; the first one makes this gateway claim the mobile host.
+/// The room for mobile hosts of gateways that have lost their leases.
 #[derive(Debug)]
 pub(super) struct Adoptions {
-    mobiles: BTreeMap<IpAddr, Option<[u8; 6]>>,
     /// The most of them.
     most: usize,
     /// Those for which there was no room when that was last checked.
@@ -28,32 +24,17 @@ pub(super) struct Adoptions {
     keep_neighbours_at: Instant,
 }
 
-/// How often mobile hosts of other gateways are checked.
-const TEND_EVERY: Duration = Duration::from_millis(250);
-
 /// The most mobile hosts that are adopted: each has a neighbour entry that is renewed every [`KEEP_NEIGHBOURS_EVERY`].
 const MOST_ADOPTED: usize = 4096;
 
 /// How often it is checked whether there is room for mobile hosts that were not adopted.
 const CHECK_ROOM_EVERY: Duration = Duration::from_secs(1);
 
-/// The most mobile hosts that are probed each time before they can be claimed: as many as a batch of claims has.
-const MOST_CONFIRMED: usize = 64;
-
 impl Adoptions {
     /// `most_mobiles` is the room for all mobile hosts: half of it is for this gateway's own ones.
     pub(super) fn new(now: Instant, most_mobiles: u32) -> Self {
         let most = MOST_ADOPTED.min(most_mobiles as usize / 2);
-        let mobiles = BTreeMap::new();
-        Self { mobiles, most, left_out: 0, logged: 0, check_room_at: now, tend_at: now, keep_neighbours_at: now }
-    }
-
-    pub(super) fn contains(&self, mobile: IpAddr) -> bool {
-        self.mobiles.contains_key(&mobile)
-    }
-
-    fn has_room(&self) -> bool {
-        self.mobiles.len() < self.most
+        Self { most, left_out: 0, logged: 0, check_room_at: now, tend_at: now, keep_neighbours_at: now }
     }
 }
 
@@ -73,7 +54,7 @@ impl Engine {
     /// `None` without a store.
     pub(crate) fn cluster_status(&self, now: Instant) -> Option<ClusterStatus> {
         let cluster = self.cluster.as_ref()?;
-        let (adopted, not_adopted) = (self.adoptions.mobiles.len() as u64, self.adoptions.left_out as u64);
+        let (adopted, not_adopted) = (self.attachments.adopted().len() as u64, self.adoptions.left_out as u64);
         Some(ClusterStatus { adopted, not_adopted, ..cluster.status(now) })
     }
 
@@ -96,14 +77,29 @@ impl Engine {
         true
     }
 
-    /// Probes mobile hosts that this gateway heard, and did not claim in time.
+    /// Probes mobile hosts that this gateway heard, and did not claim in time, and those that it has overheard.
     fn confirm_wanted(&mut self, now: Instant) {
-        let Some(cluster) = &self.cluster else { return };
-        let wanted: Vec<IpAddr> = cluster.ownership.to_confirm(now).take(MOST_CONFIRMED).collect();
-        for mobile in wanted {
-            if let Some(seen) = self.path.seen(mobile).filter(|_| self.is_asked(mobile)) {
-                self.probe(mobile, seen);
-            }
+        let (Some(cluster), Some(handoff)) = (&self.cluster, &mut self.handoff) else { return };
+        let (config, interface, echo) = (&self.config, &self.interface, self.echo.as_ref());
+        let can_probe = |mobile| {
+            let seen = self.path.seen(mobile);
+            seen.is_some_and(|seen| presence::is_asked(config, interface, echo, (mobile, seen)))
+        };
+        let mut probed = self.attachments.to_confirm(now, &cluster.ownership, can_probe);
+        probed.extend(self.attachments.follow_overheard(now, &cluster.ownership, handoff));
+        probed.into_iter().for_each(|mobile| self.probe_if_possible(mobile));
+    }
+
+    /// Probes a mobile host of which another gateway says that it is not there any more.
+    pub(super) fn probe_overheard(&mut self, mobile: IpAddr) {
+        if self.attachments.has_overheard(mobile) {
+            self.probe_if_possible(mobile);
+        }
+    }
+
+    fn probe_if_possible(&mut self, mobile: IpAddr) {
+        if let Some(seen) = self.path.seen(mobile).filter(|_| self.is_asked(mobile)) {
+            self.probe(mobile, seen);
         }
     }
 
@@ -111,28 +107,6 @@ impl Engine {
     pub(super) fn leave_in_cluster(&mut self, now: Instant, mobile: IpAddr) {
         if let Some(cluster) = &mut self.cluster {
             cluster.ownership.handle_gone(now, mobile);
-        }
-    }
-
-    /// Whether buffered packets of a mobile host may be sent to it: not if another gateway owns it.
-    pub(super) fn may_release(&self, mobile: IpAddr) -> bool {
-        self.cluster.as_ref().is_none_or(|cluster| {
-            let heard_at = self.path.seen(mobile).and_then(|seen| seen.addressed_at);
-            cluster.ownership.may_release(mobile, heard_at)
-        })
-    }
-
-    /// Whether another gateway owns a mobile host, which was not heard here since.
-    pub(super) fn is_elsewhere(&self, mobile: IpAddr) -> bool {
-        self.cluster.as_ref().is_some_and(|cluster| cluster.ownership.owned_elsewhere(mobile).is_some())
-    }
-
-    /// Offers the buffered packets of a mobile host to the gateway that owns it.
-    pub(super) fn offer(&mut self, mobile: IpAddr) {
-        let (Some(cluster), Some(handoff)) = (&self.cluster, &mut self.handoff) else { return };
-        let Some((owner, epoch)) = cluster.ownership.owned_elsewhere(mobile) else { return };
-        if let Some(peer) = cluster.ownership.address_of(owner) {
-            handoff.offer(mobile, cluster.ownership.epoch(epoch), peer);
         }
     }
 
@@ -161,14 +135,14 @@ impl Engine {
         match event {
             Event::Won { mobile, epoch, former } => {
                 tracing::info!(%mobile, epoch, former = ?former, "this gateway owns the mobile host");
-                self.adoptions.mobiles.remove(&mobile);
+                self.attachments.note_won(mobile);
                 if let Some(former) = former {
                     handoff.claim(now, mobile, cluster.ownership.epoch(epoch), former);
                 }
             }
             Event::Lost { mobile, epoch, owner } => {
                 tracing::info!(%mobile, epoch, owner, "another gateway owns the mobile host");
-                self.note_moved(now, mobile);
+                self.attachments.note_moved(now, mobile, &mut self.diverter);
             }
             Event::Orphaned { mobile, mac } => self.adopt(now, mobile, mac),
             Event::Gateways => {
@@ -189,10 +163,10 @@ impl Engine {
 
     /// The owner of a mobile host has lost its lease.
     fn adopt(&mut self, now: Instant, mobile: IpAddr, mac: Option<[u8; 6]>) {
-        if !self.serves(mobile) || self.met.contains(&mobile) || self.adoptions.contains(mobile) {
+        if !self.serves(mobile) || !self.attachments.may_adopt(mobile) {
             return;
         }
-        if !self.adoptions.has_room() {
+        if self.attachments.adopted().len() >= self.adoptions.most {
             self.adoptions.left_out += 1;
             return;
         }
@@ -202,38 +176,24 @@ impl Engine {
             return;
         }
         tracing::debug!(%mobile, "its gateway has lost its lease");
-        self.diverter.handle_report(now, mobile, Source::Command, Presence::Away);
-        self.adoptions.mobiles.insert(mobile, mac);
+        self.attachments.adopt(now, mobile, mac, &mut self.diverter);
         self.adoptions.keep_neighbours_at = now;
     }
 
     fn tend_adoptions(&mut self, now: Instant) {
-        let Some(cluster) = &self.cluster else { return };
-        let is_over = |mobile: IpAddr| !cluster.ownership.is_orphan(mobile);
-        let over: Vec<IpAddr> = self.adoptions.mobiles.keys().copied().filter(|&mobile| is_over(mobile)).collect();
-        for mobile in over {
-            self.adoptions.mobiles.remove(&mobile);
-            if !self.met.contains(&mobile) {
-                self.diverter.handle_report(now, mobile, Source::Command, Presence::Present);
-                self.departing.insert(mobile);
-            }
+        let Some(cluster) = &mut self.cluster else { return };
+        let mac_of = |mobile| self.path.seen(mobile).and_then(|seen| seen.mac);
+        let claimed = self.attachments.tend_adopted(now, &mut self.diverter, &mut cluster.ownership, mac_of);
+        for mobile in claimed {
+            tracing::info!(%mobile, "takes over from a gateway without a lease");
         }
         if now >= self.adoptions.check_room_at {
             self.adoptions.check_room_at = now + CHECK_ROOM_EVERY;
             self.adopt_more(now);
         }
-        let has_packets = |mobile: &IpAddr| self.diverter.status(*mobile).is_some_and(|status| status.waiting > 0);
-        let wanted = self.adoptions.mobiles.keys().copied().filter(has_packets);
-        for mobile in wanted.collect::<Vec<_>>() {
-            // The network routes its packets to this gateway.
-            if self.met.insert(mobile) {
-                tracing::info!(%mobile, "takes over from a gateway without a lease");
-                self.claim_in_cluster(now, mobile, Evidence::Adopted);
-            }
-        }
         if now >= self.adoptions.keep_neighbours_at {
             self.adoptions.keep_neighbours_at = now + KEEP_NEIGHBOURS_EVERY;
-            for (mobile, mac) in self.adoptions.mobiles.clone() {
+            for (mobile, mac) in self.attachments.adopted().clone() {
                 let (Some(mac), Some(NextHop { hop, .. })) = (mac, self.way(mobile)) else { continue };
                 if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
                     tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
@@ -250,7 +210,7 @@ impl Engine {
         }
         let orphans: Vec<_> = self.cluster.iter().flat_map(|cluster| cluster.ownership.orphans()).collect();
         orphans.into_iter().for_each(|(mobile, mac)| self.adopt(now, mobile, mac));
-        let (adopted, not_adopted) = (self.adoptions.mobiles.len(), self.adoptions.left_out);
+        let (adopted, not_adopted) = (self.attachments.adopted().len(), self.adoptions.left_out);
         if not_adopted != self.adoptions.logged {
             self.adoptions.logged = not_adopted;
             if not_adopted > 0 {
@@ -261,14 +221,9 @@ impl Engine {
 
     /// Packets that an earlier process, or an absence of the store, has left for mobile hosts of other gateways.
     fn find_elsewhere(&mut self, now: Instant) {
-        let waiting = self.diverter.statuses().filter(|(_, status)| status.waiting > 0).map(|(mobile, _)| mobile);
-        let elsewhere: Vec<IpAddr> = waiting
-            .filter(|mobile| !self.departing.contains(mobile) && !self.adoptions.mobiles.contains_key(mobile))
-            .filter(|&mobile| self.is_elsewhere(mobile))
-            .collect();
-        for mobile in elsewhere {
+        let Some(cluster) = &self.cluster else { return };
+        for mobile in self.attachments.find_elsewhere(now, &mut self.diverter, &cluster.ownership) {
             tracing::info!(%mobile, "packets wait here for a mobile host of another gateway");
-            self.note_moved(now, mobile);
         }
     }
 }

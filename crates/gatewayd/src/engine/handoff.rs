@@ -5,22 +5,17 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::Presence;
-use holdover_gateway::divert::{Course, MobileStatus, Source, Standing};
 use holdover_host::{Offload, clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Engine, FORGET_AFTER, destination};
+use super::{Engine, destination};
 use crate::cluster::{Admission, Evidence};
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
 use crate::store::Stored;
 
 /// How long the end of the daemon waits for confirmations of other gateways.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(500);
-
-/// How often packets that wait for mobile hosts of other gateways are offered to those.
-const OFFER_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
     /// Readable when another gateway has sent a datagram.
@@ -49,21 +44,12 @@ impl Engine {
         }
         let is_clustered = self.claim_in_cluster(now, mobile, Evidence::Heard(heard_at));
         let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
-        self.met.insert(mobile);
-        self.moved_at.remove(&mobile);
+        self.attachments.note_here(mobile);
         if !is_clustered {
             tracing::info!(%mobile, "claimed from the other gateways");
             handoff.claim_from_all(now, mobile);
         }
         Ok(())
-    }
-
-    /// A mobile host has moved to another gateway.
-    pub(super) fn note_moved(&mut self, now: Instant, mobile: IpAddr) {
-        self.met.remove(&mobile);
-        self.moved_at.insert(mobile, now);
-        self.departing.insert(mobile);
-        self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
     }
 
     /// Handles requests of other gateways.
@@ -75,7 +61,7 @@ impl Engine {
             match event {
                 Event::Claimed { mobile } => {
                     tracing::info!(%mobile, "moved to another gateway");
-                    self.note_moved(now, mobile);
+                    self.attachments.note_moved(now, mobile, &mut self.diverter);
                 }
                 Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
                 Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "arrived from another gateway"),
@@ -89,6 +75,15 @@ impl Engine {
                         handoff.claim(now, mobile, own, peer);
                     }
                 }
+                Event::Inquired { mobile, peer } => {
+                    if let Some(handoff) = &mut self.handoff
+                        && self.attachments.handle_inquiry(now, mobile, &self.diverter)
+                    {
+                        handoff.answer_inquiry(mobile, peer);
+                    }
+                    self.look_at = now;
+                }
+                Event::NotThere { mobile } => self.probe_overheard(mobile),
                 Event::Refused { mobile } => {
                     tracing::info!(%mobile, "another gateway knows a later owner");
                     if let Some(cluster) = &mut self.cluster {
@@ -98,51 +93,31 @@ impl Engine {
             }
         }
         self.see_off(now);
-        self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
+        self.attachments.expire(now, self.config.presence.forget_after.0);
     }
 
     /// Drops the state of mobile hosts that have moved once their packets are sent; until then, offers these.
     fn see_off(&mut self, now: Instant) {
-        let is_offer_due = now >= self.offer_at;
-        for mobile in self.departing.clone() {
-            let (is_leaving, is_elsewhere) = (self.is_leaving(mobile), self.is_elsewhere(mobile));
-            // Adopted from a dead gateway and not heard, and nobody owns it any more.
-            let is_nobodys = self.cluster.is_some() && !self.met.contains(&mobile);
-            if !is_leaving && !is_elsewhere && !is_nobodys {
-                // It has come back.
-                self.departing.remove(&mobile);
-                continue;
-            }
-            let is_arriving = self.handoff.as_ref().is_some_and(|handoff| handoff.is_arriving(mobile));
-            let status = self.diverter.status(mobile);
-            // Found silent here, where it is not any more: its packets are handed on all the same.
-            let is_away =
-                |status: &MobileStatus| status.standing == Standing::Away && (is_leaving || status.waiting == 0);
-            if status.as_ref().is_some_and(is_away) {
-                self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
-            }
-            if !is_arriving && status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
-                if let Some(handoff) = &mut self.handoff {
-                    handoff.end(now, mobile);
-                }
-                self.departing.remove(&mobile);
-                if self.diverter.forget(mobile) {
-                    self.path.forget(mobile);
-                    if let Some(waker) = &mut self.waker {
-                        waker.forget(mobile);
-                    }
-                }
-            } else if !is_leaving && is_offer_due {
-                self.offer(mobile);
-            }
+        let Some(handoff) = &mut self.handoff else { return };
+        let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
+        for mobile in self.attachments.see_off(now, &mut self.diverter, ownership, handoff) {
+            self.forget_path(mobile);
         }
-        if is_offer_due {
-            self.offer_at = now + OFFER_EVERY;
+    }
+
+    /// Drops the state of a mobile host in the path.
+    pub(super) fn forget_path(&mut self, mobile: IpAddr) {
+        self.path.forget(mobile);
+        if let Some(echo) = &mut self.echo {
+            echo.forget(mobile);
+        }
+        if let Some(waker) = &mut self.waker {
+            waker.forget(mobile);
         }
     }
 
     /// The daemon ends: waits until other gateways have confirmed what was handed on to them. What they do not confirm is
-    /// stored again for the next process, which offers it to them.
+    /// stored again for the next process, before what still waits; that process offers it to them.
     pub(crate) fn finish_handoffs(&mut self) {
         let until = clock::now() + CONFIRMED_WITHIN;
         loop {
@@ -159,25 +134,27 @@ impl Engine {
         }
         let unconfirmed = self.handoff.as_mut().map(Handoff::take_unconfirmed).unwrap_or_default();
         if !unconfirmed.is_empty() {
-            tracing::info!(packets = unconfirmed.len(), "kept packets that other gateways have not confirmed");
+            let packets = unconfirmed.values().map(Vec::len).sum::<usize>();
+            tracing::info!(packets, "kept packets that other gateways have not confirmed");
         }
         let now = clock::now();
-        unconfirmed.into_iter().for_each(|(mobile, bytes)| self.take_in(now, mobile, &bytes));
-    }
-
-    pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {
-        self.handoff.as_ref().is_some_and(|handoff| handoff.is_leaving(mobile))
+        for (mobile, packets) in unconfirmed {
+            let packets: Vec<(Offload, &[u8])> = packets.iter().filter_map(|bytes| split_offload(bytes)).collect();
+            if let Err(error) = self.store.prepend(mobile, now, &packets) {
+                tracing::warn!(%error, %mobile, packets = packets.len(), "cannot store packets");
+            }
+        }
     }
 
     /// A packet has arrived from the mobile host's former gateway.
     pub(super) fn take_in(&mut self, now: Instant, mobile: IpAddr, bytes: &[u8]) {
-        let Some((offload, packet)) = bytes.split_at_checked(Offload::LEN) else { return };
+        let Some((offload, packet)) = split_offload(bytes) else { return };
         if destination(packet) != Some(mobile) || !self.serves(mobile) {
             return;
         }
         let Self { store, diverter, .. } = self;
         let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
-            let appended = store.append(mobile, now, Offload::from_bytes(offload), packet);
+            let appended = store.append(mobile, now, offload, packet);
             appended.inspect_err(|error| tracing::warn!(%error, %mobile, "cannot store a packet")).ok()
         });
         if let Err(loss) = stored {
@@ -198,4 +175,10 @@ impl Engine {
             }
         }
     }
+}
+
+/// A packet between gateways: its offload header, and the rest.
+fn split_offload(bytes: &[u8]) -> Option<(Offload, &[u8])> {
+    let (offload, packet) = bytes.split_at_checked(Offload::LEN)?;
+    Some((Offload::from_bytes(offload), packet))
 }

@@ -1,16 +1,38 @@
-//! Presence: evidence that a mobile host is present or absent, and probes of its neighbour entry.
+//! Presence: evidence that a mobile host is present or absent, and probes by address resolution or ICMP echo.
 
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
-use holdover_gateway::divert::{Inquiry, Source, Standing};
+use holdover_gateway::divert::{Inquiry, MobileStatus, Source, Standing};
+use holdover_host::clock;
 use holdover_host::neighbours::NextHop;
 
-use super::{Engine, FORGET_AFTER, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
+use super::echo::Echo;
+use super::{Engine, EngineError, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
+use crate::config::Config;
+use crate::interface::Interface;
 use crate::path::Seen;
 
 impl Engine {
+    /// Readable: answers to echo requests.
+    pub(crate) fn echo_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.echo.iter().flat_map(Echo::descriptors)
+    }
+
+    /// Within which time a mobile host answers echo requests, if it does.
+    pub(crate) fn answers_within(&self, mobile: IpAddr) -> Option<Duration> {
+        self.echo.as_ref()?.answers_within(mobile)
+    }
+
+    /// Handles answers to echo requests.
+    pub(crate) fn handle_echo(&mut self, now: Instant) {
+        if let Some(echo) = &mut self.echo {
+            echo.handle_ready(now);
+        }
+    }
+
     /// Handles a change of the carrier.
     pub(super) fn handle_link(&mut self, now: Instant) {
         // The kernel's neighbours are lost with the carrier.
@@ -39,76 +61,117 @@ impl Engine {
         self.config.presence.carrier && !self.interface.has_carrier
     }
 
-    /// Whether a host is probed by address resolution.
+    /// Whether a host is probed: by address resolution, or by ICMP echo.
     pub(super) fn is_asked(&self, mobile: IpAddr) -> bool {
-        let is_direct = |seen: Seen| seen.mac.is_some();
-        self.config.presence.silence && self.interface.has_ethernet() && self.path.seen(mobile).is_some_and(is_direct)
+        let Some(seen) = self.path.seen(mobile) else { return false };
+        is_asked(&self.config, &self.interface, self.echo.as_ref(), (mobile, seen))
+    }
+
+    fn can_probe(&self, mobile: IpAddr) -> bool {
+        can_probe(&self.config, &self.interface, self.echo.as_ref(), mobile)
     }
 
     /// Checks all hosts for silence, due probes, and expiry.
-    pub(super) fn look(&mut self, now: Instant) {
+    pub(super) fn look(&mut self, now: Instant) -> Result<(), EngineError> {
         let all = self.path.all();
         let diverter = &self.diverter;
         self.unconfirmed.retain(|&mobile, _| diverter.status(mobile).is_some_and(|status| status.waiting > 0));
-        let is_idle = |mobile: &IpAddr| self.adoptions.contains(*mobile) && !self.met.contains(mobile);
-        let absent = self.diverter.away().filter(|mobile| !is_idle(mobile)).count();
-        let asks = self.config.presence.silence && self.interface.has_ethernet();
+        let absent = self.diverter.away().filter(|&mobile| !self.attachments.is_idle(mobile)).count();
         for &(mobile, seen) in &all {
             if let Some(waker) = &mut self.waker {
                 waker.meet(mobile, &mut self.path);
             }
             self.note_met(now, mobile, seen);
             let status = self.diverter.status(mobile);
-            let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
-            if let Some(since) = away_since.and_then(|status| status.away_since) {
-                // Without diversion there are no notices, and one may be lost.
-                let counts_from = away_since.and_then(|status| status.counts_from).unwrap_or(since);
-                if seen.heard_at.is_some_and(|at| at >= counts_from) {
-                    self.diverter.handle_heard(now, mobile);
-                    continue;
-                }
-                // A mobile host of another gateway is probed once it has packets here.
-                let is_idle = self.adoptions.contains(mobile) && !self.met.contains(&mobile);
-                if asks && !is_idle && self.interface.has_carrier && self.prober.look_away(now, mobile, since, absent) {
-                    self.probe(mobile, seen);
-                }
-                continue;
-            }
-            if asks {
-                match self.prober.look_present(now, mobile, self.waiting_since(mobile, seen)) {
-                    // A host with an unanswered probe has none due yet.
-                    Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
-                    Inquiry::None => self.note_heard(now, mobile, seen),
-                    Inquiry::Ask => {
-                        self.probe(mobile, seen);
-                        self.note_silence(mobile, seen);
-                    }
-                    Inquiry::Silent => {
-                        self.unconfirmed.remove(&mobile);
-                        self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
-                    }
-                }
-            }
-            let last = seen.heard_at.max(seen.waiting_since);
-            let is_old = last.is_some_and(|at| now.saturating_since(at) >= FORGET_AFTER);
-            if is_old && (status.is_none() || self.diverter.forget(mobile)) {
-                self.path.forget(mobile);
-                self.met.remove(&mobile);
-                self.leave_in_cluster(now, mobile);
-                if let Some(waker) = &mut self.waker {
-                    waker.forget(mobile);
-                }
+            match status.filter(|status| status.standing == Standing::Away) {
+                Some(status) => self.look_away(now, (mobile, seen), &status, absent)?,
+                None => self.look_present(now, mobile, seen),
             }
         }
         let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
         let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
         self.look_at = now + every.max(for_all);
+        Ok(())
+    }
+
+    /// Checks a host that is away. `absent`: how many are.
+    fn look_away(
+        &mut self,
+        now: Instant,
+        (mobile, seen): (IpAddr, Seen),
+        status: &MobileStatus,
+        absent: usize,
+    ) -> Result<(), EngineError> {
+        let Some(since) = status.away_since else { return Ok(()) };
+        // Without diversion there are no notices, and one may be lost.
+        if seen.heard_at.is_some_and(|at| at >= status.counts_from.unwrap_or(since)) {
+            self.diverter.handle_heard(now, mobile);
+            return Ok(());
+        }
+        let forget_after = self.config.presence.forget_after.0;
+        let about = (mobile, status);
+        if self.attachments.is_long_away(now, forget_after, about, seen.heard_at, self.handoff.as_ref()) {
+            return self.forget_absent(now, mobile);
+        }
+        // A mobile host of another gateway is probed once it has packets here.
+        let is_probed = self.interface.has_carrier && !self.attachments.is_idle(mobile) && self.can_probe(mobile);
+        if is_probed && self.prober.look_away(now, mobile, since, absent) {
+            self.probe(mobile, seen);
+        }
+        Ok(())
+    }
+
+    /// Checks a host that is present, or was never absent.
+    fn look_present(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
+        if self.config.presence.silence
+            && let Some(echo) = &mut self.echo
+        {
+            echo.try_out(now, mobile, seen.heard_at);
+        }
+        if self.can_probe(mobile) {
+            match self.prober.look_present(now, mobile, self.waiting_since(mobile, seen)) {
+                // A host with an unanswered probe has none due yet.
+                Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
+                Inquiry::None => self.note_heard(now, mobile, seen),
+                Inquiry::Ask => {
+                    self.probe(mobile, seen);
+                    self.note_silence(mobile, seen);
+                }
+                Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
+                Inquiry::Silent => {
+                    self.unconfirmed.remove(&mobile);
+                    self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
+                }
+            }
+        }
+        let last = seen.heard_at.max(seen.waiting_since);
+        let is_old = last.is_some_and(|at| now.saturating_since(at) >= self.config.presence.forget_after.0);
+        if is_old && (self.diverter.status(mobile).is_none() || self.diverter.forget(mobile)) {
+            self.forget_here(now, mobile);
+        }
+    }
+
+    /// Forgets a host that has been away for long, and lets its packets pass, unless one was just diverted.
+    fn forget_absent(&mut self, now: Instant, mobile: IpAddr) -> Result<(), EngineError> {
+        if self.settle(now, mobile)? && self.diverter.forget_absent(mobile) {
+            tracing::info!(%mobile, "forgotten: away for long, and nothing waits for it");
+            self.forget_here(now, mobile);
+        }
+        Ok(())
+    }
+
+    fn forget_here(&mut self, now: Instant, mobile: IpAddr) {
+        self.forget_path(mobile);
+        self.attachments.forget(mobile);
+        self.prober.ask_now(mobile);
+        self.leave_in_cluster(now, mobile);
     }
 
     /// Since when a packet to a host waits for an answer: one that has passed, or one that waits for a sign of it.
     fn waiting_since(&self, mobile: IpAddr, seen: Seen) -> Option<Instant> {
         let unconfirmed = self.unconfirmed.get(&mobile).copied();
-        seen.waiting_since.or_else(|| unconfirmed.filter(|since| seen.heard_at.is_none_or(|at| at < *since)))
+        let unconfirmed = unconfirmed.filter(|since| seen.heard_at.is_none_or(|at| at < *since));
+        seen.waiting_since.or(unconfirmed).or(self.attachments.inquired_since(mobile, seen.heard_at))
     }
 
     /// A host that has not answered a first probe is not away yet, but packets sent to it meanwhile may be lost.
@@ -130,8 +193,12 @@ impl Engine {
         }
     }
 
-    /// Probes a host's Ethernet address. The programs see its answer.
+    /// Probes a host, by address resolution or by ICMP echo. The programs see its answer.
     pub(super) fn probe(&mut self, mobile: IpAddr, seen: Seen) {
+        if let Some(echo) = &mut self.echo {
+            echo.ask(clock::now(), mobile, seen.heard_at);
+            return;
+        }
         if let Some(NextHop { hop, local }) = self.way(mobile) {
             self.sender.probe(&self.interface, local, hop, seen.mac.filter(|_| hop == mobile));
         }
@@ -150,4 +217,20 @@ impl Engine {
             tracing::debug!(%error, %mobile, "cannot update a neighbour entry");
         }
     }
+}
+
+/// Whether a host can be probed: by address resolution, else by ICMP echo if it has answered that before.
+fn can_probe(config: &Config, interface: &Interface, echo: Option<&Echo>, mobile: IpAddr) -> bool {
+    let answers = || echo.is_some_and(|echo| echo.answers_within(mobile).is_some());
+    config.presence.silence && (interface.has_ethernet() || answers())
+}
+
+/// The same, if its Ethernet address is known: then it has been behind this interface.
+pub(super) fn is_asked(
+    config: &Config,
+    interface: &Interface,
+    echo: Option<&Echo>,
+    (mobile, seen): (IpAddr, Seen),
+) -> bool {
+    can_probe(config, interface, echo, mobile) && (seen.mac.is_some() || !interface.has_ethernet())
 }

@@ -6,7 +6,8 @@ use holdover_base::Instant;
 use holdover_gateway::divert::{Loss, Standing};
 use holdover_host::neighbours::NextHop;
 
-use super::{BATCH, BUSY, DOWN, ELSEWHERE, Engine, MOST_TRIES, NO_CARRIER, RECENTLY, UNCONFIRMED, UNRESOLVED};
+use super::attachments::{Attachments, Clearance, ELSEWHERE};
+use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNCONFIRMED, UNRESOLVED};
 use crate::sender::Sent;
 use crate::store::Stored;
 use crate::waker::is_redundant;
@@ -16,18 +17,21 @@ impl Engine {
     pub(super) fn release(&mut self, now: Instant) {
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
-            if self.is_leaving(mobile) {
-                if self.hand_on(mobile, stored) {
+            match self.clearance(mobile) {
+                Clearance::HandOn if self.hand_on(mobile, stored) => {
                     self.remove(mobile, stored);
                     self.diverter.handle_sent(now, mobile);
-                } else {
-                    self.diverter.handle_busy(now + BUSY, mobile);
+                    continue;
                 }
-                continue;
-            }
-            if !self.may_release(mobile) {
-                self.diverter.handle_busy(now + ELSEWHERE, mobile);
-                continue;
+                Clearance::HandOn => {
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                    continue;
+                }
+                Clearance::Elsewhere => {
+                    self.diverter.handle_busy(now + ELSEWHERE, mobile);
+                    continue;
+                }
+                Clearance::Send => {}
             }
             // The kernel silently drops packets without a carrier.
             if !self.interface.has_carrier {
@@ -77,6 +81,13 @@ impl Engine {
         }
     }
 
+    /// What becomes of a due packet of a mobile host.
+    fn clearance(&self, mobile: IpAddr) -> Clearance {
+        let addressed_at = self.path.seen(mobile).and_then(|seen| seen.addressed_at);
+        let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);
+        Attachments::clearance(mobile, ownership, self.handoff.as_ref(), addressed_at)
+    }
+
     /// Whether a mobile host was heard recently. If not, it is probed, and [`Engine::look`] finds out whether it is silent.
     fn is_confirmed(&mut self, now: Instant, mobile: IpAddr) -> bool {
         if self.handoff.is_none() || !self.is_asked(mobile) {
@@ -88,7 +99,7 @@ impl Engine {
             // It is found by the kernel's routes.
             return true;
         }
-        if seen.heard_at.is_some_and(|at| now.saturating_since(at) <= RECENTLY) {
+        if Attachments::is_confirmed(now, seen.heard_at) {
             self.unconfirmed.remove(&mobile);
             return true;
         }

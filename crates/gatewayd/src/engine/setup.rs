@@ -6,6 +6,7 @@ use holdover_gateway::divert::Diverter;
 use holdover_host::Requests;
 
 use super::EngineError;
+use super::echo::Echo;
 use crate::config::Config;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
@@ -27,6 +28,12 @@ pub(super) fn diverter(config: &Config) -> Diverter<Stored> {
     }
     diverter.set_others(config.mobiles.mode.diverts());
     diverter
+}
+
+/// Probes by ICMP echo, where there is no address resolution.
+pub(super) fn echo(interface: &Interface, config: &Config) -> std::io::Result<Option<Echo>> {
+    let is_used = config.presence.silence && !interface.has_ethernet();
+    is_used.then(|| Echo::open(&interface.name)).transpose()
 }
 
 /// The networks of mobile hosts (true) and their exceptions (false). The router itself is an exception.

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Admission;
 use crate::config::HandoffTable;
+use crate::engine::Transfers;
 use crate::presence::SecretError;
 pub(crate) use relay::Epoch;
 pub(crate) use relay::Event;
@@ -134,24 +135,14 @@ impl Handoff {
         self.flush();
     }
 
-    /// Packets wait here for a mobile host of a peer.
-    pub(crate) fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
-        self.relay.offer(mobile, epoch, peer);
+    /// The mobile host of a peer's inquiry is not here.
+    pub(crate) fn answer_inquiry(&mut self, mobile: IpAddr, peer: SocketAddr) {
+        self.relay.answer_inquiry(mobile, peer);
         self.flush();
     }
 
-    /// Whether the packets of a mobile host go to another gateway.
-    pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
-        self.relay.is_leaving(mobile)
-    }
-
-    /// Whether packets of a mobile host may still arrive from another gateway.
-    pub(crate) fn is_arriving(&self, mobile: IpAddr) -> bool {
-        self.relay.is_arriving(mobile)
-    }
-
-    /// Gives up all transfers to other gateways. Returns the packets that were not confirmed.
-    pub(crate) fn take_unconfirmed(&mut self) -> Vec<(IpAddr, Vec<u8>)> {
+    /// Gives up all transfers to other gateways. Returns the packets of each mobile host that were not confirmed.
+    pub(crate) fn take_unconfirmed(&mut self) -> BTreeMap<IpAddr, Vec<Vec<u8>>> {
         self.relay.take_unconfirmed()
     }
 
@@ -166,12 +157,6 @@ impl Handoff {
         self.counters.packets_left += u64::from(has_room);
         self.flush();
         has_room
-    }
-
-    /// All packets of a mobile host that has moved were sent.
-    pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
-        self.relay.end(now, mobile);
-        self.flush();
     }
 
     /// Reads pending datagrams. `admit` decides about claims.
@@ -255,7 +240,7 @@ impl Handoff {
                 self.counters.lost += 1;
                 self.counters.packets_lost += u64::from(*packets);
             }
-            Event::Offered { .. } | Event::Refused { .. } => {}
+            Event::Offered { .. } | Event::Refused { .. } | Event::Inquired { .. } | Event::NotThere { .. } => {}
         }
         Some(event)
     }
@@ -271,6 +256,31 @@ impl Handoff {
         let session = self.sessions.get(&peer).copied().unwrap_or([0; SESSION]);
         let datagram = self.seal.seal(&session, message);
         let _ = self.socket.send_to(&datagram, peer);
+    }
+}
+
+impl Transfers for Handoff {
+    fn is_leaving(&self, mobile: IpAddr) -> bool {
+        self.relay.is_leaving(mobile)
+    }
+
+    fn is_arriving(&self, mobile: IpAddr) -> bool {
+        self.relay.is_arriving(mobile)
+    }
+
+    fn end(&mut self, now: Instant, mobile: IpAddr) {
+        self.relay.end(now, mobile);
+        self.flush();
+    }
+
+    fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
+        self.relay.offer(mobile, epoch, peer);
+        self.flush();
+    }
+
+    fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr) {
+        self.relay.inquire(mobile, peer);
+        self.flush();
     }
 }
 

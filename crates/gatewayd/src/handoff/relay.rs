@@ -12,6 +12,9 @@
 //!    | ------ got (id, 3) -------------> |   the end has arrived, too
 //! ```
 //!
+//! A gateway that hears a broadcast of another one's mobile host *inquires* whether it is still there. The other one
+//! answers only if it is not.
+//!
 //! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
 //! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing. Epochs are
 //! those of [`crate::cluster`].
@@ -24,6 +27,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
+
+use crate::engine::Transfers;
 
 /// The most packets of one mobile host in flight to another gateway.
 const WINDOW: usize = 16;
@@ -66,6 +71,10 @@ pub(crate) enum Body {
     Offer { epoch: Epoch },
     /// The claim was refused: the sender knows this later epoch.
     Refused { epoch: Epoch },
+    /// The sender has heard a broadcast of a mobile host of the receiver.
+    Inquiry,
+    /// The mobile host of an inquiry is not at the sender.
+    NotThere,
     /// A packet, with its number. Its offload header is opaque here.
     Packet { place: u32, bytes: Vec<u8> },
     /// All packets before this number were sent.
@@ -92,6 +101,8 @@ impl Message {
             Body::Claim { epoch } => (1, 0, &epoch.to_bytes()),
             Body::Offer { epoch } => (5, 0, &epoch.to_bytes()),
             Body::Refused { epoch } => (6, 0, &epoch.to_bytes()),
+            Body::Inquiry => (7, 0, &[]),
+            Body::NotThere => (8, 0, &[]),
             Body::Packet { place, bytes } => (2, *place, bytes),
             Body::End { place } => (3, *place, &[]),
             Body::Got { place } => (4, *place, &[]),
@@ -116,6 +127,8 @@ impl Message {
             2 => Body::Packet { place, bytes: rest.to_vec() },
             3 if rest.is_empty() => Body::End { place },
             4 if rest.is_empty() => Body::Got { place },
+            7 if rest.is_empty() => Body::Inquiry,
+            8 if rest.is_empty() => Body::NotThere,
             _ => return None,
         };
         Some(Self { id: u64::from_be_bytes(*id), mobile, body })
@@ -137,6 +150,10 @@ pub(crate) enum Event {
     Offered { mobile: IpAddr, epoch: Epoch, peer: SocketAddr },
     /// A peer knows a later epoch than the one in this gateway's claim.
     Refused { mobile: IpAddr },
+    /// A peer has heard a broadcast of a mobile host.
+    Inquired { mobile: IpAddr, peer: SocketAddr },
+    /// A mobile host about which this gateway has inquired is not at the peer.
+    NotThere { mobile: IpAddr },
 }
 
 /// The protocol. Call [`Self::handle_message`], [`Self::claim`], [`Self::hand_on`], [`Self::end`] and [`Self::handle_timeout`]; then
@@ -259,6 +276,16 @@ impl Relay {
         self.messages.push_back((peer, Message { id: 0, mobile, body: Body::Offer { epoch } }));
     }
 
+    /// A broadcast of a peer's mobile host was heard here. Not repeated.
+    pub(crate) fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr) {
+        self.messages.push_back((peer, Message { id: 0, mobile, body: Body::Inquiry }));
+    }
+
+    /// The mobile host of a peer's inquiry is not here.
+    pub(crate) fn answer_inquiry(&mut self, mobile: IpAddr, peer: SocketAddr) {
+        self.messages.push_back((peer, Message { id: 0, mobile, body: Body::NotThere }));
+    }
+
     /// Refuses a claim: a later epoch is known.
     pub(crate) fn refuse(&mut self, peer: SocketAddr, id: u64, mobile: IpAddr, epoch: Epoch) {
         self.messages.push_back((peer, Message { id, mobile, body: Body::Refused { epoch } }));
@@ -344,6 +371,8 @@ impl Relay {
                     self.events.push_back(Event::Refused { mobile });
                 }
             }
+            Body::Inquiry => self.events.push_back(Event::Inquired { mobile, peer }),
+            Body::NotThere => self.events.push_back(Event::NotThere { mobile }),
             Body::Got { place } => self.handle_got(now, peer, id, mobile, place),
             Body::Packet { place, bytes } => self.handle_part(now, peer, id, mobile, place, Some(bytes)),
             Body::End { place } => self.handle_part(now, peer, id, mobile, place, None),
@@ -480,13 +509,15 @@ impl Relay {
         }
     }
 
-    /// Ends all transfers to other gateways. Returns the packets that were not confirmed.
-    pub(crate) fn take_unconfirmed(&mut self) -> Vec<(IpAddr, Vec<u8>)> {
+    /// Ends all transfers to other gateways. Returns the packets of each mobile host that were not confirmed, in order.
+    pub(crate) fn take_unconfirmed(&mut self) -> BTreeMap<IpAddr, Vec<Vec<u8>>> {
         self.open.clear();
-        let transfers = std::mem::take(&mut self.leaving).into_iter();
-        transfers
-            .flat_map(|((mobile, ..), leaving)| leaving.unconfirmed.into_iter().map(move |bytes| (mobile, bytes)))
-            .collect()
+        let mut packets = BTreeMap::<IpAddr, Vec<Vec<u8>>>::new();
+        for ((mobile, ..), leaving) in std::mem::take(&mut self.leaving) {
+            packets.entry(mobile).or_default().extend(leaving.unconfirmed);
+        }
+        packets.retain(|_, packets| !packets.is_empty());
+        packets
     }
 
     /// Packets that were passed on and are not confirmed.
@@ -508,5 +539,27 @@ impl Relay {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let coming = self.coming.values().map(|coming| coming.repeat.at);
         coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()
+    }
+}
+
+impl Transfers for Relay {
+    fn is_leaving(&self, mobile: IpAddr) -> bool {
+        Self::is_leaving(self, mobile)
+    }
+
+    fn is_arriving(&self, mobile: IpAddr) -> bool {
+        Self::is_arriving(self, mobile)
+    }
+
+    fn end(&mut self, now: Instant, mobile: IpAddr) {
+        Self::end(self, now, mobile);
+    }
+
+    fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr) {
+        Self::offer(self, mobile, epoch, peer);
+    }
+
+    fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr) {
+        Self::inquire(self, mobile, peer);
     }
 }

@@ -29,6 +29,8 @@ fn messages_survive_a_round_trip_and_invalid_ones_are_refused() {
         (Body::Packet { place: 7, bytes: vec![1, 2, 3] }, "fd00::7".parse().unwrap()),
         (Body::End { place: u32::MAX }, mobile()),
         (Body::Got { place: 1 }, mobile()),
+        (Body::Inquiry, mobile()),
+        (Body::NotThere, "fd00::7".parse().unwrap()),
     ] {
         let message = Message { id: 0x0102_0304_0506_0708, mobile, body };
         let bytes = message.to_bytes();

@@ -1,12 +1,14 @@
-//! Reports about mobile hosts from outside the path of their packets: a bridge's forwarding table, DHCP leases, mobile
-//! hosts themselves ([`registration`]), and scripts over HTTP ([`webhook`]).
+//! Reports about mobile hosts from outside the path of their packets: a bridge's forwarding table, stations of access
+//! points, WireGuard peers, DHCP leases, mobile hosts themselves ([`registration`]), and scripts over HTTP ([`webhook`]).
 //!
 //! Each source is optional, and none can stop the gateway: failures are logged, and the others continue.
 
 mod bridge;
 mod leases;
 mod registration;
+mod stations;
 mod webhook;
+mod wireguard;
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -21,13 +23,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::interface::Interface;
+use crate::network::Network;
 use bridge::Bridge;
 use leases::LeaseWatch;
 use registration::Registration;
 pub use registration::SecretError;
 pub(crate) use registration::read_secret;
+use stations::StationWatch;
 pub(crate) use webhook::HookAnswer;
 use webhook::Webhook;
+use wireguard::WireGuardWatch;
 
 /// The reported states of a mobile host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -62,12 +67,14 @@ impl fmt::Display for MobileState {
 }
 
 /// A report of a source.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SourceReport {
     /// About a mobile host, by its address.
     Mobile { mobile: IpAddr, source: Source, presence: Presence },
     /// About the mobile hosts with an Ethernet address.
     Frame { mac: [u8; 6], source: Source, presence: Presence },
+    /// About the known mobile hosts of a network, but for those of other networks.
+    Network { network: Network, except: Vec<Network>, source: Source, presence: Presence },
     /// An address belongs to another host from now on: buffered packets for the former one are not for it.
     OtherHost { mobile: IpAddr },
 }
@@ -91,12 +98,20 @@ pub struct ReportCounters {
     pub leases: u64,
     /// Changes of the bridge's forwarding table used.
     pub bridge: u64,
+    /// Stations that came, left, fell silent or were heard again.
+    #[serde(default)]
+    pub stations: u64,
+    /// The same of the networks of WireGuard peers.
+    #[serde(default)]
+    pub wireguard: u64,
 }
 
 /// All configured sources.
 pub(crate) struct Sources {
     bridge: Option<Bridge>,
     leases: Option<LeaseWatch>,
+    stations: Option<StationWatch>,
+    wireguard: Option<WireGuardWatch>,
     registration: Option<Registration>,
     webhook: Option<Webhook>,
     going: Going,
@@ -111,8 +126,18 @@ impl Sources {
         let bridge = bridge.and_then(|opened| {
             opened.inspect_err(|error| tracing::warn!(%error, "cannot follow the bridge's forwarding table")).ok()
         });
+        let (presence, index) = (&config.presence, interface.index);
+        let stations = presence.stations.then(|| StationWatch::open(now, index));
+        let stations = stations
+            .and_then(|opened| opened.inspect_err(|error| tracing::warn!(%error, "cannot follow stations")).ok());
+        let wireguard = presence.wireguard.then(|| WireGuardWatch::open(now, index, presence.wireguard_silence.0));
+        let wireguard = wireguard.and_then(|opened| {
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot follow WireGuard peers")).ok().flatten()
+        });
         Ok(Self {
             bridge,
+            stations,
+            wireguard,
             leases: config.leases.file.as_ref().map(|file| LeaseWatch::new(now, file, config.leases.format)),
             registration: Registration::open(&config.registration)?,
             webhook: Webhook::open(&config.webhook)?,
@@ -132,7 +157,8 @@ impl Sources {
     /// The descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let bridge = self.bridge.iter().map(Bridge::descriptor);
-        let inputs = bridge.chain(self.registration.iter().map(Registration::descriptor));
+        let stations = self.stations.iter().filter_map(StationWatch::descriptor);
+        let inputs = bridge.chain(stations).chain(self.registration.iter().map(Registration::descriptor));
         let inputs = inputs.map(|descriptor| (descriptor, PollFlags::IN));
         inputs.chain(self.webhook.iter().flat_map(Webhook::descriptors))
     }
@@ -144,6 +170,11 @@ impl Sources {
             let before = reports.len();
             bridge.handle_ready(&mut reports);
             self.counters.bridge += (reports.len() - before) as u64;
+        }
+        if let Some(stations) = &mut self.stations {
+            let before = reports.len();
+            stations.handle_ready(now, &mut reports);
+            self.counters.stations += (reports.len() - before) as u64;
         }
         if let Some(registration) = &mut self.registration {
             registration.handle_ready(now, may, &mut reports);
@@ -179,6 +210,16 @@ impl Sources {
             leases.handle_timeout(now, &mut reports);
             self.counters.leases += reports.len() as u64;
         }
+        if let Some(stations) = &mut self.stations {
+            let before = reports.len();
+            stations.handle_timeout(now, &mut reports);
+            self.counters.stations += (reports.len() - before) as u64;
+        }
+        if let Some(wireguard) = &mut self.wireguard {
+            let before = reports.len();
+            wireguard.handle_timeout(now, &mut reports);
+            self.counters.wireguard += (reports.len() - before) as u64;
+        }
         reports.extend(self.going.gone(now));
         if let Some(webhook) = &mut self.webhook {
             webhook.hang_up(now);
@@ -190,7 +231,10 @@ impl Sources {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let leases = self.leases.as_ref().map(LeaseWatch::poll_timeout);
         let webhook = self.webhook.as_ref().and_then(Webhook::poll_timeout);
-        leases.into_iter().chain(webhook).chain(self.going.0.values().copied()).min()
+        let stations = self.stations.as_ref().map(StationWatch::poll_timeout);
+        let wireguard = self.wireguard.as_ref().map(WireGuardWatch::poll_timeout);
+        let due = leases.into_iter().chain(webhook).chain(stations).chain(wireguard);
+        due.chain(self.going.0.values().copied()).min()
     }
 }
 

@@ -9,6 +9,7 @@
 mod absences;
 mod cluster;
 mod crashes;
+mod echo;
 mod handoff;
 mod limits;
 mod modes;
@@ -17,6 +18,7 @@ mod process;
 mod routing;
 mod split;
 mod watch;
+mod wireguard;
 
 use std::process::ExitCode;
 
@@ -45,6 +47,8 @@ fn main() -> ExitCode {
         (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),
         (&harness, "presence", presence::TESTS),
+        (&harness, "echo", echo::TESTS),
+        (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
         (&harness, "split", split::TESTS),
     ];

@@ -4,17 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
+use holdover_host::generic_netlink::{GenericEvents, GenericNotification, u32_value, value};
 
-use super::{HEADERS, INTERFACE, Station, StationError, bssid_of, value};
+use super::{ASSOCIATION_GROUP, INTERFACE, Station, StationError, bssid_of};
 use crate::link_watch::Dbm;
 use crate::link_watch::association::{Bssid, WifiEvent};
 
 /// A socket for association events, opened in the network namespace of the calling thread.
-pub struct WifiEvents {
-    socket: Socket,
-    family: u16,
-}
+pub struct WifiEvents(GenericEvents);
 
 /// The events read from a socket.
 #[derive(Debug, Default)]
@@ -65,12 +62,7 @@ impl WifiEvents {
     /// The kernel has no nl80211, or refuses the socket.
     pub fn open() -> Result<Self, StationError> {
         let station = Station::open()?;
-        let group = station.association_group.ok_or(StationError::NoWifi)?;
-        let mut socket = Socket::new(NETLINK_GENERIC)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        socket.add_membership(group)?;
-        Ok(Self { socket, family: station.generic.family })
+        Ok(Self(GenericEvents::open(&station.generic, ASSOCIATION_GROUP)?))
     }
 
     /// Reads pending events.
@@ -79,47 +71,27 @@ impl WifiEvents {
     /// The socket fails.
     pub fn handle_ready(&mut self) -> io::Result<EventBatch> {
         let mut batch = EventBatch::default();
-        loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, from)) if from.port_number() == 0 => {
-                    batch.news.extend(news_of_datagram(&datagram, self.family));
+        while let Some(notification) = self.0.receive()? {
+            match notification {
+                GenericNotification::Messages(messages) => {
+                    batch.news.extend(messages.iter().filter_map(|(command, message)| news_of(*command, message)));
                 }
-                // Not from the kernel.
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(batch),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    batch.is_torn = true;
-                }
-                Err(error) => return Err(error),
+                GenericNotification::Overrun => batch.is_torn = true,
             }
         }
+        Ok(batch)
     }
 }
 
 impl AsFd for WifiEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.0.as_fd()
     }
-}
-
-/// The events of a datagram. A truncated message ends it.
-fn news_of_datagram(mut datagram: &[u8], family: u16) -> Vec<WifiEvent> {
-    let mut news = Vec::new();
-    while let Some(header) = datagram.get(..HEADERS) {
-        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
-        let Some(message) = datagram.get(HEADERS..length) else { break };
-        if u16::from_ne_bytes([header[4], header[5]]) == family {
-            news.extend(news_of(header[16], message));
-        }
-        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-    }
-    news
 }
 
 /// Parses an association event.
 fn news_of(command: u8, message: &[u8]) -> Option<WifiEvent> {
-    let index = value(message, INTERFACE)?.try_into().ok().map(u32::from_ne_bytes)?;
+    let index = u32_value(message, INTERFACE)?;
     match command {
         // A status other than 0 is a failed attempt; a former association has ended by an event of its own.
         command::CONNECT => {
@@ -156,28 +128,10 @@ fn quality(index: u32, report: &[u8]) -> Option<WifiEvent> {
 
 #[cfg(test)]
 mod tests {
+    use holdover_host::generic_netlink::{attribute, messages};
+
     use super::super::MAC;
     use super::*;
-
-    const FAMILY: u16 = 0x22;
-
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
-
-    fn message(command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
-        let body = attributes.concat();
-        let mut bytes = ((HEADERS + body.len()) as u32).to_ne_bytes().to_vec();
-        bytes.extend_from_slice(&FAMILY.to_ne_bytes());
-        bytes.extend_from_slice(&[0; 10]);
-        bytes.extend_from_slice(&[command, 1, 0, 0]);
-        bytes.extend_from_slice(&body);
-        bytes
-    }
 
     const AP: [u8; 6] = [2, 0, 0, 0, 1, 0];
 
@@ -194,8 +148,8 @@ mod tests {
                 let byte = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
                 let bytes: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
                 let family = u16::from_ne_bytes([bytes[4], bytes[5]]);
-                assert_eq!(news_of_datagram(&bytes, family.wrapping_add(1)), [], "another family");
-                news_of_datagram(&bytes, family)
+                let read = messages(&bytes, family).filter_map(|(command, message)| news_of(command, message));
+                read.collect::<Vec<_>>()
             })
             .collect();
         let index = 2;
@@ -211,12 +165,11 @@ mod tests {
     fn a_failed_attempt_is_no_connection() {
         let mac = attribute(MAC, &AP);
         let status = |code: u16| attribute(attribute::STATUS_CODE, &code.to_ne_bytes());
-        let refused = message(command::CONNECT, &[interface(), mac.clone(), status(17)]);
-        assert_eq!(news_of_datagram(&refused, FAMILY), []);
-        let roamed = message(command::ROAM, &[interface(), mac]);
+        let refused = [interface(), mac.clone(), status(17)].concat();
+        assert_eq!(news_of(command::CONNECT, &refused), None);
         assert_eq!(
-            news_of_datagram(&roamed, FAMILY),
-            [WifiEvent::Roamed { index: 3, bssid: Some(Bssid(AP)) }],
+            news_of(command::ROAM, &[interface(), mac].concat()),
+            Some(WifiEvent::Roamed { index: 3, bssid: Some(Bssid(AP)) }),
             "made up: mac80211 has no such event"
         );
     }
@@ -224,23 +177,24 @@ mod tests {
     #[test]
     fn levels_and_losses_are_read() {
         let report = |inner: Vec<u8>| {
-            let bytes = message(command::NOTIFY_CQM, &[interface(), attribute(attribute::CQM | 0x8000, &inner)]);
-            news_of_datagram(&bytes, FAMILY)
+            news_of(command::NOTIFY_CQM, &[interface(), attribute(attribute::CQM | 0x8000, &inner)].concat())
         };
         let level = attribute(attribute::CQM_LEVEL, &(-71i32).to_ne_bytes());
-        assert_eq!(report(level), [WifiEvent::Level { index: 3, level: Dbm(-71) }]);
+        assert_eq!(report(level), Some(WifiEvent::Level { index: 3, level: Dbm(-71) }));
         let lost = attribute(attribute::CQM_PACKET_LOSS, &50u32.to_ne_bytes());
-        assert_eq!(report(lost), [WifiEvent::PacketsLost { index: 3 }]);
-        assert_eq!(report(attribute(attribute::CQM_LEVEL, &[0; 2])), []);
+        assert_eq!(report(lost), Some(WifiEvent::PacketsLost { index: 3 }));
+        assert_eq!(report(attribute(attribute::CQM_LEVEL, &[0; 2])), None);
     }
 
     #[test]
     fn a_message_that_is_cut_short_says_nothing() {
         let frame = attribute(attribute::FRAME, &[&[0xc0; 16][..], &AP].concat());
-        let whole = message(command::DEAUTHENTICATE, &[interface(), frame]);
-        assert_eq!(news_of_datagram(&whole, FAMILY), [WifiEvent::Left { index: 3, bssid: Bssid(AP) }]);
-        for cut in 0..whole.len() {
-            assert_eq!(news_of_datagram(&whole[..cut], FAMILY), [], "{cut}");
+        let whole = [interface(), frame].concat();
+        let left = WifiEvent::Left { index: 3, bssid: Bssid(AP) };
+        assert_eq!(news_of(command::DEAUTHENTICATE, &whole), Some(left));
+        // The frame is padded at its end.
+        for cut in 0..whole.len() - 2 {
+            assert_eq!(news_of(command::DEAUTHENTICATE, &whole[..cut]), None, "{cut}");
         }
     }
 }

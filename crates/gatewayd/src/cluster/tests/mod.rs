@@ -11,7 +11,9 @@ use proptest::prelude::*;
 
 use super::ownership::{Admission, Event, Evidence, Ownership};
 use super::store::{Answer, Change, Claim, Kind, Numbered, Record, Registration, Reply, Request, Subject};
+use crate::engine::Attachments;
 use crate::handoff::Epoch;
+use crate::handoff::relay::Relay;
 use world::{Fault, World};
 
 fn mobile() -> IpAddr {
@@ -47,7 +49,10 @@ fn listed(at: u64, changes: Vec<Change>) -> Answer {
 
 impl One {
     fn new() -> Self {
-        Self(Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10)), BTreeMap::new())
+        Self(
+            Ownership::new(at(0), "a", registration(1, 1), Duration::from_secs(10), Duration::from_secs(600)),
+            BTreeMap::new(),
+        )
     }
 
     fn requests(&mut self) -> Vec<Request> {
@@ -404,12 +409,49 @@ fn keys_of_mobile_hosts_that_are_long_gone_are_removed() {
     let mut one = One::joined(vec![record(40, "a")]);
     one.hears(at(10), None);
     one.0.handle_gone(at(20), mobile());
-    let mut removed = Vec::new();
+    assert_eq!(one.requests(), [Request::Remove(vec![(mobile(), 40)])]);
+    // If the store was away, with the next sweep.
+    one.reply_as(at(30), Kind::Removal, Err("timed out".to_owned()));
+    one.0.handle_timeout(at(60_000));
+    assert!(one.requests().contains(&Request::Remove(vec![(mobile(), 40)])));
+    // That of one that an earlier process has owned, and that was not heard since, after ten minutes.
+    let mut one = One::joined(vec![record(40, "a")]);
+    let mut removed_in = Vec::new();
     for minute in 1..=11 {
         one.0.handle_timeout(at(minute * 60_000));
-        removed.extend(one.requests().into_iter().filter(|request| request.kind() == Kind::Removal));
+        if one.requests().contains(&Request::Remove(vec![(mobile(), 40)])) {
+            removed_in.push(minute);
+        }
     }
-    assert_eq!(removed, [Request::Remove(vec![(mobile(), 40)])]);
+    assert_eq!(removed_in, [11]);
+}
+
+/// Of a hundred mobile hosts without an owner none answers, but one that is behind the first 64.
+#[test]
+fn mobile_hosts_that_do_not_answer_are_probed_less_often_and_the_others_get_their_turn() {
+    let mut one = One::joined(vec![]);
+    let host = |number: u64| IpAddr::from([10, 0, 2, number as u8]);
+    for number in 0..100 {
+        one.0.handle_heard(at(10), host(number), Evidence::Heard(at(10)), None);
+    }
+    one.requests();
+    one.reply_as(at(12), Kind::Claims, Err("timed out".to_owned()));
+    let mut attachments = Attachments::new(at(2000));
+    let mut probes = BTreeMap::<IpAddr, Vec<u64>>::new();
+    for ms in (2000..62_000).step_by(250) {
+        one.0.handle_timeout(at(ms));
+        if ms.is_multiple_of(3000) {
+            one.requests();
+            one.reply(at(ms), Kind::Session, Answer::KeptAlive);
+        }
+        let probed = attachments.to_confirm(at(ms), &one.0, |mobile| mobile != host(99));
+        assert!(probed.len() <= 64);
+        probed.into_iter().for_each(|mobile| probes.entry(mobile).or_default().push(ms));
+    }
+    assert_eq!(probes.len(), 99, "one cannot be probed");
+    for (mobile, times) in probes {
+        assert!(times[0] <= 2250 && (7..=9).contains(&times.len()), "{mobile}: {times:?}");
+    }
 }
 
 #[test]
@@ -469,6 +511,69 @@ fn without_its_store_every_gateway_goes_on_and_what_waits_elsewhere_comes_later(
     world.run_for(20_000);
     assert_eq!((world.undelivered(), world.store.writes_of_mobiles), (0, 2));
     world.check();
+}
+
+/// It is away for longer than mobile hosts are remembered, and then comes to the other gateway.
+#[test]
+fn a_mobile_host_that_stays_away_is_forgotten_and_its_key_is_released() {
+    let mut world = World::new(1, 2, 0);
+    world.run_for(3_000);
+    world.place(0, Some(0));
+    world.run_for(3_000);
+    world.place(0, None);
+    world.run_for(3_000);
+    let waiting = world.waiting(0);
+    assert!(waiting > 0);
+    world.run_for(30_000);
+    assert_eq!(world.known(0), 1, "packets wait for it");
+    world.place(0, Some(0));
+    world.run_for(3_000);
+    assert_eq!(world.waiting(0), 0);
+    world.route_away(0);
+    world.place(0, None);
+    world.find_absent(0, 0);
+    world.run_for(100_000);
+    assert_eq!((world.known(0), world.owner(0)), (0, None));
+    world.place(0, Some(1));
+    world.run_for(3_000);
+    assert_eq!(world.owner(0).as_deref(), Some("gateway1"));
+    world.check();
+}
+
+/// It has left a gateway where packets wait for it, and sends nothing but broadcasts to the other one.
+#[test]
+fn a_mobile_host_that_arrives_with_broadcasts_only_gets_what_waits() {
+    let mut world = World::new(1, 2, 0);
+    world.run_for(3_000);
+    world.place(0, Some(0));
+    world.run_for(3_000);
+    world.place(0, None);
+    world.run_for(3_000);
+    assert!(world.waiting(0) > 0);
+    world.apply(Fault::Quiet { mobile: 0, ms: 60_000 });
+    world.place(0, Some(1));
+    world.run_for(3_000);
+    assert_eq!((world.undelivered(), world.owner(0).as_deref()), (0, Some("gateway1")));
+    // Its owner still hears it: broadcasts that the other one hears, too, change nothing.
+    let writes = world.store.writes_of_mobiles;
+    world.run_overheard(0, 0, 10_000);
+    assert_eq!(world.store.writes_of_mobiles, writes);
+    world.check();
+}
+
+#[test]
+fn a_new_mobile_host_that_was_overheard_is_left_for_a_second_to_the_gateway_that_it_sends_to() {
+    let one = One::joined(vec![]);
+    let mut relay = Relay::new(vec![]);
+    let mut attachments = Attachments::new(at(0));
+    let mut probed_at = Vec::new();
+    for ms in (0..3000).step_by(250) {
+        attachments.note_overheard(at(ms), mobile(), at(ms));
+        if !attachments.follow_overheard(at(ms), &one.0, &mut relay).is_empty() {
+            probed_at.push(ms);
+        }
+    }
+    assert_eq!(probed_at, [1000, 1250, 1750, 2750]);
 }
 
 /// Runs a world through faults, each after a pause in ms, until all is calm again, and checks it.

@@ -47,6 +47,16 @@ pub(super) enum Fault {
     Gateways {
         ms: u64,
     },
+    /// For this time a mobile host sends nothing but broadcasts.
+    Quiet {
+        mobile: usize,
+        ms: u64,
+    },
+    /// An orderly stop, and the next process after this time.
+    Stop {
+        gateway: usize,
+        ms: u64,
+    },
     /// `kill -9`, and the next process after this time.
     Kill {
         gateway: usize,
@@ -63,19 +73,26 @@ pub(super) fn faults(gateways: usize, mobiles: usize) -> impl Strategy<Value = F
         1 => Just(Fault::Replaced),
         1 => Just(Fault::Compacted),
         1 => ms.clone().prop_map(|ms| Fault::Gateways { ms }),
+        2 => (0..mobiles, ms.clone()).prop_map(|(mobile, ms)| Fault::Quiet { mobile, ms }),
+        1 => (0..gateways, ms.clone()).prop_map(|(gateway, ms)| Fault::Stop { gateway, ms }),
         2 => (0..gateways, ms).prop_map(|(gateway, ms)| Fault::Kill { gateway, ms }),
     ]
 }
 
 /// Without crashes, and without disturbances between gateways.
 pub(super) fn faults_of_store(gateways: usize, mobiles: usize) -> impl Strategy<Value = Fault> {
-    let is_of_store = |fault: &Fault| !matches!(fault, Fault::Kill { .. } | Fault::Gateways { .. });
+    let is_of_store =
+        |fault: &Fault| !matches!(fault, Fault::Kill { .. } | Fault::Stop { .. } | Fault::Gateways { .. });
     faults(gateways, mobiles).prop_filter("a fault of the store", is_of_store)
 }
 
 struct Mobile {
     address: IpAddr,
     place: Option<usize>,
+    /// Whether the fixed host sends packets to it.
+    is_sent_to: bool,
+    /// Until then it sends nothing but broadcasts.
+    quiet_until: Instant,
     /// The gateway to which the network sends its packets.
     route: usize,
     route_follows_at: Instant,
@@ -113,8 +130,14 @@ fn index_of(peer: std::net::SocketAddr) -> usize {
 impl World {
     pub(super) fn new(seed: u64, gateways: usize, loss: u64) -> Self {
         let gateway = |number: usize| Gateway::new(format!("gateway{number}"), registration(number as u8 + 1, 0));
-        let mobile =
-            |number| Mobile { address: address_of(number), place: None, route: 0, route_follows_at: Instant::ZERO };
+        let mobile = |number| Mobile {
+            address: address_of(number),
+            place: None,
+            is_sent_to: true,
+            quiet_until: Instant::ZERO,
+            route: 0,
+            route_follows_at: Instant::ZERO,
+        };
         Self {
             now: Instant::ZERO,
             random: Rng::new(seed),
@@ -159,6 +182,14 @@ impl World {
                 }
             }
             Fault::Compacted => self.store.compact(),
+            Fault::Quiet { mobile, ms } => self.mobiles[mobile].quiet_until = until(ms),
+            Fault::Stop { gateway, ms } => {
+                let gateway = &mut self.gateways[gateway];
+                let (uncertain, lost) = gateway.stop(self.now);
+                self.lost_in_kills += lost;
+                uncertain.into_iter().for_each(|packet| self.ledger.allow_twice(packet));
+                gateway.starts_at = self.now + Duration::from_millis(ms);
+            }
             Fault::Gateways { ms } => self.gateways_until = until(ms),
             Fault::Kill { gateway, ms } => {
                 let gateway = &mut self.gateways[gateway];
@@ -182,6 +213,38 @@ impl World {
 
     pub(super) fn delivered_at(&self, gateway: usize) -> u64 {
         self.gateways[gateway].delivered
+    }
+
+    /// The number of mobile hosts that a gateway knows.
+    pub(super) fn known(&self, gateway: usize) -> usize {
+        self.gateways[gateway].live.as_ref().map_or(0, gateway::Live::known)
+    }
+
+    /// The fixed host sends nothing more to a mobile host.
+    pub(super) fn route_away(&mut self, mobile: usize) {
+        self.mobiles[mobile].is_sent_to = false;
+    }
+
+    /// A gateway finds a mobile host absent.
+    pub(super) fn find_absent(&mut self, gateway: usize, mobile: usize) {
+        let address = self.mobiles[mobile].address;
+        let live = self.gateways[gateway].live.as_mut().expect("it runs");
+        live.find_absent(self.now, address);
+    }
+
+    /// The name of the gateway that owns a mobile host, by the store.
+    pub(super) fn owner(&self, mobile: usize) -> Option<String> {
+        self.store.owner(self.mobiles[mobile].address).map(|(owner, _)| owner.to_owned())
+    }
+
+    /// As [`Self::run_for`]; meanwhile this gateway hears the broadcasts of a mobile host that is at another one.
+    pub(super) fn run_overheard(&mut self, gateway: usize, mobile: usize, ms: u64) {
+        let address = self.mobiles[mobile].address;
+        for _ in 0..ms / 500 {
+            let now = self.now;
+            self.gateways[gateway].live.as_mut().expect("it runs").overhear(now, address);
+            self.run_for(500);
+        }
     }
 
     /// The number of buffered packets.
@@ -317,7 +380,7 @@ impl World {
         let Gateway { name, live: Some(live), .. } = &self.gateways[number] else { return };
         let Request::Claims(claims) = request else { return };
         for claim in claims {
-            let heard_at = live.heard_at(claim.mobile);
+            let heard_at = live.addressed_at(claim.mobile);
             let is_fresh = heard_at.is_some_and(|at| self.now.saturating_since(at) <= EVIDENCE);
             assert!(
                 is_fresh || live.has_adopted(claim.mobile),
@@ -382,13 +445,18 @@ impl World {
         }
     }
 
-    /// Mobile hosts send a packet every 50 ms.
+    /// Mobile hosts send a packet every 50 ms, or a broadcast every 500 ms.
     fn hear(&mut self, number: usize) {
         let Some(live) = self.gateways[number].live.as_mut().filter(|_| self.now.as_millis().is_multiple_of(50)) else {
             return;
         };
-        let here = self.mobiles.iter().filter(|mobile| mobile.place == Some(number));
-        here.for_each(|mobile| live.hear(self.now, mobile.address));
+        for mobile in self.mobiles.iter().filter(|mobile| mobile.place == Some(number)) {
+            if self.now >= mobile.quiet_until {
+                live.hear(self.now, mobile.address);
+            } else if self.now.as_millis().is_multiple_of(500) {
+                live.overhear(self.now, mobile.address);
+            }
+        }
     }
 
     fn advance(&mut self, number: usize) {
@@ -437,7 +505,7 @@ impl World {
             {
                 mobile.route = place;
             }
-            if !is_due {
+            if !is_due || !mobile.is_sent_to {
                 continue;
             }
             let gateway = &mut self.gateways[mobile.route];

@@ -1,28 +1,22 @@
-//! A gateway of the model. It follows the engine's rules: it claims a mobile host when it first hears it, hands on or
-//! offers what waits for one that is elsewhere, and releases the rest while it is present.
+//! A gateway of the model: the engine's rules ([`Attachments`]), ownership, relay and diverter, without I/O.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
-use holdover_gateway::divert::{Course, Diverter, DiverterConfig, MobileStatus, Source, Standing};
+use holdover_gateway::divert::{Course, Diverter, DiverterConfig, Source};
 
 use super::super::super::ownership::{Admission, Event, Evidence, Ownership};
 use super::super::super::store::{Registration, Reply};
 use super::LEASE;
 use super::ledger::Ledger;
 use crate::cluster::store::Kind;
+use crate::engine::{Attachments, Clearance, ELSEWHERE, Hearing, TEND_EVERY};
 use crate::handoff::relay::{self, Body, Epoch, Message, Relay};
 
-/// As the engine's.
-const MOVING: Duration = Duration::from_secs(1);
-const TEND_EVERY: Duration = Duration::from_millis(250);
-const OFFER_EVERY: Duration = Duration::from_secs(1);
-const ELSEWHERE: Duration = Duration::from_millis(10);
-
-/// As the engine's.
-const RECENTLY: Duration = Duration::from_millis(250);
+/// How long a mobile host is remembered.
+const FORGET_AFTER: Duration = Duration::from_secs(20);
 
 /// How long a packet for a mobile host is unanswered before that is absent.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -53,13 +47,11 @@ pub(super) struct Live {
     diverter: Diverter<u32>,
     /// The programs' state.
     path: BTreeMap<IpAddr, Seen>,
-    met: BTreeSet<IpAddr>,
-    moved_at: BTreeMap<IpAddr, Instant>,
-    departing: BTreeSet<IpAddr>,
-    adopted: BTreeSet<IpAddr>,
+    attachments: Attachments,
+    /// Mobile hosts to be probed, as their owners have lost them.
+    to_probe: Vec<IpAddr>,
     /// The latest epoch that this process was told, whether it names this gateway, and when it was told.
     pub(super) told: BTreeMap<IpAddr, (u64, bool, Instant)>,
-    offer_at: Instant,
     tend_at: Instant,
     /// Packets in transfers that were given up.
     pub(super) abandoned: u64,
@@ -68,6 +60,8 @@ pub(super) struct Live {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     heard_at: Option<Instant>,
+    /// The last packet to this gateway, and not a broadcast.
+    addressed_at: Option<Instant>,
     waiting_since: Option<Instant>,
     diverts: bool,
 }
@@ -98,7 +92,7 @@ impl Gateway {
 
     pub(super) fn start(&mut self, now: Instant, peers: Vec<SocketAddr>) {
         self.registration.process += 1;
-        let ownership = Ownership::new(now, &self.name, self.registration.clone(), LEASE);
+        let ownership = Ownership::new(now, &self.name, self.registration.clone(), LEASE, FORGET_AFTER);
         // Nothing is dropped for its age or for lack of room.
         let config =
             DiverterConfig { longest: Duration::from_secs(100_000), mobile_bytes: u64::MAX / 4, ..Default::default() };
@@ -107,12 +101,9 @@ impl Gateway {
             relay: Relay::new(peers),
             diverter: Diverter::new(DiverterConfig { total_bytes: u64::MAX / 4, ..config }),
             path: BTreeMap::new(),
-            met: BTreeSet::new(),
-            moved_at: BTreeMap::new(),
-            departing: BTreeSet::new(),
-            adopted: BTreeSet::new(),
+            attachments: Attachments::new(now),
+            to_probe: Vec::new(),
             told: BTreeMap::new(),
-            offer_at: now,
             tend_at: now,
             abandoned: 0,
         };
@@ -121,6 +112,22 @@ impl Gateway {
             packets.into_iter().for_each(|packet| live.diverter.restore(now, mobile, now, LEN, packet));
         }
         self.live = Some(live);
+    }
+
+    /// An orderly stop: what other gateways have not confirmed is stored before what still waits. Returns these packets, which
+    /// the others may have all the same, and the number of those that were lost before.
+    pub(super) fn stop(&mut self, now: Instant) -> (Vec<u32>, u64) {
+        let Some(live) = &mut self.live else { return (Vec::new(), 0) };
+        let unconfirmed = live.relay.take_unconfirmed();
+        let lost = self.kill(now);
+        let mut uncertain = Vec::new();
+        for (mobile, packets) in unconfirmed {
+            let number = |bytes: Vec<u8>| u32::from_be_bytes(bytes.try_into().expect("a packet"));
+            let packets: Vec<u32> = packets.into_iter().map(number).collect();
+            uncertain.extend(&packets);
+            self.files.entry(mobile).or_default().splice(..0, packets);
+        }
+        (uncertain, lost)
     }
 
     /// `kill -9`: files stay, and what is in memory is lost. Returns how many packets that is.
@@ -160,16 +167,33 @@ impl Live {
         self.diverter.statuses().map(|(_, status)| status.waiting).sum()
     }
 
-    pub(super) fn heard_at(&self, mobile: IpAddr) -> Option<Instant> {
-        self.path.get(&mobile).and_then(|seen| seen.heard_at)
+    /// The last packet of a mobile host to this gateway.
+    pub(super) fn addressed_at(&self, mobile: IpAddr) -> Option<Instant> {
+        self.path.get(&mobile).and_then(|seen| seen.addressed_at)
     }
 
     pub(super) fn has_adopted(&self, mobile: IpAddr) -> bool {
-        self.adopted.contains(&mobile)
+        self.attachments.adopted().contains_key(&mobile)
+    }
+
+    /// The number of mobile hosts that it knows.
+    pub(super) fn known(&self) -> usize {
+        self.path.len().max(self.diverter.len())
+    }
+
+    /// A source finds a mobile host absent.
+    pub(super) fn find_absent(&mut self, now: Instant, mobile: IpAddr) {
+        self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Away);
     }
 
     /// A mobile host has sent a packet here.
     pub(super) fn hear(&mut self, now: Instant, mobile: IpAddr) {
+        self.path.entry(mobile).or_default().addressed_at = Some(now);
+        self.overhear(now, mobile);
+    }
+
+    /// A mobile host has sent a broadcast here.
+    pub(super) fn overhear(&mut self, now: Instant, mobile: IpAddr) {
         let seen = self.path.entry(mobile).or_default();
         (seen.heard_at, seen.waiting_since) = (Some(now), None);
         if seen.diverts {
@@ -179,24 +203,48 @@ impl Live {
 
     fn note_met(&mut self, now: Instant) {
         for (&mobile, seen) in &self.path {
-            let Some(heard_at) = seen.heard_at else { continue };
-            let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
-            if is_straggler {
-                continue;
+            if let Some(heard_at) = seen.heard_at.filter(|at| Some(*at) > seen.addressed_at) {
+                self.attachments.note_overheard(now, mobile, heard_at);
             }
-            if self.met.insert(mobile) {
-                self.moved_at.remove(&mobile);
-                self.ownership.handle_heard(now, mobile, Evidence::Heard(heard_at), None);
-            } else {
-                self.ownership.handle_seen(now, mobile, heard_at);
+            let Some(heard_at) = seen.addressed_at else { continue };
+            match self.attachments.note_heard(mobile, heard_at) {
+                Hearing::Straggler => {}
+                Hearing::First => self.ownership.handle_heard(now, mobile, Evidence::Heard(heard_at), None),
+                Hearing::Again => self.ownership.handle_seen(now, mobile, heard_at),
             }
         }
     }
 
-    fn note_silence(&mut self, now: Instant) {
+    /// Finds mobile hosts silent that have not answered. `is_there` tells which would answer a probe.
+    fn note_silence(&mut self, now: Instant, is_there: &dyn Fn(IpAddr) -> bool) {
+        let inquired = |mobile: IpAddr, seen: &Seen| self.attachments.inquired_since(mobile, seen.heard_at);
+        let probed = self.path.iter().filter(|(mobile, seen)| inquired(**mobile, seen).is_some());
+        let (present, absent): (Vec<IpAddr>, Vec<IpAddr>) =
+            probed.map(|(&mobile, _)| mobile).partition(|&mobile| is_there(mobile));
+        present.into_iter().for_each(|mobile| self.hear(now, mobile));
+        for mobile in absent {
+            self.path.entry(mobile).or_default().waiting_since.get_or_insert(now);
+        }
         let is_silent = |seen: &Seen| seen.waiting_since.is_some_and(|at| now.saturating_since(at) >= SILENCE);
         for (&mobile, _) in self.path.iter().filter(|(_, seen)| !seen.diverts && is_silent(seen)) {
             self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);
+        }
+    }
+
+    /// Forgets mobile hosts that were away for long.
+    fn forget_absent(&mut self, now: Instant) {
+        let is_long_away = |mobile: IpAddr, seen: &Seen| {
+            self.diverter.status(mobile).is_some_and(|status| {
+                let about = (mobile, &status);
+                self.attachments.is_long_away(now, FORGET_AFTER, about, seen.heard_at, Some(&self.relay))
+            })
+        };
+        let gone = self.path.iter().filter(|(mobile, seen)| is_long_away(**mobile, seen));
+        for mobile in gone.map(|(&mobile, _)| mobile).collect::<Vec<_>>() {
+            assert!(self.diverter.forget_absent(mobile));
+            self.path.remove(&mobile);
+            self.attachments.forget(mobile);
+            self.ownership.handle_gone(now, mobile);
         }
     }
 
@@ -222,13 +270,6 @@ impl Live {
         }
     }
 
-    fn note_moved(&mut self, now: Instant, mobile: IpAddr) {
-        self.met.remove(&mobile);
-        self.moved_at.insert(mobile, now);
-        self.departing.insert(mobile);
-        self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
-    }
-
     /// Handles deadlines, and the consequences of everything handled before. `won` checks an ownership.
     pub(super) fn advance(
         &mut self,
@@ -237,38 +278,45 @@ impl Live {
         won: &mut dyn FnMut(IpAddr, Epoch),
     ) {
         self.note_met(now);
-        self.note_silence(now);
+        self.note_silence(now, is_there);
+        self.forget_absent(now);
         self.ownership.handle_timeout(now);
         while let Some(event) = self.ownership.poll_event() {
             match event {
                 Event::Won { mobile, epoch, former } => {
                     won(mobile, self.ownership.epoch(epoch));
-                    self.adopted.remove(&mobile);
+                    self.attachments.note_won(mobile);
                     if let Some(former) = former {
                         self.relay.claim(now, mobile, self.ownership.epoch(epoch), &[former]);
                     }
                 }
-                Event::Lost { mobile, .. } => {
-                    self.note_moved(now, mobile);
-                }
-                Event::Orphaned { mobile, .. } if !self.met.contains(&mobile) => {
+                Event::Lost { mobile, .. } => self.attachments.note_moved(now, mobile, &mut self.diverter),
+                Event::Orphaned { mobile, mac } if self.attachments.may_adopt(mobile) => {
                     self.path.entry(mobile).or_default();
-                    self.diverter.handle_report(now, mobile, Source::Command, Presence::Away);
-                    self.adopted.insert(mobile);
+                    self.attachments.adopt(now, mobile, mac, &mut self.diverter);
                 }
                 _ => {}
             }
         }
         if now >= self.tend_at {
             self.tend_at = now + TEND_EVERY;
-            self.tend_adopted(now);
-            self.find_elsewhere(now);
-            let probed: Vec<IpAddr> = self.ownership.to_confirm(now).filter(|&mobile| is_there(mobile)).collect();
-            probed.into_iter().for_each(|mobile| self.hear(now, mobile));
+            let Self { attachments, diverter, ownership, relay, .. } = self;
+            attachments.tend_adopted(now, diverter, ownership, |_| None);
+            attachments.find_elsewhere(now, diverter, ownership);
+            let mut probed = attachments.to_confirm(now, ownership, |_| true);
+            probed.extend(attachments.follow_overheard(now, ownership, relay));
+            probed.into_iter().filter(|&mobile| is_there(mobile)).for_each(|mobile| self.hear(now, mobile));
         }
         self.relay.handle_timeout(now);
         self.serve_relay(now);
-        self.see_off(now);
+        let Self { attachments, diverter, ownership, relay, .. } = self;
+        for mobile in attachments.see_off(now, diverter, Some(ownership), relay) {
+            self.path.remove(&mobile);
+        }
+        self.attachments.expire(now, FORGET_AFTER);
+        for mobile in std::mem::take(&mut self.to_probe).into_iter().filter(|&mobile| is_there(mobile)) {
+            self.hear(now, mobile);
+        }
         self.set_courses(now);
     }
 
@@ -284,71 +332,20 @@ impl Live {
                         self.relay.claim(now, mobile, own, &[peer]);
                     }
                 }
-                relay::Event::Claimed { mobile } => self.note_moved(now, mobile),
+                relay::Event::Claimed { mobile } => self.attachments.note_moved(now, mobile, &mut self.diverter),
+                relay::Event::Inquired { mobile, peer } => {
+                    if self.attachments.handle_inquiry(now, mobile, &self.diverter) {
+                        self.relay.answer_inquiry(mobile, peer);
+                    }
+                }
+                relay::Event::NotThere { mobile } if self.attachments.has_overheard(mobile) => {
+                    self.to_probe.push(mobile)
+                }
+                relay::Event::NotThere { .. } => {}
                 relay::Event::Refused { .. } => self.ownership.handle_refusal(),
                 relay::Event::Lost { packets, .. } => self.abandoned += u64::from(packets),
                 relay::Event::Done { .. } => {}
             }
-        }
-    }
-
-    fn tend_adopted(&mut self, now: Instant) {
-        let over: Vec<IpAddr> =
-            self.adopted.iter().copied().filter(|&mobile| !self.ownership.is_orphan(mobile)).collect();
-        for mobile in over {
-            self.adopted.remove(&mobile);
-            if !self.met.contains(&mobile) {
-                self.diverter.handle_report(now, mobile, Source::Command, Presence::Present);
-                self.departing.insert(mobile);
-            }
-        }
-        let waits = |mobile: &IpAddr| self.diverter.status(*mobile).is_some_and(|status| status.waiting > 0);
-        for mobile in self.adopted.iter().copied().filter(waits).collect::<Vec<_>>() {
-            if self.met.insert(mobile) {
-                self.ownership.handle_heard(now, mobile, Evidence::Adopted, None);
-            }
-        }
-    }
-
-    fn find_elsewhere(&mut self, now: Instant) {
-        let waiting = self.diverter.statuses().filter(|(_, status)| status.waiting > 0).map(|(mobile, _)| mobile);
-        let elsewhere: Vec<IpAddr> = waiting
-            .filter(|mobile| !self.departing.contains(mobile) && !self.adopted.contains(mobile))
-            .filter(|&mobile| self.ownership.owned_elsewhere(mobile).is_some())
-            .collect();
-        elsewhere.into_iter().for_each(|mobile| self.note_moved(now, mobile));
-    }
-
-    fn see_off(&mut self, now: Instant) {
-        let is_offer_due = now >= self.offer_at;
-        for mobile in self.departing.clone() {
-            let is_leaving = self.relay.is_leaving(mobile);
-            let elsewhere = self.ownership.owned_elsewhere(mobile).map(|(owner, epoch)| (owner.to_owned(), epoch));
-            if !is_leaving && elsewhere.is_none() {
-                self.departing.remove(&mobile);
-                continue;
-            }
-            let is_arriving = self.relay.is_arriving(mobile);
-            let status = self.diverter.status(mobile);
-            let is_away =
-                |status: &MobileStatus| status.standing == Standing::Away && (is_leaving || status.waiting == 0);
-            if status.as_ref().is_some_and(is_away) {
-                self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
-            }
-            if !is_arriving && status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
-                self.relay.end(now, mobile);
-                self.departing.remove(&mobile);
-                if self.diverter.forget(mobile) {
-                    self.path.remove(&mobile);
-                }
-            } else if let Some((owner, epoch)) = elsewhere.filter(|_| !is_leaving && is_offer_due)
-                && let Some(peer) = self.ownership.address_of(&owner)
-            {
-                self.relay.offer(mobile, self.ownership.epoch(epoch), peer);
-            }
-        }
-        if is_offer_due {
-            self.offer_at = now + OFFER_EVERY;
         }
     }
 
@@ -374,25 +371,28 @@ impl Live {
         let mut delivered = 0;
         self.diverter.handle_timeout(now);
         while let Some((mobile, &packet)) = self.diverter.due(now) {
-            if self.relay.is_leaving(mobile) {
-                if self.relay.hand_on(now, mobile, packet.to_be_bytes().to_vec()) {
-                    self.diverter.handle_sent(now, mobile);
-                } else {
-                    self.diverter.handle_busy(now + Duration::from_millis(1), mobile);
+            let Seen { heard_at, addressed_at, .. } = self.path.get(&mobile).copied().unwrap_or_default();
+            match Attachments::clearance(mobile, Some(&self.ownership), Some(&self.relay), addressed_at) {
+                Clearance::HandOn => {
+                    if self.relay.hand_on(now, mobile, packet.to_be_bytes().to_vec()) {
+                        self.diverter.handle_sent(now, mobile);
+                    } else {
+                        self.diverter.handle_busy(now + Duration::from_millis(1), mobile);
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let heard_at = self.heard_at(mobile);
-            if !self.ownership.may_release(mobile, heard_at) {
-                self.diverter.handle_busy(now + ELSEWHERE, mobile);
-                continue;
+                Clearance::Elsewhere => {
+                    self.diverter.handle_busy(now + ELSEWHERE, mobile);
+                    continue;
+                }
+                Clearance::Send => {}
             }
             let told = self.told.get(&mobile).filter(|(_, is_own, _)| !is_own);
             assert!(
-                told.is_none_or(|(.., at)| heard_at.is_some_and(|heard_at| heard_at >= *at)),
-                "{name} releases packets of {mobile} in epoch {told:?}, heard at {heard_at:?}, now {now:?}",
+                told.is_none_or(|(.., at)| addressed_at.is_some_and(|heard_at| heard_at >= *at)),
+                "{name} releases packets of {mobile} in epoch {told:?}, heard at {addressed_at:?}, now {now:?}",
             );
-            if heard_at.is_none_or(|at| now.saturating_since(at) > RECENTLY) {
+            if !Attachments::is_confirmed(now, heard_at) {
                 // It is probed.
                 match is_there(mobile) {
                     true => self.hear(now, mobile),

@@ -8,6 +8,8 @@ pub(super) struct Ledger {
     stored: BTreeSet<u32>,
     /// How often each packet was delivered.
     delivered: BTreeMap<u32, u32>,
+    /// Handed on without a confirmation before an orderly stop: each may be delivered twice.
+    uncertain: BTreeSet<u32>,
     /// Released to a link that their mobile host has left.
     missent: BTreeSet<u32>,
 }
@@ -22,6 +24,10 @@ impl Ledger {
         self.stored.insert(packet);
     }
 
+    pub(super) fn allow_twice(&mut self, packet: u32) {
+        self.uncertain.insert(packet);
+    }
+
     pub(super) fn deliver(&mut self, packet: u32) {
         *self.delivered.entry(packet).or_default() += 1;
     }
@@ -31,7 +37,8 @@ impl Ledger {
     }
 
     pub(super) fn twice(&self) -> Vec<u32> {
-        self.delivered.iter().filter(|(_, times)| **times > 1).map(|(packet, _)| *packet).collect()
+        let most = |packet: &u32| if self.uncertain.contains(packet) { 2 } else { 1 };
+        self.delivered.iter().filter(|(packet, times)| **times > most(packet)).map(|(packet, _)| *packet).collect()
     }
 
     /// Packets that were stored, and neither delivered nor released, apart from `waiting` ones.

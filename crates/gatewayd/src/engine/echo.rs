@@ -1,0 +1,297 @@
+//! Probes of mobile hosts on interfaces without Ethernet (WireGuard, PPP, raw IP) by ICMP echo (RFC 792, RFC 4443), with
+//! the gateway's own address.
+//!
+//! A host may answer no echo requests. So each one is tried while it is present, less and less often; only the silence
+//! of one that has answered before counts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+
+use holdover_base::{Duration, Instant};
+use rustix::rand::{GetRandomFlags, getrandom};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::path::MARK;
+
+/// The sockets, and what is known of each host.
+#[derive(Debug)]
+pub(super) struct Echo {
+    /// For IPv4 and IPv6; `None` if the kernel refuses one.
+    sockets: [Option<Socket>; 2],
+    /// In each request and its answer: identifier and data.
+    token: [u8; TOKEN],
+    sequence: u16,
+    hosts: BTreeMap<IpAddr, Host>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Host {
+    /// Since when requests were sent without a packet from it.
+    asked_since: Option<Instant>,
+    /// The longest time of an answer, as of the last ones; `None` before the first one.
+    answers_within: Option<Duration>,
+    /// When it is tried again.
+    try_at: Instant,
+    tries: u32,
+}
+
+/// The identifier, and the data of a request.
+const TOKEN: usize = 2 + 8;
+
+/// The pause after the first trial of a host that has not answered; it doubles with each, up to the second one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// A host is tried while it was heard in this time.
+const PRESENT: Duration = Duration::from_secs(1);
+
+/// Types of ICMP and ICMPv6 messages, by family: request and answer.
+const TYPES: [(u8, u8); 2] = [(8, 0), (128, 129)];
+
+/// The longest IP header before a message: a raw socket for IPv4 receives it.
+const LONGEST_HEADER: usize = 60;
+/// Bytes of a message: its header, the data that all have, and the time of the request.
+const MESSAGE: usize = 8 + 8 + 8;
+
+/// Answers that took longer count as lost.
+const LONGEST_ANSWER: Duration = Duration::from_secs(10);
+
+impl Echo {
+    /// In the calling thread's network namespace, on one interface.
+    pub(super) fn open(interface: &str) -> io::Result<Self> {
+        let mut token = [0; TOKEN];
+        getrandom(&mut token[..], GetRandomFlags::empty())?;
+        let open = |domain, protocol| {
+            let opened = open(interface, domain, protocol);
+            opened.inspect_err(|error| tracing::warn!(%error, "cannot probe by ICMP echo")).ok()
+        };
+        let sockets = [open(Domain::IPV4, Protocol::ICMPV4), open(Domain::IPV6, Protocol::ICMPV6)];
+        Ok(Self { sockets, token, sequence: 0, hosts: BTreeMap::new() })
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().flatten().map(Socket::as_fd)
+    }
+
+    /// Sends a request to a host that was heard last at `heard_at`.
+    pub(super) fn ask(&mut self, now: Instant, mobile: IpAddr, heard_at: Option<Instant>) {
+        let family = usize::from(mobile.is_ipv6());
+        let Some(socket) = &self.sockets[family] else { return };
+        self.sequence = self.sequence.wrapping_add(1);
+        let message = request(family, self.token, self.sequence, now);
+        if let Err(error) = socket.send_to(&message, &SocketAddr::new(mobile, 0).into()) {
+            tracing::trace!(%error, %mobile, "cannot send an echo request");
+        }
+        let unknown = Host { asked_since: None, answers_within: None, try_at: now, tries: 0 };
+        let host = self.hosts.entry(mobile).or_insert(unknown);
+        host.asked_since = host.asked_since.filter(|since| heard_at.is_none_or(|at| at < *since)).or(Some(now));
+    }
+
+    /// Whether a host has not answered for two round trips: a long path is no silence.
+    pub(super) fn is_overdue(&self, now: Instant, mobile: IpAddr) -> bool {
+        let host = self.hosts.get(&mobile);
+        let times = host.and_then(|host| Some((host.asked_since?, host.answers_within?)));
+        times.is_none_or(|(since, within)| now.saturating_since(since) >= within + within)
+    }
+
+    /// Tries a present host that has not answered yet, if that is due.
+    pub(super) fn try_out(&mut self, now: Instant, mobile: IpAddr, heard_at: Option<Instant>) {
+        let is_present = heard_at.is_some_and(|at| now.saturating_since(at) <= PRESENT);
+        let is_due = self.hosts.get(&mobile).is_none_or(|host| host.answers_within.is_none() && host.try_at <= now);
+        if !is_present || !is_due {
+            return;
+        }
+        self.ask(now, mobile, heard_at);
+        if let Some(host) = self.hosts.get_mut(&mobile) {
+            let pause = Duration::from_nanos(FIRST_PAUSE.as_nanos() << host.tries.min(16));
+            (host.try_at, host.tries) = (now + pause.min(LONGEST_PAUSE), host.tries.saturating_add(1));
+        }
+    }
+
+    /// Within which time a host answers; `None` if it has never answered.
+    pub(super) fn answers_within(&self, mobile: IpAddr) -> Option<Duration> {
+        self.hosts.get(&mobile)?.answers_within
+    }
+
+    /// Reads answers.
+    pub(super) fn handle_ready(&mut self, now: Instant) {
+        for family in 0..TYPES.len() {
+            while let Some((from, asked_at)) = self.receive(family) {
+                if let Some(host) = self.hosts.get_mut(&from) {
+                    host.note_answer(now, asked_at);
+                }
+            }
+        }
+    }
+
+    /// The host of the next answer, and the time of its request.
+    fn receive(&self, family: usize) -> Option<(IpAddr, Instant)> {
+        let socket = self.sockets[family].as_ref()?;
+        let mut buffer = [MaybeUninit::uninit(); LONGEST_HEADER + MESSAGE];
+        loop {
+            // Another process may receive the same errors; the socket stays usable.
+            let (len, from) = match socket.recv_from(&mut buffer) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return None,
+            };
+            // SAFETY: the kernel has initialized the first `len` bytes.
+            let bytes: Vec<u8> = buffer[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect();
+            if let Some(asked_at) = answer(family, self.token, &bytes)
+                && let Some(from) = from.as_socket()
+            {
+                return Some((from.ip(), asked_at));
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, mobile: IpAddr) {
+        self.hosts.remove(&mobile);
+    }
+}
+
+impl Host {
+    /// It answers a request of this time, as the answer says.
+    fn note_answer(&mut self, now: Instant, asked_at: Instant) {
+        let took = now.saturating_since(asked_at);
+        if asked_at > now || took > LONGEST_ANSWER {
+            return;
+        }
+        // A peak decays by an eighth with each answer.
+        let former = self.answers_within.map_or(0, |within| within.as_nanos() / 8 * 7);
+        self.answers_within = Some(took.max(Duration::from_nanos(former)));
+    }
+}
+
+fn open(interface: &str, domain: Domain, protocol: Protocol) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    socket.bind_device(Some(interface.as_bytes()))?;
+    // The programs do not divert the daemon's own packets.
+    socket.set_mark(MARK)?;
+    // Nothing but answers. Bits of types that do not pass: those of ICMP in one word, those of ICMPv6 in eight.
+    let (level, name, filter) = if domain == Domain::IPV4 {
+        (libc::SOL_RAW, ICMP_FILTER, vec![!(1 << TYPES[0].1)])
+    } else {
+        let mut words = vec![u32::MAX; 8];
+        words[usize::from(TYPES[1].1) / 32] = !(1 << (TYPES[1].1 % 32));
+        (libc::SOL_ICMPV6, ICMPV6_FILTER, words)
+    };
+    let len = size_of_val(&filter[..]) as libc::socklen_t;
+    // SAFETY: the filter lives until the call returns, and `len` is its length.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, filter.as_ptr().cast(), len) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(socket)
+}
+
+/// `linux/icmp.h`, `linux/icmpv6.h`.
+const ICMP_FILTER: libc::c_int = 1;
+const ICMPV6_FILTER: libc::c_int = 1;
+
+/// An echo request of this time. The kernel fills in ICMPv6's checksum.
+fn request(family: usize, token: [u8; TOKEN], sequence: u16, at: Instant) -> Vec<u8> {
+    let sequence = sequence.to_be_bytes();
+    let mut message = vec![TYPES[family].0, 0, 0, 0, token[0], token[1], sequence[0], sequence[1]];
+    message.extend(&token[2..]);
+    message.extend(at.as_nanos().to_be_bytes());
+    if family == 0 {
+        let sum: u32 = message.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let checksum = !((folded + (folded >> 16)) as u16);
+        message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    }
+    message
+}
+
+/// The time of the request that a message answers; `None` for other messages.
+fn answer(family: usize, token: [u8; TOKEN], bytes: &[u8]) -> Option<Instant> {
+    let header = if family == 0 { usize::from(bytes.first()? & 15) * 4 } else { 0 };
+    let message = bytes.get(header..)?;
+    let is_answer =
+        *message.first()? == TYPES[family].1 && message.get(4..6)? == &token[..2] && message.get(8..16)? == &token[2..];
+    let at = message.get(16..MESSAGE)?.try_into().map(u64::from_be_bytes).ok()?;
+    is_answer.then_some(Instant::from_nanos(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN_BYTES: [u8; TOKEN] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+
+    fn answered(family: usize, token: [u8; TOKEN], at: Instant) -> Vec<u8> {
+        let mut message = request(family, token, 7, at);
+        message[0] = TYPES[family].1;
+        let header = if family == 0 { vec![0x45; 20] } else { Vec::new() };
+        [header, message].concat()
+    }
+
+    #[test]
+    fn an_answer_is_known_by_its_token() {
+        let at = Instant::from_millis(123_456);
+        for family in [0, 1] {
+            let bytes = answered(family, TOKEN_BYTES, at);
+            assert_eq!(answer(family, TOKEN_BYTES, &bytes), Some(at));
+            for cut in 0..bytes.len() {
+                assert_eq!(answer(family, TOKEN_BYTES, &bytes[..cut]), None, "{cut}");
+            }
+            assert_eq!(answer(family, [0; TOKEN], &bytes), None);
+            assert_eq!(answer(family, TOKEN_BYTES, &request(family, TOKEN_BYTES, 7, at)), None);
+        }
+    }
+
+    #[test]
+    fn the_checksum_of_a_request_is_right() {
+        let message = request(0, TOKEN_BYTES, 0xfffe, Instant::from_nanos(u64::MAX));
+        let sum: u32 = message.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        assert_eq!((folded & 0xffff) + (folded >> 16), 0xffff);
+    }
+
+    fn echo(mobile: IpAddr) -> Echo {
+        let host = Host { asked_since: None, answers_within: None, try_at: Instant::ZERO, tries: 0 };
+        Echo { sockets: [None, None], token: TOKEN_BYTES, sequence: 0, hosts: [(mobile, host)].into() }
+    }
+
+    #[test]
+    fn a_host_that_never_answers_is_tried_less_and_less_often() {
+        let mobile = IpAddr::from([10, 0, 0, 1]);
+        let mut echo = echo(mobile);
+        let mut tries = Vec::new();
+        for s in 0..5000 {
+            let now = Instant::from_secs(s);
+            let before = echo.hosts[&mobile].tries;
+            echo.try_out(now, mobile, Some(now));
+            if echo.hosts[&mobile].tries > before {
+                tries.push(s);
+            }
+        }
+        assert_eq!(tries, [0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 2047, 4095]);
+        assert_eq!(echo.answers_within(mobile), None);
+        echo.try_out(Instant::from_secs(9000), mobile, Some(Instant::from_secs(8998)));
+        assert_eq!(echo.hosts[&mobile].tries, 13, "it is not heard");
+    }
+
+    #[test]
+    fn the_longest_answer_counts_and_decays_and_two_of_them_are_waited_for() {
+        let mobile = IpAddr::from([10, 0, 0, 1]);
+        let mut echo = echo(mobile);
+        let at = Instant::from_millis;
+        let host = echo.hosts.get_mut(&mobile).unwrap();
+        host.note_answer(at(9000), at(9001));
+        host.note_answer(at(90_000), at(9000));
+        assert_eq!(host.answers_within, None, "from the future, or too late");
+        host.note_answer(at(9080), at(9000));
+        assert_eq!(host.answers_within, Some(Duration::from_millis(80)));
+        host.note_answer(at(9080), at(9072));
+        assert_eq!(host.answers_within, Some(Duration::from_millis(70)));
+        assert!(echo.is_overdue(at(9200), mobile), "nothing was asked");
+        echo.hosts.get_mut(&mobile).unwrap().asked_since = Some(at(10_000));
+        assert!(!echo.is_overdue(at(10_139), mobile) && echo.is_overdue(at(10_140), mobile));
+    }
+}
