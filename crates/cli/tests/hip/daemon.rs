@@ -72,7 +72,7 @@ impl Host {
         if has_directory {
             command.arg("--dir").arg(&self.directory);
         }
-        if !matches!(first, "keygen" | "id" | "ping") {
+        if !matches!(first, "keygen" | "id" | "ping") && !words.starts_with("proxy list") {
             command.arg("--socket").arg(self.socket());
         }
         command.env_remove("NOTIFY_SOCKET");

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::process::Command;
 
 use holdover_testbed::{Namespace, Netlink, Route};
 
@@ -92,6 +93,14 @@ impl Site {
         server.up(words[1]);
         [router, server]
     }
+
+    /// The link of a host goes down, and the router has to look for its neighbours.
+    pub(crate) fn unplug(&self, host: &Namespace) {
+        host.enter(|| Netlink::open(host).unwrap().set_down(LINK).unwrap()).unwrap();
+        let mut command = Command::new("ip");
+        command.args(["neighbour", "flush", "dev", LAN]);
+        assert!(self.network.mobile.enter(|| command.status().unwrap().success()).unwrap());
+    }
 }
 
 /// Gives a host an identity, and makes it known to the server.
@@ -132,9 +141,4 @@ pub(crate) fn with_address<T>(host: &Namespace, address: IpAddr, body: impl FnOn
     let result = body();
     netlink.remove_address(LINK, address, len).unwrap();
     result
-}
-
-/// The link of a host goes down.
-pub(crate) fn unplug(host: &Namespace) {
-    host.enter(|| Netlink::open(host).unwrap().set_down(LINK).unwrap()).unwrap();
 }
