@@ -61,9 +61,12 @@ fn plain_hosts_and_a_peer_talk_in_both_versions() {
     assert!(server.ok("ping camera --count 2").contains("2 of 2 answered"));
     // The router has an identity of its own.
     assert!(router.ok("ping server --count 1").contains("1 of 1 answered"));
-    // The router's kernel does not find a host: the peer learns that.
+    // The router's kernel does not find a host: the peer's TCP learns that.
     site.unplug(&site.camera);
-    assert_eq!(error_of_datagram(peer, (IpAddr::from(router.hit_of(CAMERA.0)), 9).into()), ErrorKind::HostUnreachable);
+    for address in [IpAddr::from(router.hit_of(CAMERA.0)), server.lsi_of(CAMERA.0).into()] {
+        let refused = peer.enter(|| TcpStream::connect_timeout(&(address, 80).into(), PATIENCE)).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::HostUnreachable, "{address}");
+    }
     let text = router.ok("status");
     assert!(text.contains("proxy for hosts behind lan, on hip0-lan") && text.contains("printer"), "{text}");
     let status = router.status();

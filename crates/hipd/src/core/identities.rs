@@ -188,10 +188,12 @@ impl Identities {
         let of_host = reported.filter(|dst| self.by_address.contains_key(dst));
         let src = of_host.or_else(|| (side == Side::Hosts).then_some(packet.src));
         let host = src.and_then(|src| self.by_address.get(&src)).and_then(|byte| self.hosts.get_mut(byte));
+        let dst = packet.dst;
         match (host, src, side) {
             (Some(host), Some(src), _) => host.core.handle_inner(now, Packet { src, ..packet }),
             (_, _, Side::Programs) => self.own.handle_inner(now, packet),
-            (_, _, Side::Hosts) => self.unknown_hosts += 1,
+            // This host's kernel reports multicast groups on the device.
+            (_, _, Side::Hosts) => self.unknown_hosts += u64::from(!dst.is_multicast()),
         }
     }
 
