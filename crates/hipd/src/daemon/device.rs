@@ -1,14 +1,13 @@
 //! A TUN device, and the segments that it passes to the kernel as one packet.
 
+use std::io;
 use std::net::IpAddr;
 
-use holdover_host::Tun;
 use holdover_host::offload::Joiner;
+use holdover_host::{Namespace, Tun, TunConfig, TunError};
 use holdover_wire::Packet;
 
 use super::{DaemonError, Setup};
-use holdover_host::{Namespace, TunConfig, TunError};
-use std::io;
 
 /// How many packets of programs the kernel queues before it drops more.
 const TX_QUEUE_LEN: u32 = 1000;

@@ -1,7 +1,7 @@
-//! The daemon: one poll loop around [`Core`], and threads that encrypt and decrypt for it.
+//! The daemon: one poll loop around [`Identities`], and threads that encrypt and decrypt for it.
 //!
-//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads the file of peers on SIGHUP. However it ends, its
-//! TUN device ends with it. Connections of programs stay: their addresses are HITs, which exist again with the next
+//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads its files on SIGHUP. However it ends, its
+//! TUN devices end with it. Connections of programs stay: their addresses are HITs, which exist again with the next
 //! daemon.
 
 mod addresses;

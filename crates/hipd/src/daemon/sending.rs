@@ -338,7 +338,7 @@ mod tests {
     /// the batch follows.
     #[test]
     fn the_datagrams_of_a_refused_run_are_sent_apart() {
-        const COUNT: u16 = 300;
+        const COUNT: u16 = 150;
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let (to, senders) = (receiver.local_addr().unwrap(), sender());
