@@ -6,8 +6,8 @@ use std::path::Path;
 use holdover_host::feature::Feature;
 
 use crate::core::{LsiPrefix, PORT};
-use crate::daemon::{ELSEWHERE, SocketDiag, probe_sockets, source_for};
-use crate::files::{Peers, read_identity};
+use crate::daemon::{ELSEWHERE, SocketDiag, missing_forwarding, probe_sockets, source_for};
+use crate::files::{Peers, Proxy, read_identity};
 
 /// Probes everything, without side effects. Looks for identity and peers in `directory`.
 pub fn examine(directory: &Path) -> Vec<Feature> {
@@ -69,7 +69,26 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
             "holdover hip up --lsi-prefix with another prefix, or --no-lsi",
             lsis(LsiPrefix::default()),
         ),
+        Feature::tried(
+            "HIP's proxy",
+            false,
+            "hosts that speak no HIP do not reach this host's peers",
+            "holdover hip proxy list; sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+            proxy(directory),
+        ),
     ]
+}
+
+/// The hosts whose proxy this is: whether packets may pass to them.
+fn proxy(directory: &Path) -> Result<String, String> {
+    let file = Proxy::read(directory).map_err(|error| error.to_string())?;
+    let count = file.iter().flat_map(Proxy::iter).count();
+    let missing = file.as_ref().map(missing_forwarding).unwrap_or_default();
+    match (count, missing.is_empty()) {
+        (0, _) => Ok("no hosts (holdover hip proxy add)".to_owned()),
+        (_, true) => Ok(format!("{count} hosts")),
+        (_, false) => Err(format!("{} is 0", missing.join(" and "))),
+    }
 }
 
 /// Whether the kernel reports the socket for a packet.

@@ -22,6 +22,13 @@ struct Cause {
     cause: &'static str,
 }
 
+/// A host that speaks no HIP, by its name, and a peer of it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct HostPeer {
+    host: String,
+    peer: String,
+}
+
 type PeerCounts = Family<Peer, Counter<u64, AtomicU64>>;
 type PeerGauges = Family<Peer, Gauge>;
 
@@ -49,8 +56,7 @@ fn gauges(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> bool) -> PeerGaug
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover_hip");
     let peers = &status.peers;
-    let established = |peer: &PeerStatus| matches!(peer.state.as_str(), "ESTABLISHED" | "R2-SENT");
-    registry.register("established", "Whether there is an association with the peer", gauges(peers, established));
+    registry.register("established", "Whether there is an association with the peer", gauges(peers, is_established));
     registry.register(
         "moving",
         "Whether the peer has not found this host at its new address yet",
@@ -66,6 +72,7 @@ pub fn encode_status(status: &Status) -> String {
         counts(peers, |peer| peer.counters.readdressed),
     );
     registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
+    proxied(&mut registry, status);
     let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, .. } = status.counters;
     registry.register("hip_received", "HIP packets that came", counter(hip_in));
     registry.register("hip_sent", "HIP packets that went out", counter(hip_out));
@@ -73,14 +80,42 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("relayed_esp", "ESP packets that were forwarded", counter(relayed_esp));
     registry.register("woken", "Packets made to have TCP go on after a move", counter(woken));
     registry.register("clients", "Clients that are registered here", gauge(status.clients));
-    registry.register("dropped", "Packets that were dropped, by cause", dropped(&status.counters));
+    registry.register("dropped", "Packets that were dropped, by cause", dropped(status));
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = encode(&mut text, &registry);
     text
 }
 
-fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
+/// What hosts that speak no HIP exchange with their peers.
+fn proxied(registry: &mut Registry, status: &Status) {
+    let Some(proxy) = &status.proxy else { return };
+    let established = Family::<HostPeer, Gauge>::default();
+    let [received, sent] = [(); 2].map(|()| Family::<HostPeer, Counter<u64, AtomicU64>>::default());
+    for (host, peer) in proxy.hosts.iter().flat_map(|host| host.peers.iter().map(move |peer| (host, peer))) {
+        let labels = HostPeer { host: host.name.clone(), peer: label(peer).peer };
+        established.get_or_create(&labels).set(i64::from(is_established(peer)));
+        received.get_or_create(&labels).inc_by(peer.counters.bytes_in);
+        sent.get_or_create(&labels).inc_by(peer.counters.bytes_out);
+    }
+    let about = "of hosts whose proxy this is";
+    registry.register("proxied_established", format!("Associations with peers {about}"), established);
+    registry.register_with_unit(
+        "proxied_received",
+        format!("Bytes of inner packets to {about}"),
+        Unit::Bytes,
+        received,
+    );
+    registry.register_with_unit("proxied_sent", format!("Bytes of inner packets {about}"), Unit::Bytes, sent);
+}
+
+fn is_established(peer: &PeerStatus) -> bool {
+    matches!(peer.state.as_str(), "ESTABLISHED" | "R2-SENT")
+}
+
+fn dropped(status: &Status) -> Family<Cause, Counter<u64, AtomicU64>> {
+    let counters = &status.counters;
+    let unknown_hosts = status.proxy.as_ref().map_or(0, |proxy| proxy.unknown_hosts);
     let causes = [
         ("not_authentic", counters.not_authentic),
         ("unknown_spi", counters.unknown_spi),
@@ -92,6 +127,7 @@ fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
         ("hip", counters.hip_dropped),
         ("not_sent", counters.not_sent),
         ("not_read", counters.not_read),
+        ("unknown_hosts", unknown_hosts),
     ];
     let dropped = Family::default();
     for (cause, count) in causes {
@@ -104,7 +140,7 @@ fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::PeerCounters;
+    use crate::status::{HostStatus, PeerCounters, ProxyStatus};
 
     #[test]
     fn every_counter_has_its_value() {
@@ -124,6 +160,14 @@ mod tests {
             waiting_packets: 0,
             counters,
         };
+        let host = HostStatus {
+            name: "printer".into(),
+            hit: "2001:25::3".into(),
+            addresses: Vec::new(),
+            peers: vec![PeerStatus { is_moving: false, ..peer.clone() }],
+        };
+        let proxy =
+            ProxyStatus { interface: "lan0".into(), device: "hip0-lan".into(), unknown_hosts: 5, hosts: vec![host] };
         let status = Status {
             version: "1".into(),
             running_s: 1.0,
@@ -135,6 +179,7 @@ mod tests {
             wake: true,
             serves: None,
             clients: 4,
+            proxy: Some(proxy),
             peers: vec![peer],
             counters: Counters { relayed_esp: 7, unknown_spi: 9, ..Counters::default() },
         };
@@ -148,6 +193,10 @@ mod tests {
             "holdover_hip_relayed_esp_total 7",
             "holdover_hip_clients 4",
             "holdover_hip_dropped_total{cause=\"unknown_spi\"} 9",
+            "holdover_hip_dropped_total{cause=\"unknown_hosts\"} 5",
+            "holdover_hip_proxied_established{host=\"printer\",peer=\"server\"} 1",
+            "holdover_hip_proxied_received_bytes_total{host=\"printer\",peer=\"server\"} 1000",
+            "holdover_hip_proxied_sent_bytes_total{host=\"printer\",peer=\"server\"} 2000",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
         }

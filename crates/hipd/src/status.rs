@@ -34,8 +34,37 @@ pub struct Status {
     pub clients: u64,
     /// The peers: those in the file, and those with an association.
     pub peers: Vec<PeerStatus>,
-    /// The packet counters.
+    /// The proxy for hosts that speak no HIP, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyStatus>,
+    /// The packet counters, of all identities.
     pub counters: Counters,
+}
+
+/// The status of the proxy.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ProxyStatus {
+    /// The interface behind which the hosts are.
+    pub interface: String,
+    /// The TUN device of their packets.
+    pub device: String,
+    /// Packets from that interface without effect: from addresses that have no identity.
+    pub unknown_hosts: u64,
+    /// The hosts.
+    pub hosts: Vec<HostStatus>,
+}
+
+/// The status of a host that speaks no HIP.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// Its name.
+    pub name: String,
+    /// Its HIT, whose key this host holds.
+    pub hit: String,
+    /// Its own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its peers.
+    pub peers: Vec<PeerStatus>,
 }
 
 /// The status of a peer.
@@ -109,7 +138,7 @@ pub struct Counters {
     pub unknown_spi: u64,
     /// Packets dropped because no address of the peer may be sent to.
     pub no_path: u64,
-    /// Packets dropped because they could not be sealed.
+    /// Packets dropped because they could not be encrypted, as with worn-out keys or if they are too long.
     pub not_sealed: u64,
     /// Packets dropped because too many waited for an association.
     pub not_waited: u64,
@@ -138,4 +167,27 @@ pub struct Counters {
     pub not_sent: u64,
     /// Invalid packets of programs or of the network.
     pub not_read: u64,
+}
+
+impl core::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.sealed += other.sealed;
+        self.opened += other.opened;
+        self.not_authentic += other.not_authentic;
+        self.unknown_spi += other.unknown_spi;
+        self.no_path += other.no_path;
+        self.not_sealed += other.not_sealed;
+        self.not_waited += other.not_waited;
+        self.unreachable += other.unreachable;
+        self.not_for_hits += other.not_for_hits;
+        self.hip_in += other.hip_in;
+        self.hip_out += other.hip_out;
+        self.hip_dropped += other.hip_dropped;
+        self.keep_alives += other.keep_alives;
+        self.relayed_hip += other.relayed_hip;
+        self.relayed_esp += other.relayed_esp;
+        self.woken += other.woken;
+        self.not_sent += other.not_sent;
+        self.not_read += other.not_read;
+    }
 }

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod ping;
+mod proxy;
 mod text;
 mod top;
 
@@ -15,7 +16,8 @@ use holdover_hip::identity::Hit;
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
 use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::files::{
-    DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
+    DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Proxy, ProxyError, Serves, Via, check_address, check_name, generate,
+    host_directory,
 };
 use holdover_hipd::files::{read_identity, write_identity};
 use holdover_hipd::invitation::Invitation;
@@ -39,6 +41,9 @@ enum Command {
     /// Manage the accepted peers and their addresses.
     #[command(subcommand)]
     Peer(PeerCommand),
+    /// Manage the hosts that speak no HIP, whose packets this host carries as their proxy.
+    #[command(subcommand)]
+    Proxy(proxy::ProxyCommand),
     /// Print a string with which another host can make this one its peer: holdover hip join STRING.
     Invite(InviteArgs),
     /// Make the host that printed an invitation a peer, and print the invitation for its side.
@@ -176,6 +181,9 @@ struct InviteArgs {
     /// This host's name; default: its host name.
     #[arg(long)]
     name: Option<String>,
+    /// For a host that speaks no HIP, whose proxy this host is ("holdover hip proxy add"), instead of for this host itself.
+    #[arg(long = "for", value_name = "NAME", conflicts_with = "serves")]
+    proxied: Option<String>,
     /// This host's address (repeatable); default: from the daemon.
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
@@ -242,6 +250,7 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Peer(PeerCommand::Add(args)) => add(args),
         Command::Peer(PeerCommand::Remove(args)) => remove(args),
         Command::Peer(PeerCommand::List(args)) => list(args),
+        Command::Proxy(command) => proxy::run(command),
         Command::Invite(args) => invite(args),
         Command::Join(args) => join(args),
         Command::Up(args) => daemon::up(args, None),
@@ -258,8 +267,14 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
     })
 }
 
+impl KeyKind {
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
 fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
-    let name = args.algorithm.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let name = args.algorithm.name();
     let pair = generate(&name).ok_or_else(|| Failure { text: format!("unknown algorithm {name}"), status: WRONG })?;
     let path = write_identity(&args.directory.dir, &pair)?;
     Ok(print(&format!("{}\nthe key is in {}\n", pair.hit(), path.display())))
@@ -337,7 +352,7 @@ fn hosts(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
 }
 
 fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
-    let name = match &args.name {
+    let name = match args.name.as_ref().or(args.proxied.as_ref()) {
         Some(name) => name.clone(),
         None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
     };
@@ -347,10 +362,22 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     }
     let own = Own { addresses: &args.addresses, via: args.via.into(), serves: args.serves.map(Serves::from) };
     let invitation = own.invitation(&args.directory.dir, &args.socket.socket, name)?;
+    let invitation = match &args.proxied {
+        Some(host) => for_host(invitation, &args.directory.dir, host)?,
+        None => invitation,
+    };
     if invitation.addresses.is_empty() && invitation.servers.is_empty() {
         eprintln!("no address is known of this host (--address): it will have to call first");
     }
     Ok(print(&format!("{invitation}\n")))
+}
+
+/// The invitation of a host that speaks no HIP: it is reached where its proxy is, and serves nobody.
+fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invitation, Failure> {
+    let proxy = Proxy::read(directory)?.ok_or_else(|| wrong(&ProxyError::Unknown { name: host.into(), known: vec![] }));
+    proxy?.find(host).map_err(|error| wrong(&error))?;
+    let keys = host_directory(directory, host).map_err(|error| wrong(&error))?;
+    Ok(Invitation { hit: read_identity(&keys)?.hit(), serves: None, ..of_proxy })
 }
 
 /// This host's properties from the command line, the rest from the daemon.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use holdover_hip::identity::Hit;
-use holdover_hipd::files::{Peers, Via};
-use holdover_hipd::status::{PeerStatus, Status};
+use holdover_hipd::files::{Peers, ProxiedHost, Via};
+use holdover_hipd::status::{PeerStatus, ProxyStatus, Status};
 
 use crate::command_support::columns;
 
@@ -24,6 +24,15 @@ pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     columns(["peer", "HIT", "LSI", "via", "addresses"], rows.into_iter())
 }
 
+/// The hosts that speak no HIP, behind this interface.
+pub(super) fn hosts(interface: Option<&str>, hosts: &[(ProxiedHost, Hit)]) -> String {
+    let (Some(interface), false) = (interface, hosts.is_empty()) else {
+        return "no hosts: holdover hip proxy add\n".to_owned();
+    };
+    let rows = hosts.iter().map(|(host, hit)| [host.name.clone(), hit.to_string(), list(&host.addresses)]);
+    format!("behind {interface}\n{}", columns(["host", "HIT", "addresses"], rows))
+}
+
 /// The status as text.
 pub(super) fn status(status: &Status) -> String {
     let lsi = status.lsi.map(|lsi| format!(", in IPv4 {lsi}")).unwrap_or_default();
@@ -38,18 +47,10 @@ pub(super) fn status(status: &Status) -> String {
         let name = name(peer);
         let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
     }
-    let rows = status.peers.iter().map(|peer| {
-        let name = name(peer).to_owned();
-        let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };
-        let moves = match peer.last_readdressing_s {
-            Some(last) => format!("{} (last {:.0} ms)", peer.counters.readdressed, last * 1e3),
-            None => "0".to_owned(),
-        };
-        let bytes = format!("{} / {}", bytes(peer.counters.bytes_out), bytes(peer.counters.bytes_in));
-        let way = if peer.in_udp { format!("{} (udp)", list(&peer.addresses)) } else { list(&peer.addresses) };
-        [name, state, way, bytes, moves]
-    });
-    text.push_str(&columns(["peer", "state", "at", "out / in", "moves"], rows));
+    text.push_str(&columns(["peer", "state", "at", "out / in", "moves"], status.peers.iter().map(peer_row)));
+    if let Some(proxy) = &status.proxy {
+        text.push_str(&proxy_status(proxy));
+    }
     let counters = &status.counters;
     let dropped =
         counters.not_authentic + counters.unknown_spi + counters.no_path + counters.not_sealed + counters.not_waited;
@@ -58,6 +59,38 @@ pub(super) fn status(status: &Status) -> String {
         "dropped: {dropped} packets of data, {} of HIP; {} to unreachable peers",
         counters.hip_dropped, counters.unreachable
     );
+    text
+}
+
+fn peer_row(peer: &PeerStatus) -> [String; 5] {
+    let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };
+    let moves = match peer.last_readdressing_s {
+        Some(last) => format!("{} (last {:.0} ms)", peer.counters.readdressed, last * 1e3),
+        None => "0".to_owned(),
+    };
+    let bytes = format!("{} / {}", bytes(peer.counters.bytes_out), bytes(peer.counters.bytes_in));
+    let way = if peer.in_udp { format!("{} (udp)", list(&peer.addresses)) } else { list(&peer.addresses) };
+    [name(peer).to_owned(), state, way, bytes, moves]
+}
+
+/// The hosts that speak no HIP, each with the peers that it has an association with.
+fn proxy_status(proxy: &ProxyStatus) -> String {
+    let mut text = format!("proxy for hosts behind {}, on {}\n", proxy.interface, proxy.device);
+    let rows = proxy.hosts.iter().flat_map(|host| {
+        let connected: Vec<_> = host.peers.iter().filter(|peer| peer.state != "UNASSOCIATED").collect();
+        let own = [host.name.clone(), list(&host.addresses)];
+        let none = connected.is_empty().then(|| [&own[..], &["-".to_owned(), String::new(), String::new()]].concat());
+        let peers = connected.into_iter().map(move |peer| {
+            let [name, state, _, bytes, _] = peer_row(peer);
+            [&own[..], &[name, state, bytes]].concat()
+        });
+        none.into_iter().chain(peers).collect::<Vec<_>>()
+    });
+    let rows = rows.filter_map(|row| <[String; 5]>::try_from(row).ok());
+    text.push_str(&columns(["host", "its addresses", "peer", "state", "out / in"], rows));
+    if proxy.unknown_hosts > 0 {
+        let _ = writeln!(text, "dropped from {}: {} packets of other hosts", proxy.interface, proxy.unknown_hosts);
+    }
     text
 }
 

@@ -65,16 +65,14 @@ impl Host {
     }
 
     fn command(&self, words: &str) -> Command {
-        let mut words = words.split_whitespace();
+        let first = words.split_whitespace().next().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
-        let first = words.next().unwrap();
-        command.arg("hip").arg(first);
-        command.args(words.clone());
+        command.arg("hip").args(words.split_whitespace());
         let has_directory = !matches!(first, "down" | "status" | "top");
         if has_directory {
             command.arg("--dir").arg(&self.directory);
         }
-        if !matches!(first, "keygen" | "id" | "ping") {
+        if !matches!(first, "keygen" | "id" | "ping") && !words.starts_with("proxy list") {
             command.arg("--socket").arg(self.socket());
         }
         command.env_remove("NOTIFY_SOCKET");
@@ -119,6 +117,20 @@ impl Host {
 
     pub(crate) fn hit(&self) -> std::net::Ipv6Addr {
         self.ok("id").trim().parse().unwrap()
+    }
+
+    /// The HIT of a host whose proxy this is.
+    pub(crate) fn hit_of(&self, name: &str) -> std::net::Ipv6Addr {
+        let listed: serde_json::Value = serde_json::from_str(&self.ok("proxy list --json")).unwrap();
+        let host = listed["hosts"].as_array().unwrap().iter().find(|host| host["name"] == name);
+        host.unwrap()["hit"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// The address in IPv4 that stands for a peer.
+    pub(crate) fn lsi_of(&self, peer: &str) -> std::net::Ipv4Addr {
+        let status = self.status();
+        let found = status["peers"].as_array().unwrap().iter().find(|it| it["name"] == peer);
+        found.unwrap()["lsi"].as_str().unwrap().parse().unwrap()
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {

@@ -90,7 +90,7 @@ fn they_talk_in_udp() {
 }
 
 /// The server at `address` echoes, and listens on `listen`; both directions of a connection and of datagrams.
-fn echoes(client: &Namespace, server: &Namespace, listen: IpAddr, address: IpAddr) {
+pub(crate) fn echoes(client: &Namespace, server: &Namespace, listen: IpAddr, address: IpAddr) {
     let (tcp, udp) = server
         .enter(|| (TcpListener::bind((listen, 7007)).unwrap(), UdpSocket::bind((listen, 7007)).unwrap()))
         .unwrap();

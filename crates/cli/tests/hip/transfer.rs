@@ -1,7 +1,7 @@
-//! A TCP connection between HITs whose bytes are all checked.
+//! A TCP connection between hosts whose bytes are all checked.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv6Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use holdover_testbed::Namespace;
 
 use crate::daemon::PATIENCE;
 
+/// For connections that captures are searched for.
 const PORT: u16 = 5001;
 /// Bytes that are written at a time, and from one to the next: 26 Mbit/s.
 const CHUNK: usize = 16 << 10;
@@ -38,8 +39,20 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     pub(crate) fn start(way: Way, mobile: &Namespace, server: &Namespace, hit: Ipv6Addr) -> Self {
-        let listener = server.enter(|| TcpListener::bind((hit, PORT)).unwrap()).unwrap();
-        let connecting = mobile.spawn_inside(move || TcpStream::connect((hit, PORT))).unwrap();
+        Self::between(way, mobile, hit.into(), server, (hit.into(), PORT))
+    }
+
+    /// The same where the server is known by another address than its own; with port 0 it chooses one.
+    pub(crate) fn between(
+        way: Way,
+        mobile: &Namespace,
+        known_as: IpAddr,
+        server: &Namespace,
+        listen: (IpAddr, u16),
+    ) -> Self {
+        let listener = server.enter(|| TcpListener::bind(listen).unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connecting = mobile.spawn_inside(move || TcpStream::connect((known_as, port))).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         let connected = connecting.join().unwrap().unwrap().unwrap();
         let (from, to) = if way == Way::ToMobile { (accepted, connected) } else { (connected, accepted) };

@@ -9,6 +9,7 @@ use crate::daemon::Place;
 pub(crate) const TESTS: &[Test] = &[
     ("an_identity_is_made_once", an_identity_is_made_once),
     ("invitations_go_both_ways", invitations_go_both_ways),
+    ("hosts_that_speak_no_hip_get_identities", hosts_that_speak_no_hip_get_identities),
     ("wrong_words_are_refused", wrong_words_are_refused),
     ("without_a_daemon_the_error_says_how_to_start_one", without_a_daemon_the_error_says_how_to_start_one),
 ];
@@ -79,6 +80,53 @@ fn invitations_go_both_ways() {
     assert!(well(&place, "peer list --dir b").contains("no peers"));
 }
 
+fn hosts_that_speak_no_hip_get_identities() {
+    let place = Place::new("words-proxy");
+    let files = "--dir d --socket s";
+    let (code, _, err) = run(&place, &format!("proxy add printer 192.168.7.10 --interface lan {files}"));
+    assert!(code == 1 && err.contains("sudo holdover hip keygen"), "{err}");
+    well(&place, "keygen --dir d");
+    assert!(well(&place, "proxy list --dir d").contains("no hosts"));
+    let (code, _, err) = run(&place, &format!("proxy add printer 192.168.7.10 {files}"));
+    assert!(code == 2 && err.contains("--interface"), "{err}");
+    let added = well(&place, &format!("proxy add printer 192.168.7.10 fd00:7::10 --interface lan {files}"));
+    let key = place.0.join("d/hosts/printer/identity.toml");
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o7777, 0o600);
+    well(&place, &format!("proxy add camera fd00:7::11 --algorithm ecdsa-p256 {files}"));
+    let listed = well(&place, "proxy list --dir d");
+    let hit = added.split_whitespace().nth(2).unwrap();
+    assert!(listed.contains("behind lan") && listed.contains(hit) && listed.contains("2001:22:"), "{listed}");
+    for (words, told) in [
+        ("proxy add printer 192.168.7.12", "host printer exists"),
+        ("proxy add other 192.168.7.10", "address of host printer already"),
+        ("proxy add other 192.168.7.12 192.168.7.13", "2 addresses of one IP version"),
+        ("proxy add other 127.0.0.1", "loopback"),
+        ("proxy add other 192.168.7.12 --interface other", "cannot be a second interface"),
+        ("proxy add a/b 192.168.7.12", "invalid name"),
+        ("proxy add other", "required"),
+        ("proxy remove other", "existing ones: printer, camera"),
+        ("invite --for other --address 192.0.2.1", "existing ones: printer, camera"),
+        ("invite --for printer --serves relay", "cannot be used with"),
+    ] {
+        let (code, out, err) = run(&place, &format!("{words} {files}"));
+        assert!(code == 2 && out.is_empty() && err.contains(told), "{words}: {code} {out} {err}");
+    }
+    assert!(!place.0.join("d/hosts/other").exists(), "no key without a host");
+    // The peer knows the host by its name, at the router's address.
+    let invitation = well(&place, &format!("invite --for printer --address 192.0.2.1 --via udp {files}"));
+    well(&place, "keygen --dir b");
+    well(&place, &format!("join {} --dir b --socket s", invitation.trim()));
+    let peers = well(&place, "peer list --dir b");
+    assert!(peers.contains("printer") && peers.contains(hit) && peers.contains("udp  192.0.2.1"), "{peers}");
+    // It keeps its identity.
+    let removed = well(&place, &format!("proxy remove printer {files}"));
+    assert!(removed.contains("its key stays in d/hosts/printer"), "{removed}");
+    assert!(well(&place, &format!("proxy add printer 192.168.7.10 {files}")).contains(hit));
+    std::fs::write(place.0.join("d/proxy.toml"), "interface = 7\n").unwrap();
+    let (code, _, err) = run(&place, "proxy list --dir d");
+    assert!(code == 1 && err.contains("proxy.toml") && err.contains("line 1"), "{err}");
+}
+
 fn wrong_words_are_refused() {
     let place = Place::new("words-wrong");
     well(&place, "keygen --dir d");
@@ -95,7 +143,7 @@ fn wrong_words_are_refused() {
         (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
         (format!("peer add -- -x {hit} --dir d"), "error"),
         ("peer remove nobody --dir d --socket s".to_owned(), "existing ones: none"),
-        ("invite --dir d --socket s --name a/b".to_owned(), "invalid peer name"),
+        ("invite --dir d --socket s --name a/b".to_owned(), "invalid name"),
         ("up --dir d --mtu 900".to_owned(), "900"),
         ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
     ] {

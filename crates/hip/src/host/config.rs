@@ -28,6 +28,25 @@ impl Default for RekeyLimits {
     }
 }
 
+/// A part of all SPIs. Hosts that share an address choose theirs from different parts, so that the SPI of a packet shows its host.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SpiPart {
+    mask: u32,
+    low: u32,
+}
+
+impl SpiPart {
+    /// The SPIs whose lowest eight bits are this number.
+    pub const fn with_low_byte(byte: u8) -> Self {
+        Self { mask: 0xff, low: byte as u32 }
+    }
+
+    /// A member, from a random number.
+    pub(super) const fn member(self, random: u32) -> u32 {
+        random & !self.mask | self.low
+    }
+}
+
 /// The parameters of exchanges. RFC 7401 leaves the values to implementations, unless a section is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostConfig {
@@ -85,6 +104,8 @@ pub struct HostConfig {
     pub locator_lifetime: Duration,
     /// This host's services as a rendezvous server or relay; `None` for none.
     pub server: Option<ServerConfig>,
+    /// The SPIs that this host chooses; all by default.
+    pub spis: SpiPart,
 }
 
 impl Default for HostConfig {
@@ -115,6 +136,7 @@ impl Default for HostConfig {
             rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
             server: None,
+            spis: SpiPart::default(),
         }
     }
 }

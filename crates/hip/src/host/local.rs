@@ -61,7 +61,7 @@ impl Local {
     /// A fresh SPI for packets from `peer`.
     pub(super) fn allocate_spi(&mut self, peer: Hit) -> u32 {
         loop {
-            let spi = self.rng.next_u32();
+            let spi = self.config.spis.member(self.rng.next_u32());
             if spi > LAST_RESERVED_SPI && !self.spis.contains_key(&spi) {
                 self.spis.insert(spi, peer);
                 return spi;

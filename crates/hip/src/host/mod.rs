@@ -23,7 +23,7 @@ mod relay;
 mod responder;
 mod update;
 
-pub use config::{HostConfig, RekeyLimits};
+pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use data::{Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use registration::{ServerConfig, Service, registration_lifetime};
@@ -454,6 +454,11 @@ impl Host {
         let secured = secured.ok_or(DataError::NoAssociation)?;
         let old = secured.old_inbound.as_ref().map(|(_, old)| old).filter(|old| old.spi() == spi);
         Ok(Decapsulation { spi, opening: old.unwrap_or(&secured.inbound).begin(esp)? })
+    }
+
+    /// Whether packets with this SPI are for this host.
+    pub fn has_inbound(&self, spi: u32) -> bool {
+        self.local.spis.contains_key(&spi)
     }
 
     /// Takes a decrypted packet: packets are to be passed in the order in which they arrived.

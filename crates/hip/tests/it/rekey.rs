@@ -1,7 +1,10 @@
 //! Changes of ESP keys by a host itself (RFC 7402 section 6.9).
 
+use bytes::{Bytes, BytesMut};
 use holdover_base::Duration;
-use holdover_hip::host::{Event, HostConfig, RekeyLimits};
+use holdover_hip::esp::OpenError;
+use holdover_hip::host::{DataError, Encapsulation, Event, HostConfig, RekeyLimits, SpiPart};
+use holdover_wire::{Packet, Payload};
 use proptest::prelude::*;
 
 use crate::world::{Network, World, quick};
@@ -97,6 +100,115 @@ fn worn_out_keys_are_not_used() {
     world.tamper = None;
     world.run_for(Duration::from_secs(200));
     assert_eq!(world.data(0), OK, "the peer is back");
+}
+
+/// Two hosts at one address choose SPIs from different parts, in exchanges and in changes of keys.
+#[test]
+fn spis_are_of_the_part_of_their_host() {
+    for byte in [0, 1, 255] {
+        let mut world =
+            World::established(38, &HostConfig { spis: SpiPart::with_low_byte(byte), ..limited(unlimited()) });
+        for _ in 0..3 {
+            let peer = world.hit(1);
+            let (outbound, inbound) = world.hosts[0].security_associations(peer).unwrap();
+            for spi in [outbound.spi(), inbound.spi()] {
+                assert_eq!(spi as u8, byte, "{spi:#010x}");
+                assert!(spi > 255, "reserved");
+            }
+            let [of_peer, own] = [outbound.spi(), inbound.spi()];
+            assert!(world.hosts[0].has_inbound(own) && !world.hosts[0].has_inbound(of_peer));
+            change_keys(&mut world);
+        }
+    }
+}
+
+/// A packet between the hosts' HITs.
+fn inner(world: &World, from: usize) -> Packet {
+    let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"data") };
+    Packet::new(world.hit(from).0.into(), world.hit(1 - from).0.into(), payload)
+}
+
+/// Changes the keys once more, by host 0.
+fn change_keys(world: &mut World) {
+    let (before, peer) = (rekeyed(world, 1), world.hit(1));
+    world.hosts[0].rekey(world.now, peer, true).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(rekeyed(world, 1), before + 1);
+}
+
+/// Packets whose decryption has begun when the keys change, as on another thread: those under the last keys are accepted, each once, and
+/// do not count as the newest ones; those under the keys before the last are dropped.
+#[test]
+fn keys_change_between_the_halves_of_a_decryption() {
+    let mut world = World::established(35, &limited(unlimited()));
+    let sealed: Vec<(Packet, Packet)> = (0..3)
+        .map(|_| {
+            let inner = inner(&world, 0);
+            (world.hosts[0].seal(world.now, &inner).unwrap(), inner)
+        })
+        .collect();
+    let begun: Vec<_> = sealed.iter().map(|(outer, _)| world.hosts[1].begin_open(outer).unwrap()).collect();
+    let twice = world.hosts[1].begin_open(&sealed[0].0).unwrap();
+    let finish = |world: &mut World, at: usize, decapsulation: &holdover_hip::host::Decapsulation| {
+        let authentic = decapsulation.decrypt(&sealed[at].0)?;
+        world.hosts[1].finish_open(world.now, &sealed[at].0, authentic)
+    };
+    let opened = finish(&mut world, 0, &begun[0]).unwrap();
+    assert_eq!((opened.inner.as_ref(), opened.is_newest), (Some(&sealed[0].1), true));
+    change_keys(&mut world);
+    let opened = finish(&mut world, 1, &begun[1]).unwrap();
+    assert_eq!((opened.inner.as_ref(), opened.is_newest), (Some(&sealed[1].1), false));
+    let replayed = finish(&mut world, 0, &twice).unwrap_err();
+    assert!(matches!(replayed, DataError::Open(OpenError::Replay { .. })), "{replayed:?}");
+    change_keys(&mut world);
+    assert!(matches!(finish(&mut world, 2, &begun[2]), Err(DataError::NoAssociation)));
+    assert_eq!((world.data(0), world.data(1)), (OK, OK));
+}
+
+/// Packets that have their sequence number under the old keys when the keys change, and are encrypted afterwards: the peer accepts them as
+/// long as it accepts the old keys.
+#[test]
+fn keys_change_between_the_halves_of_an_encryption() {
+    let mut world = World::established(36, &limited(unlimited()));
+    let begin = |world: &mut World| {
+        let inner = inner(world, 0);
+        (world.hosts[0].begin_seal(world.now, &inner).unwrap(), inner)
+    };
+    let (early, late) = (begin(&mut world), begin(&mut world));
+    let end = |(Encapsulation { src, dst, sealing }, inner): (Encapsulation, Packet)| {
+        let mut esp = BytesMut::new();
+        sealing.append(&inner, &mut esp).unwrap();
+        (Packet::new(src, dst, Payload::Esp(esp.freeze())), inner)
+    };
+    change_keys(&mut world);
+    assert_eq!(world.data(0), OK, "newer packets overtake it");
+    let (outer, inner) = end(early);
+    let opened = world.hosts[1].open(world.now, &outer).unwrap();
+    assert_eq!((opened.inner, opened.is_newest), (Some(inner), false));
+    world.run_for(HostConfig::default().old_keys_hold);
+    let (outer, _) = end(late);
+    assert!(matches!(world.hosts[1].open(world.now, &outer), Err(DataError::NoAssociation)));
+}
+
+/// The association is gone, or is another one, when a decryption ends.
+#[test]
+fn an_association_ends_between_the_halves_of_a_decryption() {
+    let mut world = World::established(37, &limited(unlimited()));
+    let inner = inner(&world, 0);
+    let outer = world.hosts[0].seal(world.now, &inner).unwrap();
+    let begun = world.hosts[1].begin_open(&outer).unwrap();
+    let authentic = || begun.decrypt(&outer).unwrap();
+    let (peer, places) = (world.hit(0), world.places[0].clone());
+    world.hosts[1].remove_peer(world.now, peer);
+    let (now, first) = (world.now, authentic());
+    assert!(matches!(world.hosts[1].finish_open(now, &outer, first), Err(DataError::NoAssociation)));
+    world.hosts[1].add_peer(peer, &places);
+    world.run_for(Duration::from_secs(300));
+    world.connect(1);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!((world.data(0), world.data(1)), (OK, OK));
+    let (now, second) = (world.now, authentic());
+    assert!(matches!(world.hosts[1].finish_open(now, &outer, second), Err(DataError::NoAssociation)));
 }
 
 proptest! {

@@ -188,7 +188,7 @@ impl Core {
 
     /// ESP arrived for an unknown association, perhaps from before a restart. Peers with this address are called, so
     /// that they learn of it.
-    fn knock(&mut self, now: Instant, src: IpAddr) {
+    pub(super) fn knock(&mut self, now: Instant, src: IpAddr) {
         let host = &self.host;
         let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
         let found = self.peers.iter_mut().find(|(hit, peer)| peer.addresses.contains(&src) && is_without(**hit));
@@ -196,6 +196,7 @@ impl Core {
             && peer.may_knock(now, KNOCK_EVERY)
         {
             let _ = self.host.connect(now, hit);
+            self.collect(now, None);
         }
     }
 }

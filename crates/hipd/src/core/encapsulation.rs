@@ -19,6 +19,10 @@ const KEEP_ALIVE: &[u8] = &[0xff];
 /// The position of the checksum in a HIP packet.
 const CHECKSUM: core::ops::Range<usize> = 4..6;
 
+/// The positions of the HITs in a HIP packet.
+const SENDER: usize = 8;
+const RECEIVER: usize = 24;
+
 /// The content of a UDP datagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Carried {
@@ -71,14 +75,36 @@ pub(super) fn close(packet: Packet, port: u16) -> Packet {
     Packet { payload: Payload::Udp(Udp { src_port: PORT, dst_port: port, payload }), ..packet }
 }
 
+/// What shows for which identity a packet of the network is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Receiver {
+    /// The receiver of a HIP packet.
+    Hit(Hit),
+    /// The SPI of ESP.
+    Spi(u32),
+}
+
+/// The receiver of a packet, in UDP or not.
+pub(super) fn any_receiver_of(packet: &Packet) -> Option<Receiver> {
+    let spi = |esp: &Bytes| esp.first_chunk().map(|spi| Receiver::Spi(u32::from_be_bytes(*spi)));
+    match &packet.payload {
+        Payload::Esp(esp) => spi(esp),
+        Payload::Udp(udp) if udp.dst_port == PORT && is_hip(udp) => {
+            hit_in(&udp.payload[MARKER.len()..], RECEIVER).map(Receiver::Hit)
+        }
+        Payload::Udp(udp) if udp.dst_port == PORT => spi(&udp.payload),
+        _ => receiver_of(packet).map(Receiver::Hit),
+    }
+}
+
 /// The receiver of a HIP packet.
 pub(super) fn receiver_of(packet: &Packet) -> Option<Hit> {
-    hit_at(packet, 24)
+    hit_at(packet, RECEIVER)
 }
 
 /// The claimed sender of a HIP packet.
 pub(super) fn sender_of(packet: &Packet) -> Option<Hit> {
-    hit_at(packet, 8)
+    hit_at(packet, SENDER)
 }
 
 /// Whether an accepted HIP packet proves its sender and freshness: it has a MAC under the association's keys. Anyone
@@ -93,7 +119,11 @@ pub(super) fn proves_sender(packet: &Packet) -> bool {
 
 fn hit_at(packet: &Packet, start: usize) -> Option<Hit> {
     let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return None };
-    let bytes: [u8; 16] = payload.get(start..start + 16)?.try_into().ok()?;
+    hit_in(payload, start)
+}
+
+fn hit_in(hip: &[u8], start: usize) -> Option<Hit> {
+    let bytes: [u8; 16] = hip.get(start..start + 16)?.try_into().ok()?;
     match IpAddr::from(bytes) {
         IpAddr::V6(address) => Some(Hit(address)),
         IpAddr::V4(_) => None,

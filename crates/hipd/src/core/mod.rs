@@ -12,9 +12,11 @@
 mod data;
 mod encapsulation;
 mod events;
+mod identities;
 mod last_data;
 mod lsi;
 mod peer;
+mod translation;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,9 +34,11 @@ use rand_core::CryptoRng;
 
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
-use self::lsi::Lsis;
-pub use self::lsi::{End, IpVersion, KernelSockets, LsiPrefix, LsiPrefixError};
+pub use self::identities::{Identities, MAX_HOSTS, PlainHost, Side};
+pub use self::lsi::{LsiPrefix, LsiPrefixError};
 use self::peer::PeerState;
+use self::translation::Translation;
+pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
 use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
 
@@ -91,7 +95,8 @@ pub struct Note {
 pub struct Core {
     host: Host,
     config: CoreConfig,
-    lsis: Option<Lsis>,
+    /// `None` for programs that use HITs only.
+    translation: Option<Translation>,
     peers: BTreeMap<Hit, PeerState>,
     locators: Vec<IpAddr>,
     network: VecDeque<Outgoing>,
@@ -108,7 +113,7 @@ impl Core {
         Self {
             host: Host::new(keys, config.host.clone(), rng),
             config,
-            lsis: None,
+            translation: None,
             peers: BTreeMap::new(),
             locators: Vec::new(),
             network: VecDeque::new(),
@@ -122,12 +127,19 @@ impl Core {
     /// Programs with IPv4 only reach peers by LSIs of this prefix. `sockets` identifies these programs. Call it before
     /// peers are set.
     pub fn use_lsis(&mut self, prefix: LsiPrefix, sockets: Box<dyn KernelSockets>) {
-        self.lsis = Some(Lsis::new(prefix, self.hit(), sockets));
+        self.translation = Some(Translation::of_this_host(prefix, self.hit(), sockets));
     }
 
-    /// The LSI of this host, if it has one.
+    /// The programs are those of another host, which speaks no HIP: they have these addresses, and reach peers by HITs, and by LSIs of this
+    /// prefix if there is one. Packets that belong to no flow of theirs are delivered in the version of `default`. Call it before peers are
+    /// set.
+    pub fn stand_for(&mut self, addresses: ProgramAddresses, default: IpVersion, prefix: Option<LsiPrefix>) {
+        self.translation = Some(Translation::of_other_host(prefix, self.hit(), addresses, default));
+    }
+
+    /// The IPv4 address of the programs, if they have one: the LSI of this host.
     pub fn lsi(&self) -> Option<Ipv4Addr> {
-        self.lsis.as_ref().map(Lsis::own)
+        self.translation.as_ref().and_then(Translation::v4)
     }
 
     /// This host's HIT.
@@ -148,6 +160,11 @@ impl Core {
     /// The packet counters.
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Whether packets in ESP with this SPI are for this identity.
+    pub fn has_inbound(&self, spi: u32) -> bool {
+        self.host.has_inbound(spi)
     }
 
     /// The number of registered clients, and of their permissions to forward data.
@@ -176,15 +193,15 @@ impl Core {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
             let services = self.host.services(hit).iter().map(|service| service_name(*service).to_owned()).collect();
             let status = peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit), services);
-            PeerStatus { lsi: self.lsis.as_ref().and_then(|lsis| lsis.of(hit)), ..status }
+            PeerStatus { lsi: self.translation.as_ref().and_then(|it| it.of(hit)), ..status }
         };
         self.peers.iter().map(status).collect()
     }
 
     /// Sets the peers. Associations with others end.
     pub fn set_peers(&mut self, now: Instant, peers: &Peers) {
-        if let Some(lsis) = &mut self.lsis {
-            lsis.set_peers(peers.iter().map(Peer::hit));
+        if let Some(translation) = &mut self.translation {
+            translation.set_peers(peers.iter().map(Peer::hit));
         }
         let gone: Vec<Hit> =
             self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
@@ -268,8 +285,8 @@ impl Core {
 
     /// A packet of this host's programs for a peer.
     pub fn handle_inner(&mut self, now: Instant, packet: Packet) {
-        let packet = match &mut self.lsis {
-            Some(lsis) => lsis.outgoing(packet),
+        let packet = match &mut self.translation {
+            Some(translation) => translation.outgoing(packet),
             None => Ok(packet),
         };
         let packet = match packet {
@@ -420,10 +437,14 @@ impl Core {
 
     /// Hands a packet to this host's programs.
     fn deliver(&mut self, packet: Packet) {
-        self.inner.push_back(match &mut self.lsis {
-            Some(lsis) => lsis.incoming(packet),
-            None => packet,
-        });
+        let packet = match &mut self.translation {
+            Some(translation) => translation.incoming(packet),
+            None => Some(packet),
+        };
+        match packet {
+            Some(packet) => self.inner.push_back(packet),
+            None => self.counters.not_for_hits += 1,
+        }
     }
 
     fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {

@@ -162,4 +162,73 @@ mod tests {
             assert!(control.len() <= Control::MOST);
         }
     }
+
+    /// A control message with a length of its own choice.
+    fn message(len: usize, level: i32, kind: i32, data: &[u8]) -> Vec<u8> {
+        let mut bytes = [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes(), data].concat();
+        bytes.resize(bytes.len().next_multiple_of(WORD), 0);
+        bytes
+    }
+
+    fn number_of(level: i32, kind: i32, number: i32) -> Vec<u8> {
+        message(HEADER + 4, level, kind, &number.to_ne_bytes())
+    }
+
+    fn fields(bytes: &[u8]) -> (Option<IpAddr>, u8, u8, Option<usize>) {
+        let Ancillary { dst, ttl, traffic_class, segment } = Ancillary::read(bytes);
+        (dst, ttl, traffic_class, segment)
+    }
+
+    #[test]
+    fn truncated_ancillary_data_has_what_precedes_the_cut() {
+        let dst = message(HEADER + 20, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &[[9; 16].as_slice(), &[0; 4]].concat());
+        let ttl = number_of(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, 7);
+        let segment = number_of(libc::SOL_UDP, libc::UDP_GRO, 1400);
+        let all = [&dst[..], &ttl, &segment].concat();
+        for cut in 0..=all.len() {
+            let found = fields(&all[..cut]);
+            // The padding behind the data of a message may be missing.
+            let has = |end: usize| cut >= end;
+            let expected_dst = has(HEADER + 20).then(|| IpAddr::from([9; 16]));
+            let expected_ttl = if has(dst.len() + HEADER + 4) { 7 } else { Packet::DEFAULT_TTL };
+            let expected_segment = has(dst.len() + ttl.len() + HEADER + 4).then_some(1400);
+            assert_eq!(found, (expected_dst, expected_ttl, 0, expected_segment), "{cut} of {} bytes", all.len());
+        }
+    }
+
+    #[test]
+    fn wrong_lengths_end_ancillary_data() {
+        let ttl = number_of(libc::IPPROTO_IP, libc::IP_TTL, 7);
+        for len in [0, 1, HEADER - 1, HEADER + 33, 1 << 20, usize::MAX - 7, usize::MAX] {
+            let wrong = message(len, libc::IPPROTO_IP, libc::IP_TOS, &[1, 2, 3, 4]);
+            assert_eq!(fields(&[&ttl[..], &wrong, &ttl].concat()), (None, 7, 0, None), "length {len}");
+            assert_eq!(fields(&[&wrong[..], &ttl].concat()), (None, Packet::DEFAULT_TTL, 0, None), "length {len}");
+        }
+    }
+
+    #[test]
+    fn data_of_another_size_than_the_kernels_is_not_believed() {
+        let none = (None, Packet::DEFAULT_TTL, 0, None);
+        for (level, kind, len) in [
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, 15),
+            (libc::IPPROTO_IP, libc::IP_PKTINFO, 11),
+            (libc::IPPROTO_IP, libc::IP_TTL, 0),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, 3),
+            (libc::SOL_UDP, libc::UDP_GRO, 2),
+            (libc::SOL_SOCKET, libc::IP_TTL, 4),
+        ] {
+            assert_eq!(fields(&message(HEADER + len, level, kind, &vec![0xff; len])), none, "{level} {kind} {len}");
+        }
+        assert_eq!(fields(&number_of(libc::SOL_UDP, libc::UDP_GRO, -1)), none, "a negative size");
+        let byte = message(HEADER + 1, libc::IPPROTO_IP, libc::IP_TOS, &[0xb8]);
+        assert_eq!(fields(&byte), (None, Packet::DEFAULT_TTL, 0xb8, None));
+    }
+
+    proptest::proptest! {
+        /// Any bytes are read without a panic, and in bounded time.
+        #[test]
+        fn any_ancillary_data_is_read(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+            let _ = Ancillary::read(&bytes);
+        }
+    }
 }

@@ -1,13 +1,17 @@
-//! The daemon: one poll loop around [`Core`], and threads that encrypt and decrypt for it.
+//! The daemon: one poll loop around [`Identities`], and threads that encrypt and decrypt for it.
 //!
-//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads the file of peers on SIGHUP. However it ends, its
-//! TUN device ends with it. Connections of programs stay: their addresses are HITs, which exist again with the next
+//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads its files on SIGHUP. However it ends, its
+//! TUN devices end with it. Connections of programs stay: their addresses are HITs, which exist again with the next
 //! daemon.
 
 mod addresses;
 mod ancillary;
+mod device;
+mod error;
 mod kernel_sockets;
 mod key_file;
+mod proxy;
+mod proxy_routing;
 mod sending;
 mod sockets;
 mod workers;
@@ -22,27 +26,31 @@ use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
 use holdover_host::control_line;
-use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
-use holdover_host::offload::{Joiner, segments};
-use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
+use holdover_host::control_socket::{Ownership, Requesters, listen, requesters};
+use holdover_host::offload::segments;
+use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
 use holdover_host::scrape::{self, Scrapes};
-use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
+use holdover_host::{TunError, clock};
 
 use holdover_wire::Packet;
 
 use self::addresses::Addresses;
 pub(crate) use self::addresses::{ELSEWHERE, source_for};
+use self::device::Device;
+pub use self::error::DaemonError;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
+use self::proxy::Proxy;
+pub(crate) use self::proxy::missing_forwarding;
 use self::sockets::Sockets;
 use self::workers::Workers;
 use crate::control::{Request, Response};
-use crate::core::{Core, CoreConfig, LsiPrefix, Note};
-use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
+use crate::core::{Core, CoreConfig, Identities, LsiPrefix, Note, PlainHost, Side};
+use crate::files::{Peers, Proxy as ProxyFile, Serves, read_identity};
 use crate::metrics;
 use crate::random::SystemRandom;
-use crate::status::Status;
+use crate::status::{ProxyStatus, Status};
 
 /// The daemon's parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,83 +79,10 @@ pub struct Setup {
     pub metrics: Option<SocketAddr>,
 }
 
-/// The daemon cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// No usable key.
-    #[error(transparent)]
-    Identity(#[from] IdentityFileError),
-    /// No usable file of peers.
-    #[error(transparent)]
-    Peers(#[from] PeersFileError),
-    /// A privilege is missing.
-    #[error("{what} need {capability}: sudo, or the service of dist/holdover-hip.service")]
-    NotPermitted {
-        /// The operation.
-        what: &'static str,
-        /// The capability.
-        capability: &'static str,
-    },
-    /// There is no device for TUN interfaces.
-    #[error(
-        "{} is missing: modprobe tun; in a container, pass it in (--device /dev/net/tun)",
-        holdover_host::tun::DEVICE_NAME
-    )]
-    NoTun,
-    /// The TUN device cannot be created.
-    #[error("cannot create the TUN device")]
-    Tun(#[from] TunError),
-    /// The namespace is unknown.
-    #[error("cannot determine the network namespace")]
-    Namespace(#[from] NamespaceError),
-    /// The control socket is not available.
-    #[error(transparent)]
-    Control(#[from] ControlSocketError),
-    /// The file for keys cannot be written.
-    #[error("{}", path.display())]
-    KeyFile {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Metrics cannot be served there.
-    #[error("cannot serve metrics at {address}")]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A socket towards the network failed.
-    #[error("cannot open sockets for HIP and ESP")]
-    Sockets(#[source] io::Error),
-    /// Kernel notifications about addresses are not available.
-    #[error("cannot follow addresses and routes")]
-    Addresses(#[source] io::Error),
-    /// The kernel cannot be asked about sockets, which LSIs need.
-    #[error("cannot query sockets (sock_diag), which addresses for IPv4 programs need (--no-lsi)")]
-    SocketDiag(#[source] io::Error),
-    /// The threads that encrypt cannot be started.
-    #[error("cannot start threads")]
-    Threads(#[source] io::Error),
-    /// Signal handlers cannot be installed.
-    #[error("cannot handle signals")]
-    Signals(#[source] io::Error),
-    /// `poll(2)` failed.
-    #[error(transparent)]
-    Wait(#[from] WaitError),
-    /// Unneeded privileges could not be dropped.
-    #[error("cannot drop privileges")]
-    Privileges(#[source] io::Error),
-}
-
 /// Reads of the TUN device, and of each socket, in one round.
 const BATCH: usize = 16;
 /// Packets of a socket in one round, unless the last read returns more: timers are not to wait for long.
 const MOST_PACKETS: usize = 1024;
-/// How many packets of programs the kernel queues before it drops more.
-const TX_QUEUE_LEN: u32 = 1000;
 /// Bits of the prefix of HITs: 2001:20::/28 (RFC 7343 section 2) is reached by the TUN device.
 const HIT_PREFIX_LEN: u8 = 28;
 /// How long to wait for peers to confirm the end of associations.
@@ -157,9 +92,10 @@ const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RA
 
 /// The daemon.
 pub struct Daemon {
-    core: Core,
+    identities: Identities,
     setup: Setup,
-    tun: Tun,
+    device: Device,
+    proxy: Option<Proxy>,
     sockets: Sockets,
     workers: Workers,
     addresses: Addresses,
@@ -177,8 +113,6 @@ pub struct Daemon {
     not_read: u64,
     key_file: Option<KeyFile>,
     inner_buffer: BytesMut,
-    /// Segments for programs that are passed to the kernel as one packet.
-    joiner: Joiner,
     /// Packets of the network that are being read.
     received: Vec<Packet>,
     /// A peer was found elsewhere.
@@ -198,8 +132,8 @@ pub enum Token {
     Control,
     /// The endpoint for Prometheus and its sessions.
     Metrics,
-    /// Programs send packets.
-    Tun,
+    /// Programs send packets, or hosts that speak no HIP.
+    Tun(Side),
     /// The network sends packets to the socket of this number.
     Socket(usize),
 }
@@ -211,14 +145,15 @@ impl Daemon {
     /// Something essential is missing.
     pub fn open(setup: Setup) -> Result<Self, DaemonError> {
         let keys = read_identity(&setup.directory)?;
-        let peers = Peers::read(&setup.directory)?;
         // Before anything that would have to be cleaned up.
         let stop = SignalInput::stop().map_err(DaemonError::Signals)?;
         let reload = SignalInput::reload().map_err(DaemonError::Signals)?;
         let (listener, ownership) = listen(&setup.socket)?;
         let sockets = Sockets::open()?;
         let key_file = setup.esp_keys.as_deref().map(KeyFile::open).transpose()?;
-        let tun = open_tun(&setup, keys.hit().0.into())?;
+        let own = setup.lsis.map(|prefix| (prefix.own().into(), prefix.prefix_len()));
+        let own: Vec<(IpAddr, u8)> = [(keys.hit().0.into(), HIT_PREFIX_LEN)].into_iter().chain(own).collect();
+        let device = Device::open(&setup.interface, &setup, &own)?;
         drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
         let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
         let defaults = CoreConfig::default();
@@ -231,15 +166,17 @@ impl Daemon {
             ..defaults.host
         };
         let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake), ..defaults };
-        let mut core = Core::new(keys, config, Box::new(SystemRandom));
+        let mut identities = Identities::new(keys, config, setup.lsis, Box::new(SystemRandom));
         if let Some(prefix) = setup.lsis {
-            core.use_lsis(prefix, Box::new(socket_diag(tun.name()).map_err(DaemonError::SocketDiag)?));
+            let sockets = socket_diag(device.tun.name()).map_err(DaemonError::SocketDiag)?;
+            identities.own_mut().use_lsis(prefix, Box::new(sockets));
         }
         let workers = Workers::start(sockets.senders()).map_err(DaemonError::Threads)?;
         let now = clock::now();
         let mut daemon = Self {
-            core,
-            tun,
+            identities,
+            device,
+            proxy: None,
             sockets,
             addresses,
             control: requesters(listener),
@@ -253,14 +190,12 @@ impl Daemon {
             not_read: 0,
             key_file,
             inner_buffer: BytesMut::new(),
-            joiner: Joiner::default(),
             workers,
             received: Vec::new(),
             is_elsewhere: false,
             setup,
         };
-        daemon.core.set_peers(now, &peers);
-        daemon.look_at_addresses(now)?;
+        daemon.read_files(now)?;
         Ok(daemon)
     }
 
@@ -269,8 +204,9 @@ impl Daemon {
     /// # Errors
     /// Something essential has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        tracing::info!(hit = %self.core.hit(), interface = self.tun.name(), addresses = ?self.core.locators(), "up");
-        if self.core.locators().is_empty() {
+        let own = self.identities.own();
+        tracing::info!(hit = %own.hit(), interface = self.device.tun.name(), addresses = ?own.locators(), "up");
+        if own.locators().is_empty() {
             tracing::warn!("no address, as there is no default route: peers cannot be called until there is one");
         }
         self.flush();
@@ -282,32 +218,66 @@ impl Daemon {
     fn begin_to_end(&mut self, now: Instant) {
         if self.ends_at.is_none() {
             self.ends_at = Some(now + CLOSING);
-            self.core.close_all(now);
+            self.identities.close_all(now);
         }
     }
 
-    fn read_peers(&mut self, now: Instant) -> Result<(), DaemonError> {
+    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid.
+    fn read_files(&mut self, now: Instant) -> Result<(), DaemonError> {
         let peers = Peers::read(&self.setup.directory)?;
-        self.core.set_peers(now, &peers);
+        let file = ProxyFile::read(&self.setup.directory)?.filter(|file| file.iter().next().is_some());
+        let own = self.identities.own().hit();
+        let hosts = file.as_ref().map(|file| proxy::read_hosts(&self.setup.directory, file, own, self.setup.lsis));
+        self.set_hosts(now, file.as_ref(), hosts.transpose()?.unwrap_or_default())?;
+        self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");
         self.look_at_addresses(now)
     }
 
+    fn set_hosts(&mut self, now: Instant, file: Option<&ProxyFile>, hosts: Vec<PlainHost>) -> Result<(), DaemonError> {
+        let interface = file.map(|file| file.interface.as_str());
+        if self.proxy.as_ref().map(Proxy::interface) != interface {
+            // The next one has the same name.
+            self.proxy = None;
+            self.proxy = interface.map(|interface| Proxy::open(&self.setup, interface)).transpose()?;
+        }
+        for parameter in file.map(missing_forwarding).unwrap_or_default() {
+            tracing::warn!("{parameter} is 0: packets do not reach the proxy's hosts (sysctl -w {parameter}=1)");
+        }
+        self.identities.set_hosts(now, hosts, || Box::new(SystemRandom));
+        Ok(())
+    }
+
     fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
-        let peers = self.core.peer_addresses();
-        let locators = self.addresses.look(&peers, self.core.lsi()).map_err(DaemonError::Addresses)?;
-        if locators != self.core.locators() {
+        let peers = self.identities.peer_addresses();
+        let own = self.identities.own();
+        let locators = self.addresses.look(&peers, own.lsi()).map_err(DaemonError::Addresses)?;
+        if locators != own.locators() {
             tracing::info!(addresses = ?locators, "addresses of this host");
-            self.core.set_locators(now, &locators);
+            self.identities.set_locators(now, &locators);
         }
         Ok(())
     }
 
-    fn take_inner(&mut self, now: Instant) -> Result<(), DaemonError> {
+    fn device(&mut self, side: Side) -> Option<&mut Device> {
+        match side {
+            Side::Programs => Some(&mut self.device),
+            Side::Hosts => self.proxy.as_mut().map(|proxy| &mut proxy.device),
+        }
+    }
+
+    fn take_inner(&mut self, now: Instant, side: Side) -> Result<(), DaemonError> {
         for _ in 0..BATCH {
-            match self.tun.recv_offloaded(&mut self.inner_buffer) {
+            let device = match side {
+                Side::Programs => &self.device,
+                Side::Hosts => match &self.proxy {
+                    Some(proxy) => &proxy.device,
+                    None => return Ok(()),
+                },
+            };
+            match device.tun.recv_offloaded(&mut self.inner_buffer) {
                 Ok(Some((offload, bytes))) => match segments(offload, offload.complete_unless_tcp(bytes)) {
-                    Ok(packets) => packets.for_each(|packet| self.core.handle_inner(now, packet)),
+                    Ok(packets) => packets.for_each(|packet| self.identities.handle_inner(now, side, packet)),
                     Err(_) => self.not_read += 1,
                 },
                 Ok(None) | Err(TunError::Down { .. }) => break,
@@ -346,12 +316,12 @@ impl Daemon {
     fn begin(&mut self, now: Instant, received: &mut Vec<Packet>) {
         let mut packets = received.drain(..).peekable();
         while packets.peek().is_some() {
-            let core = &mut self.core;
+            let identities = &mut self.identities;
             let data = core::iter::from_fn(|| packets.next_if(|packet| !Core::is_control(packet)));
-            self.workers.open(data.filter_map(|packet| core.begin_network(now, packet)));
+            self.workers.open(data.filter_map(|packet| identities.begin_network(now, packet)));
             if let Some(control) = packets.next() {
                 self.finish_all_opened(now);
-                self.core.handle_network(now, control);
+                self.identities.handle_network(now, control);
             }
         }
     }
@@ -359,7 +329,7 @@ impl Daemon {
     /// Handles the packets of the oldest job.
     fn finish_opened(&mut self, now: Instant) {
         for decrypted in self.workers.take_opened().unwrap_or_default() {
-            self.core.finish_network(now, decrypted);
+            self.identities.finish_network(now, decrypted);
         }
     }
 
@@ -371,48 +341,36 @@ impl Daemon {
 
     /// Sends the core's packets to the network.
     fn send(&mut self) {
-        let core = &mut self.core;
-        self.workers.seal(core::iter::from_fn(|| core.poll_outgoing()));
+        let identities = &mut self.identities;
+        self.workers.seal(core::iter::from_fn(|| identities.poll_outgoing()));
     }
 
     /// Sends the core's packets to the network and to programs.
     fn flush(&mut self) {
         self.send();
-        while let Some(packet) = self.core.poll_inner() {
-            if let Some(packet) = self.joiner.push(packet) {
-                self.deliver_joined();
-                // It is the first packet of a new batch, and accepted.
-                let _ = self.joiner.push(packet);
-            }
+        while let Some((side, packet)) = self.identities.poll_inner() {
+            let refused = self.device(side).map(|device| device.push(packet));
+            self.not_sent += refused.unwrap_or(1);
         }
-        self.deliver_joined();
-        while let Some(note) = self.core.poll_note() {
+        for side in [Side::Programs, Side::Hosts] {
+            self.not_sent += self.device(side).map_or(0, Device::flush);
+        }
+        while let Some((identity, note)) = self.identities.poll_note() {
             self.is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
-            write_down(&note);
+            write_down(self.identities.name(identity), &note);
             if let Event::Established { peer, .. } | Event::Rekeyed { peer } = &note.event
-                && let (Some(file), Some(keys)) = (&mut self.key_file, self.core.esp_keys(*peer))
+                && let (Some(file), Some(keys)) = (&mut self.key_file, self.identities.esp_keys(identity, *peer))
             {
                 file.add(&keys);
             }
         }
     }
 
-    /// Passes the joined packet to the kernel, which may drop it.
-    fn deliver_joined(&mut self) {
-        let delivered = match self.joiner.joined() {
-            Ok(None) => return,
-            Ok(Some(joined)) => self.tun.send_offloaded(joined.offload, &joined.pieces).is_ok(),
-            Err(_) => false,
-        };
-        self.not_sent += u64::from(!delivered);
-        self.joiner.clear();
-    }
-
     fn serve_control(&mut self, now: Instant) {
         for (caller, question) in self.control.handle_ready(now) {
             let answer = match control_line::parse(&question) {
                 Ok(Request::Status) => Response::Status(Box::new(self.status(now))),
-                Ok(Request::Reload) => match self.read_peers(now) {
+                Ok(Request::Reload) => match self.read_files(now) {
                     Ok(()) => Response::Done,
                     Err(error) => Response::Refused { message: error.to_string() },
                 },
@@ -433,20 +391,28 @@ impl Daemon {
     }
 
     fn status(&self, now: Instant) -> Status {
-        let mut counters = *self.core.counters();
+        let mut counters = self.identities.counters();
+        let own = self.identities.own();
         (counters.not_sent, counters.not_read) = (self.not_sent + self.workers.not_sent(), self.not_read);
+        counters.not_sealed += self.workers.not_sealed();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             running_s: now.saturating_since(self.started).as_secs_f64(),
-            hit: self.core.hit().to_string(),
-            lsi: self.core.lsi(),
-            interface: self.tun.name().to_owned(),
-            addresses: self.core.locators().to_vec(),
+            hit: own.hit().to_string(),
+            lsi: own.lsi(),
+            interface: self.device.tun.name().to_owned(),
+            addresses: own.locators().to_vec(),
             udp: self.sockets.has_udp(),
             wake: self.setup.wake,
             serves: self.setup.serves,
-            clients: self.core.clients().0 as u64,
-            peers: self.core.peer_status(),
+            clients: own.clients().0 as u64,
+            peers: own.peer_status(),
+            proxy: self.proxy.as_ref().map(|proxy| ProxyStatus {
+                interface: proxy.interface().to_owned(),
+                device: proxy.device.tun.name().to_owned(),
+                unknown_hosts: self.identities.unknown_hosts(),
+                hosts: self.identities.host_status(),
+            }),
             counters,
         }
     }
@@ -468,8 +434,9 @@ impl PollLoop for Daemon {
         for (index, socket) in self.sockets.descriptors().enumerate() {
             interests.add_readable(Token::Socket(index), [socket]);
         }
-        interests.add_readable(Token::Tun, [self.tun.as_fd()]);
-        interests.add_deadlines(self.core.poll_timeout().into_iter().chain(self.ends_at));
+        interests.add_readable(Token::Tun(Side::Programs), [self.device.tun.as_fd()]);
+        interests.add_readable(Token::Tun(Side::Hosts), self.proxy.iter().map(|proxy| proxy.device.tun.as_fd()));
+        interests.add_deadlines(self.identities.poll_timeout().into_iter().chain(self.ends_at));
         interests
     }
 
@@ -482,8 +449,9 @@ impl PollLoop for Daemon {
                 }
                 Token::Reload => {
                     self.reload.clear();
-                    if let Err(error) = self.read_peers(now) {
-                        tracing::error!(%error, "invalid file of peers; keeping the current peers");
+                    if let Err(error) = self.read_files(now) {
+                        let error = holdover_host::log::with_causes(&error);
+                        tracing::error!(%error, "invalid files; keeping the current peers and hosts");
                     }
                 }
                 Token::Addresses => {
@@ -492,11 +460,11 @@ impl PollLoop for Daemon {
                 }
                 Token::Control => self.serve_control(now),
                 Token::Metrics => self.serve_metrics(now),
-                Token::Tun => self.take_inner(now)?,
+                Token::Tun(side) => self.take_inner(now, side)?,
                 Token::Socket(index) => self.take_outer(now, index),
             }
         }
-        self.core.handle_timeout(now);
+        self.identities.handle_timeout(now);
         self.flush();
         if core::mem::take(&mut self.is_elsewhere) {
             // A peer has moved: the route to it may have another source address.
@@ -507,7 +475,7 @@ impl PollLoop for Daemon {
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_timeout(now);
         }
-        let goes_on = self.ends_at.is_none_or(|at| now < at && self.core.is_closing());
+        let goes_on = self.ends_at.is_none_or(|at| now < at && self.identities.is_closing());
         Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 }
@@ -534,23 +502,9 @@ pub(crate) fn probe_sockets() -> Result<(), String> {
     Sockets::open().map(|_| ()).map_err(|error| holdover_host::log::with_causes(&error))
 }
 
-fn open_tun(setup: &Setup, hit: IpAddr) -> Result<Tun, DaemonError> {
-    let config = TunConfig { tx_queue_len: TX_QUEUE_LEN, offload: true, ..TunConfig::new(&setup.interface, setup.mtu) };
-    let config = config.address(hit, HIT_PREFIX_LEN);
-    let config = match setup.lsis {
-        Some(prefix) => config.address(prefix.own(), prefix.prefix_len()),
-        None => config,
-    };
-    Tun::open(&Namespace::current()?, &config).map_err(|error| match &error {
-        TunError::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound => DaemonError::NoTun,
-        TunError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            DaemonError::NotPermitted { what: "TUN devices", capability: "CAP_NET_ADMIN" }
-        }
-        _ => error.into(),
-    })
-}
-
-fn write_down(note: &Note) {
+/// Logs an event of this host's identity, or of that of the host with this name.
+fn write_down(host: Option<&str>, note: &Note) {
+    let _span = host.map(|name| tracing::info_span!("host", name).entered());
     match &note.event {
         Event::Established { peer, initiator } => tracing::info!(%peer, initiator, "association established"),
         Event::Failed { peer, reason } => tracing::warn!(%peer, %reason, "no association"),

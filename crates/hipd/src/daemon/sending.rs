@@ -85,8 +85,8 @@ pub(super) struct Batch {
     bytes: BytesMut,
     messages: Vec<Message>,
     run: Option<Run>,
-    /// Packets that cannot be encrypted or emitted.
-    refused: u64,
+    /// Packets that could not be encrypted or emitted.
+    not_sealed: u64,
 }
 
 impl Batch {
@@ -98,7 +98,7 @@ impl Batch {
                 Outgoing::Data(data) => self.push_data(senders, data),
                 Outgoing::Packet(packet) => self.push_packet(&packet),
             };
-            self.refused += u64::from(added.is_none());
+            self.not_sealed += u64::from(added.is_none());
         }
         self.finish_run();
     }
@@ -164,6 +164,11 @@ impl Batch {
         }
     }
 
+    /// How many packets could not be encrypted or emitted since the last call.
+    pub(super) fn take_not_sealed(&mut self) -> u64 {
+        core::mem::take(&mut self.not_sealed)
+    }
+
     fn clear(&mut self) {
         self.messages.clear();
     }
@@ -184,7 +189,7 @@ impl Senders {
     /// Sends a batch, which is empty then, and returns how many packets the system has refused: they are lost, as they may be in the
     /// network.
     pub(super) fn send(&self, batch: &mut Batch) -> u64 {
-        let mut refused = core::mem::take(&mut batch.refused);
+        let mut refused = 0;
         let mut rest = &batch.messages[..];
         while let Some(first) = rest.first() {
             let same = rest.iter().take(MOST_MESSAGES).take_while(|message| message.kind == first.kind).count();
@@ -195,7 +200,7 @@ impl Senders {
                     Err(error) if is_full(&error) => (1, first.datagrams()),
                     Err(error) => (1, self.send_apart(socket, first, &error)),
                 },
-                None => (same, same as u64),
+                None => (same, rest[..same].iter().map(Message::datagrams).sum()),
             };
             refused += lost;
             rest = &rest[sent..];
@@ -306,5 +311,90 @@ const fn socket_addr(ip: IpAddr, port: u16) -> SocketAddr {
     match ip {
         IpAddr::V4(ip) => SocketAddr::V4(SocketAddrV4::new(ip, port)),
         IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, 0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sender() -> Senders {
+        let any = || Socket::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        Senders::new(any(), None, [Some(Arc::new(any())), None])
+    }
+
+    /// A run of datagrams of ten bytes, numbered in their first two, whose last one has five.
+    fn run(to: SocketAddr, count: u16) -> Message {
+        let mut bytes: Vec<u8> = (0..count).flat_map(|number| [&number.to_be_bytes()[..], &[7; 8]].concat()).collect();
+        bytes.truncate(bytes.len() - 5);
+        let path = Path { src: "127.0.0.1".parse().unwrap(), dst: to, ttl: 64, traffic_class: 0 };
+        Message { kind: Kind::UdpV4, to, path: Some(path), pieces: [Bytes::new(), bytes.into()], segment: 10 }
+    }
+
+    /// The kernel takes no run of so many datagrams (`EINVAL`, as for a path that is too narrow), but each by itself; the next message of
+    /// the batch follows.
+    #[test]
+    fn the_datagrams_of_a_refused_run_are_sent_apart() {
+        const COUNT: u16 = 150;
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (to, senders) = (receiver.local_addr().unwrap(), sender());
+        let socket = senders.socket(Kind::UdpV4).unwrap();
+        let error = send_together(socket, &[run(to, COUNT)]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL), "the run is refused as a whole: {error}");
+        let mut batch = Batch { messages: vec![run(to, COUNT), run(to, 2)], ..Batch::default() };
+        assert_eq!(senders.send(&mut batch), 0);
+        assert!(batch.messages.is_empty());
+        let mut buffer = [0; 100];
+        for (count, numbers) in [(COUNT, 0..COUNT), (2, 0..2)] {
+            for number in numbers {
+                let len = receiver.recv(&mut buffer).unwrap();
+                assert_eq!(len, if number + 1 == count { 5 } else { 10 });
+                assert_eq!(buffer[..2], number.to_be_bytes());
+            }
+        }
+        assert!(senders.joins.load(Ordering::Relaxed), "runs that are short enough are still sent");
+    }
+
+    /// A destination that the socket may not send to (`EACCES`): each datagram is counted, and what follows is sent.
+    #[test]
+    fn each_datagram_that_is_refused_is_counted() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (to, senders) = (receiver.local_addr().unwrap(), sender());
+        let nowhere: SocketAddr = "255.255.255.255:9".parse().unwrap();
+        let mut batch = Batch { messages: vec![run(nowhere, 20), run(to, 1)], ..Batch::default() };
+        assert_eq!(senders.send(&mut batch), 20);
+        assert_eq!(receiver.recv(&mut [0; 100]).unwrap(), 5);
+        // Without a socket of that version.
+        let v6: SocketAddr = "[::1]:9".parse().unwrap();
+        let none = |count| Message { kind: Kind::UdpV6, ..run(v6, count) };
+        let mut batch = Batch { messages: vec![none(3), none(4)], ..Batch::default() };
+        assert_eq!(senders.send(&mut batch), 7);
+    }
+
+    /// The system takes no runs from this device: it is asked once, and all later datagrams are sent by themselves.
+    #[test]
+    fn runs_are_given_up_where_no_device_takes_them() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (to, senders) = (receiver.local_addr().unwrap(), sender());
+        let socket = senders.socket(Kind::UdpV4).unwrap();
+        let too_narrow = io::Error::from_raw_os_error(libc::EINVAL);
+        assert_eq!(senders.send_apart(socket, &run(to, 3), &too_narrow), 0);
+        assert!(senders.joins.load(Ordering::Relaxed), "that is about one path");
+        let unsupported = io::Error::from_raw_os_error(libc::EIO);
+        let nowhere: SocketAddr = "255.255.255.255:9".parse().unwrap();
+        assert_eq!(senders.send_apart(socket, &run(nowhere, 3), &unsupported), 3);
+        assert!(senders.joins.load(Ordering::Relaxed), "apart they were refused as well");
+        assert_eq!(senders.send_apart(socket, &run(to, 1), &unsupported), 1, "one datagram is no run");
+        assert_eq!(senders.send_apart(socket, &run(to, 3), &unsupported), 0);
+        assert!(!senders.joins.load(Ordering::Relaxed));
+        for _ in 0..6 {
+            receiver.recv(&mut [0; 100]).unwrap();
+        }
     }
 }

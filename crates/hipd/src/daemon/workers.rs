@@ -48,6 +48,7 @@ struct Shared {
     /// Jobs to encrypt that are not sent.
     sealing: AtomicUsize,
     not_sent: AtomicU64,
+    not_sealed: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl Workers {
             is_sent: Condvar::new(),
             sealing: AtomicUsize::new(0),
             not_sent: AtomicU64::new(0),
+            not_sealed: AtomicU64::new(0),
         });
         let mut workers =
             Self { shared, threads: Vec::new(), opening: VecDeque::new(), next_seal: 0, own: Batch::default() };
@@ -115,8 +117,7 @@ impl Workers {
             let is_alone = self.threads.is_empty() || job.len() <= FEW;
             if is_alone && self.shared.sealing.load(Ordering::Acquire) == 0 {
                 self.own.extend(&self.shared.senders, job);
-                let refused = self.shared.senders.send(&mut self.own);
-                self.shared.not_sent.fetch_add(refused, Ordering::Relaxed);
+                self.shared.send(&mut self.own);
                 continue;
             }
             self.shared.wait_for_room(QUEUED * (self.threads.len() + 1));
@@ -174,6 +175,11 @@ impl Workers {
     /// How many packets the system has refused.
     pub(super) fn not_sent(&self) -> u64 {
         self.shared.not_sent.load(Ordering::Relaxed)
+    }
+
+    /// How many packets could not be encrypted.
+    pub(super) fn not_sealed(&self) -> u64 {
+        self.shared.not_sealed.load(Ordering::Relaxed)
     }
 
     fn submit(&self, job: Job) {
@@ -250,8 +256,7 @@ impl Shared {
             let next = sending.next;
             let Some(mut batch) = sending.waiting.remove(&next) else { break };
             drop(sending);
-            let refused = self.senders.send(&mut batch);
-            self.not_sent.fetch_add(refused, Ordering::Relaxed);
+            self.send(&mut batch);
             self.sealing.fetch_sub(1, Ordering::Release);
             sending = lock(&self.sending);
             sending.next += 1;
@@ -262,9 +267,12 @@ impl Shared {
         }
         sending.is_busy = false;
     }
-}
 
-impl Shared {
+    fn send(&self, batch: &mut Batch) {
+        self.not_sealed.fetch_add(batch.take_not_sealed(), Ordering::Relaxed);
+        self.not_sent.fetch_add(self.senders.send(batch), Ordering::Relaxed);
+    }
+
     /// Waits until at most `most` jobs to encrypt are not sent, and takes part meanwhile.
     fn wait_for_room(&self, most: usize) {
         let is_full = || self.sealing.load(Ordering::Acquire) > most;

@@ -1,7 +1,8 @@
-//! The daemon's files: `identity.toml`, the host's key, readable by root only, and `peers.toml`.
+//! The daemon's files: `identity.toml`, the host's key, readable by root only, `peers.toml`, and `proxy.toml`.
 
 mod identity;
 mod peers;
+mod proxy;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,6 +13,7 @@ pub use identity::{IdentityFileError, generate, read_identity, write_identity};
 pub use peers::{
     MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
 };
+pub use proxy::{ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
 
 /// The directory, unless another one is named.
 pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";

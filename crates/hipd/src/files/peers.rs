@@ -94,7 +94,7 @@ pub struct Peers {
 pub enum PeerError {
     /// The name.
     #[error(
-        "invalid peer name \"{name}\": expected 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
+        "invalid name \"{name}\": expected 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
     )]
     Name {
         /// The name.

@@ -4,6 +4,7 @@
 
 mod lsi;
 mod nat;
+mod proxy;
 mod world;
 
 use holdover_base::{Duration, Rng};

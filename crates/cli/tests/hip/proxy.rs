@@ -1,0 +1,301 @@
+//! Hosts that speak no HIP talk to a peer of their router, which is their proxy.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use holdover_testbed::Namespace;
+use holdover_wire::Packet;
+
+use crate::Test;
+use crate::daemon::{PATIENCE, Place};
+use crate::network::{LTE, LTE_V6, ROUND_TRIP, WIFI};
+use crate::plain::{CAMERA, PRINTER, Site, add_host, with_address};
+use crate::talk::echoes;
+use crate::transfer::{Transfer, Way, first_after};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("plain_hosts_and_a_peer_talk_in_both_versions", plain_hosts_and_a_peer_talk_in_both_versions),
+    ("connections_of_plain_hosts_survive_moves_of_the_router", connections_of_plain_hosts_survive_moves_of_the_router),
+    ("connections_of_plain_hosts_are_woken", connections_of_plain_hosts_are_woken),
+    ("strangers_get_nothing", strangers_get_nothing),
+    ("a_proxy_that_is_killed_and_started_again_goes_on", a_proxy_that_is_killed_and_started_again_goes_on),
+    ("hosts_come_and_go_while_the_proxy_runs", hosts_come_and_go_while_the_proxy_runs),
+];
+
+const ANY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+
+/// The address of a version.
+fn any_for(address: IpAddr) -> IpAddr {
+    ANY[usize::from(address.is_ipv6())]
+}
+
+fn plain_hosts_and_a_peer_talk_in_both_versions() {
+    let place = Place::new("proxy-talk");
+    let capture = place.0.join("router.pcapng");
+    let site = Site::new(Some(&capture));
+    // One has both versions, the other IPv4 alone.
+    let hosts: [(&str, &[&str]); 2] = [(PRINTER.0, &PRINTER.1), (CAMERA.0, &CAMERA.1[..1])];
+    let [router, server] = site.daemons(&place, &hosts, ["", ""]);
+    let (lsi, hit) = (IpAddr::from(router.lsi_of("server")), IpAddr::from(server.hit()));
+    let peer = &site.network.server;
+    for (client, address) in [(&site.printer, lsi), (&site.printer, hit), (&site.camera, lsi)] {
+        for listen in ANY {
+            echoes(client, peer, listen, address);
+        }
+        // The refusal of the peer's kernel comes in the host's version.
+        let refused = client.enter(|| TcpStream::connect_timeout(&(address, 9).into(), PATIENCE)).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(error_of_datagram(client, (address, 9).into()), ErrorKind::ConnectionRefused);
+    }
+    // The peer opens: to the first address of the one, and to the only address of the other.
+    for (host, name) in [(&site.printer, PRINTER.0), (&site.camera, CAMERA.0)] {
+        for address in [IpAddr::from(router.hit_of(name)), server.lsi_of(name).into()] {
+            echoes(peer, host, ANY[0], address);
+            assert_eq!(error_of_datagram(peer, (address, 9).into()), ErrorKind::ConnectionRefused, "{name}");
+        }
+    }
+    assert!(server.ok("ping printer --count 2").contains("2 of 2 answered"));
+    assert!(server.ok("ping camera --count 2").contains("2 of 2 answered"));
+    // The router has an identity of its own.
+    assert!(router.ok("ping server --count 1").contains("1 of 1 answered"));
+    // The router's kernel does not find a host: the peer's TCP learns that.
+    site.unplug(&site.camera);
+    for address in [IpAddr::from(router.hit_of(CAMERA.0)), server.lsi_of(CAMERA.0).into()] {
+        let refused = peer.enter(|| TcpStream::connect_timeout(&(address, 80).into(), PATIENCE)).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::HostUnreachable, "{address}");
+    }
+    let text = router.ok("status");
+    assert!(text.contains("proxy for hosts behind lan, on hip0-lan") && text.contains("printer"), "{text}");
+    let status = router.status();
+    assert_eq!(status["proxy"]["unknown_hosts"], 0, "{status}");
+    drop((router, server));
+    drop(site);
+    nothing_left_in_the_clear(&capture);
+}
+
+/// The error that a datagram causes.
+fn error_of_datagram(from: &Namespace, to: SocketAddr) -> ErrorKind {
+    let socket = from.enter(|| UdpSocket::bind((any_for(to.ip()), 0)).unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.connect(to).unwrap();
+    socket.send(b"?").unwrap();
+    socket.recv(&mut [0; 9]).unwrap_err().kind()
+}
+
+/// No packet of a host, or of an identity, passed the network between router and server.
+fn nothing_left_in_the_clear(capture: &Path) {
+    let (mut rest, mut count) = (&std::fs::read(capture).unwrap()[..], 0);
+    let number = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    while !rest.is_empty() {
+        let (block, next) = rest.split_at(number(rest, 4));
+        rest = next;
+        // An enhanced packet block: the data behind interface, time and two lengths.
+        if number(block, 0) != 6 {
+            continue;
+        }
+        let data = block[28..28 + number(block, 20)].to_vec();
+        let Ok(packet) = Packet::parse(data.into()) else { continue };
+        count += 1;
+        for address in [packet.src, packet.dst].map(|address| address.to_string()) {
+            let is_inner = ["192.168.", "fd00:7:", "fd00:8:", "198.18.", "198.19.", "2001:25:"];
+            assert!(!is_inner.iter().any(|prefix| address.starts_with(prefix)), "{packet}");
+        }
+    }
+    assert!(count > 20, "{count} packets");
+}
+
+/// Both directions and versions at once, from two hosts, while the router goes from network to network.
+fn connections_of_plain_hosts_survive_moves_of_the_router() {
+    let (place, site) = (Place::new("proxy-moves"), Site::new(None));
+    let hosts: [(&str, &[&str]); 2] = [(PRINTER.0, &PRINTER.1), (CAMERA.0, &CAMERA.1)];
+    let [router, server] = site.daemons(&place, &hosts, ["", ""]);
+    let (lsi, hit) = (IpAddr::from(router.lsi_of("server")), IpAddr::from(server.hit()));
+    let flows = [
+        (&site.printer, lsi, Way::FromMobile),
+        (&site.printer, hit, Way::ToMobile),
+        (&site.camera, lsi, Way::ToMobile),
+        (&site.camera, hit, Way::FromMobile),
+    ];
+    let peer = &site.network.server;
+    let transfers = flows.map(|(host, address, way)| Transfer::between(way, host, address, peer, (ANY[1], 0)));
+    let go_on = || transfers.iter().for_each(|transfer| transfer.wait_for_more(150_000));
+    go_on();
+    for (from, to) in [(WIFI, LTE), (LTE, WIFI), (WIFI, LTE_V6), (LTE_V6, WIFI)] {
+        site.network.detach(&from);
+        std::thread::sleep(Duration::from_millis(300));
+        site.network.attach(&to);
+        go_on();
+        let moved = |peer: &serde_json::Value| peer["addresses"][0] == to.address;
+        for name in ["router", PRINTER.0, CAMERA.0] {
+            server.wait_for_peer(name, "found at the router's new address", moved);
+        }
+    }
+    for transfer in transfers {
+        transfer.end();
+    }
+}
+
+/// After a break of some seconds, TCP at either end would wait for its backed-off timer about as long again.
+fn connections_of_plain_hosts_are_woken() {
+    for (is_v4, way) in [(true, Way::ToMobile), (false, Way::FromMobile), (true, Way::FromMobile)] {
+        let (place, site) = (Place::new(&format!("proxy-wake-{is_v4}-{way:?}")), Site::new(None));
+        let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1)], ["", ""]);
+        let address = if is_v4 { IpAddr::from(router.lsi_of("server")) } else { server.hit().into() };
+        let transfer = Transfer::between(way, &site.printer, address, &site.network.server, (ANY[1], 0));
+        transfer.wait_for_more(1_000_000);
+        site.network.detach(&WIFI);
+        std::thread::sleep(Duration::from_secs(5));
+        let moved_at = Instant::now();
+        site.network.attach(&LTE);
+        transfer.wait_for_more(500_000);
+        let resumed = first_after(&transfer.end(), moved_at).saturating_duration_since(moved_at);
+        eprintln!("IPv4 {is_v4}, {way:?}: data {resumed:?} after the new address");
+        // A readdressing and a resumption of 1.5 round trips each, beside other tests.
+        assert!(resumed < ROUND_TRIP * 3 + Duration::from_millis(500), "{way:?}: {resumed:?}");
+        assert!(router.status()["counters"]["woken"].as_u64() > Some(0));
+    }
+}
+
+/// How long a datagram that must not arrive is waited for.
+const SILENCE: Duration = Duration::from_millis(700);
+
+/// Whether a datagram arrives in time, sent from an address that need not be the sender's own.
+fn arrives(from: &Namespace, src: IpAddr, to: &Namespace, dst: IpAddr, within: Duration) -> bool {
+    // In IPv6 it takes datagrams of IPv4, too.
+    let receiver = to.enter(|| UdpSocket::bind((ANY[1], 0)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(within)).unwrap();
+    let port = receiver.local_addr().unwrap().port();
+    let sender = from.enter(|| UdpSocket::bind((src, 0)).unwrap()).unwrap();
+    // The kernel may have no route.
+    let _ = sender.send_to(b"hello", (dst, port));
+    receiver.recv(&mut [0; 9]).is_ok()
+}
+
+/// A host without an identity; one at another interface that forges the address of a host, of a peer, or of the router's identity.
+fn strangers_get_nothing() {
+    let (place, site) = (Place::new("proxy-strangers"), Site::new(None));
+    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1)], ["", ""]);
+    let peers = [IpAddr::from(router.lsi_of("server")), server.hit().into()];
+    let of_router = [IpAddr::from([198, 18, 0, 1]), router.hit().into()];
+    let printer = PRINTER.1.map(|address| address.parse::<IpAddr>().unwrap());
+    let (peer, guest) = (&site.network.server, &site.guest);
+    let unknown = || router.status()["proxy"]["unknown_hosts"].as_u64().unwrap();
+    for version in [0, 1] {
+        let any = ANY[version];
+        let to_peer = |from: &Namespace, src, within| arrives(from, src, peer, peers[version], within);
+        let to_host = |from: &Namespace, src, within| arrives(from, src, &site.printer, printer[version], within);
+        assert!(to_peer(&site.printer, printer[version], PATIENCE), "the host itself, version {version}");
+        assert!(to_host(guest, any, PATIENCE), "the router forwards for guests");
+        let before = unknown();
+        assert!(!to_peer(&site.other, any, SILENCE), "a host without an identity");
+        assert!(unknown() > before);
+        let before = unknown();
+        assert!(!to_peer(guest, any, SILENCE), "a guest");
+        let forged = printer[version];
+        assert!(!with_address(guest, forged, || to_peer(guest, forged, SILENCE)), "a guest as the host");
+        let forged = of_router[version];
+        let (peer_heard, host_heard) =
+            with_address(guest, forged, || (to_peer(guest, forged, SILENCE), to_host(guest, forged, SILENCE)));
+        assert!(!peer_heard && !host_heard, "a guest as the router: {peer_heard} {host_heard}");
+        let forged = peers[version];
+        assert!(!with_address(guest, forged, || to_host(guest, forged, SILENCE)), "a guest as the peer");
+        assert_eq!(unknown(), before, "nothing of the guest has reached the proxy");
+    }
+    // A guest who has the host's address does not hear what is for it.
+    let hit = IpAddr::from(router.hit_of(PRINTER.0));
+    with_address(guest, printer[0], || {
+        assert!(arrives(peer, ANY[1], &site.printer, hit, PATIENCE));
+        assert!(!arrives(peer, ANY[1], guest, hit, SILENCE));
+    });
+}
+
+/// Rules of the proxy in a namespace.
+fn rules(namespace: &Namespace) -> String {
+    let list = |family| {
+        let output = namespace.enter(|| Command::new("ip").args([family, "rule"]).output().unwrap()).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let all = list("-4") + &list("-6");
+    // Those of an interface that is gone are detached.
+    let own = all.lines().filter(|line| line.starts_with("740"));
+    own.map(|line| line.replace("[detached] ", "") + "\n").collect()
+}
+
+fn a_proxy_that_is_killed_and_started_again_goes_on() {
+    let place = Place::new("proxy-restart");
+    let capture = place.0.join("router.pcapng");
+    let site = Site::new(Some(&capture));
+    let hosts: [(&str, &[&str]); 2] = [(PRINTER.0, &PRINTER.1[..1]), (CAMERA.0, &CAMERA.1[1..])];
+    let [mut router, server] = site.daemons(&place, &hosts, ["", ""]);
+    let (lsi, hit) = (IpAddr::from(router.lsi_of("server")), IpAddr::from(server.hit()));
+    let mut transfers = Vec::new();
+    for (host, address) in [(&site.printer, lsi), (&site.camera, hit)] {
+        for way in [Way::ToMobile, Way::FromMobile] {
+            transfers.push(Transfer::between(way, host, address, &site.network.server, (ANY[1], 0)));
+        }
+    }
+    let go_on = || transfers.iter().for_each(|transfer| transfer.wait_for_more(150_000));
+    go_on();
+    let installed = rules(&site.network.mobile);
+    assert_eq!(installed.lines().count(), 8, "{installed}");
+    router.kill();
+    // Hosts are refused meanwhile, and nothing of theirs leaves in the clear.
+    assert_eq!(rules(&site.network.mobile), installed);
+    for (host, address) in [(&site.printer, lsi), (&site.camera, hit)] {
+        let refused = host.enter(|| TcpStream::connect_timeout(&(address, 80).into(), PATIENCE)).unwrap();
+        let kind = refused.unwrap_err().kind();
+        assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{kind:?}");
+    }
+    site.network.detach(&WIFI);
+    site.network.attach(&LTE);
+    router.up("");
+    go_on();
+    for transfer in transfers {
+        transfer.end();
+    }
+    assert_eq!(rules(&site.network.mobile), installed, "none twice");
+    router.ok("down");
+    assert_eq!(rules(&site.network.mobile), "");
+    drop((router, server));
+    drop(site);
+    nothing_left_in_the_clear(&capture);
+}
+
+fn hosts_come_and_go_while_the_proxy_runs() {
+    let (place, site) = (Place::new("proxy-reload"), Site::new(None));
+    let [router, server] = site.daemons(&place, &[], ["", ""]);
+    assert_eq!(rules(&site.network.mobile), "");
+    assert!(router.status()["proxy"].is_null());
+    let hit = IpAddr::from(server.hit());
+    add_host(&router, &server, PRINTER.0, &PRINTER.1);
+    echoes(&site.printer, &site.network.server, ANY[1], hit);
+    let transfer = Transfer::between(Way::FromMobile, &site.printer, hit, &site.network.server, (ANY[1], 0));
+    add_host(&router, &server, CAMERA.0, &CAMERA.1);
+    echoes(&site.camera, &site.network.server, ANY[1], hit);
+    transfer.wait_for_more(100_000);
+    // An invalid file changes nothing.
+    let file = place.0.join("router/proxy.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("fd00:7::11", "fd00:7::10")).unwrap();
+    let refused = router.run("peer add nobody 2001:25:1111:2222:3333:4444:5555:6666");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("fd00:7::10 is the address of host printer already"));
+    std::fs::write(&file, text).unwrap();
+    transfer.wait_for_more(100_000);
+    router.ok("proxy remove camera");
+    server.wait_for_peer(CAMERA.0, "closed", |peer| peer["state"] == "CLOSED" || peer["state"] == "UNASSOCIATED");
+    transfer.wait_for_more(100_000);
+    transfer.end();
+    assert_eq!(router.status()["proxy"]["hosts"].as_array().unwrap().len(), 1);
+    // It comes back as the same.
+    let before = server.ok("peer list");
+    router.ok(&format!("proxy add camera {}", CAMERA.1.join(" ")));
+    assert!(before.contains(&router.hit_of(CAMERA.0).to_string()));
+    echoes(&site.camera, &site.network.server, ANY[1], hit);
+    for name in ["printer", "camera"] {
+        router.ok(&format!("proxy remove {name}"));
+    }
+    assert_eq!(rules(&site.network.mobile), "");
+}

@@ -1,0 +1,198 @@
+//! Routing for the proxy: which packets reach its TUN device, and which may have come from there.
+//!
+//! A TUN device does not tell on which interface a forwarded packet came, so rules (`ip-rule(8)`) do: packets from the hosts' interface to
+//! peers are looked up in a table of their own, whose routes are the only ones to the device. Packets from peers' addresses that came on
+//! any other interface are forged, and dropped. Without the daemon the table's last route refuses what would leave in the clear.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+
+use holdover_host::Requests;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::core::LsiPrefix;
+
+/// The table of routes for hosts, and the first priority of rules: RFC 7401.
+const TABLE: u32 = 7401;
+const TO_PEERS: u32 = TABLE;
+const FROM_PEERS: u32 = TABLE + 1;
+const FORGED: u32 = TABLE + 2;
+/// The originator of rules and routes (`/etc/iproute2/rt_protos` has no such number): those of a daemon that was killed are found by it.
+const PROTOCOL: RouteProtocol = RouteProtocol::Other(201);
+/// `RT_TABLE_MAIN`.
+const MAIN: u32 = 254;
+/// Worse than all other routes.
+const LAST_RESORT: u32 = u32::MAX;
+/// The interface of packets that this host sends itself, in rules.
+const THIS_HOST: &str = "lo";
+/// 2001:20::/28 (RFC 7343 section 2).
+const HITS: Prefix =
+    Prefix { network: IpAddr::V6(Ipv6Addr::new(0x2001, 0x20, 0, 0, 0, 0, 0, 0)), len: super::HIT_PREFIX_LEN };
+
+#[derive(Clone, Copy, Debug)]
+struct Prefix {
+    network: IpAddr,
+    len: u8,
+}
+
+/// See the module's documentation. Rules and routes go with it.
+#[derive(Debug)]
+pub(super) struct Routing {
+    requests: Requests,
+}
+
+impl Routing {
+    /// For hosts behind `interface`, and the TUN device with this name and index.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn install(
+        interface: &str,
+        device: &str,
+        device_index: u32,
+        lsis: Option<LsiPrefix>,
+    ) -> io::Result<Self> {
+        let mut routing = Self { requests: Requests::open()? };
+        routing.clear()?;
+        let lsis = lsis.map(|prefix| Prefix { network: prefix.network().into(), len: prefix.prefix_len() });
+        for prefix in [Some(HITS), lsis].into_iter().flatten() {
+            match routing.install_for(prefix, interface, device, device_index) {
+                // This host has no IPv6.
+                Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
+                result => result?,
+            }
+        }
+        Ok(routing)
+    }
+
+    fn install_for(&mut self, prefix: Prefix, interface: &str, device: &str, index: u32) -> io::Result<()> {
+        self.add_route(unreachable(prefix))?;
+        self.add_route(route_over(prefix, index))?;
+        self.add_rule(rule(prefix, FORGED, None, From::Peers, RuleAction::Blackhole))?;
+        for allowed in [THIS_HOST, device] {
+            self.add_rule(rule(prefix, FROM_PEERS, Some(allowed), From::Peers, RuleAction::ToTable))?;
+        }
+        self.add_rule(rule(prefix, TO_PEERS, Some(interface), From::Hosts, RuleAction::ToTable))
+    }
+
+    /// Removes the rules and routes, also those of a daemon that was killed.
+    fn clear(&mut self) -> io::Result<()> {
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut every = RuleMessage::default();
+            every.header.family = family;
+            let rules = self.requests.request(RouteNetlinkMessage::GetRule(every), NLM_F_DUMP)?;
+            for rule in rules.into_iter().filter_map(own_rule) {
+                self.remove(RouteNetlinkMessage::DelRule(rule))?;
+            }
+            let mut every = RouteMessage::default();
+            every.header.address_family = family;
+            let routes = self.requests.request(RouteNetlinkMessage::GetRoute(every), NLM_F_DUMP)?;
+            for route in routes.into_iter().filter_map(own_route) {
+                self.remove(RouteNetlinkMessage::DelRoute(route))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        self.requests.request(RouteNetlinkMessage::NewRoute(route), flags).map(drop)
+    }
+
+    fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
+        self.requests.request(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    fn remove(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
+        match self.requests.request(message, NLM_F_ACK) {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Routing {
+    fn drop(&mut self) {
+        if let Err(error) = self.clear() {
+            tracing::warn!(%error, "rules and routes of the proxy stay (ip rule, table {TABLE})");
+        }
+    }
+}
+
+/// The senders that a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    Hosts,
+    Peers,
+}
+
+fn rule(prefix: Prefix, priority: u32, interface: Option<&str>, from: From, action: RuleAction) -> RuleMessage {
+    let mut rule = RuleMessage::default();
+    rule.header.family = family(prefix);
+    rule.header.action = action;
+    let table = if from == From::Hosts { TABLE } else { MAIN };
+    match from {
+        From::Hosts => {
+            rule.header.dst_len = prefix.len;
+            rule.attributes.push(RuleAttribute::Destination(prefix.network));
+        }
+        From::Peers => {
+            rule.header.src_len = prefix.len;
+            rule.attributes.push(RuleAttribute::Source(prefix.network));
+        }
+    }
+    if action == RuleAction::ToTable {
+        rule.attributes.push(RuleAttribute::Table(table));
+    }
+    rule.attributes.extend(interface.map(|name| RuleAttribute::Iifname(name.to_owned())));
+    rule.attributes.extend([RuleAttribute::Priority(priority), RuleAttribute::Protocol(PROTOCOL)]);
+    rule
+}
+
+fn route_over(prefix: Prefix, device_index: u32) -> RouteMessage {
+    let mut route = route(prefix, RouteType::Unicast);
+    route.header.scope = if prefix.network.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
+    route.attributes.push(RouteAttribute::Oif(device_index));
+    route
+}
+
+fn unreachable(prefix: Prefix) -> RouteMessage {
+    let mut route = route(prefix, RouteType::Unreachable);
+    route.attributes.push(RouteAttribute::Priority(LAST_RESORT));
+    route
+}
+
+fn route(prefix: Prefix, kind: RouteType) -> RouteMessage {
+    let mut route = RouteMessage::default();
+    route.header.address_family = family(prefix);
+    route.header.destination_prefix_length = prefix.len;
+    route.header.protocol = PROTOCOL;
+    route.header.kind = kind;
+    let network = match prefix.network {
+        IpAddr::V4(network) => RouteAddress::Inet(network),
+        IpAddr::V6(network) => RouteAddress::Inet6(network),
+    };
+    route.attributes.extend([RouteAttribute::Destination(network), RouteAttribute::Table(TABLE)]);
+    route
+}
+
+fn family(prefix: Prefix) -> AddressFamily {
+    if prefix.network.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn own_rule(answer: RouteNetlinkMessage) -> Option<RuleMessage> {
+    let RouteNetlinkMessage::NewRule(rule) = answer else { return None };
+    let has = |wanted: &RuleAttribute| rule.attributes.contains(wanted);
+    let is_own = has(&RuleAttribute::Protocol(PROTOCOL))
+        && (TO_PEERS..=FORGED).any(|priority| has(&RuleAttribute::Priority(priority)));
+    is_own.then_some(rule)
+}
+
+fn own_route(answer: RouteNetlinkMessage) -> Option<RouteMessage> {
+    let RouteNetlinkMessage::NewRoute(route) = answer else { return None };
+    let is_own = route.header.protocol == PROTOCOL && route.attributes.contains(&RouteAttribute::Table(TABLE));
+    is_own.then_some(route)
+}
