@@ -18,9 +18,9 @@
 // Bytes of data in a segment over Ethernet.
 #define USUAL_SEGMENT 1460
 
-// After so long without an ACK a sender has retransmitted at least once (RFC 6298 section 2.4 has 1 s for the timeout, Linux 200 ms and the
-// round trip's variation); and the same in ticks of the host's timestamp clock (Linux: 1 kHz). With a faster clock (tcp_usec_ts) an ACK may
-// be cut in two that need not be.
+// After so long without an ACK most senders have retransmitted (Linux after 200 ms and a round trip with four times its variation); and the
+// same in ticks of the host's timestamp clock (Linux: 1 kHz). With a round trip of a second, or a faster clock (tcp_usec_ts), an ACK may be
+// cut in two that need not be, whose rest is then CUT_FLUSH late.
 #define LONG_SILENCE (1000 * MS)
 #define LONG_SILENCE_TICKS 1000
 

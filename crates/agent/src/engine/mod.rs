@@ -50,6 +50,7 @@ use interface::Interface;
 use lock::InterfaceLock;
 use outbox::Waiting;
 use path::KernelPath;
+use silence::ReleaseProbes;
 use stack::Stack;
 use unheard::is_unheard;
 
@@ -99,6 +100,7 @@ pub struct Engine {
     look_at_sockets_at: Option<Instant>,
     looked_at_sockets_at: Instant,
     tended_full: u64,
+    release_probes: ReleaseProbes,
     failures: u64,
     evicted: u64,
     /// Dropped after the programs, which precede it.
@@ -164,6 +166,7 @@ impl Engine {
             look_at_sockets_at: None,
             looked_at_sockets_at: Instant::ZERO,
             tended_full: 0,
+            release_probes: ReleaseProbes::default(),
             failures: 0,
             evicted: 0,
             lock: None,

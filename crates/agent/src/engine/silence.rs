@@ -1,6 +1,6 @@
 //! The engine's part in silence of its link, which [`crate::link_watch::silence`] detects.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction, Injected};
 
@@ -8,6 +8,33 @@ use super::Engine;
 use super::own_segments::Purpose;
 use crate::link_watch::Family;
 use crate::link_watch::silence::{Survey, Unanswered};
+
+/// So often a release that serves as a probe is accompanied by a probe that every peer answers.
+const EMPTY_PROBE_EVERY: u32 = 4;
+
+/// When the peer of a connection was last probed with a release, and how often.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct ReleaseProbes {
+    last: Option<(Connection, Instant)>,
+    count: u32,
+}
+
+impl ReleaseProbes {
+    /// The number of the release that is due now, from 0; `None` if the last one was less than half a round trip ago.
+    fn next(&mut self, now: Instant, connection: Connection, round_trip: Duration) -> Option<u32> {
+        match self.last {
+            Some((same, at)) if same == connection => {
+                if now.saturating_since(at) < round_trip / 2 {
+                    return None;
+                }
+                self.count = self.count.wrapping_add(1);
+            }
+            _ => self.count = 0,
+        }
+        self.last = Some((connection, now));
+        Some(self.count)
+    }
+}
 
 impl Engine {
     /// The state of the connections, for silence detection.
@@ -34,6 +61,7 @@ impl Engine {
     pub fn handle_silence(&mut self, now: Instant, since: Instant) {
         self.path.set_now(now);
         self.hear(now);
+        self.release_probes = ReleaseProbes::default();
         for stack in &mut self.stacks {
             stack.control.handle_silence(since, &mut self.path.of(stack.family));
         }
@@ -53,13 +81,23 @@ impl Engine {
         self.send(now);
     }
 
-    /// Probes a peer with the release of what is held for it, and with the first unacknowledged segment of the host if that is short,
-    /// otherwise with a keep-alive probe.
+    /// Probes a peer with the release of what is held for it, at intervals of half a round trip at least. Otherwise, and with every fourth
+    /// release, which a peer without more data does not answer, probes it with the first unacknowledged segment of the host if that is
+    /// short, or with a keep-alive probe.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
         self.hear(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
-        for injected in self.stack(connection).control.release_as_probe(now, connection, &flow) {
-            self.send_one(now, 0, connection, injected);
+        let released = self.release_probes.next(now, connection, flow.least_round_trip().unwrap_or_default());
+        if let Some(number) = released {
+            let release = self.stack(connection).control.release_as_probe(now, connection, &flow);
+            let is_empty = release.is_empty();
+            for injected in release {
+                self.send_one(now, 0, connection, injected);
+            }
+            let has_own_data = self.stack(connection).own_segments.has(connection);
+            if !is_empty && !has_own_data && number % EMPTY_PROBE_EVERY != 0 {
+                return;
+            }
         }
         if !self.send_copy(now, connection, &flow)
             && let Some(packet) = flow.keep_alive(connection)
@@ -113,5 +151,21 @@ impl Engine {
         let sent = self.injector.send(&injected, &frame[..self.interface.frame_len as usize]);
         self.failures += u64::from(sent.is_err());
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_a_connection_are_half_a_round_trip_apart() {
+        let connection =
+            |port| Connection { local: ([192, 0, 2, 1], port).into(), remote: ([198, 51, 100, 1], 443).into() };
+        let mut probes = ReleaseProbes::default();
+        let mut next =
+            |millis, port| probes.next(Instant::from_millis(millis), connection(port), Duration::from_millis(200));
+        assert_eq!([next(1_000, 1), next(1_099, 1), next(1_100, 1), next(1_150, 1)], [Some(0), None, Some(1), None]);
+        assert_eq!([next(1_150, 2), next(1_150, 1)], [Some(0), Some(0)], "another connection is asked at once");
     }
 }

@@ -45,6 +45,8 @@ pub(crate) fn a_silent_download_resumes_a_round_trip_after_a_probe(near: &Namesp
             });
             // Those that are lost do no harm.
             (0..5).for_each(|_| engine.with(move |engine| engine.ask_peer(clock::now(), connection)));
+            // A release is not repeated sooner than after half a round trip.
+            sleep((ONE_WAY + Duration::from_millis(20)).into());
             let segments = || watched.tcp_info().unwrap().tcpi_data_segs_in;
             let before = segments();
             wire.cut(false);
