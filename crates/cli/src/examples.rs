@@ -285,6 +285,16 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("hip peer remove", &[("sudo holdover hip peer remove server", "Its association ends")]),
     ("hip peer list", &[("sudo holdover hip peer list --hosts", "In the form of /etc/hosts")]),
+    ("hip proxy", &[("sudo holdover hip proxy list", "All hosts behind this router")]),
+    (
+        "hip proxy add",
+        &[(
+            "sudo holdover hip proxy add camera 192.168.7.10 fd00:7::10 --interface lan0",
+            "An identity for a host that speaks no HIP",
+        )],
+    ),
+    ("hip proxy remove", &[("sudo holdover hip proxy remove camera", "Its associations end; its key stays")]),
+    ("hip proxy list", &[("sudo holdover hip proxy list --json", "Print JSON")]),
     ("hip invite", &[("sudo holdover hip invite --name server", "A string for the other host's `hip join`")]),
     ("hip join", &[("sudo holdover hip join hip:aecqaiaba...", "Make the host that printed it a peer")]),
     (
