@@ -27,6 +27,8 @@ pub struct Offload {
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum field covers only the pseudo header so far.
 const NEEDS_CSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_F_DATA_VALID`: the kernel has verified the checksum.
+const DATA_VALID: u8 = 2;
 /// `VIRTIO_NET_HDR_GSO_NONE`.
 const GSO_NONE: u8 = 0;
 /// `VIRTIO_NET_HDR_GSO_TCPV4`.
@@ -110,7 +112,18 @@ impl Offload {
 
 /// The packets that a kernel's packet stands for, with the kernel's headers.
 pub fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
-    let packet = Packet::parse_to_forward(bytes, Checksums::Ignore)?;
+    segments_with(offload, bytes, Checksums::Ignore)
+}
+
+/// The same for a packet that came from another host: its checksum is verified, unless the kernel has verified it or has left it to this
+/// process. A packet that gets a new checksum must not be one that was damaged.
+pub fn segments_from_network(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
+    let is_valid = offload.flags & (NEEDS_CSUM | DATA_VALID) != 0;
+    segments_with(offload, bytes, if is_valid { Checksums::Ignore } else { Checksums::Verify })
+}
+
+fn segments_with(offload: Offload, bytes: Bytes, checksums: Checksums) -> Result<Segments, ParseError> {
+    let packet = Packet::parse_to_forward(bytes, checksums)?;
     let size = match &packet.payload {
         Payload::Tcp(segment) if offload.gso_type != GSO_NONE && segment.payload.len() > offload.gso_size.into() => {
             usize::from(offload.gso_size)
@@ -314,6 +327,23 @@ mod tests {
     use holdover_wire::{Seq, TcpOptions, Timestamps, Udp};
 
     use super::*;
+
+    #[test]
+    fn wrong_checksums_of_the_network_are_refused() {
+        let [src, dst] = ["192.0.2.1", "192.0.2.2"].map(|it| it.parse::<IpAddr>().unwrap());
+        let udp = Udp { src_port: 1, dst_port: 2, payload: Bytes::from_static(b"data") };
+        for packet in [packet(7, Flags::ACK, b"data"), Packet::new(src, dst, udp)] {
+            let good = packet.emit().unwrap();
+            let mut damaged = good.to_vec();
+            *damaged.last_mut().unwrap() ^= 1;
+            let damaged = Bytes::from(damaged);
+            assert!(segments_from_network(Offload::default(), good).is_ok());
+            assert!(matches!(segments_from_network(Offload::default(), damaged.clone()), Err(ParseError::Checksum(_))));
+            for flags in [NEEDS_CSUM, DATA_VALID] {
+                assert!(segments_from_network(Offload { flags, ..Offload::default() }, damaged.clone()).is_ok());
+            }
+        }
+    }
 
     fn packet(seq: u32, flags: Flags, payload: &[u8]) -> Packet {
         let options = TcpOptions { timestamps: Some(Timestamps { val: 7, ecr: 8 }), ..TcpOptions::default() };
