@@ -75,7 +75,7 @@ pub(super) fn close(packet: Packet, port: u16) -> Packet {
     Packet { payload: Payload::Udp(Udp { src_port: PORT, dst_port: port, payload }), ..packet }
 }
 
-/// What shows for which identity a packet of the network is.
+/// The field of a packet of the network that determines its identity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Receiver {
     /// The receiver of a HIP packet.

@@ -45,7 +45,7 @@ pub struct PlainHost {
 
 /// A host and its core.
 #[derive(Debug)]
-struct Held {
+struct ProxiedCore {
     name: String,
     addresses: Vec<IpAddr>,
     core: Core,
@@ -59,11 +59,11 @@ pub struct Identities {
     prefix: Option<LsiPrefix>,
     peers: Peers,
     /// By the low byte of their SPIs.
-    hosts: BTreeMap<u8, Held>,
+    hosts: BTreeMap<u8, ProxiedCore>,
     by_hit: BTreeMap<Hit, u8>,
     by_address: BTreeMap<IpAddr, u8>,
     /// The last packets of hosts that were removed.
-    farewells: VecDeque<Outgoing>,
+    closing: VecDeque<Outgoing>,
     /// The counters of hosts that were removed.
     former: Counters,
     unknown_hosts: u64,
@@ -80,7 +80,7 @@ impl Identities {
             hosts: BTreeMap::new(),
             by_hit: BTreeMap::new(),
             by_address: BTreeMap::new(),
-            farewells: VecDeque::new(),
+            closing: VecDeque::new(),
             former: Counters::default(),
             unknown_hosts: 0,
         }
@@ -109,44 +109,45 @@ impl Identities {
         let gone: Vec<u8> = self
             .hosts
             .iter()
-            .filter(|(_, held)| hosts.iter().all(|host| host.keys.hit() != held.core.hit()))
+            .filter(|(_, proxied)| hosts.iter().all(|host| host.keys.hit() != proxied.core.hit()))
             .map(|(&byte, _)| byte)
             .collect();
         for byte in gone {
-            if let Some(Held { mut core, .. }) = self.hosts.remove(&byte) {
+            if let Some(ProxiedCore { mut core, .. }) = self.hosts.remove(&byte) {
                 core.close_all(now);
-                self.farewells.extend(core::iter::from_fn(|| core.poll_outgoing()));
+                self.closing.extend(core::iter::from_fn(|| core.poll_outgoing()));
                 self.former += *core.counters();
             }
         }
         for host in hosts {
             self.set_host(now, host, &rng);
         }
-        self.by_hit = self.hosts.iter().map(|(&byte, held)| (held.core.hit(), byte)).collect();
-        let addresses = |(&byte, held): (&u8, &Held)| held.addresses.clone().into_iter().map(move |it| (it, byte));
+        self.by_hit = self.hosts.iter().map(|(&byte, proxied)| (proxied.core.hit(), byte)).collect();
+        let addresses =
+            |(&byte, proxied): (&u8, &ProxiedCore)| proxied.addresses.clone().into_iter().map(move |it| (it, byte));
         self.by_address = self.hosts.iter().flat_map(addresses).collect();
     }
 
     fn set_host(&mut self, now: Instant, host: PlainHost, rng: impl Fn() -> Box<dyn CryptoRng + Send>) {
         let PlainHost { name, addresses, keys } = host;
         let hit = keys.hit();
-        let known = self.hosts.values_mut().find(|held| held.core.hit() == hit);
-        let held = match known {
-            Some(held) if held.addresses == addresses => return held.name = name,
-            Some(held) => {
-                (held.name, held.addresses) = (name, addresses);
-                held
+        let known = self.hosts.values_mut().find(|proxied| proxied.core.hit() == hit);
+        let proxied = match known {
+            Some(proxied) if proxied.addresses == addresses => return proxied.name = name,
+            Some(proxied) => {
+                (proxied.name, proxied.addresses) = (name, addresses);
+                proxied
             }
             None => {
                 let Some(byte) = (OWN + 1..=u8::MAX).find(|byte| !self.hosts.contains_key(byte)) else { return };
                 let core = Core::new(keys, without_services(with_spis(&self.config, byte)), rng());
-                self.hosts.entry(byte).or_insert(Held { name, addresses, core })
+                self.hosts.entry(byte).or_insert(ProxiedCore { name, addresses, core })
             }
         };
-        let (known_as, default) = program_addresses(&held.addresses);
-        held.core.stand_for(known_as, default, self.prefix);
-        held.core.set_peers(now, &self.peers);
-        held.core.set_locators(now, self.own.locators());
+        let (known_as, default) = program_addresses(&proxied.addresses);
+        proxied.core.stand_for(known_as, default, self.prefix);
+        proxied.core.set_peers(now, &self.peers);
+        proxied.core.set_locators(now, self.own.locators());
     }
 
     /// As [`Core::set_peers`], for all identities.
@@ -180,9 +181,13 @@ impl Identities {
 
     /// A packet of this host's programs, or of a host that speaks no HIP, for a peer.
     pub fn handle_inner(&mut self, now: Instant, side: Side, packet: Packet) {
-        // An error about a packet of a peer for a host is reported by the host itself, or by a router, as this host is.
+        // An error about a packet of a peer for a host is reported to that peer by the host itself, by a router at its link, or by the kernel
+        // of this host. Forwarded errors of anyone else on the programs' side are no packets of a host.
+        let may_report = side == Side::Hosts || self.is_own_address(packet.src);
         let reported = match &packet.payload {
-            Payload::IcmpError(error) => error.quoted().ok().map(|quoted| quoted.dst),
+            Payload::IcmpError(error) if may_report => {
+                error.quoted().ok().filter(|quoted| quoted.src == packet.dst).map(|quoted| quoted.dst)
+            }
             _ => None,
         };
         let of_host = reported.filter(|dst| self.by_address.contains_key(dst));
@@ -194,6 +199,14 @@ impl Identities {
             (_, _, Side::Programs) => self.own.handle_inner(now, packet),
             // This host's kernel reports multicast groups on the device.
             (_, _, Side::Hosts) => self.unknown_hosts += u64::from(!dst.is_multicast()),
+        }
+    }
+
+    /// Whether this is an address by which this host's kernel communicates with peers.
+    fn is_own_address(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.own.lsi() == Some(address),
+            IpAddr::V6(address) => self.own.hit().0 == address,
         }
     }
 
@@ -227,12 +240,12 @@ impl Identities {
     }
 
     /// The host for which a packet of the network is; `None` for this host itself, which also forwards packets of others.
-    fn host_for(&mut self, packet: &Packet) -> Option<&mut Held> {
+    fn host_for(&mut self, packet: &Packet) -> Option<&mut ProxiedCore> {
         match any_receiver_of(packet)? {
             Receiver::Hit(hit) => self.by_hit.get(&hit).and_then(|byte| self.hosts.get_mut(byte)),
             Receiver::Spi(spi) => {
                 let [.., byte] = spi.to_be_bytes();
-                self.hosts.get_mut(&byte).filter(|held| held.core.has_inbound(spi))
+                self.hosts.get_mut(&byte).filter(|proxied| proxied.core.has_inbound(spi))
             }
         }
     }
@@ -244,7 +257,7 @@ impl Identities {
 
     /// As [`Core::poll_outgoing`].
     pub fn poll_outgoing(&mut self) -> Option<Outgoing> {
-        self.farewells.pop_front().or_else(|| self.cores_mut().find_map(Core::poll_outgoing))
+        self.closing.pop_front().or_else(|| self.cores_mut().find_map(Core::poll_outgoing))
     }
 
     /// As [`Core::poll_inner`], with the receiving side.
@@ -282,17 +295,17 @@ impl Identities {
 
     /// The name of the host that speaks no HIP with this identity; `None` for this host itself.
     pub fn name(&self, identity: Hit) -> Option<&str> {
-        let held = self.by_hit.get(&identity).and_then(|byte| self.hosts.get(byte));
-        held.map(|held| held.name.as_str())
+        let proxied = self.by_hit.get(&identity).and_then(|byte| self.hosts.get(byte));
+        proxied.map(|proxied| proxied.name.as_str())
     }
 
     /// The status of each host that speaks no HIP, by name.
     pub fn host_status(&self) -> Vec<HostStatus> {
-        let status = |held: &Held| HostStatus {
-            name: held.name.clone(),
-            hit: held.core.hit().to_string(),
-            addresses: held.addresses.clone(),
-            peers: held.core.peer_status(),
+        let status = |proxied: &ProxiedCore| HostStatus {
+            name: proxied.name.clone(),
+            hit: proxied.core.hit().to_string(),
+            addresses: proxied.addresses.clone(),
+            peers: proxied.core.peer_status(),
         };
         let mut hosts: Vec<HostStatus> = self.hosts.values().map(status).collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
@@ -306,9 +319,10 @@ fn with_spis(config: &CoreConfig, low_byte: u8) -> CoreConfig {
     config
 }
 
-/// Only this host itself serves others.
+/// Only this host itself serves others, and accepts unknown peers.
 fn without_services(mut config: CoreConfig) -> CoreConfig {
     config.host.server = None;
+    config.host.accept_unknown_peers = false;
     config
 }
 

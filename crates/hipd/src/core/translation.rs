@@ -23,7 +23,7 @@ const LEAST_MTU: u32 = 1280;
 /// The most flows remembered in any case; up to twice as many if in use.
 const MOST_FLOWS: usize = 16_384;
 
-/// The IP version that a program of this host uses in a flow.
+/// The IP version that a program uses in a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IpVersion {
     /// By LSIs.
@@ -100,7 +100,7 @@ pub(super) struct Translation {
     sockets: Box<dyn KernelSockets>,
     by_hit: BTreeMap<Hit, Ipv4Addr>,
     by_lsi: BTreeMap<Ipv4Addr, Hit>,
-    /// Flows with packets of this host's programs, and those that were looked up; unused ones are evicted.
+    /// Flows with packets of programs, and those that were looked up; unused ones are evicted.
     recent: BTreeMap<Flow, IpVersion>,
     older: BTreeMap<Flow, IpVersion>,
 }

@@ -38,6 +38,20 @@ fn host(name: &str, addresses: &[&str], keys: KeyPair) -> PlainHost {
     PlainHost { name: name.into(), addresses: addresses.iter().map(|it| address(it)).collect(), keys }
 }
 
+/// A router or a peer, without peers and hosts.
+fn identities() -> Identities {
+    let config = CoreConfig { wake: None, ..CoreConfig::default() };
+    let mut identities = Identities::new(keys(), config, Some(LsiPrefix::default()), Box::new(SystemRandom));
+    identities.own_mut().use_lsis(LsiPrefix::default(), Box::new(InV6));
+    identities
+}
+
+fn peers_of_router(peer: Hit, via: Via) -> Peers {
+    let mut peers = Peers::default();
+    peers.add(Peer::new("peer", peer, vec![address(PEER)], via).unwrap()).unwrap();
+    peers
+}
+
 /// A router with its hosts, and a peer, over a network that takes no time.
 struct Site {
     now: Instant,
@@ -53,22 +67,13 @@ struct Site {
 
 impl Site {
     fn new(via: Via) -> Self {
-        let new = |lsis: Option<LsiPrefix>| {
-            let config = CoreConfig { wake: None, ..CoreConfig::default() };
-            Identities::new(keys(), config, lsis, Box::new(SystemRandom))
-        };
-        let prefix = Some(LsiPrefix::default());
-        let (mut router, mut peer) = (new(prefix), new(prefix));
-        for identities in [&mut router, &mut peer] {
-            identities.own_mut().use_lsis(LsiPrefix::default(), Box::new(InV6));
-        }
+        let (mut router, mut peer) = (identities(), identities());
         let pairs: Vec<KeyPair> = HOSTS.iter().map(|_| keys()).collect();
         let hits: Vec<Hit> = pairs.iter().map(KeyPair::hit).collect();
         let now = Instant::from_secs(1000);
         let hosts = HOSTS.iter().zip(pairs).enumerate();
         let hosts = hosts.map(|(index, (addresses, keys))| host(&format!("h{index}"), addresses, keys)).collect();
-        let mut of_router = Peers::default();
-        of_router.add(Peer::new("peer", peer.own().hit(), vec![address(PEER)], via).unwrap()).unwrap();
+        let of_router = peers_of_router(peer.own().hit(), via);
         router.set_hosts(now, hosts, || Box::new(SystemRandom));
         router.set_peers(now, &of_router);
         router.set_locators(now, &[address(ROUTER)]);
@@ -231,6 +236,7 @@ fn the_peer_reaches_hosts_at_their_first_address() {
 fn errors_quote_what_their_receiver_has_sent() {
     let mut site = Site::new(Via::Ip);
     let [lsi, hit] = site.peer_addresses();
+    let of_router = (IpAddr::from(site.router.own().lsi().unwrap()), IpAddr::from(site.router.own().hit().0));
     for (index, own) in [(0, "192.168.7.10"), (0, "fd00:7::10"), (1, "192.168.7.11"), (2, "fd00:7::12")] {
         let own = address(own);
         let peer = if own.is_ipv4() { lsi } else { hit };
@@ -238,9 +244,9 @@ fn errors_quote_what_their_receiver_has_sent() {
         let sent = Packet::new(own, peer, datagram(4000, 9));
         let came = site.to_peer(Side::Hosts, &sent).remove(0);
         let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
-        let told = site.to_hosts(&Packet::new(hit, site.hit(index), error)).remove(0);
-        assert_eq!((told.src, told.dst), (peer, own));
-        let Payload::IcmpError(error) = &told.payload else { panic!("{told}") };
+        let reported = site.to_hosts(&Packet::new(hit, site.hit(index), error)).remove(0);
+        assert_eq!((reported.src, reported.dst), (peer, own));
+        let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
         let quoted = error.quoted().unwrap();
         assert_eq!((error.kind, quoted.src, quoted.dst), (Unreachable::Port, own, peer));
         assert_eq!(quoted.ports(), Some([4000, 9]));
@@ -250,13 +256,13 @@ fn errors_quote_what_their_receiver_has_sent() {
         for (side, reporter) in [
             (Side::Hosts, own),
             (Side::Hosts, address(if own.is_ipv4() { "192.168.7.1" } else { "fd00:7::1" })),
-            (Side::Programs, address(if own.is_ipv4() { "198.18.0.1" } else { "fd00:7::1" })),
+            (Side::Programs, if own.is_ipv4() { of_router.0 } else { of_router.1 }),
         ] {
             for kind in [Unreachable::Host, Unreachable::PacketTooBig { mtu: 1300 }, Unreachable::Port] {
                 let error = IcmpError::quoting_packet(kind, &came).unwrap();
-                let told = site.to_peer(side, &Packet::new(reporter, peer, error)).remove(0);
-                assert_eq!((told.src, told.dst), (site.hit(index), hit));
-                let Payload::IcmpError(error) = &told.payload else { panic!("{told}") };
+                let reported = site.to_peer(side, &Packet::new(reporter, peer, error)).remove(0);
+                assert_eq!((reported.src, reported.dst), (site.hit(index), hit));
+                let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
                 let quoted = error.quoted().unwrap();
                 assert_eq!((quoted.src, quoted.dst, quoted.ports()), (hit, site.hit(index), Some([9, 4000])));
                 let expected = match kind {
@@ -266,7 +272,34 @@ fn errors_quote_what_their_receiver_has_sent() {
                 assert_eq!(error.kind, expected);
             }
         }
+        // Of a guest, whose packets the router forwards, and of anyone about a packet of another peer.
+        let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
+        let guest = address(if own.is_ipv4() { "192.168.8.2" } else { "fd00:8::2" });
+        assert!(site.to_peer(Side::Programs, &Packet::new(guest, peer, error)).is_empty());
+        let other = address(if own.is_ipv4() { "198.18.0.77" } else { "2001:25::77" });
+        let error = IcmpError::quoting_packet(Unreachable::Port, &Packet { src: other, ..came }).unwrap();
+        let stranger = address(if own.is_ipv4() { "192.168.7.99" } else { "fd00:7::99" });
+        assert!(site.to_peer(Side::Hosts, &Packet::new(stranger, peer, error)).is_empty());
     }
+}
+
+/// The router accepts unknown peers, unless it is configured otherwise; its hosts have the peers of the file alone.
+#[test]
+fn unknown_peers_do_not_reach_hosts() {
+    let mut site = Site::new(Via::Ip);
+    (site.router, site.peer) = (identities(), identities());
+    let pair = keys();
+    site.hits = vec![pair.hit()];
+    site.router.set_hosts(site.now, vec![host("a", &["192.168.7.1"], pair)], || Box::new(SystemRandom));
+    site.router.set_locators(site.now, &[address(ROUTER)]);
+    let peers = site.peers_of_peer();
+    site.peer.set_peers(site.now, &peers);
+    site.peer.set_locators(site.now, &[address(PEER)]);
+    site.run_for(30);
+    assert_eq!(site.peer.own().state(site.router.own().hit()), State::Established);
+    assert_ne!(site.peer.own().state(site.hits[0]), State::Established);
+    let hit = site.peer.own().hit().0.into();
+    assert!(site.to_hosts(&Packet::new(hit, site.hit(0), datagram(1, 2))).is_empty());
 }
 
 /// A peer that cannot be reached, and an LSI of nobody, are reported by the address that the host has asked for.
@@ -277,9 +310,9 @@ fn unreachable_peers_are_reported_to_hosts() {
     for (own, dst) in [("192.168.7.10", address("198.18.0.77")), ("fd00:7::12", stranger)] {
         let own = address(own);
         assert!(site.to_peer(Side::Hosts, &Packet::new(own, dst, datagram(4000, 9))).is_empty());
-        let (side, told) = site.got[0].pop().expect("an error");
-        assert_eq!((side, told.src, told.dst), (Side::Hosts, dst, own));
-        let Payload::IcmpError(error) = &told.payload else { panic!("{told}") };
+        let (side, reported) = site.got[0].pop().expect("an error");
+        assert_eq!((side, reported.src, reported.dst), (Side::Hosts, dst, own));
+        let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
         assert_eq!((error.kind, error.quoted().unwrap().dst), (Unreachable::Host, dst));
     }
     // What else is not for peers is dropped.
@@ -399,11 +432,10 @@ fn a_router_that_is_started_anew_is_found_again() {
     site.router.set_hosts(now, vec![again()], || Box::new(SystemRandom));
     site.run_for(5);
     assert_eq!(site.to_peer(Side::Hosts, &Packet::new(address("192.168.7.1"), lsi, datagram(1, 2))).len(), 1);
-    // The process ends without a word.
-    site.router.set_hosts(now, vec![], || Box::new(SystemRandom));
-    while site.router.poll_outgoing().is_some() {}
-    site.router.set_locators(now, &[]);
+    // The process ends without CLOSE.
+    site.router = identities();
     site.router.set_hosts(now, vec![again()], || Box::new(SystemRandom));
+    site.router.set_peers(now, &peers_of_router(site.peer.own().hit(), Via::Ip));
     site.router.set_locators(now, &[address(ROUTER)]);
     // Nothing that it sends by itself arrives.
     let end = now + Duration::from_secs(100);
