@@ -166,8 +166,13 @@ mod tests {
             addresses: Vec::new(),
             peers: vec![PeerStatus { is_moving: false, ..peer.clone() }],
         };
-        let proxy =
-            ProxyStatus { interface: "lan0".into(), device: "hip0-lan".into(), unknown_hosts: 5, hosts: vec![host] };
+        let proxy = ProxyStatus {
+            interface: "lan0".into(),
+            device: "hip0-lan".into(),
+            unknown_hosts: 5,
+            hosts: vec![host],
+            left_out: std::collections::BTreeMap::new(),
+        };
         let status = Status {
             version: "1".into(),
             running_s: 1.0,

@@ -1,6 +1,7 @@
 //! The status shown by `holdover hip status`.
 
 use core::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,9 @@ pub struct ProxyStatus {
     pub unknown_hosts: u64,
     /// The hosts.
     pub hosts: Vec<HostStatus>,
+    /// Hosts of the file that have no effect, by name, with the reasons.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, String>,
 }
 
 /// The status of a host that speaks no HIP.
@@ -165,7 +169,7 @@ pub struct Counters {
     pub woken: u64,
     /// Packets that the system refused to send, as without a route.
     pub not_sent: u64,
-    /// Invalid packets of programs or of the network.
+    /// Invalid packets of programs, of the proxy's hosts, with a wrong checksum too, or of the network.
     pub not_read: u64,
 }
 

@@ -68,7 +68,8 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
     let directory = &args.files.directory.dir;
     // Its router has an identity, and so a directory, first.
     read_identity(directory)?;
-    let mut proxy = match (Proxy::read(directory)?, &args.interface) {
+    let before = Proxy::read(directory)?;
+    let mut proxy = match (before.clone(), &args.interface) {
         (Some(proxy), None) => proxy,
         (Some(proxy), Some(interface)) if *interface == proxy.interface => proxy,
         (Some(proxy), Some(interface)) if proxy.iter().next().is_some() => {
@@ -77,7 +78,7 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
         }
         (_, Some(interface)) => Proxy::new(interface).map_err(|error| wrong(&error))?,
         (None, None) => {
-            let text = "behind which interface is the host? (--interface)".to_owned();
+            let text = "missing --interface".to_owned();
             return Err(Failure { text, status: WRONG });
         }
     };
@@ -95,7 +96,11 @@ fn add(args: &AddArgs) -> Result<ExitCode, Failure> {
         known => known?,
     };
     proxy.write(directory)?;
-    tell(&args.files.socket.socket)?;
+    if let Err(refused) = tell(&args.files.socket.socket) {
+        // The daemon has kept the former hosts; the next start has to find the same.
+        Proxy::restore(before.as_ref(), directory)?;
+        return Err(refused);
+    }
     let name = &args.name;
     let hit = pair.hit();
     Ok(print(&format!(

@@ -88,6 +88,9 @@ fn proxy_status(proxy: &ProxyStatus) -> String {
     });
     let rows = rows.filter_map(|row| <[String; 5]>::try_from(row).ok());
     text.push_str(&columns(["host", "its addresses", "peer", "state", "out / in"], rows));
+    for (name, reason) in &proxy.left_out {
+        let _ = writeln!(text, "without effect: {name}: {reason}");
+    }
     if proxy.unknown_hosts > 0 {
         let _ = writeln!(text, "dropped from {}: {} packets of other hosts", proxy.interface, proxy.unknown_hosts);
     }

@@ -82,11 +82,19 @@ pub enum DaemonError {
     /// No usable file of hosts that speak no HIP.
     #[error(transparent)]
     Proxy(#[from] ProxyFileError),
-    /// A host's name is invalid.
-    #[error("invalid name of a host: {name}")]
-    ProxyName {
-        /// The name.
+    /// The interface of the hosts is a TUN device of the daemon.
+    #[error("{name} is a TUN device of this daemon: expected the interface behind which the hosts are")]
+    ProxyInterface {
+        /// The interface.
         name: String,
+    },
+    /// A host's address is one of this host.
+    #[error("{address} of host {name} is an address of this host")]
+    ProxyOwnAddress {
+        /// The name of the host.
+        name: String,
+        /// The address.
+        address: IpAddr,
     },
     /// A host has no usable key.
     #[error("no identity of host {name} (holdover hip proxy remove {name}, holdover hip proxy add {name})")]

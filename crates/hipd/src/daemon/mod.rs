@@ -1,7 +1,7 @@
 //! The daemon: one poll loop around [`Identities`], and threads that encrypt and decrypt for it.
 //!
 //! It ends on SIGTERM, SIGINT and `holdover hip down`, and reloads its files on SIGHUP. However it ends, its
-//! TUN devices end with it. Connections of programs stay: their addresses are HITs, which exist again with the next
+//! TUN devices end with it; with a proxy, a rule and a route stay, which refuse its hosts' packets to peers. Connections of programs stay: their addresses are HITs, which exist again with the next
 //! daemon.
 
 mod addresses;
@@ -16,6 +16,7 @@ mod sending;
 mod sockets;
 mod workers;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -27,7 +28,7 @@ use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
 use holdover_host::control_line;
 use holdover_host::control_socket::{Ownership, Requesters, listen, requesters};
-use holdover_host::offload::segments;
+use holdover_host::offload::{segments, segments_from_network};
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
 use holdover_host::scrape::{self, Scrapes};
@@ -41,8 +42,8 @@ use self::device::Device;
 pub use self::error::DaemonError;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
-use self::proxy::Proxy;
 pub(crate) use self::proxy::missing_forwarding;
+use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
 use self::workers::Workers;
 use crate::control::{Request, Response};
@@ -96,6 +97,8 @@ pub struct Daemon {
     setup: Setup,
     device: Device,
     proxy: Option<Proxy>,
+    /// Hosts of the proxy without effect, with the reasons.
+    left_out: BTreeMap<String, String>,
     sockets: Sockets,
     workers: Workers,
     addresses: Addresses,
@@ -177,6 +180,7 @@ impl Daemon {
             identities,
             device,
             proxy: None,
+            left_out: BTreeMap::new(),
             sockets,
             addresses,
             control: requesters(listener),
@@ -195,7 +199,7 @@ impl Daemon {
             is_elsewhere: false,
             setup,
         };
-        daemon.read_files(now)?;
+        daemon.read_files(now, true)?;
         Ok(daemon)
     }
 
@@ -222,13 +226,25 @@ impl Daemon {
         }
     }
 
-    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid.
-    fn read_files(&mut self, now: Instant) -> Result<(), DaemonError> {
+    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
+    /// left out; later on the files are refused, unless these hosts are left out already.
+    fn read_files(&mut self, now: Instant, is_start: bool) -> Result<(), DaemonError> {
         let peers = Peers::read(&self.setup.directory)?;
         let file = ProxyFile::read(&self.setup.directory)?.filter(|file| file.iter().next().is_some());
         let own = self.identities.own().hit();
         let hosts = file.as_ref().map(|file| proxy::read_hosts(&self.setup.directory, file, own, self.setup.lsis));
-        self.set_hosts(now, file.as_ref(), hosts.transpose()?.unwrap_or_default())?;
+        let ReadHosts { usable, unusable } = hosts.transpose()?.unwrap_or_default();
+        let mut left_out = BTreeMap::new();
+        for (name, error) in unusable {
+            if !is_start && !self.left_out.contains_key(&name) {
+                return Err(error);
+            }
+            let reason = holdover_host::log::with_causes(&error);
+            tracing::error!(host = name, reason, "the proxy leaves this host out");
+            left_out.insert(name, reason);
+        }
+        self.set_hosts(now, file.as_ref(), usable)?;
+        self.left_out = left_out;
         self.identities.set_peers(now, &peers);
         tracing::info!(peers = peers.iter().count(), "peers read");
         self.look_at_addresses(now)
@@ -236,10 +252,21 @@ impl Daemon {
 
     fn set_hosts(&mut self, now: Instant, file: Option<&ProxyFile>, hosts: Vec<PlainHost>) -> Result<(), DaemonError> {
         let interface = file.map(|file| file.interface.as_str());
-        if self.proxy.as_ref().map(Proxy::interface) != interface {
-            // The next one has the same name.
-            self.proxy = None;
-            self.proxy = interface.map(|interface| Proxy::open(&self.setup, interface)).transpose()?;
+        match (self.proxy.take(), interface) {
+            (None, None) => {
+                if let Err(error) = Proxy::close_earlier() {
+                    let error = holdover_host::log::with_causes(&error);
+                    tracing::warn!(%error, "rules of an earlier proxy, if any, stay (ip rule)");
+                }
+            }
+            (Some(proxy), None) => proxy.close()?,
+            (None, Some(interface)) => self.proxy = Some(Proxy::open(&self.setup, interface)?),
+            (Some(proxy), Some(interface)) => {
+                let proxy = self.proxy.insert(proxy);
+                if proxy.interface() != interface {
+                    proxy.set_interface(&self.setup, interface)?;
+                }
+            }
         }
         for parameter in file.map(missing_forwarding).unwrap_or_default() {
             tracing::warn!("{parameter} is 0: packets do not reach the proxy's hosts (sysctl -w {parameter}=1)");
@@ -276,10 +303,18 @@ impl Daemon {
                 },
             };
             match device.tun.recv_offloaded(&mut self.inner_buffer) {
-                Ok(Some((offload, bytes))) => match segments(offload, offload.complete_unless_tcp(bytes)) {
-                    Ok(packets) => packets.for_each(|packet| self.identities.handle_inner(now, side, packet)),
-                    Err(_) => self.not_read += 1,
-                },
+                Ok(Some((offload, bytes))) => {
+                    let bytes = offload.complete_unless_tcp(bytes);
+                    let packets = match side {
+                        Side::Programs => segments(offload, bytes),
+                        // Translation gives them a new checksum.
+                        Side::Hosts => segments_from_network(offload, bytes),
+                    };
+                    match packets {
+                        Ok(packets) => packets.for_each(|packet| self.identities.handle_inner(now, side, packet)),
+                        Err(_) => self.not_read += 1,
+                    }
+                }
                 Ok(None) | Err(TunError::Down { .. }) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -370,7 +405,7 @@ impl Daemon {
         for (caller, question) in self.control.handle_ready(now) {
             let answer = match control_line::parse(&question) {
                 Ok(Request::Status) => Response::Status(Box::new(self.status(now))),
-                Ok(Request::Reload) => match self.read_files(now) {
+                Ok(Request::Reload) => match self.read_files(now, false) {
                     Ok(()) => Response::Done,
                     Err(error) => Response::Refused { message: error.to_string() },
                 },
@@ -412,6 +447,7 @@ impl Daemon {
                 device: proxy.device.tun.name().to_owned(),
                 unknown_hosts: self.identities.unknown_hosts(),
                 hosts: self.identities.host_status(),
+                left_out: self.left_out.clone(),
             }),
             counters,
         }
@@ -449,7 +485,7 @@ impl PollLoop for Daemon {
                 }
                 Token::Reload => {
                     self.reload.clear();
-                    if let Err(error) = self.read_files(now) {
+                    if let Err(error) = self.read_files(now, false) {
                         let error = holdover_host::log::with_causes(&error);
                         tracing::error!(%error, "invalid files; keeping the current peers and hosts");
                     }

@@ -1,14 +1,17 @@
 //! Routing for the proxy: which packets reach its TUN device, and which may have come from there.
 //!
 //! A TUN device does not tell on which interface a forwarded packet came, so rules (`ip-rule(8)`) do: packets from the hosts' interface to
-//! peers are looked up in a table of their own, whose routes are the only ones to the device. Packets from peers' addresses that came on
-//! any other interface are forged, and dropped. Without the daemon the table's last route refuses what would leave in the clear.
+//! peers are looked up in a table of their own, whose routes are the only ones to the device. Packets for others from peers' addresses that
+//! came on any other interface are forged, and dropped; packets for this host itself are not, as the kernel's local table comes first.
+//! After the daemon's end the table's last route refuses what would leave in the clear: the rule that leads to it stays until the daemon
+//! starts without hosts.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use holdover_host::Requests;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -26,6 +29,7 @@ const PROTOCOL: RouteProtocol = RouteProtocol::Other(201);
 const MAIN: u32 = 254;
 /// Worse than all other routes.
 const LAST_RESORT: u32 = u32::MAX;
+const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 /// The interface of packets that this host sends itself, in rules.
 const THIS_HOST: &str = "lo";
 /// 2001:20::/28 (RFC 7343 section 2).
@@ -38,55 +42,71 @@ struct Prefix {
     len: u8,
 }
 
-/// See the module's documentation. Rules and routes go with it.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Routing {
     requests: Requests,
 }
 
 impl Routing {
-    /// For hosts behind `interface`, and the TUN device with this name and index.
+    /// Without rules and routes, also without those of an earlier daemon.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(super) fn without_hosts() -> io::Result<Self> {
+        let mut routing = Self { requests: Requests::open()? };
+        routing.clear()?;
+        Ok(routing)
+    }
+
+    /// For hosts behind `interface`, and the TUN device with this name and index; in place of what was installed before.
     ///
     /// # Errors
     /// The kernel refuses.
     pub(super) fn install(
+        &mut self,
         interface: &str,
         device: &str,
         device_index: u32,
         lsis: Option<LsiPrefix>,
-    ) -> io::Result<Self> {
-        let mut routing = Self { requests: Requests::open()? };
-        routing.clear()?;
+    ) -> io::Result<()> {
+        self.clear()?;
         let lsis = lsis.map(|prefix| Prefix { network: prefix.network().into(), len: prefix.prefix_len() });
         for prefix in [Some(HITS), lsis].into_iter().flatten() {
-            match routing.install_for(prefix, interface, device, device_index) {
-                // This host has no IPv6.
-                Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {}
-                result => result?,
-            }
+            self.install_for(prefix, interface, device, device_index)?;
         }
-        Ok(routing)
+        Ok(())
     }
 
     fn install_for(&mut self, prefix: Prefix, interface: &str, device: &str, index: u32) -> io::Result<()> {
         self.add_route(unreachable(prefix))?;
         self.add_route(route_over(prefix, index))?;
-        self.add_rule(rule(prefix, FORGED, None, From::Peers, RuleAction::Blackhole))?;
-        for allowed in [THIS_HOST, device] {
-            self.add_rule(rule(prefix, FROM_PEERS, Some(allowed), From::Peers, RuleAction::ToTable))?;
-        }
-        self.add_rule(rule(prefix, TO_PEERS, Some(interface), From::Hosts, RuleAction::ToTable))
+        self.add_rule(rule(prefix, FORGED, None, Source::Peers, RuleAction::Blackhole))?;
+        self.add_rule(rule(prefix, FROM_PEERS, Some(THIS_HOST), Source::Peers, RuleAction::ToTable))?;
+        let mut to_hosts = rule(prefix, FROM_PEERS, Some(device), Source::Peers, RuleAction::ToTable);
+        // A peer's packet for a host without a route is dropped by the next rule; it must not leave in the clear by the default route.
+        to_hosts.attributes.push(RuleAttribute::SuppressPrefixLen(0));
+        self.add_rule(to_hosts)?;
+        self.add_rule(rule(prefix, TO_PEERS, Some(interface), Source::Hosts, RuleAction::ToTable))
     }
 
-    /// Removes the rules and routes, also those of a daemon that was killed.
-    fn clear(&mut self) -> io::Result<()> {
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+    /// Removes the rules of these priorities, also those of an earlier daemon.
+    fn remove_rules(&mut self, priorities: &RangeInclusive<u32>) -> io::Result<()> {
+        for family in FAMILIES {
             let mut every = RuleMessage::default();
             every.header.family = family;
             let rules = self.requests.request(RouteNetlinkMessage::GetRule(every), NLM_F_DUMP)?;
-            for rule in rules.into_iter().filter_map(own_rule) {
+            for rule in rules.into_iter().filter_map(|rule| own_rule(rule, priorities)) {
                 self.remove(RouteNetlinkMessage::DelRule(rule))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes all rules and routes, also those of an earlier daemon.
+    pub(super) fn clear(&mut self) -> io::Result<()> {
+        self.remove_rules(&(TO_PEERS..=FORGED))?;
+        for family in FAMILIES {
             let mut every = RouteMessage::default();
             every.header.address_family = family;
             let routes = self.requests.request(RouteNetlinkMessage::GetRoute(every), NLM_F_DUMP)?;
@@ -98,16 +118,16 @@ impl Routing {
     }
 
     fn add_route(&mut self, route: RouteMessage) -> io::Result<()> {
-        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.requests.request(RouteNetlinkMessage::NewRoute(route), flags).map(drop)
     }
 
     fn add_rule(&mut self, rule: RuleMessage) -> io::Result<()> {
-        self.requests.request(RouteNetlinkMessage::NewRule(rule), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.requests.request(RouteNetlinkMessage::NewRule(rule), NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
     fn remove(&mut self, message: RouteNetlinkMessage) -> io::Result<()> {
-        match self.requests.request(message, NLM_F_ACK) {
+        match self.requests.request(message, 0) {
             Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Err(error),
             _ => Ok(()),
         }
@@ -116,30 +136,31 @@ impl Routing {
 
 impl Drop for Routing {
     fn drop(&mut self) {
-        if let Err(error) = self.clear() {
-            tracing::warn!(%error, "rules and routes of the proxy stay (ip rule, table {TABLE})");
+        // The rule and the route that refuse hosts' packets to peers stay.
+        if let Err(error) = self.remove_rules(&(FROM_PEERS..=FORGED)) {
+            tracing::warn!(%error, "rules of the proxy stay (ip rule, table {TABLE})");
         }
     }
 }
 
 /// The senders that a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum From {
+enum Source {
     Hosts,
     Peers,
 }
 
-fn rule(prefix: Prefix, priority: u32, interface: Option<&str>, from: From, action: RuleAction) -> RuleMessage {
+fn rule(prefix: Prefix, priority: u32, interface: Option<&str>, from: Source, action: RuleAction) -> RuleMessage {
     let mut rule = RuleMessage::default();
     rule.header.family = family(prefix);
     rule.header.action = action;
-    let table = if from == From::Hosts { TABLE } else { MAIN };
+    let table = if from == Source::Hosts { TABLE } else { MAIN };
     match from {
-        From::Hosts => {
+        Source::Hosts => {
             rule.header.dst_len = prefix.len;
             rule.attributes.push(RuleAttribute::Destination(prefix.network));
         }
-        From::Peers => {
+        Source::Peers => {
             rule.header.src_len = prefix.len;
             rule.attributes.push(RuleAttribute::Source(prefix.network));
         }
@@ -183,11 +204,11 @@ fn family(prefix: Prefix) -> AddressFamily {
     if prefix.network.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn own_rule(answer: RouteNetlinkMessage) -> Option<RuleMessage> {
+fn own_rule(answer: RouteNetlinkMessage, priorities: &RangeInclusive<u32>) -> Option<RuleMessage> {
     let RouteNetlinkMessage::NewRule(rule) = answer else { return None };
     let has = |wanted: &RuleAttribute| rule.attributes.contains(wanted);
     let is_own = has(&RuleAttribute::Protocol(PROTOCOL))
-        && (TO_PEERS..=FORGED).any(|priority| has(&RuleAttribute::Priority(priority)));
+        && priorities.clone().any(|priority| has(&RuleAttribute::Priority(priority)));
     is_own.then_some(rule)
 }
 

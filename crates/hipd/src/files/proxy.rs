@@ -16,6 +16,9 @@ const IDENTITIES: &str = "hosts";
 /// `IFNAMSIZ` without the final zero.
 const LONGEST_INTERFACE: usize = 15;
 
+/// Interfaces behind which there is no host: the loopback device, and the daemon's own ones by default.
+const NOT_OF_HOSTS: [&str; 3] = ["lo", "hip0", "hip0-lan"];
+
 /// A host that speaks no HIP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +43,10 @@ pub struct Proxy {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProxyError {
     /// The interface.
-    #[error("invalid interface name \"{name}\": expected 1 to {LONGEST_INTERFACE} characters without '/' and spaces")]
+    #[error(
+        "invalid interface name \"{name}\": expected 1 to {LONGEST_INTERFACE} characters without '/' and spaces, and not {}",
+        NOT_OF_HOSTS.join(", ")
+    )]
     Interface {
         /// The name.
         name: String,
@@ -122,6 +128,11 @@ pub enum ProxyFileError {
 }
 
 impl ProxiedHost {
+    /// The directory of its identity.
+    pub fn identity_directory(&self, directory: &Path) -> PathBuf {
+        directory.join(IDENTITIES).join(&self.name)
+    }
+
     fn check(&self) -> Result<(), ProxyError> {
         check_name(&self.name)?;
         for &address in &self.addresses {
@@ -145,6 +156,7 @@ impl Proxy {
     pub fn new(interface: &str) -> Result<Self, ProxyError> {
         let is_fine = (1..=LONGEST_INTERFACE).contains(&interface.len())
             && !matches!(interface, "." | "..")
+            && !NOT_OF_HOSTS.contains(&interface)
             && interface.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
         if is_fine {
             Ok(Self { interface: interface.to_owned(), hosts: Vec::new() })
@@ -183,6 +195,18 @@ impl Proxy {
         let text = toml::to_string_pretty(self);
         let text = text.map_err(|error| ProxyFileError::Contents { path: path.clone(), message: error.to_string() })?;
         Ok(replace(&path, 0o644, &text, false)?)
+    }
+
+    /// Writes what [`Self::read`] has returned before a change.
+    ///
+    /// # Errors
+    /// [`ProxyFileError::Write`].
+    pub fn restore(before: Option<&Self>, directory: &Path) -> Result<(), ProxyFileError> {
+        let path = directory.join(FILE);
+        match before {
+            Some(before) => before.write(directory),
+            None => Ok(fs::remove_file(&path).map_err(|source| WriteError { path, source })?),
+        }
     }
 
     /// Adds a host.
@@ -272,7 +296,7 @@ mod tests {
     fn what_cannot_be_a_host_is_refused() {
         let mut proxy = Proxy::new("lan0").unwrap();
         proxy.add(host("a", &["192.168.7.10"])).unwrap();
-        for (name, addresses, told) in [
+        for (name, addresses, expected) in [
             ("", &["192.168.7.11"][..], "invalid name"),
             ("b", &[], "0 addresses of one IP version"),
             ("b", &["192.168.7.11", "192.168.7.12"], "2 addresses of one IP version"),
@@ -283,9 +307,9 @@ mod tests {
             ("a", &["192.168.7.11"], "host a exists"),
         ] {
             let error = proxy.add(host(name, addresses)).unwrap_err().to_string();
-            assert!(error.contains(told), "{name} {addresses:?}: {error}");
+            assert!(error.contains(expected), "{name} {addresses:?}: {error}");
         }
-        for name in ["", "a b", "a/b", "..", "sixteencharacter", "a:1"] {
+        for name in ["", "a b", "a/b", "..", "sixteencharacter", "a:1", "lo", "hip0", "hip0-lan"] {
             assert!(matches!(Proxy::new(name), Err(ProxyError::Interface { .. })), "{name}");
         }
         for number in 1..MAX_HOSTS {
@@ -298,7 +322,7 @@ mod tests {
     fn a_file_with_mistakes_is_refused_and_the_place_named() {
         let place = Place::new("proxy-wrong");
         let entry = "[[host]]\nname = \"a\"\naddresses = [\"192.168.7.10\"]\n";
-        for (text, told) in [
+        for (text, expected) in [
             (entry.to_owned(), "interface"),
             ("interface = \"a/b\"\n".to_owned(), "invalid interface name"),
             (format!("interface = \"lan0\"\n{entry}via = \"udp\"\n"), "line 5"),
@@ -307,7 +331,7 @@ mod tests {
         ] {
             fs::write(place.0.join(FILE), &text).unwrap();
             let error = Proxy::read(&place.0).unwrap_err().to_string();
-            assert!(error.contains(told) && error.contains(FILE), "{text}: {error}");
+            assert!(error.contains(expected) && error.contains(FILE), "{text}: {error}");
         }
     }
 }
