@@ -142,6 +142,20 @@ impl Host {
         self.status()["peers"][0].clone()
     }
 
+    /// What the daemon says of the peer of this name.
+    pub(crate) fn peer_of(&self, name: &str) -> serde_json::Value {
+        let status = self.status();
+        status["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).cloned().unwrap()
+    }
+
+    /// Ends the daemon, and waits until it has ended.
+    pub(crate) fn down(&mut self) {
+        self.ok("down");
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.wait().unwrap();
+        }
+    }
+
     #[track_caller]
     pub(crate) fn wait_for_peer(&self, name: &str, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
         let patience = Instant::now() + PATIENCE;

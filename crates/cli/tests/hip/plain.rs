@@ -22,7 +22,7 @@ pub(crate) const PRINTER: (&str, [&str; 2]) = ("printer", ["192.168.7.10", "fd00
 pub(crate) const CAMERA: (&str, [&str; 2]) = ("camera", ["192.168.7.11", "fd00:7::11"]);
 /// One without an identity.
 const OTHER: [&str; 2] = ["192.168.7.99", "fd00:7::99"];
-const GUEST: [&str; 2] = ["192.168.8.2", "fd00:8::2"];
+pub(crate) const GUEST: [&str; 2] = ["192.168.8.2", "fd00:8::2"];
 
 /// A router with its hosts, and a server that is its peer.
 pub(crate) struct Site {

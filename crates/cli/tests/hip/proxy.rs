@@ -1,18 +1,20 @@
 //! Hosts that speak no HIP talk to a peer of their router, which is their proxy.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use holdover_testbed::Namespace;
-use holdover_wire::Packet;
+use bytes::Bytes;
+use holdover_testbed::{Namespace, Netlink};
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Udp, Unreachable};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Test;
 use crate::daemon::{PATIENCE, Place};
 use crate::network::{LTE, LTE_V6, ROUND_TRIP, WIFI};
-use crate::plain::{CAMERA, PRINTER, Site, add_host, with_address};
+use crate::plain::{CAMERA, GUEST, LAN, PRINTER, Site, add_host, with_address};
 use crate::talk::echoes;
 use crate::transfer::{Transfer, Way, first_after};
 
@@ -21,6 +23,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("connections_of_plain_hosts_survive_moves_of_the_router", connections_of_plain_hosts_survive_moves_of_the_router),
     ("connections_of_plain_hosts_are_woken", connections_of_plain_hosts_are_woken),
     ("strangers_get_nothing", strangers_get_nothing),
+    ("damaged_packets_do_not_reach_peers", damaged_packets_do_not_reach_peers),
+    ("errors_of_guests_do_not_reach_peers", errors_of_guests_do_not_reach_peers),
+    ("packets_for_hosts_without_a_route_are_dropped", packets_for_hosts_without_a_route_are_dropped),
     ("a_proxy_that_is_killed_and_started_again_goes_on", a_proxy_that_is_killed_and_started_again_goes_on),
     ("hosts_come_and_go_while_the_proxy_runs", hosts_come_and_go_while_the_proxy_runs),
 ];
@@ -212,6 +217,104 @@ fn strangers_get_nothing() {
     });
 }
 
+/// Sends a packet of IPv4 with its own header, as it is.
+fn send_raw(from: &Namespace, dst: Ipv4Addr, bytes: &[u8]) {
+    let raw = Some(Protocol::from(libc::IPPROTO_RAW));
+    let socket = from.enter(|| Socket::new(Domain::IPV4, Type::RAW, raw).unwrap()).unwrap();
+    socket.send_to(bytes, &SocketAddr::from((dst, 0)).into()).unwrap();
+}
+
+/// The proxy computes checksums anew: it verifies them first.
+fn damaged_packets_do_not_reach_peers() {
+    let (place, site) = (Place::new("proxy-damage"), Site::new(None));
+    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1[..1])], ["", ""]);
+    let lsi = router.lsi_of("server");
+    let peer = site.network.server.enter(|| UdpSocket::bind((ANY[1], 0)).unwrap()).unwrap();
+    let listener = site.network.server.enter(|| TcpListener::bind((ANY[1], 0)).unwrap()).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    echoes(&site.printer, &site.network.server, ANY[1], lsi.into());
+    let src = PRINTER.1[0].parse().unwrap();
+    let not_read = || router.status()["counters"]["not_read"].as_u64().unwrap();
+    let datagram =
+        Udp { src_port: 4000, dst_port: peer.local_addr().unwrap().port(), payload: Bytes::from_static(b"hello") };
+    let dst_port = listener.local_addr().unwrap().port();
+    let syn = Segment { src_port: 4000, dst_port, flags: Flags::SYN, ..Segment::default() };
+    for payload in [Payload::from(datagram), syn.into()] {
+        let is_udp = matches!(payload, Payload::Udp(_));
+        let bytes = Packet::new(src, lsi.into(), payload).emit().unwrap();
+        let mut damaged = bytes.to_vec();
+        // The last byte of the datagram's data; of a SYN, the urgent pointer's.
+        *damaged.last_mut().unwrap() ^= 1;
+        let before = not_read();
+        let received = || server.peer_of(PRINTER.0)["packets_in"].as_u64().unwrap();
+        let arrived = received();
+        send_raw(&site.printer, lsi, &damaged);
+        peer.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(peer.recv(&mut [0; 9]).is_err());
+        assert_eq!((not_read(), received()), (before + 1, arrived), "UDP: {is_udp}");
+        send_raw(&site.printer, lsi, &bytes);
+        if is_udp {
+            peer.set_read_timeout(Some(PATIENCE)).unwrap();
+            assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 5);
+        } else {
+            // The printer's kernel resets the connection that it has not opened.
+            server.wait_for_peer(PRINTER.0, "reached by the SYN", |peer| peer["packets_in"].as_u64() > Some(arrived));
+        }
+        assert_eq!(not_read(), before + 1);
+    }
+}
+
+/// An error about a packet for a host is taken from the host, not from a guest, although the router forwards the packets of both.
+fn errors_of_guests_do_not_reach_peers() {
+    let (place, site) = (Place::new("proxy-errors"), Site::new(None));
+    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1[..1])], ["", ""]);
+    let (lsi, hit) = (router.lsi_of("server"), IpAddr::from(router.hit_of(PRINTER.0)));
+    let bind = |namespace: &Namespace| namespace.enter(|| UdpSocket::bind((ANY[1], 0)).unwrap()).unwrap();
+    let (peer, printer) = (bind(&site.network.server), bind(&site.printer));
+    let dst_port = printer.local_addr().unwrap().port();
+    peer.connect((hit, dst_port)).unwrap();
+    peer.send(b"hello").unwrap();
+    printer.set_read_timeout(Some(PATIENCE)).unwrap();
+    printer.recv(&mut [0; 9]).unwrap();
+    let src_port = peer.local_addr().unwrap().port();
+    let host: IpAddr = PRINTER.1[0].parse().unwrap();
+    let sent = Packet::new(lsi.into(), host, Udp { src_port, dst_port, payload: Bytes::from_static(b"hello") });
+    let error = IcmpError::quoting_packet(Unreachable::Port, &sent).unwrap();
+    let result_of = |from: &Namespace, src: IpAddr, within| {
+        send_raw(from, lsi, &Packet::new(src, lsi.into(), error.clone()).emit().unwrap());
+        peer.set_read_timeout(Some(within)).unwrap();
+        peer.recv(&mut [0; 9]).unwrap_err().kind()
+    };
+    let guest: IpAddr = GUEST[0].parse().unwrap();
+    assert_ne!(result_of(&site.guest, guest, SILENCE), ErrorKind::ConnectionRefused);
+    assert_eq!(result_of(&site.printer, host, PATIENCE), ErrorKind::ConnectionRefused);
+}
+
+/// A peer's packet for a host that the router has no route to does not follow the default route.
+fn packets_for_hosts_without_a_route_are_dropped() {
+    let place = Place::new("proxy-no-route");
+    let capture = place.0.join("router.pcapng");
+    let site = Site::new(Some(&capture));
+    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1[..1])], ["", ""]);
+    let hit = IpAddr::from(router.hit_of(PRINTER.0));
+    let peer = &site.network.server;
+    assert!(arrives(peer, ANY[1], &site.printer, hit, PATIENCE));
+    site.network.mobile.enter(|| Netlink::open(&site.network.mobile).unwrap().set_down(LAN).unwrap()).unwrap();
+    for _ in 0..20 {
+        assert!(!arrives(peer, ANY[1], &site.printer, hit, Duration::from_millis(20)));
+    }
+    let delivered = || router.status()["proxy"]["hosts"][0]["peers"][0]["packets_in"].as_u64();
+    let patience = Instant::now() + PATIENCE;
+    while delivered() < Some(21) {
+        assert!(Instant::now() < patience, "{:?} packets have reached the router", delivered());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(SILENCE);
+    drop((router, server));
+    drop(site);
+    nothing_left_in_the_clear(&capture);
+}
+
 /// Rules of the proxy in a namespace.
 fn rules(namespace: &Namespace) -> String {
     let list = |family| {
@@ -243,12 +346,15 @@ fn a_proxy_that_is_killed_and_started_again_goes_on() {
     assert_eq!(installed.lines().count(), 8, "{installed}");
     router.kill();
     // Hosts are refused meanwhile, and nothing of theirs leaves in the clear.
+    let hosts_are_refused = || {
+        for (host, address) in [(&site.printer, lsi), (&site.camera, hit)] {
+            let refused = host.enter(|| TcpStream::connect_timeout(&(address, 80).into(), PATIENCE)).unwrap();
+            let kind = refused.unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{kind:?}");
+        }
+    };
     assert_eq!(rules(&site.network.mobile), installed);
-    for (host, address) in [(&site.printer, lsi), (&site.camera, hit)] {
-        let refused = host.enter(|| TcpStream::connect_timeout(&(address, 80).into(), PATIENCE)).unwrap();
-        let kind = refused.unwrap_err().kind();
-        assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{kind:?}");
-    }
+    hosts_are_refused();
     site.network.detach(&WIFI);
     site.network.attach(&LTE);
     router.up("");
@@ -257,7 +363,16 @@ fn a_proxy_that_is_killed_and_started_again_goes_on() {
         transfer.end();
     }
     assert_eq!(rules(&site.network.mobile), installed, "none twice");
-    router.ok("down");
+    router.down();
+    let left = rules(&site.network.mobile);
+    assert!(left.lines().count() == 2 && left.lines().all(|line| line.starts_with("7401:")), "{left}");
+    hosts_are_refused();
+    // Without hosts, the next start clears the rest.
+    for (name, _) in hosts {
+        router.ok(&format!("proxy remove {name}"));
+    }
+    assert_eq!(rules(&site.network.mobile), left);
+    router.up("");
     assert_eq!(rules(&site.network.mobile), "");
     drop((router, server));
     drop(site);
@@ -284,6 +399,15 @@ fn hosts_come_and_go_while_the_proxy_runs() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("fd00:7::10 is the address of host printer already"));
     std::fs::write(&file, text).unwrap();
     transfer.wait_for_more(100_000);
+    // A host that the daemon refuses is not in the file afterwards.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let refused = router.run("proxy add itself 192.168.7.1");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && error.contains("192.168.7.1 of host itself is an address of this host"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     router.ok("proxy remove camera");
     server.wait_for_peer(CAMERA.0, "closed", |peer| peer["state"] == "CLOSED" || peer["state"] == "UNASSOCIATED");
     transfer.wait_for_more(100_000);

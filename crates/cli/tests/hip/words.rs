@@ -88,7 +88,9 @@ fn hosts_that_speak_no_hip_get_identities() {
     well(&place, "keygen --dir d");
     assert!(well(&place, "proxy list --dir d").contains("no hosts"));
     let (code, _, err) = run(&place, &format!("proxy add printer 192.168.7.10 {files}"));
-    assert!(code == 2 && err.contains("--interface"), "{err}");
+    assert!(code == 2 && err.contains("missing --interface"), "{err}");
+    let (code, _, err) = run(&place, &format!("proxy add printer 192.168.7.10 --interface lo {files}"));
+    assert!(code == 2 && err.contains("invalid interface name"), "{err}");
     let added = well(&place, &format!("proxy add printer 192.168.7.10 fd00:7::10 --interface lan {files}"));
     let key = place.0.join("d/hosts/printer/identity.toml");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -96,20 +98,21 @@ fn hosts_that_speak_no_hip_get_identities() {
     let listed = well(&place, "proxy list --dir d");
     let hit = added.split_whitespace().nth(2).unwrap();
     assert!(listed.contains("behind lan") && listed.contains(hit) && listed.contains("2001:22:"), "{listed}");
-    for (words, told) in [
+    for (words, expected) in [
         ("proxy add printer 192.168.7.12", "host printer exists"),
         ("proxy add other 192.168.7.10", "address of host printer already"),
         ("proxy add other 192.168.7.12 192.168.7.13", "2 addresses of one IP version"),
         ("proxy add other 127.0.0.1", "loopback"),
         ("proxy add other 192.168.7.12 --interface other", "cannot be a second interface"),
         ("proxy add a/b 192.168.7.12", "invalid name"),
+        ("proxy add other 192.168.7.12 --interface lo", "cannot be a second interface"),
         ("proxy add other", "required"),
         ("proxy remove other", "existing ones: printer, camera"),
         ("invite --for other --address 192.0.2.1", "existing ones: printer, camera"),
         ("invite --for printer --serves relay", "cannot be used with"),
     ] {
         let (code, out, err) = run(&place, &format!("{words} {files}"));
-        assert!(code == 2 && out.is_empty() && err.contains(told), "{words}: {code} {out} {err}");
+        assert!(code == 2 && out.is_empty() && err.contains(expected), "{words}: {code} {out} {err}");
     }
     assert!(!place.0.join("d/hosts/other").exists(), "no key without a host");
     // The peer knows the host by its name, at the router's address.
@@ -133,7 +136,7 @@ fn wrong_words_are_refused() {
     let invitation = well(&place, "invite --dir d --socket s --name alpha --address 192.0.2.1");
     let damaged = invitation.trim().replacen(['a', 'b'], "7", 1).replace("h7p", "hip");
     let hit = "2001:25:1111:2222:3333:4444:5555:6666";
-    for (words, told) in [
+    for (words, expected) in [
         ("join hello --dir d --socket s".to_owned(), "begins with \"hip:\""),
         ("join hip:a!b --dir d --socket s".to_owned(), "'!'"),
         (format!("join {damaged} --dir d --socket s"), "copy all of it again"),
@@ -148,7 +151,7 @@ fn wrong_words_are_refused() {
         ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
     ] {
         let (code, out, err) = run(&place, &words);
-        assert!(code == 2 && out.is_empty() && err.contains(told), "{words}: {code} {out} {err}");
+        assert!(code == 2 && out.is_empty() && err.contains(expected), "{words}: {code} {out} {err}");
     }
     std::fs::write(place.0.join("d/peers.toml"), "[[peer]]\nname = 7\n").unwrap();
     let (code, _, err) = run(&place, "peer list --dir d");
