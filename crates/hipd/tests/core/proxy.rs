@@ -39,8 +39,9 @@ fn host(name: &str, addresses: &[&str], keys: KeyPair) -> PlainHost {
 }
 
 /// A router or a peer, without peers and hosts.
-fn identities() -> Identities {
-    let config = CoreConfig { wake: None, ..CoreConfig::default() };
+fn identities(accept_unknown: bool) -> Identities {
+    let mut config = CoreConfig { wake: None, ..CoreConfig::default() };
+    config.host.accept_unknown_peers = accept_unknown;
     let mut identities = Identities::new(keys(), config, Some(LsiPrefix::default()), Box::new(SystemRandom));
     identities.own_mut().use_lsis(LsiPrefix::default(), Box::new(InV6));
     identities
@@ -67,7 +68,7 @@ struct Site {
 
 impl Site {
     fn new(via: Via) -> Self {
-        let (mut router, mut peer) = (identities(), identities());
+        let (mut router, peer) = (identities(false), identities(false));
         let pairs: Vec<KeyPair> = HOSTS.iter().map(|_| keys()).collect();
         let hits: Vec<Hit> = pairs.iter().map(KeyPair::hit).collect();
         let now = Instant::from_secs(1000);
@@ -283,11 +284,11 @@ fn errors_quote_what_their_receiver_has_sent() {
     }
 }
 
-/// The router accepts unknown peers, unless it is configured otherwise; its hosts have the peers of the file alone.
+/// A router that accepts unknown peers does so for itself; its hosts have the peers of the file alone.
 #[test]
 fn unknown_peers_do_not_reach_hosts() {
     let mut site = Site::new(Via::Ip);
-    (site.router, site.peer) = (identities(), identities());
+    (site.router, site.peer) = (identities(true), identities(false));
     let pair = keys();
     site.hits = vec![pair.hit()];
     site.router.set_hosts(site.now, vec![host("a", &["192.168.7.1"], pair)], || Box::new(SystemRandom));
@@ -433,7 +434,7 @@ fn a_router_that_is_started_anew_is_found_again() {
     site.run_for(5);
     assert_eq!(site.to_peer(Side::Hosts, &Packet::new(address("192.168.7.1"), lsi, datagram(1, 2))).len(), 1);
     // The process ends without CLOSE.
-    site.router = identities();
+    site.router = identities(false);
     site.router.set_hosts(now, vec![again()], || Box::new(SystemRandom));
     site.router.set_peers(now, &peers_of_router(site.peer.own().hit(), Via::Ip));
     site.router.set_locators(now, &[address(ROUTER)]);
