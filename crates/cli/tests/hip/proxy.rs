@@ -267,7 +267,7 @@ fn damaged_packets_do_not_reach_peers() {
 /// An error about a packet for a host is taken from the host, not from a guest, although the router forwards the packets of both.
 fn errors_of_guests_do_not_reach_peers() {
     let (place, site) = (Place::new("proxy-errors"), Site::new(None));
-    let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1[..1])], ["", ""]);
+    let [router, _server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1[..1])], ["", ""]);
     let (lsi, hit) = (router.lsi_of("server"), IpAddr::from(router.hit_of(PRINTER.0)));
     let bind = |namespace: &Namespace| namespace.enter(|| UdpSocket::bind((ANY[1], 0)).unwrap()).unwrap();
     let (peer, printer) = (bind(&site.network.server), bind(&site.printer));
