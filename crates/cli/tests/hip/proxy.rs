@@ -232,8 +232,8 @@ fn damaged_packets_do_not_reach_peers() {
     let peer = site.network.server.enter(|| UdpSocket::bind((ANY[1], 0)).unwrap()).unwrap();
     let listener = site.network.server.enter(|| TcpListener::bind((ANY[1], 0)).unwrap()).unwrap();
     listener.set_nonblocking(true).unwrap();
-    echoes(&site.printer, &site.network.server, ANY[1], lsi.into());
     let src = PRINTER.1[0].parse().unwrap();
+    assert!(arrives(&site.printer, src, &site.network.server, lsi.into(), PATIENCE));
     let not_read = || router.status()["counters"]["not_read"].as_u64().unwrap();
     let datagram =
         Udp { src_port: 4000, dst_port: peer.local_addr().unwrap().port(), payload: Bytes::from_static(b"hello") };
