@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use holdover_base::{Duration, Instant, Rng};
 use proptest::prelude::*;
 
-use super::super::store::{Answer, Kind, Numbered, Reply, Request, Subject};
+use super::super::store::{Answer, Kind, Numbered, Reply, Request};
 use super::etcd::Store;
 use super::registration;
 use crate::handoff::relay::Message;
@@ -350,6 +350,11 @@ impl World {
             self.gateways[number].live.as_mut().and_then(|live| live.ownership.poll_request())
         {
             let kind = request.kind();
+            if let (Request::List { from, .. }, Some(live)) = (&request, &mut self.gateways[number].live)
+                && from.is_empty()
+            {
+                live.listed.clear();
+            }
             let fails = !self.reaches_store(number) || self.is_lost();
             if fails {
                 self.reply(number, id, kind, Err("no connection".to_owned()), REQUEST_TIMEOUT_MS);
@@ -421,24 +426,16 @@ impl World {
         let Some(live) = live else { return };
         for queue in replies.values_mut() {
             while let Some((_, reply)) = queue.pop_front_if(|(at, _)| *at <= now) {
-                if let Ok((store, answer)) = &reply.result
-                    && *store == id
-                {
-                    let changes = match answer {
-                        Answer::Listed { changes, .. } | Answer::Changed { changes, .. } | Answer::Claimed(changes) => {
-                            &changes[..]
-                        }
-                        _ => &[],
-                    };
-                    for change in changes {
-                        if let Subject::Mobile { address, record: Some(record) } = &change.subject {
-                            live.note_told(now, *address, change.epoch, record.owner == *name);
-                        }
-                    }
-                }
-                let replaced = live.ownership.counters().replaced;
+                let answer = reply.result.as_ref().ok().filter(|(store, _)| *store == id);
+                let answer = answer.map(|(_, answer)| answer.clone());
+                let before = live.ownership.counters();
                 live.ownership.handle_reply(now, reply);
-                if live.ownership.counters().replaced != replaced {
+                let after = live.ownership.counters();
+                // An answer to a request that was given up does not count.
+                if let Some(answer) = answer.filter(|_| after.late == before.late) {
+                    live.note_answer(now, name, answer);
+                }
+                if after.replaced != before.replaced {
                     live.told.clear();
                 }
             }

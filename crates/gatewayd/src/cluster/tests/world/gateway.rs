@@ -8,7 +8,7 @@ use holdover_filter::Presence;
 use holdover_gateway::divert::{Course, Diverter, DiverterConfig, Source};
 
 use super::super::super::ownership::{Admission, Event, Evidence, Ownership};
-use super::super::super::store::{Registration, Reply};
+use super::super::super::store::{Answer, Change, Registration, Reply, Subject};
 use super::LEASE;
 use super::ledger::Ledger;
 use crate::cluster::store::Kind;
@@ -52,6 +52,8 @@ pub(super) struct Live {
     to_probe: Vec<IpAddr>,
     /// The latest epoch that this process was told, whether it names this gateway, and when it was told.
     pub(super) told: BTreeMap<IpAddr, (u64, bool, Instant)>,
+    /// The pages of a list that is not complete yet: it is valid as a whole only.
+    pub(super) listed: Vec<Change>,
     tend_at: Instant,
     /// Packets in transfers that were given up.
     pub(super) abandoned: u64,
@@ -104,6 +106,7 @@ impl Gateway {
             attachments: Attachments::new(now),
             to_probe: Vec::new(),
             told: BTreeMap::new(),
+            listed: Vec::new(),
             tend_at: now,
             abandoned: 0,
         };
@@ -263,7 +266,27 @@ impl Live {
         self.serve_relay(now);
     }
 
-    pub(super) fn note_told(&mut self, now: Instant, mobile: IpAddr, epoch: u64, is_own: bool) {
+    /// Notes what an answer of the store tells this gateway, whose name is given, of the owners of mobile hosts.
+    pub(super) fn note_answer(&mut self, now: Instant, name: &str, answer: Answer) {
+        let changes = match answer {
+            Answer::Listed { changes, next, .. } => {
+                self.listed.extend(changes);
+                if next.is_some() {
+                    return;
+                }
+                std::mem::take(&mut self.listed)
+            }
+            Answer::Changed { changes, .. } | Answer::Claimed(changes) => changes,
+            _ => return,
+        };
+        for change in changes {
+            if let Subject::Mobile { address, record: Some(record) } = change.subject {
+                self.note_told(now, address, change.epoch, record.owner == name);
+            }
+        }
+    }
+
+    fn note_told(&mut self, now: Instant, mobile: IpAddr, epoch: u64, is_own: bool) {
         let known = self.told.entry(mobile).or_insert((0, true, Instant::ZERO));
         if epoch > known.0 {
             *known = (epoch, is_own, now);
