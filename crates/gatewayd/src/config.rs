@@ -137,8 +137,9 @@ pub struct PresenceSources {
     /// its return.
     #[serde(deserialize_with = "between::<10, 10_000, _>")]
     pub away_probe_every: Time,
-    /// With WireGuard: a peer to which something was sent is away if nothing has come from it for this long. WireGuard
-    /// itself answers data after at most 10 s.
+    /// With WireGuard: a peer that was sent data or the initiation of a handshake is away if nothing has come from it for
+    /// this long. The peer's WireGuard answers data after 10 s at the latest, and initiations at once. Keep-alives are not
+    /// answered, and do not count.
     #[serde(deserialize_with = "between::<11_000, 600_000, _>")]
     pub wireguard_silence: Time,
     /// A mobile host is forgotten after this long without a packet from it or for it, present or away, if nothing waits

@@ -1,8 +1,13 @@
 //! Peers of a WireGuard interface, by generic netlink (`linux/wireguard.h`): their endpoints, handshakes and counters.
 //!
-//! WireGuard has no connections. A peer that receives data and has none to send sends a keep-alive after 10 s, and a new
-//! handshake is begun after 15 s without an answer (WireGuard's whitepaper, section 6). So a peer to which something was
-//! sent, and from which nothing came since, is away after that time.
+//! WireGuard has no connections. A peer that receives data and sends none within 10 s then sends a keep-alive, and it
+//! answers the initiation of a handshake at once (WireGuard's whitepaper, sections 5.4 and 6). So a peer that was sent
+//! data or an initiation, and from which nothing came since, is away after 15 s (the whitepaper's time for a new
+//! handshake). A keep-alive is not answered: the router's kernel sends one 10 s after the last data of an idle peer, and
+//! with a persistent keep-alive one each interval.
+//!
+//! The kernel counts bytes, and keep-alives among them. Growth that may consist of keep-alives only does not count. An
+//! initiation counts, also one that was sent to renew the key for a keep-alive: a peer that is there answers it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,6 +46,10 @@ const BITS: u16 = 3;
 /// How often peers are queried.
 const QUERY_EVERY: Duration = Duration::from_millis(250);
 
+/// Bytes of a keep-alive: a data message without data. Data messages have at least 64 (an IPv4 header, padded), the
+/// initiation of a handshake has 148, and the answer to one 92.
+const KEEP_ALIVE: u64 = 32;
+
 /// A public key.
 type Key = [u8; 32];
 
@@ -52,12 +61,12 @@ pub(super) struct WireGuardWatch {
     peers: Peers,
 }
 
-/// What the kernel says about a peer.
+/// The state of a peer in the kernel.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct PeerInfo {
     /// `struct sockaddr`; empty if none is known.
     endpoint: Vec<u8>,
-    /// `struct __kernel_timespec` of the last handshake; empty if it is not said.
+    /// `struct __kernel_timespec` of the last handshake; empty if the message has none.
     handshake: Vec<u8>,
     received: u64,
     sent: u64,
@@ -147,9 +156,8 @@ struct Peers {
 #[derive(Debug)]
 struct Peer {
     info: PeerInfo,
-    /// What was sent to it before something came from it last.
-    sent_before: u64,
-    /// Since when something was sent to it that was not answered.
+    queried_at: Instant,
+    /// Since when it has not answered what was sent to it.
     waiting_since: Option<Instant>,
     is_silent: bool,
 }
@@ -163,8 +171,7 @@ impl Peers {
         self.peers.retain(|key, _| found.contains_key(key));
         let mut changes = Vec::new();
         for (key, info) in &found {
-            let sent_before = info.sent;
-            let anew = || Peer { info: info.clone(), sent_before, waiting_since: None, is_silent: false };
+            let anew = || Peer { info: info.clone(), queried_at: now, waiting_since: None, is_silent: false };
             let peer = self.peers.entry(*key).or_insert_with(anew);
             if let Some(presence) = peer.handle_info(now, self.silence, info.clone()) {
                 changes.push((key, presence));
@@ -186,25 +193,31 @@ fn is_within(inner: Network, outer: Network) -> bool {
 }
 
 impl Peer {
-    /// What the state of a peer says that is new.
+    /// Handles the queried state of the peer. Returns its presence if that has changed.
     fn handle_info(&mut self, now: Instant, silence: Duration, info: PeerInfo) -> Option<Presence> {
         let before = std::mem::replace(&mut self.info, info);
+        let elapsed = now.saturating_since(std::mem::replace(&mut self.queried_at, now));
         let info = &self.info;
         let has_moved = !before.endpoint.is_empty() && before.endpoint != info.endpoint;
         let is_heard = info.received != before.received || info.handshake != before.handshake;
         if is_heard || has_moved {
-            (self.sent_before, self.waiting_since) = (info.sent, None);
+            self.waiting_since = None;
             let was_silent = std::mem::take(&mut self.is_silent);
             return if has_moved { Some(Presence::Rebound) } else { was_silent.then_some(Presence::Present) };
         }
-        if info.sent > self.sent_before {
-            let since = *self.waiting_since.get_or_insert(now);
-            if now.saturating_since(since) >= silence && !std::mem::replace(&mut self.is_silent, true) {
-                return Some(Presence::Away);
-            }
+        if !may_be_keep_alives(info.sent.saturating_sub(before.sent), elapsed) {
+            self.waiting_since.get_or_insert(now);
         }
-        None
+        let is_over = self.waiting_since.is_some_and(|since| now.saturating_since(since) >= silence);
+        (is_over && !std::mem::replace(&mut self.is_silent, true)).then_some(Presence::Away)
     }
+}
+
+/// Whether so many bytes, sent in this time, may be keep-alives only: persistent ones are a second apart at least, and
+/// one more may follow received data.
+fn may_be_keep_alives(bytes: u64, elapsed: Duration) -> bool {
+    let most = 2 + elapsed.as_secs();
+    bytes.is_multiple_of(KEEP_ALIVE) && bytes / KEEP_ALIVE <= most
 }
 
 #[cfg(test)]
@@ -275,37 +288,85 @@ mod tests {
         PeerInfo { endpoint: endpoint(endpoint_of), handshake: vec![7; 16], received, sent, networks }
     }
 
+    /// Sizes of messages: data of a TCP SYN (60 bytes, padded to 64), an initiation and an answer of a handshake.
+    const SYN: u64 = 96;
+    const INITIATION: u64 = 148;
+    const ANSWER: u64 = 92;
+
+    /// The peer's state at a time: which changes of its presence are reported.
+    fn query(peers: &mut Peers, ms: u64, info: PeerInfo) -> Vec<Presence> {
+        let mut reports = Vec::new();
+        peers.handle_peers(at(ms), BTreeMap::from([([1; 32], info)]), &mut reports);
+        let presence = |report| match report {
+            SourceReport::Network { presence, source: Source::WireGuard, .. } => presence,
+            other => panic!("{other:?}"),
+        };
+        reports.into_iter().map(presence).collect()
+    }
+
+    #[test]
+    fn an_idle_peer_with_keep_alives_is_not_away_but_one_that_answers_no_data_or_handshake() {
+        let mut peers = Peers::new(Duration::from_secs(15));
+        let (received, mut sent, mut ms) = (2000, 1000, 0);
+        // The kernel's keep-alive 10 s after the peer's last data, and a persistent one every second for two minutes.
+        for turn in 0..480u64 {
+            sent += KEEP_ALIVE * (u64::from(turn == 40) + u64::from(turn.is_multiple_of(4)));
+            assert_eq!(query(&mut peers, ms, info(1, received, sent)), [], "{ms}");
+            ms += 250;
+        }
+        // The daemon was stopped for 30 s.
+        (ms, sent) = (ms + 30_000, sent + 30 * KEEP_ALIVE);
+        assert_eq!(query(&mut peers, ms, info(1, received, sent)), []);
+        assert_eq!(query(&mut peers, ms + 20_000, info(1, received, sent)), []);
+        // A keep-alive renews the key: the peer answers.
+        (ms, sent) = (ms + 20_250, sent + KEEP_ALIVE + INITIATION);
+        assert_eq!(query(&mut peers, ms, info(1, received, sent)), []);
+        let answered = |sent| PeerInfo { handshake: vec![8; 16], ..info(1, received + ANSWER, sent) };
+        assert_eq!(query(&mut peers, ms + 250, answered(sent)), []);
+        sent += KEEP_ALIVE;
+        assert_eq!(query(&mut peers, ms + 500, answered(sent)), [], "it confirms the key");
+        assert_eq!(query(&mut peers, ms + 60_000, answered(sent)), []);
+        ms += 60_000;
+        // It answers neither the next initiation nor the further ones.
+        for turn in 1..=60 {
+            sent += if turn % 20 == 1 { INITIATION } else { 0 };
+            assert_eq!(query(&mut peers, ms + 250 * turn, answered(sent)), [], "{turn}");
+        }
+        assert_eq!(query(&mut peers, ms + 250 * 61, answered(sent)), [Presence::Away]);
+    }
+
+    #[test]
+    fn small_data_is_told_from_keep_alives() {
+        let mut peers = Peers::new(Duration::from_secs(15));
+        assert_eq!(query(&mut peers, 0, info(1, 10, 10)), []);
+        assert_eq!(query(&mut peers, 250, info(1, 10, 10 + SYN)), []);
+        assert_eq!(query(&mut peers, 15_000, info(1, 10, 10 + SYN)), []);
+        assert_eq!(query(&mut peers, 15_250, info(1, 10, 10 + SYN)), [Presence::Away]);
+    }
+
     #[test]
     fn a_peer_is_away_if_something_was_sent_and_nothing_came() {
         let mut peers = Peers::new(Duration::from_secs(15));
-        let mut query = |ms, info: PeerInfo| {
-            let mut reports = Vec::new();
-            peers.handle_peers(at(ms), BTreeMap::from([([1; 32], info)]), &mut reports);
-            let presence = |report| match report {
-                SourceReport::Network { presence, source: Source::WireGuard, .. } => presence,
-                other => panic!("{other:?}"),
-            };
-            reports.into_iter().map(presence).collect::<Vec<_>>()
-        };
-        assert_eq!(query(0, info(1, 10, 10)), []);
-        assert_eq!(query(3_600_000, info(1, 10, 10)), [], "idle for an hour");
-        assert_eq!(query(3_600_250, info(1, 10, 20)), []);
-        assert_eq!(query(3_615_000, info(1, 10, 30)), []);
-        assert_eq!(query(3_615_250, info(1, 10, 30)), [Presence::Away]);
-        assert_eq!(query(3_620_000, info(1, 10, 40)), [], "once");
+        let mut query = |ms, info| query(&mut peers, ms, info);
+        assert_eq!(query(0, info(1, 1000, 1000)), []);
+        assert_eq!(query(3_600_000, info(1, 1000, 1000)), [], "idle for an hour");
+        assert_eq!(query(3_600_250, info(1, 1000, 1096)), []);
+        assert_eq!(query(3_615_000, info(1, 1000, 1192)), []);
+        assert_eq!(query(3_615_250, info(1, 1000, 1192)), [Presence::Away]);
+        assert_eq!(query(3_620_000, info(1, 1000, 1340)), [], "once");
         // A keep-alive.
-        assert_eq!(query(3_620_250, info(1, 42, 40)), [Presence::Present]);
-        assert_eq!(query(3_700_000, info(1, 42, 40)), []);
+        assert_eq!(query(3_620_250, info(1, 1032, 1340)), [Presence::Present]);
+        assert_eq!(query(3_700_000, info(1, 1032, 1340)), []);
         // Answered in time.
-        assert_eq!(query(3_700_250, info(1, 42, 50)), []);
-        assert_eq!(query(3_710_250, info(1, 74, 50)), []);
-        assert_eq!(query(3_720_250, info(1, 74, 60)), []);
-        assert_eq!(query(3_730_000, info(2, 74, 60)), [Presence::Rebound], "from another address");
-        assert_eq!(query(3_740_000, info(2, 74, 60)), []);
+        assert_eq!(query(3_700_250, info(1, 1032, 2820)), []);
+        assert_eq!(query(3_710_250, info(1, 1064, 2820)), []);
+        assert_eq!(query(3_720_250, info(1, 1064, 2916)), []);
+        assert_eq!(query(3_730_000, info(2, 1064, 2916)), [Presence::Rebound], "from another address");
+        assert_eq!(query(3_740_000, info(2, 1064, 2916)), []);
         // A handshake without data.
-        assert_eq!(query(3_740_250, info(2, 74, 70)), []);
-        assert_eq!(query(3_760_000, info(2, 74, 70)), [Presence::Away]);
-        assert_eq!(query(3_760_250, PeerInfo { handshake: vec![8; 16], ..info(2, 74, 70) }), [Presence::Present]);
+        assert_eq!(query(3_740_250, info(2, 1064, 3064)), []);
+        assert_eq!(query(3_760_000, info(2, 1064, 3064)), [Presence::Away]);
+        assert_eq!(query(3_760_250, PeerInfo { handshake: vec![8; 16], ..info(2, 1064, 3064) }), [Presence::Present]);
     }
 
     #[test]
