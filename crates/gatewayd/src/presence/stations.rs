@@ -77,11 +77,11 @@ struct Nl80211 {
     events: GenericEvents,
 }
 
-/// What the kernel says about a station.
+/// The state of a station in the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct StationInfo {
     mac: [u8; 6],
-    /// `None`: not said.
+    /// `None` if the message has no flags.
     is_authorized: Option<bool>,
     /// Since its last frame or acknowledgement.
     inactive: Option<Duration>,
@@ -95,7 +95,7 @@ impl StationWatch {
         let requests = Requests::open()?;
         let (access_points, stations) = (BTreeSet::new(), Stations::default());
         let mut watch = Self { requests, index, nl80211: None, list_at: now, query_at: now, access_points, stations };
-        // Those that are associated already are not reported: they are present as far as anyone knows.
+        // Stations that are associated already are not reported: mobile hosts are present until a source reports otherwise.
         watch.handle_timeout(now, &mut Vec::new());
         Ok(watch)
     }
@@ -294,6 +294,11 @@ impl Stations {
         let presence = match (before, state) {
             (State::Joining | State::Silent, State::Present) => Presence::Present,
             (State::Present, State::Silent) => Presence::Away,
+            (State::Present, State::Joining) => {
+                // Its authorization was withdrawn: data frames are dropped.
+                station.since = now;
+                Presence::Away
+            }
             _ => return,
         };
         reports.push(SourceReport::Frame { mac, source: Source::Station, presence });
@@ -384,6 +389,19 @@ mod tests {
         stations.handle_list(at(750), 4, &[], &mut reports);
         assert_eq!(reports[2..], [report(Presence::Present), report(Presence::Away)]);
         assert!(stations.is_empty());
+    }
+
+    #[test]
+    fn a_station_without_authorization_is_away_until_it_is_authorized_again() {
+        let (mut stations, mut reports) = (Stations::default(), Vec::new());
+        let mut list = |ms, is_authorized| {
+            stations.handle_list(at(ms), 4, &[info(is_authorized, 1, 0)], &mut reports);
+            (std::mem::take(&mut reports), stations.is_joining(at(ms)))
+        };
+        assert_eq!(list(0, true), (vec![report(Presence::Present)], false));
+        assert_eq!(list(60_000, false), (vec![report(Presence::Away)], true), "it is queried more often");
+        assert_eq!(list(60_020, false), (vec![], true), "once");
+        assert_eq!(list(60_040, true), (vec![report(Presence::Present)], false));
     }
 
     #[test]
