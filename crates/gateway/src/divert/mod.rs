@@ -144,7 +144,7 @@ struct Mobile<T> {
     /// Its entry in [`Diverter::turns`].
     turn: Option<(Instant, u64)>,
     tally: Tally,
-    /// The last report of each source.
+    /// The last report of each source, and since when the source reports so.
     last_reports: BTreeMap<Source, (Presence, Instant)>,
     queued_at: Option<Instant>,
 }
@@ -251,7 +251,7 @@ impl<T> Diverter<T> {
         self.mobiles.get(&address).map(Self::describe)
     }
 
-    /// The last report of each source about a mobile host, and when it was made.
+    /// The last report of each source about a mobile host, and since when the source reports so.
     pub fn reports(&self, address: IpAddr) -> impl Iterator<Item = (Source, Presence, Instant)> {
         let reports = self.mobiles.get(&address).into_iter().flat_map(|mobile| &mobile.last_reports);
         reports.map(|(&source, &(presence, at))| (source, presence, at))
@@ -279,8 +279,16 @@ impl<T> Diverter<T> {
     /// Handles a report of a source about a mobile host. Returns whether there was room for it.
     pub fn handle_report(&mut self, now: Instant, address: IpAddr, source: Source, presence: Presence) -> bool {
         let Some(mobile) = self.mobile(address) else { return false };
+        // A repeated report keeps its time, unless the host was heard since it was reported absent.
+        let holds = match presence {
+            Presence::Away => mobile.reports.objections().any(|objection| objection == source),
+            presence => presence == Presence::Present,
+        };
         mobile.reports.handle_report(now, source, presence);
-        mobile.last_reports.insert(source, (presence, now));
+        let last = mobile.last_reports.entry(source).or_insert((presence, now));
+        if !holds || last.0 != presence {
+            *last = (presence, now);
+        }
         self.update(now, address);
         true
     }

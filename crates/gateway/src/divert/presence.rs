@@ -21,7 +21,7 @@ pub enum Source {
     Bridge,
     /// The leases of a DHCP server.
     Lease,
-    /// A WireGuard peer: its endpoint and its handshakes.
+    /// A WireGuard peer: unanswered data, handshakes, and changes of its endpoint.
     WireGuard,
     /// The mobile host itself.
     Registration,

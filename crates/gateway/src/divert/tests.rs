@@ -82,6 +82,26 @@ fn a_lease_withdraws_its_own_objection_only() {
 }
 
 #[test]
+fn a_repeated_report_keeps_its_time_unless_the_host_was_heard_since() {
+    let mut diverter = Diverter::<u32>::new(small());
+    let host = mobile(1);
+    let report = |diverter: &mut Diverter<u32>, ms, presence| {
+        diverter.handle_report(at(ms), host, Source::Silence, presence);
+        let (source, last, since) = diverter.reports(host).next().unwrap();
+        assert_eq!((source, last), (Source::Silence, presence));
+        since
+    };
+    assert_eq!(report(&mut diverter, 0, Presence::Away), at(0));
+    assert_eq!(report(&mut diverter, 1000, Presence::Away), at(0));
+    diverter.handle_heard(at(2000), host);
+    assert_eq!(report(&mut diverter, 9000, Presence::Away), at(9000));
+    assert_eq!(report(&mut diverter, 9100, Presence::Present), at(9100));
+    assert_eq!(report(&mut diverter, 9200, Presence::Present), at(9100));
+    assert_eq!(report(&mut diverter, 9300, Presence::Rebound), at(9300));
+    assert_eq!(report(&mut diverter, 9400, Presence::Rebound), at(9400), "another move");
+}
+
+#[test]
 fn nothing_of_a_silent_host_was_under_way() {
     let mut diverter = Diverter::<u32>::new(small());
     let host = mobile(1);
