@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use holdover_gateway::divert::Source;
 use holdover_host::scrape::{counter, gauge};
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
@@ -41,8 +42,10 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
     registry.register("absences", "How often mobile hosts were away", counter(buffer.absences));
     let by_source = Family::<BySource, Gauge>::default();
-    for (source, count) in &status.away_by {
-        by_source.get_or_create(&BySource { source: source.clone() }).set(*count as i64);
+    // All of them: a series that vanishes is not a zero to Prometheus.
+    for source in Source::ALL.map(|source| source.to_string()) {
+        let count = status.away_by.get(&source).copied().unwrap_or(0);
+        by_source.get_or_create(&BySource { source }).set(count as i64);
     }
     registry.register("mobiles_away_by", "Mobile hosts that each source reports away", by_source);
     registry.register("waiting_packets", "Packets that wait for mobile hosts", gauge(status.waiting));
@@ -236,8 +239,11 @@ mod tests {
     #[test]
     fn absent_mobile_hosts_are_counted_by_source() {
         let text = encode_status(&status());
-        let line = "holdover_gateway_mobiles_away_by{source=\"station\"} 2";
-        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        for source in Source::ALL.map(|source| source.to_string()) {
+            let count = if source == "station" { 2 } else { 0 };
+            let line = format!("holdover_gateway_mobiles_away_by{{source=\"{source}\"}} {count}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]
