@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
-use crate::network::Network;
+use crate::network::{Network, endpoints};
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
 use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
@@ -610,9 +610,5 @@ const LONGEST_PACKET: u32 = 65_535;
 
 /// The destination of an IP packet.
 pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    match packet.first()? >> 4 {
-        4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),
-        6 => Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?)),
-        _ => None,
-    }
+    endpoints(packet).map(|(_, destination)| destination)
 }

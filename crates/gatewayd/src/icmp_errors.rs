@@ -4,8 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use holdover_wire::{IcmpError, Packet, Unreachable};
+use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::network::endpoints;
 
 /// Sends ICMP errors as the router itself would, by its routes and with its own address.
 #[derive(Debug)]
@@ -38,25 +40,19 @@ impl IcmpErrors {
 
     /// Sends the sender of a packet why it cannot be forwarded; ignores failures.
     pub(crate) fn tell(&self, kind: Unreachable, packet: &Bytes) {
-        let Some((family, source, destination)) = ends(packet) else { return };
-        let Some(socket) = &self.sockets[family] else { return };
-        // The kernel fills in the header and, with IPv6, the checksum.
-        let message =
-            IcmpError::quoting(kind, packet).ok().and_then(|icmp| Packet::new(destination, source, icmp).emit().ok());
-        let Some(message) = message.as_deref().and_then(|bytes| bytes.get(HEADERS[family]..)) else { return };
-        if let Err(error) = socket.send_to(message, &SocketAddr::new(source, 0).into()) {
+        let Some((source, destination)) = endpoints(packet) else { return };
+        let Some(socket) = &self.sockets[usize::from(source.is_ipv6())] else { return };
+        let error = IcmpError::quoting(kind, packet).ok();
+        let Some(message) = error.and_then(|error| icmp_message(destination, source, error)) else { return };
+        if let Err(error) = socket.send_to(&message, &SocketAddr::new(source, 0).into()) {
             tracing::debug!(%error, %source, "cannot send an ICMP error");
         }
     }
 }
 
-/// The family as an index, the source and the destination of a packet.
-fn ends(packet: &[u8]) -> Option<(usize, IpAddr, IpAddr)> {
-    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
-    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
-    match packet.first()? >> 4 {
-        4 => Some((0, v4(12)?, v4(16)?)),
-        6 => Some((1, v6(8)?, v6(24)?)),
-        _ => None,
-    }
+/// An ICMP message for a raw socket: the kernel fills in the IP header and, with IPv6, the checksum.
+pub(crate) fn icmp_message(source: IpAddr, destination: IpAddr, message: impl Into<Payload>) -> Option<Bytes> {
+    let packet = Packet::new(source, destination, message).emit().ok()?;
+    let header = HEADERS[usize::from(destination.is_ipv6())];
+    (packet.len() >= header).then(|| packet.slice(header..))
 }

@@ -105,6 +105,17 @@ impl JsonSchema for Network {
     }
 }
 
+/// The source and the destination of an IP packet.
+pub(crate) fn endpoints(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let v4 = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
+    let v6 = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
+    match packet.first()? >> 4 {
+        4 => Some((v4(12)?, v4(16)?)),
+        6 => Some((v6(8)?, v6(24)?)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,13 +7,16 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
+use bytes::Bytes;
 use holdover_base::{Duration, Instant};
+use holdover_wire::IcmpEcho;
 use rustix::rand::{GetRandomFlags, getrandom};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::icmp_errors::icmp_message;
 use crate::path::MARK;
 
 /// The sockets, and what is known of each host.
@@ -48,8 +51,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// A host is tried while it was heard in this time.
 const PRESENT: Duration = Duration::from_secs(1);
 
-/// Types of ICMP and ICMPv6 messages, by family: request and answer.
-const TYPES: [(u8, u8); 2] = [(8, 0), (128, 129)];
+/// Types of ICMP and ICMPv6 echo replies.
+const TYPES: [u8; 2] = [0, 129];
 
 /// The longest IP header before a message: a raw socket for IPv4 receives it.
 const LONGEST_HEADER: usize = 60;
@@ -81,7 +84,7 @@ impl Echo {
         let family = usize::from(mobile.is_ipv6());
         let Some(socket) = &self.sockets[family] else { return };
         self.sequence = self.sequence.wrapping_add(1);
-        let message = request(family, self.token, self.sequence, now);
+        let Some(message) = request(mobile, self.token, self.sequence, now) else { return };
         if let Err(error) = socket.send_to(&message, &SocketAddr::new(mobile, 0).into()) {
             tracing::trace!(%error, %mobile, "cannot send an echo request");
         }
@@ -90,7 +93,7 @@ impl Echo {
         host.asked_since = host.asked_since.filter(|since| heard_at.is_none_or(|at| at < *since)).or(Some(now));
     }
 
-    /// Whether a host has not answered for two round trips: a long path is no silence.
+    /// Whether a host has not answered for twice its usual time: on a long path the first answers are still on their way.
     pub(super) fn is_overdue(&self, now: Instant, mobile: IpAddr) -> bool {
         let host = self.hosts.get(&mobile);
         let times = host.and_then(|host| Some((host.asked_since?, host.answers_within?)));
@@ -111,7 +114,7 @@ impl Echo {
         }
     }
 
-    /// Within which time a host answers; `None` if it has never answered.
+    /// The usual time of a host's answers; `None` if it has never answered.
     pub(super) fn answers_within(&self, mobile: IpAddr) -> Option<Duration> {
         self.hosts.get(&mobile)?.answers_within
     }
@@ -174,10 +177,10 @@ fn open(interface: &str, domain: Domain, protocol: Protocol) -> io::Result<Socke
     socket.set_mark(MARK)?;
     // Nothing but answers. Bits of types that do not pass: those of ICMP in one word, those of ICMPv6 in eight.
     let (level, name, filter) = if domain == Domain::IPV4 {
-        (libc::SOL_RAW, ICMP_FILTER, vec![!(1 << TYPES[0].1)])
+        (libc::SOL_RAW, ICMP_FILTER, vec![!(1 << TYPES[0])])
     } else {
         let mut words = vec![u32::MAX; 8];
-        words[usize::from(TYPES[1].1) / 32] = !(1 << (TYPES[1].1 % 32));
+        words[usize::from(TYPES[1]) / 32] = !(1 << (TYPES[1] % 32));
         (libc::SOL_ICMPV6, ICMPV6_FILTER, words)
     };
     let len = size_of_val(&filter[..]) as libc::socklen_t;
@@ -193,19 +196,12 @@ fn open(interface: &str, domain: Domain, protocol: Protocol) -> io::Result<Socke
 const ICMP_FILTER: libc::c_int = 1;
 const ICMPV6_FILTER: libc::c_int = 1;
 
-/// An echo request of this time. The kernel fills in ICMPv6's checksum.
-fn request(family: usize, token: [u8; TOKEN], sequence: u16, at: Instant) -> Vec<u8> {
-    let sequence = sequence.to_be_bytes();
-    let mut message = vec![TYPES[family].0, 0, 0, 0, token[0], token[1], sequence[0], sequence[1]];
-    message.extend(&token[2..]);
-    message.extend(at.as_nanos().to_be_bytes());
-    if family == 0 {
-        let sum: u32 = message.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-        let folded = (sum & 0xffff) + (sum >> 16);
-        let checksum = !((folded + (folded >> 16)) as u16);
-        message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    }
-    message
+/// An echo request of this time.
+fn request(mobile: IpAddr, token: [u8; TOKEN], seq: u16, at: Instant) -> Option<Bytes> {
+    let payload = [&token[2..], &at.as_nanos().to_be_bytes()].concat().into();
+    let echo = IcmpEcho { reply: false, id: u16::from_be_bytes([token[0], token[1]]), seq, payload };
+    let own = if mobile.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    icmp_message(own, mobile, echo)
 }
 
 /// The time of the request that a message answers; `None` for other messages.
@@ -213,7 +209,7 @@ fn answer(family: usize, token: [u8; TOKEN], bytes: &[u8]) -> Option<Instant> {
     let header = if family == 0 { usize::from(bytes.first()? & 15) * 4 } else { 0 };
     let message = bytes.get(header..)?;
     let is_answer =
-        *message.first()? == TYPES[family].1 && message.get(4..6)? == &token[..2] && message.get(8..16)? == &token[2..];
+        *message.first()? == TYPES[family] && message.get(4..6)? == &token[..2] && message.get(8..16)? == &token[2..];
     let at = message.get(16..MESSAGE)?.try_into().map(u64::from_be_bytes).ok()?;
     is_answer.then_some(Instant::from_nanos(at))
 }
@@ -224,9 +220,11 @@ mod tests {
 
     const TOKEN_BYTES: [u8; TOKEN] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
 
+    const MOBILES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
     fn answered(family: usize, token: [u8; TOKEN], at: Instant) -> Vec<u8> {
-        let mut message = request(family, token, 7, at);
-        message[0] = TYPES[family].1;
+        let mut message = request(MOBILES[family], token, 7, at).unwrap().to_vec();
+        message[0] = TYPES[family];
         let header = if family == 0 { vec![0x45; 20] } else { Vec::new() };
         [header, message].concat()
     }
@@ -241,13 +239,13 @@ mod tests {
                 assert_eq!(answer(family, TOKEN_BYTES, &bytes[..cut]), None, "{cut}");
             }
             assert_eq!(answer(family, [0; TOKEN], &bytes), None);
-            assert_eq!(answer(family, TOKEN_BYTES, &request(family, TOKEN_BYTES, 7, at)), None);
+            assert_eq!(answer(family, TOKEN_BYTES, &request(MOBILES[family], TOKEN_BYTES, 7, at).unwrap()), None);
         }
     }
 
     #[test]
     fn the_checksum_of_a_request_is_right() {
-        let message = request(0, TOKEN_BYTES, 0xfffe, Instant::from_nanos(u64::MAX));
+        let message = request(MOBILES[0], TOKEN_BYTES, 0xfffe, Instant::from_nanos(u64::MAX)).unwrap();
         let sum: u32 = message.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
         let folded = (sum & 0xffff) + (sum >> 16);
         assert_eq!((folded & 0xffff) + (folded >> 16), 0xffff);
