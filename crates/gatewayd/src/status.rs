@@ -40,7 +40,7 @@ pub struct Status {
     pub mobiles: u64,
     /// Those of them that are away.
     pub away: u64,
-    /// How many each source reports away.
+    /// The number of mobile hosts that each source reports away; sources that report none are left out.
     #[serde(default)]
     pub away_by: BTreeMap<String, u64>,
     /// Buffered packets.
@@ -83,7 +83,7 @@ pub struct MobileLine {
     pub diverts: bool,
     /// For how long nothing has arrived from it.
     pub silent_s: Option<f64>,
-    /// Within which time it answers echo requests, as of its last answers; without Ethernet, and if it has answered any.
+    /// The time in which it answers echo requests, by its last answers. Only without Ethernet; `None` if it has answered none.
     #[serde(default)]
     pub answers_within_s: Option<f64>,
     /// Its Ethernet address.
@@ -106,8 +106,8 @@ pub struct ReportLine {
     /// The source.
     pub source: String,
     /// `present`, `rebound`, `fading`, `away` or `moved`.
-    pub said: String,
-    /// How long ago.
+    pub presence: String,
+    /// How long ago the source first reported so.
     pub ago_s: f64,
 }
 
@@ -166,7 +166,7 @@ impl MobileLine {
                 .reports(address)
                 .map(|(source, presence, at)| ReportLine {
                     source: source.to_string(),
-                    said: presence.to_string(),
+                    presence: presence.to_string(),
                     ago_s: since(at),
                 })
                 .collect(),

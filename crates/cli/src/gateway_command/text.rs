@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_absent_mobile_host_has_the_times_of_its_reports() {
-        let line = |source: &str, said: &str, ago_s: f64| serde_json::json!({ "source": source, "said": said, "ago_s": ago_s });
+        let line = |source: &str, presence: &str, ago_s: f64| serde_json::json!({ "source": source, "presence": presence, "ago_s": ago_s });
         let mobile: MobileLine = serde_json::from_value(serde_json::json!({
             "address": "10.0.1.7", "standing": "away", "away_by": ["station", "lease"], "away_s": 3.2, "diverts": true,
             "reports": [line("station", "away", 3.2), line("silence", "present", 60.0)], "waiting": 0, "waiting_bytes": 0,

@@ -62,7 +62,7 @@ pub(crate) enum Hearing {
     Again,
 }
 
-/// What becomes of a due packet.
+/// What to do with a due packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clearance {
     /// It goes to the gateway to which the mobile host has moved.
@@ -249,8 +249,8 @@ impl Attachments {
             let is_leaving = transfers.is_leaving(mobile);
             let elsewhere = ownership.and_then(|ownership| Some((ownership, ownership.owned_elsewhere(mobile)?)));
             // Adopted from a dead gateway and not heard, and nobody owns it any more.
-            let is_nobodys = ownership.is_some() && !self.met.contains(&mobile);
-            if !is_leaving && elsewhere.is_none() && !is_nobodys {
+            let has_no_owner = ownership.is_some() && !self.met.contains(&mobile);
+            if !is_leaving && elsewhere.is_none() && !has_no_owner {
                 // It has come back.
                 self.departing.remove(&mobile);
                 continue;
@@ -281,7 +281,7 @@ impl Attachments {
         forgotten
     }
 
-    /// What becomes of a due packet of a mobile host that was last heard by this gateway at `addressed_at`.
+    /// What to do with a due packet of a mobile host that was last heard by this gateway at `addressed_at`.
     pub(crate) fn clearance(
         mobile: IpAddr,
         ownership: Option<&Ownership>,

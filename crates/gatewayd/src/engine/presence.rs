@@ -21,7 +21,7 @@ impl Engine {
         self.echo.iter().flat_map(Echo::descriptors)
     }
 
-    /// Within which time a mobile host answers echo requests, if it does.
+    /// The usual time of a mobile host's answers to echo requests; `None` if it has never answered.
     pub(crate) fn answers_within(&self, mobile: IpAddr) -> Option<Duration> {
         self.echo.as_ref()?.answers_within(mobile)
     }

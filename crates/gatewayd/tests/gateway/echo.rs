@@ -102,7 +102,7 @@ fn is_found(place: &Place) {
     let took = began.elapsed();
     let line = gateway.mobile(*mobile).unwrap();
     assert_eq!(line.away_by, ["silence"]);
-    assert!(line.reports.iter().any(|report| report.source == "silence" && report.said == "away"), "{line:?}");
+    assert!(line.reports.iter().any(|report| report.source == "silence" && report.presence == "away"), "{line:?}");
     place.received();
     place.send(10);
     wait_for("packets that wait", || (gateway.mobile(*mobile).unwrap().waiting >= 10).then_some(()));

@@ -60,15 +60,19 @@ fn peers(_: &Namespace) {
     // Without echo requests.
     let gateway =
         Gateway::start(&router, "[presence]\nsilence = false\nneighbours = false\nwireguard_silence = \"11 s\"\n");
-    let said = |what: &str| {
+    let reports = |presence: &str| {
         let reports = gateway.mobile(far).into_iter().flat_map(|line| line.reports);
-        reports.into_iter().any(|report| report.source == "wireguard" && report.said == what)
+        reports.into_iter().any(|report| report.source == "wireguard" && report.presence == presence)
     };
     wait_for("the mobile host", || {
         into.send(b"here").unwrap();
         sleep(Duration::from_millis(100));
         gateway.mobile(far)
     });
+    // An idle peer: the router's kernel sends it a keep-alive after 10 s, which is not answered.
+    sleep(Duration::from_secs(40));
+    assert!(!reports("away"), "{:?}", gateway.mobile(far));
+    assert_eq!(gateway.mobile(far).unwrap().standing, "present");
     inside(&host, &|netlink| netlink.set_down(UNDER).unwrap());
     gateway.says_after(far, "away", || {
         // The link below is down: the packet is lost there.
@@ -83,7 +87,7 @@ fn peers(_: &Namespace) {
         netlink.ensure_address(UNDER, [192, 0, 2, 7].into(), 24).unwrap();
     });
     let took = gateway.says(far, "present");
-    assert!(said("present"), "{:?}", gateway.mobile(far));
+    assert!(reports("present"), "{:?}", gateway.mobile(far));
     let mut buffer = [0; 16];
     wait_for("what has waited", || into.recv(&mut buffer).ok().filter(|&len| &buffer[..len] == b"kept"));
     eprintln!("back {took:?} after its link");
@@ -96,7 +100,7 @@ fn peers(_: &Namespace) {
     wait_for("its other endpoint", || {
         let _ = into.send(b"here");
         sleep(Duration::from_millis(100));
-        said("rebound").then_some(())
+        reports("rebound").then_some(())
     });
     assert!(gateway.status().reports.wireguard >= 3, "{:?}", gateway.status().reports);
 }
