@@ -21,8 +21,8 @@ use crate::sockets::{Conntrack, SocketDiag, SocketDiagError, TcpSocket};
 /// The most namespaces that are entered.
 pub const MOST_NAMESPACES: usize = 256;
 
-/// The most translated connections that are looked up at a time.
-const MOST_TRANSLATED: usize = 4096;
+/// The most forwarded connections that are looked up in connection tracking at a time.
+const MOST_TRACKED: usize = 4096;
 
 /// The network namespaces of other processes of this host, if they are served.
 #[derive(Debug, Default)]
@@ -80,7 +80,8 @@ impl Containers {
     }
 
     /// The sockets of connections that pass this host's interfaces, by the addresses that they have there: its own, and
-    /// those of the containers, whose addresses may be translated.
+    /// those of the containers, whose addresses may be translated. A forwarded connection is the container's whose socket
+    /// has the addresses that connection tracking knows, or its own if it is not tracked.
     ///
     /// # Errors
     ///
@@ -89,31 +90,29 @@ impl Containers {
         &mut self,
         in_path: impl IntoIterator<Item = Connection>,
     ) -> Result<BTreeMap<Connection, PlacedSocket>, SocketDiagError> {
-        let (mut own, mut others) = (BTreeMap::new(), BTreeMap::new());
-        for placed in self.connections()? {
-            let sockets = if placed.namespace.is_none() { &mut own } else { &mut others };
-            sockets.insert(placed.socket.connection, placed);
-        }
-        let mut found = BTreeMap::new();
-        let mut translated = Vec::new();
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.connections()?.into_iter().partition(|placed| placed.namespace.is_none());
+        let own: BTreeMap<_, _> = own.into_iter().map(|placed| (placed.socket.connection, placed)).collect();
+        let (mut found, mut forwarded) = (BTreeMap::new(), Vec::new());
         for connection in in_path {
-            match own.get(&connection).or_else(|| others.get(&connection)) {
+            match own.get(&connection) {
                 Some(placed) => _ = found.insert(connection, placed.clone()),
-                None => translated.push(connection),
+                None => forwarded.push(connection),
             }
         }
-        if others.is_empty() || translated.is_empty() {
+        let others = unambiguous(others);
+        if others.is_empty() || forwarded.is_empty() {
             return Ok(found);
         }
-        match before_translation(&translated) {
-            Ok(before) => {
-                let placed = before.into_iter().filter_map(|(on, inside)| Some((on, others.get(&inside)?.clone())));
-                found.extend(placed);
-            }
-            Err(error) => {
-                self.problem = Some(format!("cannot find translated connections: {}", with_causes(&error)));
-            }
-        }
+        let before = before_translation(&forwarded).unwrap_or_else(|error| {
+            self.problem = Some(format!("cannot find translated connections: {}", with_causes(&error)));
+            BTreeMap::new()
+        });
+        found.extend(forwarded.into_iter().take(MOST_TRACKED).filter_map(|connection| {
+            // The socket of a translated connection has other addresses: one with these is another connection's.
+            let inside = before.get(&connection).unwrap_or(&connection);
+            Some((connection, others.get(inside)?.clone()))
+        }));
         Ok(found)
     }
 
@@ -170,12 +169,46 @@ fn namespaces() -> Result<BTreeMap<NamespaceId, u32>, NamespaceError> {
     Ok(found)
 }
 
+/// Sockets by their addresses, without addresses found in several namespaces: which of these has the connection that the
+/// host forwards is unknown, and any user may create a namespace with these addresses.
+fn unambiguous(sockets: Vec<PlacedSocket>) -> BTreeMap<Connection, PlacedSocket> {
+    let mut by_address = BTreeMap::new();
+    for placed in sockets {
+        by_address
+            .entry(placed.socket.connection)
+            .and_modify(|found: &mut Option<PlacedSocket>| *found = None)
+            .or_insert(Some(placed));
+    }
+    by_address.into_iter().filter_map(|(connection, placed)| Some((connection, placed?))).collect()
+}
+
 /// For each tracked connection, its addresses in the container.
-fn before_translation(connections: &[Connection]) -> Result<Vec<(Connection, Connection)>, SocketDiagError> {
+fn before_translation(connections: &[Connection]) -> Result<BTreeMap<Connection, Connection>, SocketDiagError> {
     let mut conntrack = Conntrack::open()?;
-    let mut all = Vec::new();
-    for &connection in connections.iter().take(MOST_TRANSLATED) {
+    let mut all = BTreeMap::new();
+    for &connection in connections.iter().take(MOST_TRACKED) {
         all.extend(conntrack.before_translation(connection)?.map(|inside| (connection, inside)));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn an_address_in_several_namespaces_is_nobodys() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let connection = Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() };
+        let socket = SocketDiag::open().unwrap().find(connection).unwrap().unwrap();
+        let placed = PlacedSocket { socket, namespace: NamespaceId::current().ok() };
+        let once = unambiguous(vec![placed.clone()]);
+        assert_eq!(once.get(&connection), Some(&placed));
+        for times in [2, 3] {
+            assert_eq!(unambiguous(vec![placed.clone(); times]).len(), 0, "{times} times");
+        }
+    }
 }

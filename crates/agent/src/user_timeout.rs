@@ -312,14 +312,18 @@ impl UserTimeouts {
         self.program.decide(connection)
     }
 
-    /// Detaches, and restores the former timeout of every connection.
+    /// Detaches, and restores the former timeout of every connection. Containers that cannot be reached are logged.
     ///
     /// # Errors
     ///
     /// See [`UserTimeoutError`].
     pub fn restore(mut self) -> Result<(), UserTimeoutError> {
         self.program.detach();
-        self.program.pass(kernel::PASS_RESTORE, &mut self.containers).map(drop)
+        self.program.pass(kernel::PASS_RESTORE, &mut self.containers)?;
+        if let Some(problem) = self.containers.problem() {
+            tracing::error!(problem, "cannot restore the user timeouts of some containers");
+        }
+        Ok(())
     }
 
     fn pass_with(&mut self, now: Instant, mut wishes: BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {

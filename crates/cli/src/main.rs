@@ -3,7 +3,7 @@
 // This crate is the outermost floor: it reads clocks, files and arguments.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 // The program for operators uses a part of what the commands share.
-#![cfg_attr(not(feature = "lab"), allow(unused))]
+#![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
 
 mod agent_command;
 #[cfg(feature = "lab")]

@@ -9,17 +9,30 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::Namespace;
 use crate::confine::{check, die_with_parent};
 
 /// The thread that starts processes.
-static STARTER: Mutex<Option<Starter>> = Mutex::new(None);
+static STARTER: Mutex<Starter> = Mutex::new(Starter::NotNeeded);
 
-struct Starter {
-    jobs: mpsc::Sender<Job>,
-    thread: JoinHandle<()>,
+enum Starter {
+    /// No process was started yet.
+    NotNeeded,
+    Running {
+        jobs: mpsc::Sender<Job>,
+        /// Returns the processes that it has started.
+        thread: JoinHandle<Vec<Pid>>,
+    },
+    /// After [`end`].
+    Closed,
 }
+
+/// How long [`end`] waits for killed processes.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Job {
     command: Command,
@@ -29,40 +42,56 @@ struct Job {
 /// Starts a program in a namespace. It is killed when this process ends, even by SIGKILL.
 ///
 /// # Errors
-/// No thread can be started, or the program cannot.
+/// No thread can be started, or the program cannot; [`io::ErrorKind::Interrupted`] after [`end`].
 pub fn spawn(namespace: &Namespace, mut command: Command) -> io::Result<Child> {
     let (namespace, starter) = (namespace.clone(), std::process::id());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed; these are system calls.
     unsafe { command.pre_exec(move || enter_as_dependent(&namespace, starter)) };
     let (started, is_started) = mpsc::channel();
     let mut current = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
-    if current.is_none() {
+    if matches!(*current, Starter::NotNeeded) {
         let (jobs, waiting) = mpsc::channel();
         let thread = thread::Builder::new().name("starter".to_owned()).spawn(move || start_all(&waiting))?;
-        *current = Some(Starter { jobs, thread });
+        *current = Starter::Running { jobs, thread };
     }
-    let Some(Starter { jobs, .. }) = &*current else { unreachable!("it was set above") };
-    let gone = || io::Error::other("the thread that starts processes has ended");
+    let gone = || io::Error::new(io::ErrorKind::Interrupted, "this process ends and starts no further ones");
+    let Starter::Running { jobs, .. } = &*current else { return Err(gone()) };
     jobs.send(Job { command, started }).map_err(|_| gone())?;
     drop(current);
     is_started.recv().map_err(|_| gone())?
 }
 
-/// Kills all of them. Further ones may be started afterwards.
+/// Kills all of them, and waits for their end, but for no more than five seconds. None can be started afterwards.
 pub fn end() {
-    let starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Starter { jobs, thread }) = starter {
-        drop(jobs);
-        // It only starts processes.
-        let _ = thread.join();
+    let mut current = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let starter = std::mem::replace(&mut *current, Starter::Closed);
+    drop(current);
+    let Starter::Running { jobs, thread } = starter else { return };
+    drop(jobs);
+    let until = Instant::now() + PATIENCE;
+    for pid in thread.join().unwrap_or_default() {
+        while is_running(pid) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
-fn start_all(jobs: &mpsc::Receiver<Job>) {
+/// Whether a process started here still runs. It is not reaped, which is up to the owner of its [`Child`].
+fn is_running(pid: Pid) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+fn start_all(jobs: &mpsc::Receiver<Job>) -> Vec<Pid> {
+    let mut all = Vec::new();
     while let Ok(Job { mut command, started }) = jobs.recv() {
+        let child = command.spawn();
+        all.retain(|pid| is_running(*pid));
+        all.extend(child.as_ref().ok().and_then(|child| Pid::from_raw(child.id().cast_signed())));
         // The caller waits, unless its thread was killed with the process.
-        let _ = started.send(command.spawn());
+        let _ = started.send(child);
     }
+    all
 }
 
 fn enter_as_dependent(namespace: &Namespace, starter: u32) -> io::Result<()> {
@@ -100,9 +129,12 @@ mod tests {
         };
         thread::sleep(std::time::Duration::from_millis(50));
         assert_eq!(child.try_wait().unwrap(), None, "its thread has ended, it has not");
-        end();
-        assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
         let missing = spawn(&Namespace::current().unwrap(), Command::new("/nonexistent/program"));
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::NotFound);
+        end();
+        let ended = child.try_wait().unwrap().expect("its end was waited for");
+        assert_eq!(ended.signal(), Some(libc::SIGKILL));
+        let late = spawn(&Namespace::current().unwrap(), Command::new("true"));
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::Interrupted, "no process is started after the end");
     }
 }

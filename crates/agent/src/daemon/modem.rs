@@ -26,6 +26,8 @@ pub(super) struct ModemLinks {
 struct ModemLink {
     is_cut: bool,
     level: Option<WifiWatch>,
+    /// The last report.
+    quality: Option<u8>,
     is_poor: bool,
 }
 
@@ -84,13 +86,21 @@ impl ModemLinks {
                 let was_cut = std::mem::replace(&mut link.is_cut, !is_connected);
                 (was_cut == is_connected).then_some(if is_connected { UP } else { LinkEvent::Down })
             }
-            ModemNews::Level(level) if self.config.warn => {
+            ModemNews::Level(Some(level)) if self.config.warn => {
                 let options = WifiOptions { is_adaptive: false, floor: self.config.floor, lead: Duration::ZERO };
-                link.level.get_or_insert_with(|| WifiWatch::new(options)).handle_level(now, Some(level))
+                let event = link.level.get_or_insert_with(|| WifiWatch::new(options)).handle_level(now, Some(level));
+                // The level is more exact than the quality, whose warning it replaces.
+                let was_poor = std::mem::take(&mut link.is_poor);
+                event.or_else(|| was_poor.then_some(LinkEvent::Recovered))
             }
-            // The level is more exact.
-            ModemNews::Quality(percent) if self.config.warn && link.level.is_none() => {
-                link.handle_quality(percent, self.config.quality.0)
+            ModemNews::Level(None) if self.config.warn => {
+                let withdrawn = link.level.take().and_then(|mut level| level.handle_level(now, None));
+                let by_quality = link.quality.and_then(|percent| link.handle_quality(percent, self.config.quality.0));
+                by_quality.or(withdrawn)
+            }
+            ModemNews::Quality(percent) if self.config.warn => {
+                link.quality = Some(percent);
+                if link.level.is_none() { link.handle_quality(percent, self.config.quality.0) } else { None }
             }
             ModemNews::Gone => return self.forget(now, &interface),
             _ => None,
@@ -159,13 +169,26 @@ mod tests {
     }
 
     #[test]
+    fn quality_counts_while_no_level_is_known() {
+        let mut links = links(ModemTable { warn: true, ..ModemTable::default() });
+        let fading = LinkEvent::Fading { lead: None };
+        assert_eq!(events(&mut links, ModemNews::Quality(5)), [fading]);
+        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-80)))), [LinkEvent::Recovered], "the level is good");
+        assert_eq!(events(&mut links, ModemNews::Quality(4)), []);
+        assert_eq!(events(&mut links, ModemNews::Level(None)), [fading], "as after a fall to 3G");
+        assert_eq!(events(&mut links, ModemNews::Quality(60)), [LinkEvent::Recovered]);
+        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-125)))), [fading]);
+        assert_eq!(events(&mut links, ModemNews::Level(None)), [LinkEvent::Recovered], "the quality is good");
+    }
+
+    #[test]
     fn a_weak_signal_is_a_warning_and_levels_count_for_more_than_quality() {
         let mut links = links(ModemTable { warn: true, ..ModemTable::default() });
         let fading = LinkEvent::Fading { lead: None };
         assert_eq!(events(&mut links, ModemNews::Quality(9)), [fading]);
         assert_eq!(events(&mut links, ModemNews::Quality(12)), []);
         assert_eq!(events(&mut links, ModemNews::Quality(15)), [LinkEvent::Recovered]);
-        assert_eq!(events(&mut links, ModemNews::Level(Dbm(-120))), [fading]);
+        assert_eq!(events(&mut links, ModemNews::Level(Some(Dbm(-120)))), [fading]);
         assert_eq!(events(&mut links, ModemNews::Quality(3)), []);
         assert_eq!(events(&mut links, ModemNews::Gone), [LinkEvent::Recovered]);
         assert_eq!(events(&mut links, ModemNews::Gone), []);

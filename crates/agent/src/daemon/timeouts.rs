@@ -51,7 +51,9 @@ impl Timeouts {
         self.is_wanted = config.user_timeouts.enabled && !dry_run;
         let is_elsewhere = before.user_timeouts.cgroup != config.user_timeouts.cgroup || !same_containers;
         if !self.is_wanted || is_elsewhere {
-            self.give_up(!self.is_wanted && before.user_timeouts.restore_on_exit);
+            // The next programs do not reach containers any more.
+            let leaves_containers = before.containers.enabled && !config.containers.enabled;
+            self.give_up((!self.is_wanted || leaves_containers) && before.user_timeouts.restore_on_exit);
         }
         self.put_in_force(now, config);
     }

@@ -1,5 +1,5 @@
 //! Modems as ModemManager (`org.freedesktop.ModemManager1`, on the system bus) reports them: whether a modem is connected to
-//! its network, and how well it hears it.
+//! its network, and how strong the network's signal is.
 //!
 //! The bus is read by a separate thread and one of zbus's, which sleep in between. ModemManager is never started for this.
 //! While it does not run, or there is no bus, nothing is reported; the connection to the bus is retried once a minute.
@@ -9,7 +9,8 @@ use std::io::{self, Read as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ pub struct ModemReport {
 pub enum ModemNews {
     /// Whether the modem is connected to its network (`MM_MODEM_STATE_CONNECTED`).
     Connected(bool),
-    /// The power of the reference signal (RSRP).
-    Level(Dbm),
+    /// The power of the reference signal (RSRP); `None` if it is not known any more.
+    Level(Option<Dbm>),
     /// The quality of the signal, in percent.
     Quality(u8),
     /// There is no such modem any more, or no ModemManager.
@@ -56,7 +57,8 @@ pub struct ModemOptions {
 pub struct Modems {
     reports: mpsc::Receiver<ModemReport>,
     /// A byte for each report.
-    bell: UnixStream,
+    wakeups: UnixStream,
+    stop: Arc<Stop>,
     has_ended: bool,
 }
 
@@ -69,6 +71,8 @@ const BUS: &str = "org.freedesktop.DBus";
 
 /// `MM_MODEM_STATE_CONNECTED`.
 const CONNECTED: i32 = 11;
+/// Properties of the signal with an RSRP.
+const TECHNOLOGIES: [&str; 2] = ["Nr5g", "Lte"];
 /// `MM_MODEM_PORT_TYPE_NET`.
 const NET_PORT: u32 = 2;
 
@@ -88,17 +92,26 @@ impl Modems {
     /// No more descriptors or threads are available.
     pub fn follow(options: ModemOptions) -> io::Result<Self> {
         let (report, reports) = mpsc::channel();
-        let (bell, rope) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
-        let mut follower = Follower { report, rope, options, modems: BTreeMap::new() };
-        thread::Builder::new().name("modems".to_owned()).spawn(move || follower.run())?;
-        Ok(Self { reports, bell, has_ended: false })
+        let (wakeups, wakeup) = UnixStream::pair()?;
+        wakeups.set_nonblocking(true)?;
+        let stop = Arc::new(Stop::default());
+        let mut follower = Follower {
+            reports: report,
+            wakeup,
+            options,
+            modems: BTreeMap::new(),
+            levels: BTreeMap::new(),
+            measuring: BTreeSet::new(),
+        };
+        let stopped = Arc::clone(&stop);
+        thread::Builder::new().name("modems".to_owned()).spawn(move || follower.run(&stopped))?;
+        Ok(Self { reports, wakeups, stop, has_ended: false })
     }
 
     /// The next report, in order.
     pub fn poll_report(&mut self) -> Option<ModemReport> {
         let mut byte = [0];
-        match self.bell.read(&mut byte) {
+        match self.wakeups.read(&mut byte) {
             Ok(1..) => self.reports.try_recv().ok(),
             Ok(0) => {
                 self.has_ended = true;
@@ -116,23 +129,76 @@ impl Modems {
 
 impl AsFd for Modems {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeups.as_fd()
+    }
+}
+
+impl Drop for Modems {
+    fn drop(&mut self) {
+        self.stop.request();
+    }
+}
+
+/// Ends the thread when the receiver of its reports is dropped, also while it waits for the bus.
+#[derive(Debug, Default)]
+struct Stop {
+    state: Mutex<StopState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct StopState {
+    is_requested: bool,
+    /// Of the thread, while it waits for the bus.
+    waker: Option<Waker>,
+}
+
+impl Stop {
+    fn state(&self) -> MutexGuard<'_, StopState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request(&self) {
+        let mut state = self.state();
+        state.is_requested = true;
+        state.waker.take().into_iter().for_each(Waker::wake);
+        self.changed.notify_all();
+    }
+
+    /// Ends when the stop is requested.
+    async fn requested(&self) {
+        std::future::poll_fn(|context| {
+            let mut state = self.state();
+            state.waker = Some(context.waker().clone());
+            if state.is_requested { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Sleeps, but no longer than until the stop is requested; returns whether it is.
+    fn sleep(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.state(), time, |state| !state.is_requested);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_requested
     }
 }
 
 /// The thread's side.
 struct Follower {
-    report: mpsc::Sender<ModemReport>,
-    rope: UnixStream,
+    reports: mpsc::Sender<ModemReport>,
+    wakeup: UnixStream,
     options: ModemOptions,
     /// The interfaces of each modem, by the path of its object.
     modems: BTreeMap<String, BTreeSet<String>>,
+    /// The last measured level of each technology of [`TECHNOLOGIES`], by modem.
+    levels: BTreeMap<String, [Option<Dbm>; TECHNOLOGIES.len()]>,
+    /// Modems that measure levels: their `Setup` has succeeded.
+    measuring: BTreeSet<String>,
 }
 
 /// Why following ends.
 enum Ended {
     /// The receiver is gone.
-    NobodyListens,
+    ReceiverGone,
     Bus(zbus::Error),
 }
 
@@ -146,39 +212,26 @@ type Properties = HashMap<String, OwnedVariant>;
 type Objects = HashMap<OwnedObjectPath, HashMap<String, Properties>>;
 
 impl Follower {
-    fn run(&mut self) {
-        let mut has_complained = false;
+    fn run(&mut self, stop: &Stop) {
+        let mut is_logged = false;
         loop {
-            let ended = future::block_on(self.follow()).unwrap_err();
+            let stopped = async {
+                stop.requested().await;
+                Err(Ended::ReceiverGone)
+            };
+            let ended = future::block_on(future::or(stopped, self.follow())).unwrap_err();
             match ended {
-                Ended::NobodyListens => return,
+                Ended::ReceiverGone => return,
                 Ended::Bus(error) => {
-                    if !std::mem::replace(&mut has_complained, true) {
+                    if !std::mem::replace(&mut is_logged, true) {
                         tracing::debug!(%error, "cannot follow ModemManager");
                     }
                 }
             }
-            if self.forget_all().is_err() {
+            if self.withdraw_all().is_err() || stop.sleep(RETRY) {
                 return;
             }
-            // The receiver's end is noticed sooner than at the next report.
-            let mut waited = Duration::ZERO;
-            while waited < RETRY {
-                thread::sleep(Duration::from_secs(1));
-                waited += Duration::from_secs(1);
-                if self.is_alone() {
-                    return;
-                }
-            }
         }
-    }
-
-    /// Whether the receiver is gone.
-    fn is_alone(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut ends = [PollFd::new(&self.rope, PollFlags::empty())];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut ends, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Runs until the bus connection is lost.
@@ -201,6 +254,8 @@ impl Follower {
             let message = message?;
             let (sender, member) = (sender_of(&message), member_of(&message));
             if sender == BUS && member == "NameOwnerChanged" {
+                // Another ModemManager has not been asked to measure.
+                self.measuring.clear();
                 owner = owner_of(&bus).await?;
                 self.list(&bus, owner.as_deref()).await?;
             } else if owner.as_deref() != Some(&*sender) {
@@ -208,7 +263,11 @@ impl Follower {
             } else if member == "InterfacesAdded" || member == "InterfacesRemoved" {
                 self.list(&bus, owner.as_deref()).await?;
             } else {
-                self.hear(&message, &member)?;
+                self.handle_signal(&message, &member)?;
+                if member == "StateChanged" {
+                    // A modem that is disabled, or not initialized yet, refuses to measure.
+                    self.measure(&bus, owner.as_deref()).await?;
+                }
             }
         }
         Err(Ended::Bus(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::UnexpectedEof).into())))
@@ -216,13 +275,13 @@ impl Follower {
 
     /// Lists all modems, reports their state, and asks for measurements.
     async fn list(&mut self, bus: &Connection, owner: Option<&str>) -> Result<(), Ended> {
-        let Some(owner) = owner else { return self.forget_all() };
+        let Some(owner) = owner else { return self.withdraw_all() };
         let answer =
             bus.call_method(Some(owner), PATH, Some("org.freedesktop.DBus.ObjectManager"), "GetManagedObjects", &());
         let objects: Objects = match answer.await {
             Ok(answer) => answer.body().deserialize()?,
             // It ends, which its name's owner will show.
-            Err(zbus::Error::MethodError(..)) => return self.forget_all(),
+            Err(zbus::Error::MethodError(..)) => return self.withdraw_all(),
             Err(error) => return Err(error.into()),
         };
         let before = std::mem::take(&mut self.modems);
@@ -230,36 +289,45 @@ impl Follower {
             let Some(properties) = interfaces.get(MODEM) else { continue };
             let names = properties.get("Ports").map(network_ports).unwrap_or_default();
             self.modems.insert(path.to_string(), names);
-            self.hear_properties(path, MODEM, properties)?;
-            let Some(levels) = interfaces.get(SIGNAL) else { continue };
-            self.hear_properties(path, SIGNAL, levels)?;
-            if let Some(every_s) = self.options.levels_every_s
-                && !before.contains_key(path.as_str())
-            {
-                let asked = bus.call_method(Some(owner), path.as_str(), Some(SIGNAL), "Setup", &every_s).await;
-                if let Err(error) = asked {
-                    tracing::info!(%error, modem = path.as_str(), "ModemManager does not measure levels");
-                }
+            self.handle_properties(path, MODEM, properties)?;
+            if let Some(levels) = interfaces.get(SIGNAL) {
+                self.levels.entry(path.to_string()).or_default();
+                self.handle_properties(path, SIGNAL, levels)?;
             }
         }
+        self.levels.retain(|path, _| self.modems.contains_key(path));
+        self.measuring.retain(|path| self.modems.contains_key(path));
         let now: BTreeSet<String> = self.modems.values().flatten().cloned().collect();
         let gone: BTreeSet<String> = before.into_values().flatten().filter(|name| !now.contains(name)).collect();
-        gone.into_iter().try_for_each(|name| self.tell_one(name, ModemNews::Gone))
+        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))?;
+        self.measure(bus, Some(owner)).await
+    }
+
+    /// Asks for measurements by modems that can measure and do not yet.
+    async fn measure(&mut self, bus: &Connection, owner: Option<&str>) -> Result<(), Ended> {
+        let Some((owner, every_s)) = owner.zip(self.options.levels_every_s) else { return Ok(()) };
+        for path in self.levels.keys().filter(|path| !self.measuring.contains(*path)).cloned().collect::<Vec<_>>() {
+            match bus.call_method(Some(owner), path.as_str(), Some(SIGNAL), "Setup", &every_s).await {
+                Ok(_) => _ = self.measuring.insert(path),
+                Err(error) => tracing::info!(%error, modem = path, "ModemManager does not measure levels"),
+            }
+        }
+        Ok(())
     }
 
     /// A signal of ModemManager.
-    fn hear(&self, message: &Message, member: &str) -> Result<(), Ended> {
+    fn handle_signal(&mut self, message: &Message, member: &str) -> Result<(), Ended> {
         let header = message.header();
         let Some(path) = header.path() else { return Ok(()) };
         let interface = header.interface().map(ToString::to_string).unwrap_or_default();
         match member {
             "StateChanged" if interface == MODEM => match message.body().deserialize::<(i32, i32, u32)>() {
-                Ok((_, state, _)) => self.tell(path, ModemNews::Connected(state == CONNECTED)),
+                Ok((_, state, _)) => self.report(path, ModemNews::Connected(state == CONNECTED)),
                 Err(_) => Ok(()),
             },
             "PropertiesChanged" if interface == PROPERTIES => {
                 match message.body().deserialize::<(String, Properties, Vec<String>)>() {
-                    Ok((of, changed, _)) => self.hear_properties(path, &of, &changed),
+                    Ok((of, changed, _)) => self.handle_properties(path, &of, &changed),
                     Err(_) => Ok(()),
                 }
             }
@@ -267,43 +335,51 @@ impl Follower {
         }
     }
 
-    fn hear_properties(&self, path: &str, of: &str, properties: &Properties) -> Result<(), Ended> {
+    fn handle_properties(&mut self, path: &str, of: &str, properties: &Properties) -> Result<(), Ended> {
         match of {
             MODEM => {
                 if let Some(state) = properties.get("State").and_then(|state| i32::try_from(state).ok()) {
-                    self.tell(path, ModemNews::Connected(state == CONNECTED))?;
+                    self.report(path, ModemNews::Connected(state == CONNECTED))?;
                 }
                 match properties.get("SignalQuality").and_then(quality) {
-                    Some(percent) => self.tell(path, ModemNews::Quality(percent)),
+                    Some(percent) => self.report(path, ModemNews::Quality(percent)),
                     None => Ok(()),
                 }
             }
             SIGNAL => {
-                let levels =
-                    ["Nr5g", "Lte"].iter().filter_map(|technology| reference_power(properties.get(*technology)?));
-                match levels.max() {
-                    Some(level) => self.tell(path, ModemNews::Level(level)),
-                    None => Ok(()),
+                let Some(levels) = self.levels.get_mut(path) else { return Ok(()) };
+                let before = levels.iter().flatten().max().copied();
+                // A signal has the technologies that have changed only.
+                for (technology, level) in TECHNOLOGIES.iter().zip(levels.iter_mut()) {
+                    if let Some(measured) = properties.get(*technology) {
+                        *level = reference_power(measured);
+                    }
                 }
+                let level = levels.iter().flatten().max().copied();
+                let is_measured = TECHNOLOGIES.iter().any(|technology| properties.contains_key(*technology));
+                let is_news = is_measured && (level.is_some() || before.is_some());
+                if is_news { self.report(path, ModemNews::Level(level)) } else { Ok(()) }
             }
             _ => Ok(()),
         }
     }
 
     /// Reports about all interfaces of a modem.
-    fn tell(&self, path: &str, news: ModemNews) -> Result<(), Ended> {
+    fn report(&self, path: &str, news: ModemNews) -> Result<(), Ended> {
         let names = self.modems.get(path).into_iter().flatten();
-        names.into_iter().try_for_each(|name| self.tell_one(name.clone(), news))
+        names.into_iter().try_for_each(|name| self.report_interface(name.clone(), news))
     }
 
-    fn tell_one(&self, interface: String, news: ModemNews) -> Result<(), Ended> {
-        self.report.send(ModemReport { interface, news }).map_err(|_| Ended::NobodyListens)?;
-        (&self.rope).write_all(&[0]).map_err(|_| Ended::NobodyListens)
+    fn report_interface(&self, interface: String, news: ModemNews) -> Result<(), Ended> {
+        self.reports.send(ModemReport { interface, news }).map_err(|_| Ended::ReceiverGone)?;
+        (&self.wakeup).write_all(&[0]).map_err(|_| Ended::ReceiverGone)
     }
 
-    fn forget_all(&mut self) -> Result<(), Ended> {
+    fn withdraw_all(&mut self) -> Result<(), Ended> {
+        self.levels.clear();
+        self.measuring.clear();
         let gone: BTreeSet<String> = std::mem::take(&mut self.modems).into_values().flatten().collect();
-        gone.into_iter().try_for_each(|name| self.tell_one(name, ModemNews::Gone))
+        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))
     }
 }
 

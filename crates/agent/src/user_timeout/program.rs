@@ -125,23 +125,26 @@ impl Program {
     ) -> Result<Vec<KernelRecord>, UserTimeoutError> {
         let mut in_progress: Array<_, u32> = array(&mut self.ebpf, "pass_in_progress")?;
         in_progress.set(0, pass, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
-        let mut bytes = Vec::new();
-        self.pass_here(&mut bytes)?;
-        containers.in_each(|_| self.pass_here(&mut bytes));
-        let (records, _) = bytes.as_chunks();
-        Ok(records.iter().map(KernelRecord::from_bytes).collect())
+        let mut records = Vec::new();
+        self.pass_here(&mut records)?;
+        containers.in_each(|_| self.pass_here(&mut records));
+        Ok(records)
     }
 
-    /// Passes through the calling thread's network namespace, and appends the records.
-    fn pass_here(&mut self, bytes: &mut Vec<u8>) -> Result<(), UserTimeoutError> {
+    /// Passes through the calling thread's network namespace, and appends the records; those before an error, too.
+    fn pass_here(&mut self, records: &mut Vec<KernelRecord>) -> Result<(), UserTimeoutError> {
         let failed = |error| UserTimeoutError::program("open_connections", error);
         let iterator: &mut Iter = program(&mut self.ebpf, "open_connections");
         let link = iterator.attach().map_err(failed)?;
         let link = iterator.take_link(link).map_err(failed)?;
         let mut file = link.into_file().map_err(|error| UserTimeoutError::Pass(io::Error::other(error)))?;
         // Reading it runs the program on one socket after the other.
-        file.read_to_end(bytes).map_err(UserTimeoutError::Pass)?;
-        Ok(())
+        let mut bytes = Vec::new();
+        let result = file.read_to_end(&mut bytes);
+        // A read that fails may end within a record.
+        let (whole, _) = bytes.as_chunks();
+        records.extend(whole.iter().map(KernelRecord::from_bytes));
+        result.map(drop).map_err(UserTimeoutError::Pass)
     }
 
     pub(super) fn counters(&self) -> Result<[u64; COUNTERS], UserTimeoutError> {

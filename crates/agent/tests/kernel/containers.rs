@@ -92,17 +92,17 @@ fn rules_and_names_reach(near: &Namespace, cgroup: &Cgroup, mut inside: Containe
     let (_lan, _servers) = join(near, &inside);
     inside.connects_to(OPEN_BEFORE);
     let pattern = format!("{}/*.scope", cgroup.name);
-    let agent = agent(
-        near,
-        &format!(
-            "[containers]\nenabled = true\n\
+    let config = |is_enabled| {
+        format!(
+            "[containers]\nenabled = {is_enabled}\n\
              [user_timeouts]\nbuilt_in = false\nrestore_on_exit = true\ncgroup = \"{}\"\n\
              [[flow]]\nremote_port = {OPEN_BEFORE}\nfail_fast = \"30 s\"\n\
              [[flow]]\nremote_port = {BY_CGROUP}\ncgroup = \"{pattern}\"\nfail_fast = \"40 s\"\n\
              [[flow]]\nremote_port = {EXEMPT}\ncgroup = \"{pattern}\"\nleave_alone = true\n",
             cgroup.directory.display()
-        ),
-    );
+        )
+    };
+    let agent = agent(near, &config(true));
     inside.has_timeout(OPEN_BEFORE, 30_617);
     inside.connects_to(BY_CGROUP);
     inside.has_timeout(BY_CGROUP, 40_617);
@@ -131,6 +131,14 @@ fn rules_and_names_reach(near: &Namespace, cgroup: &Cgroup, mut inside: Containe
     let status = agent.status();
     let containers = status.containers.expect("they are served");
     assert_eq!((containers.namespaces, containers.problem), (1, None));
+
+    // Containers that are not served any more get their timeouts back.
+    agent.reload(&config(false));
+    inside.has_timeout(OPEN_BEFORE, 0);
+    inside.has_timeout(BY_CGROUP, 0);
+    agent.reload(&config(true));
+    inside.has_timeout(OPEN_BEFORE, 30_617);
+    inside.has_timeout(BY_CGROUP, 40_617);
 
     drop(agent);
     inside.has_timeout(OPEN_BEFORE, 0);

@@ -111,8 +111,12 @@ impl Lan {
 pub(crate) struct Agent {
     thread: Option<JoinHandle<Result<(), NamespaceError>>>,
     stop: UnixStream,
+    reload: UnixStream,
     directory: PathBuf,
 }
+
+/// The beginning of each configuration.
+const COMMON: &str = "[metrics]\nenabled = false\n";
 
 impl Agent {
     pub(crate) fn start(near: &Namespace) -> Self {
@@ -131,20 +135,22 @@ impl Agent {
         let (stop, stop_reader) = UnixStream::pair().unwrap();
         let has_rules = more.contains("[user_timeouts]");
         let timeouts = if has_rules { "" } else { "[user_timeouts]\nenabled = false\n" };
-        let config = format!("[metrics]\nenabled = false\n{timeouts}{more}");
+        let config = format!("{COMMON}{timeouts}{more}");
+        let config_path = directory.join("agent.toml");
+        std::fs::write(&config_path, &config).unwrap();
         let setup = Setup {
             system_bus: Some(system_bus.to_owned()),
             config: Config::parse(&directory, &config).unwrap(),
-            config_path: None,
+            config_path: Some(config_path),
             interfaces: interfaces.iter().map(ToString::to_string).collect(),
             socket: directory.join("agent.sock"),
             dry_run: false,
         };
+        let (reload, reload_reader) = UnixStream::pair().unwrap();
         let (opened, is_open) = mpsc::channel();
         let body = move || {
-            let (reload, _reloader) = UnixStream::pair().unwrap();
             let input = |reader| SignalInput::from_stream(reader).unwrap();
-            let orders = Orders { stop: input(stop_reader), reload: input(reload) };
+            let orders = Orders { stop: input(stop_reader), reload: input(reload_reader) };
             let attach = KernelAttach { control_socket: setup.socket.clone() };
             let daemon = Daemon::open(setup, attach, orders).unwrap();
             opened.send(()).unwrap();
@@ -152,7 +158,13 @@ impl Agent {
         };
         let thread = Some(near.spawn_inside(body).unwrap());
         is_open.recv().expect("the agent runs");
-        Self { thread, stop, directory }
+        Self { thread, stop, reload, directory }
+    }
+
+    /// Reloads another configuration, as at SIGHUP.
+    pub(crate) fn reload(&self, config: &str) {
+        std::fs::write(self.directory.join("agent.toml"), format!("{COMMON}{config}")).unwrap();
+        (&self.reload).write_all(&[0]).unwrap();
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use futures_lite::{StreamExt as _, future};
 use holdover_agent::link_watch::{LinkState, Source};
@@ -17,17 +18,23 @@ use crate::gateway::{Agent, INTERFACE, Lan};
 pub(crate) const TESTS: &[Test] = &[
     ("a_modem_that_loses_its_network_is_an_outage", a_modem_that_loses_its_network_is_an_outage),
     ("a_weak_signal_of_a_modem_is_a_warning", a_weak_signal_of_a_modem_is_a_warning),
+    ("a_modem_that_refuses_to_measure_is_asked_again", a_modem_that_refuses_to_measure_is_asked_again),
+    ("a_reload_ends_the_connection_to_the_bus", a_reload_ends_the_connection_to_the_bus),
     ("only_modem_manager_is_believed", only_modem_manager_is_believed),
 ];
 
 const SERVICE: &str = "org.freedesktop.ModemManager1";
 const MODEM: &str = "org.freedesktop.ModemManager1.Modem";
 const SIGNAL: &str = "org.freedesktop.ModemManager1.Modem.Signal";
+const BUS: &str = "org.freedesktop.DBus";
 const PATH: &str = "/org/freedesktop/ModemManager1/Modem/0";
 
 /// `MMModemState`.
 const REGISTERED: i32 = 8;
 const CONNECTED: i32 = 11;
+
+/// A withdrawn report is passed on at once. One that is not is overruled after 3 s, by packets that arrive.
+const WITHDRAWN: Duration = Duration::from_millis(2500);
 
 /// The one modem's state when the agent asks, which is that of the last signal in these tests.
 struct ModemManager {
@@ -39,15 +46,31 @@ struct ModemManager {
 
 impl ModemManager {
     fn start(namespace: &Namespace, state: i32) -> Self {
+        Self::start_with(namespace, state, false)
+    }
+
+    /// It refuses the first request to measure, as for a modem that is not initialized yet.
+    fn refusing_once(namespace: &Namespace, state: i32) -> Self {
+        Self::start_with(namespace, state, true)
+    }
+
+    fn start_with(namespace: &Namespace, state: i32, refuses_once: bool) -> Self {
         let (daemon, bus) = Bus::start(namespace);
         let (asked, rates) = mpsc::channel();
         let calls = MessageStream::from(&bus);
         std::thread::spawn({
             let bus = bus.clone();
-            move || future::block_on(serve(&bus, calls, state, &asked))
+            move || future::block_on(serve(&bus, calls, state, refuses_once, &asked))
         });
         future::block_on(bus.request_name(SERVICE)).unwrap();
         Self { daemon, bus, rates }
+    }
+
+    /// The number of connections to the bus.
+    fn connections(&self) -> usize {
+        let call = self.bus.call_method(Some(BUS), "/org/freedesktop/DBus", Some(BUS), "ListNames", &());
+        let names: Vec<String> = future::block_on(call).unwrap().body().deserialize().unwrap();
+        names.iter().filter(|name| name.starts_with(':')).count()
     }
 
     fn changes_state(&self, from: i32, to: i32) {
@@ -75,7 +98,7 @@ fn change_state(bus: &Connection, from: i32, to: i32) {
     future::block_on(bus.emit_signal(None::<&str>, PATH, MODEM, "StateChanged", &(from, to, 0_u32))).unwrap();
 }
 
-async fn serve(bus: &Connection, mut calls: MessageStream, state: i32, asked: &mpsc::Sender<u32>) {
+async fn serve(bus: &Connection, mut calls: MessageStream, state: i32, mut refuses: bool, asked: &mpsc::Sender<u32>) {
     while let Some(Ok(message)) = calls.next().await {
         let header = message.header();
         if header.message_type() != Type::MethodCall {
@@ -92,7 +115,10 @@ async fn serve(bus: &Connection, mut calls: MessageStream, state: i32, asked: &m
             }
             Some("Setup") => {
                 let _ = asked.send(message.body().deserialize().unwrap());
-                bus.reply(&header, &()).await
+                match std::mem::take(&mut refuses) {
+                    true => bus.reply_error(&header, "org.freedesktop.ModemManager1.Error.Core.WrongState", &()).await,
+                    false => bus.reply(&header, &()).await,
+                }
             }
             _ => continue,
         };
@@ -136,14 +162,49 @@ fn a_weak_signal_of_a_modem_is_a_warning(near: &Namespace) {
         manager.measures(-90.0);
     }
     is(&agent, LinkState::Up);
-    // An unknown level is none, and the quality counts for less than the level.
+    // The quality counts for less than the level.
+    manager.has_quality(1);
+    manager.has_quality(40);
+    // An unknown level is none, as after a fall to 3G.
     manager.measures(-32768.0);
     manager.has_quality(1);
+    is(&agent, LinkState::Fading);
     manager.changes_state(CONNECTED, REGISTERED);
     agent.is_down_by(Source::Modem, LIMIT);
-    assert_eq!(agent.status().links[0].record.warnings, 2);
+    assert_eq!(agent.status().links[0].record.warnings, 3);
     future::block_on(manager.bus.release_name(SERVICE)).unwrap();
     is_up(&agent);
+}
+
+fn a_modem_that_refuses_to_measure_is_asked_again(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    let manager = ModemManager::refusing_once(near, REGISTERED);
+    let agent = start(near, &manager, "[signals.modem]\nwarn = true\n");
+    assert_eq!(manager.rates.recv_timeout(LIMIT), Ok(1), "it asks for measurements");
+    manager.changes_state(REGISTERED, CONNECTED);
+    assert_eq!(manager.rates.recv_timeout(LIMIT), Ok(1), "it asks again");
+    manager.changes_state(CONNECTED, REGISTERED);
+    manager.changes_state(REGISTERED, CONNECTED);
+    is_up(&agent);
+    assert_eq!(manager.rates.try_recv(), Err(mpsc::TryRecvError::Empty), "the modem measures");
+}
+
+fn a_reload_ends_the_connection_to_the_bus(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    let manager = ModemManager::start(near, CONNECTED);
+    let before = manager.connections();
+    let agent = start(near, &manager, "");
+    let has = |expected| {
+        let began = Instant::now();
+        while manager.connections() != expected {
+            assert!(began.elapsed() < LIMIT, "{} and not {expected}", manager.connections());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    // ModemManager's and logind's.
+    has(before + 2);
+    agent.reload("[user_timeouts]\nenabled = false\n[signals.modem]\nstate = false\n");
+    has(before + 1);
 }
 
 fn only_modem_manager_is_believed(near: &Namespace) {
@@ -159,22 +220,31 @@ fn only_modem_manager_is_believed(near: &Namespace) {
     manager.changes_state(REGISTERED, CONNECTED);
     is_up(&agent);
     change_state(&somebody, CONNECTED, REGISTERED);
-    // Signals arrive in order: the one that counts comes after the other.
+    // The bus handles one message of a sender after the other: this is answered when the signal has been passed on.
+    future::block_on(somebody.call_method(Some(BUS), "/org/freedesktop/DBus", Some(BUS), "GetId", &())).unwrap();
+    // Ends an outage by the other sender's signal, so that the next one would be the third.
+    manager.changes_state(REGISTERED, CONNECTED);
     manager.changes_state(CONNECTED, REGISTERED);
     agent.is_down_by(Source::Modem, LIMIT);
     assert_eq!(agent.status().links[0].record.outages, 2);
 }
 
+#[track_caller]
 fn is_up(agent: &Agent) {
-    is(agent, LinkState::Up);
+    is_within(agent, LinkState::Up, WITHDRAWN);
     assert_eq!(agent.state().1, []);
 }
 
 #[track_caller]
 fn is(agent: &Agent, expected: LinkState) {
-    let began = std::time::Instant::now();
+    is_within(agent, expected, LIMIT);
+}
+
+#[track_caller]
+fn is_within(agent: &Agent, expected: LinkState, limit: Duration) {
+    let began = Instant::now();
     while agent.state().0 != expected {
-        assert!(began.elapsed() < LIMIT, "not {expected:?} but {:?}", agent.state());
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(began.elapsed() < limit, "not {expected:?} but {:?}", agent.state());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
