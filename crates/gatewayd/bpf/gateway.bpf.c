@@ -207,9 +207,14 @@ int ingress(struct __sk_buff *skb)
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
-	if (split.device && begins_split(skb, &address, 0))
+	int is_split_syn = split.device && begins_split(skb, &address, 0);
+	// The flow table learns the window scale from SYNs for the daemon, too. Those of fixed hosts come to `egress` again, from a socket of
+	// the daemon.
+	int is_withheld = withholds(skb, mobile, now, expires, INCOMING);
+
+	if (is_split_syn)
 		return bpf_redirect(split.device, 0);
-	return withholds(skb, mobile, now, expires, INCOMING) ? TC_ACT_SHOT : PASS;
+	return is_withheld ? TC_ACT_SHOT : PASS;
 }
 
 // User space runs this program on an order instead of a packet. Returns 0 if it was carried out.

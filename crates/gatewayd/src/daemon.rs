@@ -17,6 +17,7 @@ use holdover_host::clock;
 use holdover_host::control_line;
 use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::log::with_causes;
+use holdover_host::notify::Notifier;
 use holdover_host::open_files;
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{self, CapabilitySet};
@@ -29,6 +30,9 @@ use crate::metrics;
 use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
+
+/// Time for the end of the process, after split connections have ended.
+const STOP_ROOM: Duration = Duration::from_secs(20);
 
 /// The daemon's start parameters.
 #[derive(Clone, PartialEq, Debug)]
@@ -247,6 +251,9 @@ impl Daemon {
         }
         tracing::info!(open, "waiting for split connections to end");
         self.stops_by = Some(now + self.split_drain);
+        // systemd would kill the process after TimeoutStopSec.
+        let micros = (self.split_drain + STOP_ROOM).as_micros();
+        Notifier::from_environment().tell(&format!("EXTEND_TIMEOUT_USEC={micros}"));
         ControlFlow::Continue(())
     }
 

@@ -16,7 +16,7 @@ pub struct SplitTable {
     /// The size of the receive buffer and of the send buffer of each socket.
     #[schemars(range(min = 4096, max = 67_108_864))]
     pub buffer_bytes: u32,
-    /// How long data sent to either end may stay unacknowledged before the connection is reset at both (TCP user timeout).
+    /// How long an end may be silent that has data to acknowledge, before the connection is reset at both.
     #[serde(deserialize_with = "between::<1_000, 86_400_000, _>")]
     pub user_timeout: Time,
     /// How long a connection is idle before each end is probed (TCP keep-alive).
@@ -28,7 +28,7 @@ pub struct SplitTable {
 }
 
 impl Default for SplitTable {
-    /// 10,000 connections with buffers of 512 kB; data is retransmitted for 5 minutes.
+    /// 10,000 connections with buffers of 512 kB; a silent end is given up after 5 minutes.
     fn default() -> Self {
         Self {
             most_connections: 10_000,

@@ -11,7 +11,7 @@ pub struct SplitStatus {
     pub device: String,
     /// The most connections at a time.
     pub most: u64,
-    /// Connections that are split now.
+    /// Connections that are split now, with those that both ends have closed and that still have bytes to deliver.
     pub open: u64,
     /// SYNs held while the far end is connected, and those whose near end has yet to complete its handshake.
     pub pending: u64,
@@ -44,7 +44,7 @@ pub struct Unsplit {
     pub multipath: u64,
     /// SYNs with wrong options or checksums.
     pub malformed: u64,
-    /// SYNs above the limit of connections, or without descriptors or memory.
+    /// SYNs above the limit of connections, or of handshakes of one client, or without descriptors or memory.
     pub full: u64,
     /// SYNs whose addresses and ports another socket of this host uses.
     pub address_in_use: u64,
@@ -71,6 +71,8 @@ pub(super) struct Counters {
     pub(super) malformed: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) address_in_use: AtomicU64,
+    /// SYNs that the thread had taken when it was told to stop.
+    pub(super) stopping: AtomicU64,
 }
 
 /// Adds one.
@@ -79,7 +81,7 @@ pub(super) fn note(counter: &AtomicU64) {
 }
 
 impl Counters {
-    /// All but what the daemon itself knows.
+    /// All but what the programs count.
     pub(super) fn status(&self) -> SplitStatus {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SplitStatus {
@@ -98,6 +100,7 @@ impl Counters {
                 malformed: get(&self.malformed),
                 full: get(&self.full),
                 address_in_use: get(&self.address_in_use),
+                daemon_away: get(&self.stopping),
                 ..Unsplit::default()
             },
             ..SplitStatus::default()

@@ -13,7 +13,7 @@
 //! comes from a mobile host's socket, and what goes to it, passes the programs as that of any fixed host: it is buffered
 //! while the mobile host is away, and senders are woken when it returns.
 //!
-//! If the process is killed, the kernel resets the connections, and removes table and device; without these, SYNs pass.
+//! If the process is killed, the kernel sends a reset to both ends of each connection, and removes table and device; without these, SYNs pass.
 
 mod counters;
 mod relay;
@@ -56,7 +56,7 @@ pub enum SplitError {
     #[error(transparent)]
     Sysctl(#[from] SysctlError),
     /// No table of nf_tables.
-    #[error("mode \"split\" needs nf_tables with \"socket\" (CONFIG_NFT_SOCKET), Linux 5.12 and CAP_NET_ADMIN")]
+    #[error("mode \"split\" needs nf_tables with \"socket\" (CONFIG_NFT_SOCKET), Linux 5.15 and CAP_NET_ADMIN")]
     Table(#[source] io::Error),
     /// No policy routes.
     #[error("mode \"split\" needs policy routes (CONFIG_IP_MULTIPLE_TABLES) and CAP_NET_ADMIN")]
@@ -92,15 +92,17 @@ const SILENT_FOR: Duration = Duration::from_millis(1500);
 pub(crate) struct Marks {
     /// To this host, whatever the destination: "HS" and the index of the interface.
     pub(crate) local: u32,
-    /// From sockets towards mobile hosts: "HN".
+    /// Of the daemon's sockets towards mobile hosts: "HN".
     near: u32,
+    /// Of its other sockets: "HF".
+    far: u32,
 }
 
 impl Marks {
     /// Of the gateway on an interface.
     fn of(interface: u32) -> Self {
         let index = interface & 0xffff;
-        Self { local: 0x4853_0000 | index, near: 0x484e_0000 | index }
+        Self { local: 0x4853_0000 | index, near: 0x484e_0000 | index, far: 0x4846_0000 | index }
     }
 }
 
@@ -219,8 +221,8 @@ impl Prepared {
             }
             Ok(ports)
         };
-        let from_mobiles = listen(Some(marks.near)).map_err(SplitError::Sockets)?;
-        let from_others = listen(None).map_err(SplitError::Sockets)?;
+        let from_mobiles = listen(marks.near).map_err(SplitError::Sockets)?;
+        let from_others = listen(marks.far).map_err(SplitError::Sockets)?;
         let raw = Raw::open(None).and_then(|out| Ok([out, Raw::open(Some(marks.near))?]));
         let hosts = SplitHosts::new(config, served);
         let room = holdover_host::open_files::raise_limit().saturating_sub(RESERVED) / FOR_EACH;
@@ -254,7 +256,7 @@ impl Prepared {
     pub(crate) fn start(self, now: Instant) -> Result<Splitter, SplitError> {
         let Self { worker, place, marks, mobile_facing } = self;
         let routes = Routes::add(marks.local, place.index, place.from_mobiles[1] != 0).map_err(SplitError::Routes)?;
-        let rules = Rules { mobile_facing, device: place.index, local: marks.local, near: marks.near };
+        let rules = Rules { mobile_facing, device: place.index, local: marks.local, near: marks.near, far: marks.far };
         let table = Table::create(rules).map_err(SplitError::Table)?;
         let (shared, most) = (Arc::clone(&worker.shared), worker.most as u64);
         let run = move || {
@@ -305,7 +307,8 @@ impl Splitter {
     /// The counters, with those of the programs: SYNs and fragments that they let pass.
     pub(crate) fn status(&self, now: Instant, expired: u64, fragments: u64) -> SplitStatus {
         let mut status = self.shared.counters.status();
-        (status.unsplit.daemon_away, status.unsplit.fragments) = (expired, fragments);
+        status.unsplit.daemon_away += expired;
+        status.unsplit.fragments = fragments;
         let has_run = self.shared.rounds.load(Ordering::Relaxed) != self.rounds;
         let stopped = !has_run && !self.is_alive(now);
         SplitStatus { device: self.place.device.clone(), most: self.most, stopped, ..status }
@@ -336,19 +339,27 @@ pub(crate) fn probe() -> Result<String, SplitError> {
     if is_strict() {
         return Err(SplitError::StrictReversePath);
     }
-    // Who may not make namespaces may not make the table either.
-    Namespace::run("probe", |_| try_all()).unwrap_or_else(|_| try_all())?;
-    Ok("sockets with foreign addresses, nf_tables and policy routes".to_owned())
+    // Without the privilege for a namespace, the errors of this one say what is missing.
+    let can_destroy = Namespace::run("probe", |_| try_all()).unwrap_or_else(|_| try_all())?;
+    let found = "sockets with foreign addresses, nf_tables and policy routes";
+    Ok(match can_destroy {
+        true => found.to_owned(),
+        false => {
+            format!("{found}; without CONFIG_INET_DIAG_DESTROY, connections pass unsplit whose ports are in TIME_WAIT")
+        }
+    })
 }
 
-fn try_all() -> Result<(), SplitError> {
+/// Returns whether the kernel can destroy sockets.
+fn try_all() -> Result<bool, SplitError> {
     // No interface has the index 0, and no packet the mark.
     let marks = Marks::of(0);
-    Settings::of(&SplitTable::default()).listen(false, Some(marks.near)).map_err(SplitError::Sockets)?;
+    Settings::of(&SplitTable::default()).listen(false, marks.near).map_err(SplitError::Sockets)?;
     Raw::open(None).map_err(SplitError::Sockets)?;
-    let rules = Rules { mobile_facing: 0, device: 0, local: marks.local, near: marks.near };
+    let rules = Rules { mobile_facing: 0, device: 0, local: marks.local, near: marks.near, far: marks.far };
     Table::create(rules).map_err(SplitError::Table)?;
-    Routes::probe().map_err(SplitError::Routes)
+    Routes::probe().map_err(SplitError::Routes)?;
+    Ok(Diag::open().map_err(SplitError::Sockets)?.can_destroy())
 }
 
 #[cfg(test)]

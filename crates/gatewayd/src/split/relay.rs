@@ -6,11 +6,12 @@
 use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use holdover_wire::{TcpInfo, TcpState};
 use socket2::Socket;
 
-use super::sockets::{is_at_urgent, splice};
+use super::sockets::{is_at_urgent, splice, tcp_info};
 
 /// Empty pipes. All have the default size of the kernel, 64 kB.
 #[derive(Debug, Default)]
@@ -60,8 +61,10 @@ struct Way {
     can_write: bool,
     /// The sender has closed its half.
     has_ended: bool,
-    /// The receiver knows it.
+    /// The receiver's socket is closed for sending.
     is_over: bool,
+    /// When the receiver was first seen with something to acknowledge.
+    outstanding_since: Option<Instant>,
 }
 
 /// Which socket of a [`Relay`].
@@ -86,7 +89,7 @@ pub(super) enum Progress {
     Waits,
     /// There is more to move: others come first.
     HasMore,
-    /// Both ends have closed, and both know it.
+    /// Both halves are closed.
     Over,
 }
 
@@ -132,13 +135,42 @@ impl Relay {
         })
     }
 
-    /// Closes both sockets: the kernel sends what is in their buffers, and retransmits.
+    /// Whether both ends have acknowledged everything, or have reset the connection.
+    pub(super) fn is_delivered(&self) -> bool {
+        [&self.client, &self.server].into_iter().all(|socket| match tcp_info(socket) {
+            Ok(info) => info.tcpi_state == TcpState::Closed || !has_outstanding(&info),
+            Err(_) => true,
+        })
+    }
+
+    /// Whether an end has not answered for some time, although it had something to acknowledge.
+    pub(super) fn is_unanswered(&mut self, now: Instant, user_timeout: Duration) -> bool {
+        let sides = [(&self.client, &mut self.to_client), (&self.server, &mut self.to_server)];
+        sides.into_iter().any(|(socket, way)| {
+            // Bytes that a shut window keeps here are not: the kernel probes it, at times more rarely than the user timeout.
+            let info = tcp_info(socket).ok().filter(|info| info.tcpi_unacked > 0 || info.tcpi_probes > 0);
+            let Some(info) = info else {
+                way.outstanding_since = None;
+                return false;
+            };
+            let since = *way.outstanding_since.get_or_insert(now);
+            let silent = info.tcpi_last_ack_recv.min(info.tcpi_last_data_recv).as_nanos();
+            now.duration_since(since).min(Duration::from_nanos(silent)) >= user_timeout
+        })
+    }
+
+    /// Closes both sockets, which are delivered.
     pub(super) fn finish(self) {
         for socket in [&self.client, &self.server] {
             // It fails for a closed socket only.
             let _ = socket.set_linger(None::<Duration>);
         }
     }
+}
+
+/// Whether an end has yet to acknowledge something, a FIN included.
+fn has_outstanding(info: &TcpInfo) -> bool {
+    info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0
 }
 
 impl Way {

@@ -8,16 +8,25 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use holdover_host::inet_diag::{
-    InetDiagRequest, NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY, family_of,
+    AF_INET, AF_INET6, ANY_COOKIE, InetDiagRequest, NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN, SOCK_DESTROY,
+    SOCK_DIAG_BY_FAMILY, family_of,
 };
+use holdover_wire::TcpInfo;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::config::SplitTable;
 
+/// The longest user timeout of the kernel.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// SYNs after the first one, instead of the kernel's 6, which take more than two minutes. A client that still waits sends its own
+/// again.
+const SYN_RETRIES: i32 = 4;
+
 /// The settings of all sockets of split connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Settings {
-    user_timeout: Duration,
+    pub(super) user_timeout: Duration,
     keep_alive: Duration,
     buffer_bytes: i32,
 }
@@ -32,18 +41,18 @@ impl Settings {
         }
     }
 
-    fn apply(&self, socket: &Socket, mark: Option<u32>) -> io::Result<()> {
+    fn apply(&self, socket: &Socket, mark: u32) -> io::Result<()> {
         let is_v4 = socket.domain()? == Domain::IPV4;
         let (level, option) =
             if is_v4 { (libc::IPPROTO_IP, libc::IP_TRANSPARENT) } else { (libc::IPPROTO_IPV6, IPV6_TRANSPARENT) };
         set_option(socket, level, option, 1)?;
-        if let Some(mark) = mark {
-            socket.set_mark(mark)?;
-        }
+        socket.set_mark(mark)?;
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
         socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_user_timeout(Some(self.user_timeout))?;
+        // The relay ends connections whose end does not answer. The kernel would also end those whose receiver answers its
+        // probes and does not read; its limit for retransmissions (tcp_retries2) would come before a longer user timeout.
+        socket.set_tcp_user_timeout(Some(LONGEST))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(self.keep_alive))?;
         socket.set_out_of_band_inline(true)?;
         // A process that ends at any moment resets its connections.
@@ -55,7 +64,7 @@ impl Settings {
 
     /// A socket for SYNs that the program `deliver` assigns to it. It accepts nothing from the network: its address is of
     /// the loopback interface.
-    pub(super) fn listen(&self, is_v6: bool, mark: Option<u32>) -> io::Result<Socket> {
+    pub(super) fn listen(&self, is_v6: bool, mark: u32) -> io::Result<Socket> {
         let (domain, address): (_, IpAddr) = match is_v6 {
             false => (Domain::IPV4, Ipv4Addr::LOCALHOST.into()),
             true => (Domain::IPV6, Ipv6Addr::LOCALHOST.into()),
@@ -68,9 +77,10 @@ impl Settings {
     }
 
     /// Connects from a foreign address to another, without waiting.
-    pub(super) fn connect(&self, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> io::Result<Socket> {
+    pub(super) fn connect(&self, from: SocketAddr, to: SocketAddr, mark: u32) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         self.apply(&socket, mark)?;
+        set_option(&socket, libc::IPPROTO_TCP, libc::TCP_SYNCNT, SYN_RETRIES)?;
         socket.bind(&from.into())?;
         match socket.connect(&to.into()) {
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
@@ -97,6 +107,18 @@ pub(super) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> io::Result<
     // SAFETY: without offsets the call accesses no memory of this process.
     let moved = unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), most, flags) };
     usize::try_from(moved).map_err(|_| io::Error::last_os_error())
+}
+
+/// `TCP_INFO` of a socket.
+pub(super) fn tcp_info(socket: &Socket) -> io::Result<TcpInfo> {
+    let mut bytes = [0_u8; 512];
+    let mut len = bytes.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into the buffer, which lives until the call returns.
+    let result = unsafe {
+        let (level, to) = (libc::IPPROTO_TCP, bytes.as_mut_ptr().cast::<libc::c_void>());
+        libc::getsockopt(socket.as_raw_fd(), level, libc::TCP_INFO, to, &raw mut len)
+    };
+    if result == 0 { Ok(TcpInfo::from_bytes(&bytes[..len as usize])) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether the next byte to read is the urgent one (RFC 9293 section 3.8.5).
@@ -155,25 +177,46 @@ impl Diag {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Removes a socket, such as one in TIME_WAIT. Fails if there is none.
+    /// Whether the kernel can destroy sockets.
+    pub(super) fn can_destroy(&mut self) -> bool {
+        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        // No socket has this cookie.
+        let error = self.ask(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, (nobody, nobody), [0; 8]).err();
+        error.is_some_and(|error| error.raw_os_error() != Some(libc::EOPNOTSUPP))
+    }
+
+    /// Destroys the socket of a former connection. Fails if there is none.
     pub(super) fn destroy(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
-        self.ask(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, local, remote)
+        self.destroy_if(local, remote, |_| true)
+    }
+
+    /// The same of a connection that its process has closed and whose FIN is acknowledged.
+    pub(super) fn destroy_closed(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
+        self.destroy_if(local, remote, |state| state == FIN_WAIT_2 || state == TIME_WAIT)
+    }
+
+    fn destroy_if(&mut self, local: SocketAddr, remote: SocketAddr, may: impl Fn(u8) -> bool) -> io::Result<()> {
+        let found = self.find(local, remote)?.filter(|found| may(found.state)).ok_or(io::ErrorKind::NotFound)?;
+        self.ask(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, (local, remote), found.cookie).map(drop)
     }
 
     /// Whether there is a socket.
     pub(super) fn exists(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, local, remote).is_ok()
+        self.find(local, remote).is_ok_and(|found| found.is_some())
     }
 
-    fn ask(&mut self, kind: u16, flags: u16, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
+    /// The socket with exactly these addresses and ports. If there is none, the kernel answers with a listening one.
+    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Found>> {
+        let answer = self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, (local, remote), ANY_COOKIE)?;
+        let found = Found::parse(&answer).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some(found).filter(|found| found.state != LISTEN && found.ends == (local, remote)))
+    }
+
+    /// Returns the body of the answer, which is empty if the kernel acknowledges.
+    fn ask(&mut self, kind: u16, flags: u16, ends: (SocketAddr, SocketAddr), cookie: [u8; 8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
-        let family = family_of(local.ip());
-        let request = InetDiagRequest {
-            kind,
-            flags,
-            ends: (local, remote),
-            ..InetDiagRequest::new(family, libc::IPPROTO_TCP as u8)
-        };
+        let any = InetDiagRequest::new(family_of(ends.0.ip()), libc::IPPROTO_TCP as u8);
+        let request = InetDiagRequest { kind, flags, ends, cookie, ..any };
         self.socket.send(&request.to_bytes(self.sequence))?;
         let mut answer = [0; 4096];
         loop {
@@ -188,10 +231,74 @@ impl Diag {
             /// `linux/netlink.h`
             const NLMSG_ERROR: u16 = 2;
             if *kind != NLMSG_ERROR.to_ne_bytes() {
-                return Ok(());
+                return Ok(answer[NLMSG_HEADER_LEN..len].to_vec());
             }
             let code = header.last_chunk::<4>().map_or(0, |code| i32::from_ne_bytes(*code));
-            return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
+            return if code == 0 { Ok(Vec::new()) } else { Err(io::Error::from_raw_os_error(-code)) };
+        }
+    }
+}
+
+// `net/tcp_states.h`
+const FIN_WAIT_2: u8 = 5;
+const TIME_WAIT: u8 = 6;
+const LISTEN: u8 = 10;
+
+/// A socket in an answer (`struct inet_diag_msg`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Found {
+    state: u8,
+    /// Its own, and its peer's.
+    ends: (SocketAddr, SocketAddr),
+    cookie: [u8; 8],
+}
+
+impl Found {
+    fn parse(message: &[u8]) -> Option<Self> {
+        let family = *message.first()?;
+        let end = |address_at: usize, port_at: usize| -> Option<SocketAddr> {
+            let port = u16::from_be_bytes(*message.get(port_at..)?.first_chunk()?);
+            let rest = message.get(address_at..)?;
+            let address = match family {
+                AF_INET => IpAddr::from(*rest.first_chunk::<4>()?),
+                AF_INET6 => IpAddr::from(*rest.first_chunk::<16>()?).to_canonical(),
+                _ => return None,
+            };
+            Some(SocketAddr::new(address, port))
+        };
+        let ends = (end(8, 4)?, end(24, 6)?);
+        Some(Self { state: *message.get(1)?, ends, cookie: *message.get(44..)?.first_chunk()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_listening_socket_is_not_taken_for_a_connection() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let [local, remote] = [port, 9].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut diag = Diag::open().unwrap();
+        let answer = diag.ask(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, (local, remote), ANY_COOKIE).unwrap();
+        assert_eq!(Found::parse(&answer).unwrap().state, LISTEN, "the kernel answers with it");
+        assert!(!diag.exists(local, remote));
+        assert_eq!(diag.destroy(local, remote).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let near = TcpStream::connect(local).unwrap();
+        assert!(diag.exists(near.local_addr().unwrap(), local));
+        let open = diag.destroy_closed(near.local_addr().unwrap(), local).unwrap_err();
+        assert_eq!(open.kind(), io::ErrorKind::NotFound, "it is open");
+    }
+
+    #[test]
+    fn short_answers_are_refused() {
+        let mut message = [0; 72];
+        message[0] = AF_INET;
+        for len in 0..=message.len() {
+            assert_eq!(Found::parse(&message[..len]).is_some(), len >= 52, "{len}");
         }
     }
 }

@@ -126,38 +126,29 @@ fn find_unfit(mut options: &[u8]) -> Option<Unfit> {
 
 #[cfg(test)]
 mod tests {
+    use holdover_wire::transport_checksum;
+
     use super::*;
 
     fn syn(options: &[u8]) -> Bytes {
-        let segment =
-            Segment { src_port: 1000, dst_port: 80, seq: Seq::new(7), flags: Flags::SYN, ..Segment::default() };
-        let plain = Packet::new([10, 2, 0, 7].into(), [10, 1, 0, 2].into(), segment).emit().unwrap();
+        // The options are the payload until the data offset covers them.
+        let payload = Bytes::copy_from_slice(options);
+        let segment = Segment {
+            src_port: 1000,
+            dst_port: 80,
+            seq: Seq::new(7),
+            flags: Flags::SYN,
+            payload,
+            ..Segment::default()
+        };
+        let (src, dst) = ([10, 2, 0, 7].into(), [10, 1, 0, 2].into());
+        let mut bytes = Packet::new(src, dst, segment).emit().unwrap().to_vec();
         assert_eq!(options.len() % 4, 0);
-        let mut bytes = [&plain[..], options].concat();
-        let len = bytes.len() as u16;
-        bytes[2..4].copy_from_slice(&len.to_be_bytes());
         bytes[32] = (5 + options.len() as u8 / 4) << 4;
-        for (at, range) in [(10, 0..20), (36, 20..bytes.len())] {
-            bytes[at..at + 2].fill(0);
-            let pseudo = if at == 36 { Some((6, range.len() as u16)) } else { None };
-            let sum = checksum(&bytes, range, pseudo);
-            bytes[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-        }
+        bytes[36..38].fill(0);
+        let sum = transport_checksum(src, dst, 6, &bytes[20..]);
+        bytes[36..38].copy_from_slice(&sum.to_be_bytes());
         bytes.into()
-    }
-
-    /// RFC 1071, with the pseudo-header of a protocol and a length.
-    fn checksum(packet: &[u8], range: std::ops::Range<usize>, pseudo: Option<(u16, u16)>) -> u16 {
-        let words =
-            |bytes: &[u8]| -> u32 { bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum() };
-        let mut sum = words(&packet[range]);
-        if let Some((protocol, len)) = pseudo {
-            sum += words(&packet[12..20]) + u32::from(protocol) + u32::from(len);
-        }
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        !sum as u16
     }
 
     #[test]

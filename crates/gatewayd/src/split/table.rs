@@ -5,6 +5,9 @@
 //! forwarded that have a socket.) Both halves of a connection have the same addresses, so conntrack follows the fixed
 //! host's half only.
 //!
+//! Sockets of other processes are told apart by their marks, which request sockets and those in TIME_WAIT do not show: these
+//! two are matched whoever has made them.
+//!
 //! The table belongs to this value's socket (`NFT_TABLE_F_OWNER`, Linux 5.12): the kernel removes it with the socket,
 //! also after SIGKILL.
 
@@ -12,6 +15,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use holdover_host::generic_netlink::attribute;
 use holdover_host::inet_diag::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -30,8 +34,10 @@ pub(super) struct Rules {
     pub(super) device: u32,
     /// The mark of packets to this host.
     pub(super) local: u32,
-    /// The mark of packets from sockets towards mobile hosts.
+    /// The mark of the daemon's sockets towards mobile hosts.
     pub(super) near: u32,
+    /// The mark of the daemon's other sockets.
+    pub(super) far: u32,
 }
 
 impl Table {
@@ -39,7 +45,14 @@ impl Table {
     /// the kernel, it has no rules about conntrack.
     pub(super) fn create(rules: Rules) -> io::Result<Self> {
         let name = format!("holdover-split-{}", rules.mobile_facing);
-        Self::transact(&batch(&name, rules, true)).or_else(|_| Self::transact(&batch(&name, rules, false)))
+        match Self::transact(&batch(&name, rules, true)) {
+            // The kernel has no expression `notrack`.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                tracing::info!(%error, "rules about conntrack are refused: the table has none");
+                Self::transact(&batch(&name, rules, false))
+            }
+            result => result,
+        }
     }
 
     fn transact(messages: &[Message]) -> io::Result<Self> {
@@ -96,7 +109,10 @@ const KEY_INPUT: u32 = 4;
 const KEY_PROTOCOL: u32 = 16;
 const EQUAL: u32 = 0;
 const DIFFERENT: u32 = 1;
+const VERDICT: u32 = 0;
 const REGISTER: u32 = 1;
+const TRANSPARENT: u32 = 0;
+const SOCKET_MARK: u32 = 1;
 
 // `linux/netfilter.h`
 const PREROUTING: u32 = 0;
@@ -145,7 +161,7 @@ impl Message {
 
 /// The messages that create the table.
 fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
-    let Rules { mobile_facing, device, local, near } = rules;
+    let Rules { mobile_facing, device, local, near, far } = rules;
     let chain = |name, hook, priority: i32| {
         let hook = [number(1, hook), number(2, priority as u32)].concat();
         let attributes = [text(1, table), text(3, name), nested(4, &hook), number(5, ACCEPT), text(7, "filter")];
@@ -156,20 +172,27 @@ fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
     };
     let not_udp = || [meta(KEY_PROTOCOL), compare(DIFFERENT, &[libc::IPPROTO_UDP as u8])].concat();
     let comes_from = |index: u32| [meta(KEY_INPUT), compare(EQUAL, &index.to_ne_bytes())].concat();
-    let has_socket = || [expression("socket", &[number(1, 0), number(2, REGISTER)].concat()), compare(EQUAL, &[1])];
+    let socket = |key| expression("socket", &[number(1, key), number(2, REGISTER)].concat());
+    let has_socket = || [socket(TRANSPARENT), compare(EQUAL, &[1])].concat();
+    let is_of_others = || {
+        let marks = [compare(DIFFERENT, &near.to_ne_bytes()), compare(DIFFERENT, &far.to_ne_bytes())];
+        [socket(SOCKET_MARK), marks.concat(), accept()].concat()
+    };
     let untrack = || expression("notrack", &[]);
 
     let mut messages = vec![
         Message::border(BATCH_BEGIN),
         Message::new(NEW_TABLE, [text(1, table), number(2, OWNER)].concat()),
         chain("to-sockets", PREROUTING, AFTER_NAT),
-        rule("to-sockets", &[not_udp(), has_socket().concat(), load(&local.to_ne_bytes()), set_mark()]),
+        rule("to-sockets", &[not_udp(), is_of_others()]),
+        rule("to-sockets", &[not_udp(), has_socket(), load(&local.to_ne_bytes()), set_mark()]),
     ];
     if untracks {
         messages.extend([
             chain("untrack-in", PREROUTING, RAW),
             rule("untrack-in", &[comes_from(device), untrack()]),
-            rule("untrack-in", &[comes_from(mobile_facing), not_udp(), has_socket().concat(), untrack()]),
+            rule("untrack-in", &[comes_from(mobile_facing), not_udp(), is_of_others()]),
+            rule("untrack-in", &[comes_from(mobile_facing), not_udp(), has_socket(), untrack()]),
             chain("untrack-out", OUTPUT, RAW),
             rule("untrack-out", &[meta(KEY_MARK), compare(EQUAL, &near.to_ne_bytes()), untrack()]),
         ]);
@@ -194,6 +217,12 @@ fn load(value: &[u8]) -> Vec<u8> {
     expression("immediate", &[number(1, REGISTER), nested(2, &attribute(1, value))].concat())
 }
 
+/// Ends the chain: the packet goes on.
+fn accept() -> Vec<u8> {
+    let verdict = nested(2, &number(1, ACCEPT));
+    expression("immediate", &[number(1, VERDICT), nested(2, &verdict)].concat())
+}
+
 /// Makes the loaded value the packet's mark.
 fn set_mark() -> Vec<u8> {
     expression("meta", &[number(2, KEY_MARK), number(3, REGISTER)].concat())
@@ -202,15 +231,6 @@ fn set_mark() -> Vec<u8> {
 fn expression(name: &str, data: &[u8]) -> Vec<u8> {
     let data = if data.is_empty() { Vec::new() } else { nested(2, data) };
     nested(1, &[text(1, name), data].concat())
-}
-
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(4 + value.len().next_multiple_of(4));
-    bytes.extend((4 + value.len() as u16).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 fn nested(kind: u16, attributes: &[u8]) -> Vec<u8> {

@@ -1,12 +1,14 @@
 //! The thread that splits: one loop over `epoll(7)`.
 //!
-//! A connection has three stages. *Connecting*: its SYN is held, and a socket with the client's address connects to the
+//! A connection has up to four stages. *Connecting*: its SYN is held, and a socket with the client's address connects to the
 //! server. *Answering*: the server has answered, the SYN was given to a listening socket, and the client has yet to
-//! acknowledge the SYN-ACK. *Open*: bytes are relayed. A refused SYN is refused to the client in the same way.
+//! acknowledge the SYN-ACK. *Open*: bytes are relayed, and both ends are watched. *Closing*: both ends have closed, and the
+//! last bytes are not acknowledged. A refused SYN is refused to the client in
+//! the same way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,7 +61,7 @@ pub(super) struct Worker {
 /// The longest wait, within which the daemon knows that the thread is alive.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// How often slow handshakes are checked.
+/// How often handshakes and open connections are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The longest time for the client's ACK: Linux repeats a SYN-ACK for 63 s.
@@ -74,6 +76,9 @@ const MOST_REMEMBERED: usize = 16_384;
 /// After such a pause the SYNs in the device may have been repeated, and have passed unsplit meanwhile.
 const STALE_AFTER: Duration = Duration::from_millis(900);
 
+/// The part of the handshakes that one client may have, so that others have room.
+const MOST_OF_A_CLIENT: usize = 4;
+
 /// Events and packets handled before the next wait.
 const BATCH: usize = 256;
 
@@ -82,6 +87,7 @@ enum Stage {
     Connecting { server: Socket, syn: Syn, is_second: bool },
     Answering { server: Socket, since: Instant },
     Open(Box<Relay>),
+    Closing(Box<Relay>),
 }
 
 #[derive(Debug)]
@@ -135,12 +141,18 @@ struct Splitting {
     places: HashMap<Ends, usize>,
     /// Connections being connected or answered.
     pending: usize,
+    /// The same, by client.
+    pending_of: HashMap<IpAddr, usize>,
     unsplit: HashMap<Ends, Instant>,
+    /// These, the oldest first.
+    unsplit_order: VecDeque<Ends>,
     /// Connections with more to move.
     unfinished: Vec<(usize, u32)>,
     pipes: Pipes,
     scratch: Vec<u8>,
     check_at: Instant,
+    /// Counts checks.
+    checks: usize,
 }
 
 impl Worker {
@@ -161,11 +173,14 @@ impl Worker {
             free: Vec::new(),
             places: HashMap::new(),
             pending: 0,
+            pending_of: HashMap::new(),
             unsplit: HashMap::new(),
+            unsplit_order: VecDeque::new(),
             unfinished: Vec::new(),
             pipes: Pipes::default(),
             scratch: vec![0; 1 << 16],
             check_at: Instant::now() + CHECK_EVERY,
+            checks: 0,
         };
         splitting.run()
     }
@@ -250,29 +265,36 @@ impl Splitting {
             return self.forward(&packet);
         }
         if let Some(&place) = self.places.get(&ends) {
-            // A repetition, as long as the connection is not open. The programs give those of an open one to its socket:
-            // here the socket is gone, and nobody has told us yet.
+            // A repetition, as long as the connection is not open; and the client repeats a SYN that comes before the last bytes
+            // of a former connection are delivered. The programs give the SYNs of an open connection to its socket: if one
+            // comes here, that socket is gone, and its event has not been handled yet.
             if !matches!(self.slots[place].connection, Some((_, Stage::Open(_)))) {
                 return;
             }
             self.abort(place);
         }
-        let is_full = self.places.len() >= self.worker.most || self.pending >= self.worker.most_handshakes;
-        if is_full || self.worker.shared.stops.load(Ordering::Relaxed) {
+        if self.worker.shared.stops.load(Ordering::Relaxed) {
+            note(&self.counters().stopping);
+            return self.pass(&syn);
+        }
+        let most = self.worker.most_handshakes;
+        let of_client = self.pending_of.get(&ends.client.ip()).copied().unwrap_or(0);
+        let has_too_many = of_client >= (most / MOST_OF_A_CLIENT).max(1);
+        if self.places.len() >= self.worker.most || self.pending >= most || has_too_many {
             note(&self.counters().full);
             return self.pass(&syn);
         }
         self.connect(syn, false);
     }
 
-    /// The mark of a socket towards an address.
-    fn mark_towards(&self, end: SocketAddr) -> Option<u32> {
-        self.worker.hosts.splits(end.ip()).then_some(self.worker.marks.near)
+    fn is_mobile(&self, end: SocketAddr) -> bool {
+        self.worker.hosts.splits(end.ip())
     }
 
     fn connect(&mut self, syn: Syn, is_second: bool) {
         let Ends { client, server } = syn.ends;
-        let mark = self.mark_towards(server);
+        let Marks { near, far, .. } = self.worker.marks;
+        let mark = if self.is_mobile(server) { near } else { far };
         let socket = match self.worker.settings.connect(client, server, mark) {
             Ok(socket) => socket,
             Err(error) => return self.handle_failed(syn, &error, is_second),
@@ -287,6 +309,7 @@ impl Splitting {
         }
         self.places.insert(syn.ends, place);
         self.pending += 1;
+        *self.pending_of.entry(client.ip()).or_default() += 1;
         self.slots[place].connection = Some((syn.ends, Stage::Connecting { server: socket, syn, is_second }));
     }
 
@@ -303,15 +326,28 @@ impl Splitting {
         slot.generation = (slot.generation + 1) % Token::SPECIAL;
         self.free.push(place);
         self.places.remove(&ends);
-        if !matches!(stage, Stage::Open(_)) {
-            self.pending -= 1;
+        if matches!(stage, Stage::Connecting { .. } | Stage::Answering { .. }) {
+            self.end_handshake(ends);
         }
         Some((ends, stage))
     }
 
+    /// A connection is pending no more.
+    fn end_handshake(&mut self, ends: Ends) {
+        self.pending -= 1;
+        let client = ends.client.ip();
+        let left = self.pending_of.get_mut(&client).map_or(0, |count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == 0 {
+            self.pending_of.remove(&client);
+        }
+    }
+
     /// Resets both ends, by closing the sockets.
     fn abort(&mut self, place: usize) {
-        if let Some((_, Stage::Open(_))) = self.remove(place) {
+        if let Some((_, Stage::Open(_) | Stage::Closing(_))) = self.remove(place) {
             note(&self.counters().reset);
         }
     }
@@ -350,9 +386,10 @@ impl Splitting {
                     Ok(Progress::Waits) => {}
                     Ok(Progress::HasMore) => self.unfinished.push((place, generation)),
                     Ok(Progress::Over) => {
-                        if let Some((_, Stage::Open(relay))) = self.remove(place) {
-                            relay.finish();
+                        if let Some((ends, Stage::Open(relay))) = slot.connection.take() {
+                            slot.connection = Some((ends, Stage::Closing(relay)));
                         }
+                        self.close(place);
                     }
                     Err(error) => {
                         tracing::trace!(%error, "a split connection ends");
@@ -360,7 +397,19 @@ impl Splitting {
                     }
                 }
             }
+            Some((_, Stage::Closing(_))) => self.close(place),
             None => {}
+        }
+    }
+
+    /// Closes a connection that both ends have closed, once its last bytes are delivered. A socket without a process would be
+    /// out of reach of the daemon, which may stop meanwhile and removes what leads packets to it.
+    fn close(&mut self, place: usize) {
+        let Some((_, Stage::Closing(relay))) = &self.slots[place].connection else { return };
+        if relay.is_delivered()
+            && let Some((_, Stage::Closing(relay))) = self.remove(place)
+        {
+            relay.finish();
         }
     }
 
@@ -395,8 +444,8 @@ impl Splitting {
         let unreachable = match error.raw_os_error() {
             Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) => {
                 let Ends { client, server } = syn.ends;
-                // It may be in TIME_WAIT: the client does not mind, so neither does this host.
-                if !is_second && self.worker.diag.destroy(client, server).is_ok() {
+                // The client uses a port again whose former connection is in TIME_WAIT here.
+                if !is_second && self.worker.diag.destroy_closed(client, server).is_ok() {
                     return self.connect(syn, true);
                 }
                 note(&self.counters().address_in_use);
@@ -451,16 +500,17 @@ impl Splitting {
             let Some((_, Stage::Answering { server, .. })) = slot.connection.take() else { continue };
             let generation = slot.generation;
             slot.connection = Some((ends, Stage::Open(Box::new(Relay::new(client, server)))));
-            self.pending -= 1;
+            self.end_handshake(ends);
             note(&self.counters().total);
             self.handle_ready(place, generation, Side::Client, EventFlags::empty());
         }
     }
 
-    /// Ends handshakes whose client is gone, and forgets connections that passed.
+    /// Ends handshakes whose client is gone and connections whose end does not answer, and forgets connections that passed.
     fn check(&mut self, now: Instant) {
         (0..self.worker.listeners.len()).for_each(|number| self.accept(number));
         self.unsplit.retain(|_, at| now.duration_since(*at) < REMEMBER);
+        self.unsplit_order.retain(|ends| self.unsplit.contains_key(ends));
         let answering = self.places.iter().filter_map(|(&ends, &place)| match self.slots[place].connection {
             Some((_, Stage::Answering { since, .. })) => Some((ends, place, now.duration_since(since))),
             _ => None,
@@ -473,12 +523,35 @@ impl Splitting {
                 self.remove(place);
             }
         }
+        self.check_relays(now);
+    }
+
+    /// Checks a part of the connections, so that each has several turns within the user timeout.
+    fn check_relays(&mut self, now: Instant) {
+        let user_timeout = self.worker.settings.user_timeout;
+        let parts = (user_timeout.as_secs() as usize / 8).clamp(1, 60);
+        self.checks += 1;
+        for place in (self.checks % parts..self.slots.len()).step_by(parts) {
+            let Some((_, Stage::Open(relay) | Stage::Closing(relay))) = &mut self.slots[place].connection else {
+                continue;
+            };
+            if relay.is_unanswered(now, user_timeout) {
+                self.abort(place);
+            }
+            // Of one that is closing, no event may tell that it is delivered.
+            self.close(place);
+        }
     }
 
     /// Lets a connection pass unsplit.
     fn pass(&mut self, syn: &Syn) {
-        if self.unsplit.len() < MOST_REMEMBERED {
-            self.unsplit.insert(syn.ends, Instant::now());
+        if self.unsplit.len() >= MOST_REMEMBERED
+            && let Some(oldest) = self.unsplit_order.pop_front()
+        {
+            self.unsplit.remove(&oldest);
+        }
+        if self.unsplit.insert(syn.ends, Instant::now()).is_none() {
+            self.unsplit_order.push_back(syn.ends);
         }
         self.forward(&syn.packet);
     }
@@ -492,7 +565,7 @@ impl Splitting {
     }
 
     fn send(&self, packet: &Bytes, to: SocketAddr) {
-        let raw = &self.worker.raw[usize::from(self.mark_towards(to).is_some())];
+        let raw = &self.worker.raw[usize::from(self.is_mobile(to))];
         if let Err(error) = raw.send(packet, to.ip()) {
             tracing::debug!(%error, "cannot refuse a connection");
         }

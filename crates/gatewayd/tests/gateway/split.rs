@@ -9,6 +9,7 @@ use holdover_gatewayd::SplitStatus;
 use holdover_gatewayd::demo::{Cut, Transfer, World};
 use holdover_host::{Netlink, Requests, Route};
 use holdover_testbed::Namespace;
+use holdover_wire::{Flags, Packet, Segment, transport_checksum};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -30,6 +31,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_reset_is_passed_on", reset),
     ("a_thousand_connections", a_thousand),
     ("transfers_resume_after_absences", absences),
+    ("a_receiver_may_pause_for_longer_than_the_user_timeout", pause),
+    ("an_end_that_does_not_answer_is_given_up", gone),
+    ("what_both_ends_have_closed_is_delivered_before_a_stop", closing),
+    ("listeners_of_the_router_keep_their_packets", listeners_of_the_router),
     ("a_receiver_that_does_not_read_stops_the_sender", back_pressure),
     ("a_killed_daemon_blocks_nothing", killed),
     ("a_daemon_that_hangs_splits_nothing_more", hangs),
@@ -316,6 +321,99 @@ fn back_pressure(_: &Namespace) {
     assert_eq!(received.len(), sent);
 }
 
+const SHORT: &str = "[split]\nbuffer_bytes = 65536\nuser_timeout = \"2 s\"\n";
+
+fn pause(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), &format!("{SPLIT}{SHORT}"));
+    let (mut near, mut far) = connected(&world);
+    let sender = spawn(move || far.write_all(&vec![7; 12_000_000]).map(|()| far));
+    // The sender's probes of the window that is shut are answered meanwhile.
+    sleep(Duration::from_secs(8));
+    assert_eq!((split(&gateway).open, sender.is_finished()), (1, false));
+    let mut received = 0;
+    let mut part = vec![0; 65_536];
+    while received < 12_000_000 {
+        let len = near.read(&mut part).unwrap();
+        assert!(len > 0, "{received}");
+        received += len;
+    }
+    sender.join().unwrap().unwrap();
+    assert_eq!(split(&gateway).reset, 0);
+}
+
+fn gone(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), &format!("{SPLIT}{SHORT}"));
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    world.set_cut(Cut::Silent, true).unwrap();
+    far.write_all(b"ping").unwrap();
+    is_reset(&mut far);
+    becomes(&gateway, "given up", |status| (status.open, status.reset) == (0, 1));
+}
+
+fn closing(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), &format!("{SPLIT}[split]\ndrain = \"30 s\"\n"));
+    let (mut near, mut far) = connected(&world);
+    talks(&mut near, &mut far);
+    near.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateway.says(world.mobile_address(0), "away");
+    far.write_all(b"last").unwrap();
+    drop(far);
+    becomes(&gateway, "taken", |status| status.to_mobile_bytes == 8);
+    gateway.signal(Signal::TERM);
+    sleep(Duration::from_secs(2));
+    assert_eq!(split(&gateway).open, 1);
+    world.set_cut(Cut::Silent, false).unwrap();
+    let mut last = Vec::new();
+    near.read_to_end(&mut last).unwrap();
+    assert_eq!(last, b"last");
+    assert!(gateway.ends(SOON));
+}
+
+/// Both of the server's port and of the client's; the former is transparent, as a proxy's.
+fn listeners_of_the_router(_: &Namespace) {
+    let world = World::new(2).unwrap();
+    let sections = format!("[mobiles.modes]\n\"{}\" = \"split\"\n", world.mobile_address(1));
+    let gateway = Gateway::start(world.router(), &sections);
+    let (listener, at) = listen(world.fixed(), world.fixed_address());
+    let of_router = |port, transparent: bool| -> TcpListener {
+        let open = || -> io::Result<TcpListener> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.set_ip_transparent_v4(transparent)?;
+            socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
+            socket.listen(8)?;
+            Ok(socket.into())
+        };
+        world.router().enter(open).unwrap().unwrap()
+    };
+    let ours = of_router(at.port(), true);
+    let client_port = of_router(0, false);
+    let from = client_port.local_addr().unwrap().port();
+    for (mobile, own_port, expected) in [(0, 0, (0, 0)), (1, 0, (1, 0)), (1, from, (1, 1))] {
+        let open = || -> io::Result<TcpStream> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, own_port)).into())?;
+            socket.connect_timeout(&at.into(), SOON)?;
+            Ok(socket.into())
+        };
+        let mut near = world.mobile(mobile).enter(open).unwrap().unwrap();
+        talks(&mut near, &mut listener.accept().unwrap().0);
+        let status = split(&gateway);
+        assert_eq!((status.total, status.unsplit.address_in_use), expected, "{status:?}");
+    }
+    // They still listen.
+    for listener in [ours, client_port] {
+        let to = SocketAddr::from(([10, 1, 0, 1], listener.local_addr().unwrap().port()));
+        connect(world.fixed(), to).unwrap();
+    }
+}
+
 /// Rules of policy routes by mark in the router, of both families, and tables of nf_tables.
 fn left_behind(world: &World) -> Vec<String> {
     let rules = || {
@@ -349,9 +447,8 @@ fn killed(_: &Namespace) {
     is_reset(&mut idle_far);
     is_reset(&mut busy);
     // What had arrived may still be read.
-    while let Ok(len @ 1..) = busy_far.read(&mut [0; 65_536]) {
-        assert!(len > 0);
-    }
+    let error = busy_far.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
     let began = Instant::now();
     let (mut near, mut far) = connected(&world);
     talks(&mut near, &mut far);
@@ -436,9 +533,21 @@ fn above_the_limit(_: &Namespace) {
     all.iter_mut().for_each(|(near, far)| talks(near, far));
     let status = split(&gateway);
     assert_eq!((status.open, status.unsplit.full, status.most), (2, 2, 2), "{status:?}");
-    // The passed ones stay so when there is room.
+    // The passed ones stay so when there is room, also if their SYN comes again.
     all.drain(..2);
     becomes(&gateway, "none open", |status| status.open == 0);
+    let (near, far) = (all[0].0.local_addr().unwrap(), all[0].1.local_addr().unwrap());
+    let (IpAddr::V4(from), IpAddr::V4(to)) = (near.ip(), far.ip()) else { panic!("IPv4") };
+    let again = Segment { src_port: near.port(), dst_port: far.port(), flags: Flags::SYN, ..Segment::default() };
+    let again = Packet::new(from.into(), to.into(), again).emit().unwrap();
+    let send = || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)))?;
+        socket.send_to(&again, &SocketAddr::new(to.into(), 0).into())
+    };
+    world.mobile(0).enter(send).unwrap().unwrap();
+    sleep(Duration::from_millis(500));
+    let status = split(&gateway);
+    assert_eq!((status.total, status.pending, status.open), (2, 0, 0), "{status:?}");
     all.iter_mut().for_each(|(near, far)| talks(near, far));
     let (mut near, mut far) = connected(&world);
     talks(&mut near, &mut far);
@@ -542,12 +651,7 @@ fn garbage_syn(from: Ipv4Addr, to: Ipv4Addr, number: u32, random: &mut holdover_
         (packet[33], packet[36]) = ([2, 3, 6, 0x2a][random.below(4) as usize], random.below(256) as u8);
         return packet;
     }
-    let words =
-        |bytes: &[u8]| -> u32 { bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum() };
-    let mut sum = words(&packet[12..20]) + 6 + (len - 20) as u32 + words(&packet[20..]);
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    packet[36..38].copy_from_slice(&(!sum as u16).to_be_bytes());
+    let sum = transport_checksum(from.into(), to.into(), 6, &packet[20..]);
+    packet[36..38].copy_from_slice(&sum.to_be_bytes());
     packet
 }
