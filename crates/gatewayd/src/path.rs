@@ -342,7 +342,9 @@ impl KernelPath {
                 let netlink = TcAttachOptions::Netlink(NlOptions::default());
                 program.attach_with_options(&split.device, TcAttachType::Ingress, netlink)?;
             }
-            attached => drop(attached?),
+            attached => {
+                attached?;
+            }
         }
         Ok(())
     }

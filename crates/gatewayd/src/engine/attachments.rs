@@ -304,7 +304,7 @@ impl Attachments {
 
     /// Wanted mobile hosts to be probed now, as they were not heard in time to be claimed: those first that wait longest.
     /// `can_probe` tells which can be probed at all.
-    pub(crate) fn to_confirm(
+    pub(crate) fn due_probes(
         &mut self,
         now: Instant,
         ownership: &Ownership,

@@ -85,7 +85,7 @@ impl Engine {
             let seen = self.path.seen(mobile);
             seen.is_some_and(|seen| presence::is_asked(config, interface, echo, (mobile, seen)))
         };
-        let mut probed = self.attachments.to_confirm(now, &cluster.ownership, can_probe);
+        let mut probed = self.attachments.due_probes(now, &cluster.ownership, can_probe);
         probed.extend(self.attachments.follow_overheard(now, &cluster.ownership, handoff));
         probed.into_iter().for_each(|mobile| self.probe_if_possible(mobile));
     }

@@ -357,11 +357,12 @@ impl Splitting {
         match &mut slot.connection {
             Some((_, Stage::Connecting { .. })) => self.handle_connected(place),
             // The server has sent something, or has reset the connection: that is read from the open connection.
-            Some((_, Stage::Answering { server, .. })) => {
-                if flags.contains(EventFlags::ERR) && server.take_error().ok().flatten().is_some() {
-                    self.remove(place);
-                }
+            Some((_, Stage::Answering { server, .. }))
+                if flags.contains(EventFlags::ERR) && server.take_error().ok().flatten().is_some() =>
+            {
+                self.remove(place);
             }
+            Some((_, Stage::Answering { .. })) => {}
             Some((ends, Stage::Open(relay))) => {
                 let socket = if side == Side::Client { &relay.client } else { &relay.server };
                 if flags.contains(EventFlags::ERR) && socket.take_error().ok().flatten().is_some() {

@@ -139,7 +139,7 @@ impl Site {
     }
 
     /// What the peer's programs receive of a packet at the router.
-    fn to_peer(&mut self, side: Side, packet: &Packet) -> Vec<Packet> {
+    fn sent_to_peer(&mut self, side: Side, packet: &Packet) -> Vec<Packet> {
         let packet = Packet::parse(packet.emit().unwrap()).unwrap();
         self.router.handle_inner(self.now, side, packet);
         self.collect();
@@ -147,7 +147,7 @@ impl Site {
     }
 
     /// What the router passes to hosts of a packet of the peer's programs.
-    fn to_hosts(&mut self, packet: &Packet) -> Vec<Packet> {
+    fn sent_to_hosts(&mut self, packet: &Packet) -> Vec<Packet> {
         let packet = Packet::parse(packet.emit().unwrap()).unwrap();
         self.peer.handle_inner(self.now, Side::Programs, packet);
         self.collect();
@@ -188,12 +188,12 @@ fn each_host_has_its_identity() {
                 // One port for each version: they are one flow otherwise.
                 let port = if own.is_ipv4() { 4000 } else { 6000 };
                 for payload in [Payload::from(segment(port, 80, Flags::ACK)), datagram(port, 53).into()] {
-                    let came = site.to_peer(Side::Hosts, &Packet::new(own, peer, payload.clone()));
+                    let came = site.sent_to_peer(Side::Hosts, &Packet::new(own, peer, payload.clone()));
                     assert_eq!(came.len(), 1, "{own}");
                     assert_eq!((came[0].src, came[0].dst, &came[0].payload), (site.hit(index), hit, &payload));
                 }
                 let answer = segment(80, port, Flags::ACK);
-                let came = site.to_hosts(&Packet::new(hit, site.hit(index), answer.clone()));
+                let came = site.sent_to_hosts(&Packet::new(hit, site.hit(index), answer.clone()));
                 assert_eq!(came.len(), 1, "{own}");
                 assert_eq!((came[0].src, came[0].dst, &came[0].payload), (peer, own, &answer.into()));
             }
@@ -202,7 +202,7 @@ fn each_host_has_its_identity() {
         assert!(established(&site));
         // The router's own programs have its own identity.
         let own = IpAddr::from(site.router.own().hit().0);
-        let came = site.to_peer(Side::Programs, &Packet::new(own, hit, datagram(1, 2)));
+        let came = site.sent_to_peer(Side::Programs, &Packet::new(own, hit, datagram(1, 2)));
         assert_eq!(came[0].src, own);
         let counters = site.router.counters();
         assert_eq!((counters.not_authentic, counters.unknown_spi, counters.not_for_hits), (0, 0, 0));
@@ -221,13 +221,13 @@ fn the_peer_reaches_hosts_at_their_first_address() {
         let as_peer = if first.is_ipv4() { lsi } else { hit };
         let echo = IcmpEcho { reply: false, id: 7, seq: 1, payload: Bytes::from_static(b"ping") };
         for payload in [segment(4000, 80, Flags::SYN).into(), datagram(4000, 53).into(), Payload::from(echo.clone())] {
-            let came = site.to_hosts(&Packet::new(hit, site.hit(index), payload));
+            let came = site.sent_to_hosts(&Packet::new(hit, site.hit(index), payload));
             assert_eq!((came[0].src, came[0].dst), (as_peer, first));
         }
         let reply = IcmpEcho { reply: true, ..echo };
-        let came = site.to_peer(Side::Hosts, &Packet::new(first, as_peer, reply.clone()));
+        let came = site.sent_to_peer(Side::Hosts, &Packet::new(first, as_peer, reply.clone()));
         assert_eq!((came[0].src, &came[0].payload), (site.hit(index), &reply.into()));
-        let came = site.to_peer(Side::Hosts, &Packet::new(first, as_peer, segment(80, 4000, Flags::ACK)));
+        let came = site.sent_to_peer(Side::Hosts, &Packet::new(first, as_peer, segment(80, 4000, Flags::ACK)));
         assert_eq!((came[0].src, came[0].dst), (site.hit(index), hit));
     }
 }
@@ -243,16 +243,16 @@ fn errors_quote_what_their_receiver_has_sent() {
         let peer = if own.is_ipv4() { lsi } else { hit };
         // Of the peer about a packet of the host.
         let sent = Packet::new(own, peer, datagram(4000, 9));
-        let came = site.to_peer(Side::Hosts, &sent).remove(0);
+        let came = site.sent_to_peer(Side::Hosts, &sent).remove(0);
         let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
-        let reported = site.to_hosts(&Packet::new(hit, site.hit(index), error)).remove(0);
+        let reported = site.sent_to_hosts(&Packet::new(hit, site.hit(index), error)).remove(0);
         assert_eq!((reported.src, reported.dst), (peer, own));
         let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
         let quoted = error.quoted().unwrap();
         assert_eq!((error.kind, quoted.src, quoted.dst), (Unreachable::Port, own, peer));
         assert_eq!(quoted.ports(), Some([4000, 9]));
         // Of the host, or of a router, about a packet of the peer, on the flow that the host has used.
-        let came = site.to_hosts(&Packet::new(hit, site.hit(index), datagram(9, 4000))).remove(0);
+        let came = site.sent_to_hosts(&Packet::new(hit, site.hit(index), datagram(9, 4000))).remove(0);
         assert_eq!((came.src, came.dst), (peer, own));
         for (side, reporter) in [
             (Side::Hosts, own),
@@ -261,7 +261,7 @@ fn errors_quote_what_their_receiver_has_sent() {
         ] {
             for kind in [Unreachable::Host, Unreachable::PacketTooBig { mtu: 1300 }, Unreachable::Port] {
                 let error = IcmpError::quoting_packet(kind, &came).unwrap();
-                let reported = site.to_peer(side, &Packet::new(reporter, peer, error)).remove(0);
+                let reported = site.sent_to_peer(side, &Packet::new(reporter, peer, error)).remove(0);
                 assert_eq!((reported.src, reported.dst), (site.hit(index), hit));
                 let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
                 let quoted = error.quoted().unwrap();
@@ -276,11 +276,11 @@ fn errors_quote_what_their_receiver_has_sent() {
         // Of a guest, whose packets the router forwards, and of anyone about a packet of another peer.
         let error = IcmpError::quoting_packet(Unreachable::Port, &came).unwrap();
         let guest = address(if own.is_ipv4() { "192.168.8.2" } else { "fd00:8::2" });
-        assert!(site.to_peer(Side::Programs, &Packet::new(guest, peer, error)).is_empty());
+        assert!(site.sent_to_peer(Side::Programs, &Packet::new(guest, peer, error)).is_empty());
         let other = address(if own.is_ipv4() { "198.18.0.77" } else { "2001:25::77" });
         let error = IcmpError::quoting_packet(Unreachable::Port, &Packet { src: other, ..came }).unwrap();
         let stranger = address(if own.is_ipv4() { "192.168.7.99" } else { "fd00:7::99" });
-        assert!(site.to_peer(Side::Hosts, &Packet::new(stranger, peer, error)).is_empty());
+        assert!(site.sent_to_peer(Side::Hosts, &Packet::new(stranger, peer, error)).is_empty());
     }
 }
 
@@ -300,7 +300,7 @@ fn unknown_peers_do_not_reach_hosts() {
     assert_eq!(site.peer.own().state(site.router.own().hit()), State::Established);
     assert_ne!(site.peer.own().state(site.hits[0]), State::Established);
     let hit = site.peer.own().hit().0.into();
-    assert!(site.to_hosts(&Packet::new(hit, site.hit(0), datagram(1, 2))).is_empty());
+    assert!(site.sent_to_hosts(&Packet::new(hit, site.hit(0), datagram(1, 2))).is_empty());
 }
 
 /// A peer that cannot be reached, and an LSI of nobody, are reported by the address that the host has asked for.
@@ -310,7 +310,7 @@ fn unreachable_peers_are_reported_to_hosts() {
     let stranger = IpAddr::from(keys().hit().0);
     for (own, dst) in [("192.168.7.10", address("198.18.0.77")), ("fd00:7::12", stranger)] {
         let own = address(own);
-        assert!(site.to_peer(Side::Hosts, &Packet::new(own, dst, datagram(4000, 9))).is_empty());
+        assert!(site.sent_to_peer(Side::Hosts, &Packet::new(own, dst, datagram(4000, 9))).is_empty());
         let (side, reported) = site.got[0].pop().expect("an error");
         assert_eq!((side, reported.src, reported.dst), (Side::Hosts, dst, own));
         let Payload::IcmpError(error) = &reported.payload else { panic!("{reported}") };
@@ -320,7 +320,7 @@ fn unreachable_peers_are_reported_to_hosts() {
     let before = site.router.counters().not_for_hits;
     for dst in ["203.0.113.9", "2001:db8::1"] {
         let own = address(if dst.contains(':') { "fd00:7::12" } else { "192.168.7.10" });
-        assert!(site.to_peer(Side::Hosts, &Packet::new(own, address(dst), datagram(1, 2))).is_empty());
+        assert!(site.sent_to_peer(Side::Hosts, &Packet::new(own, address(dst), datagram(1, 2))).is_empty());
     }
     assert_eq!(site.router.counters().not_for_hits, before + 2);
     assert!(site.got[0].is_empty());
@@ -336,18 +336,18 @@ fn packets_of_no_host_are_counted_and_dropped() {
     for (src, dst) in
         [(address("192.168.7.99"), lsi), (address("fd00:7::99"), hit), (of_host, hit), (own, hit), (hit, of_host)]
     {
-        assert!(site.to_peer(Side::Hosts, &Packet::new(src, dst, datagram(1, 2))).is_empty(), "{src}");
+        assert!(site.sent_to_peer(Side::Hosts, &Packet::new(src, dst, datagram(1, 2))).is_empty(), "{src}");
     }
     assert_eq!(site.router.unknown_hosts(), 5);
     // Programs of the router have no other identity than its own.
     for src in [address("192.168.7.10"), address("fd00:7::10"), of_host] {
         let dst = if src.is_ipv4() { lsi } else { hit };
-        assert!(site.to_peer(Side::Programs, &Packet::new(src, dst, datagram(1, 2))).is_empty(), "{src}");
+        assert!(site.sent_to_peer(Side::Programs, &Packet::new(src, dst, datagram(1, 2))).is_empty(), "{src}");
     }
     // A fragment's checksum is about addresses that change.
     let fragment = Fragment { id: 7, offset: 0, more: true, protocol: 17, payload: Bytes::from_static(&[0; 64]) };
     for (src, dst) in [(address("192.168.7.10"), lsi), (address("fd00:7::10"), hit)] {
-        assert!(site.to_peer(Side::Hosts, &Packet::new(src, dst, Payload::Fragment(fragment.clone()))).is_empty());
+        assert!(site.sent_to_peer(Side::Hosts, &Packet::new(src, dst, Payload::Fragment(fragment.clone()))).is_empty());
     }
 }
 
@@ -371,7 +371,8 @@ fn hosts_come_and_go() {
         &mut site,
         vec![host("a", &["192.168.7.1"], copies(&pairs[0])), host("b", &["192.168.7.2"], copies(&pairs[1]))],
     );
-    let sends = |site: &mut Site, own: &str| site.to_peer(Side::Hosts, &Packet::new(address(own), lsi, datagram(1, 2)));
+    let sends =
+        |site: &mut Site, own: &str| site.sent_to_peer(Side::Hosts, &Packet::new(address(own), lsi, datagram(1, 2)));
     assert_eq!(sends(&mut site, "192.168.7.1")[0].src, IpAddr::from(first.0));
     assert_eq!(sends(&mut site, "192.168.7.2")[0].src, IpAddr::from(second.0));
     assert!(sends(&mut site, "192.168.7.10").is_empty(), "a former one");
@@ -386,7 +387,7 @@ fn hosts_come_and_go() {
     );
     assert_eq!(sends(&mut site, "192.168.7.3")[0].src, IpAddr::from(second.0));
     assert!(sends(&mut site, "192.168.7.2").is_empty());
-    let came = site.to_hosts(&Packet::new(hit, second.0.into(), datagram(2, 1)));
+    let came = site.sent_to_hosts(&Packet::new(hit, second.0.into(), datagram(2, 1)));
     assert_eq!(came[0].dst, address("192.168.7.3"));
     assert_eq!((names(&site), site.router.counters().hip_out), (vec!["a".into(), "c".into()], exchanges));
     again(&mut site, vec![host("a", &["192.168.7.1"], copies(&pairs[0]))]);
@@ -409,10 +410,10 @@ fn many_hosts() {
     site.router.set_hosts(site.now, hosts.collect(), || Box::new(SystemRandom));
     site.run_for(5);
     for index in 0..MAX_HOSTS {
-        let came = site.to_peer(Side::Hosts, &Packet::new(address(&own(index)), lsi, datagram(1, 2)));
+        let came = site.sent_to_peer(Side::Hosts, &Packet::new(address(&own(index)), lsi, datagram(1, 2)));
         assert_eq!(came.iter().map(|it| it.src).collect::<Vec<_>>(), [site.hit(index)]);
         let hit = site.peer.own().hit().0.into();
-        let came = site.to_hosts(&Packet::new(hit, site.hit(index), datagram(2, 1)));
+        let came = site.sent_to_hosts(&Packet::new(hit, site.hit(index), datagram(2, 1)));
         assert_eq!(came.iter().map(|it| it.dst).collect::<Vec<_>>(), [address(&own(index))]);
     }
     assert_eq!(site.router.counters().unknown_spi, 0);
@@ -432,7 +433,7 @@ fn a_router_that_is_started_anew_is_found_again() {
     let now = site.now;
     site.router.set_hosts(now, vec![again()], || Box::new(SystemRandom));
     site.run_for(5);
-    assert_eq!(site.to_peer(Side::Hosts, &Packet::new(address("192.168.7.1"), lsi, datagram(1, 2))).len(), 1);
+    assert_eq!(site.sent_to_peer(Side::Hosts, &Packet::new(address("192.168.7.1"), lsi, datagram(1, 2))).len(), 1);
     // The process ends without CLOSE.
     site.router = identities(false);
     site.router.set_hosts(now, vec![again()], || Box::new(SystemRandom));
@@ -446,8 +447,8 @@ fn a_router_that_is_started_anew_is_found_again() {
         while site.router.poll_outgoing().is_some() || site.router.poll_note().is_some() {}
     }
     let to_host = Packet::new(hit, site.hit(0), segment(80, 4000, Flags::ACK));
-    assert!(site.to_hosts(&to_host).is_empty());
+    assert!(site.sent_to_hosts(&to_host).is_empty());
     assert_eq!(site.router.counters().unknown_spi, 1);
     site.run_for(5);
-    assert_eq!(site.to_hosts(&to_host)[0].dst, address("192.168.7.1"));
+    assert_eq!(site.sent_to_hosts(&to_host)[0].dst, address("192.168.7.1"));
 }

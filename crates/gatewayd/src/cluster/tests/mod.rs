@@ -444,7 +444,7 @@ fn mobile_hosts_that_do_not_answer_are_probed_less_often_and_the_others_get_thei
             one.requests();
             one.reply(at(ms), Kind::Session, Answer::KeptAlive);
         }
-        let probed = attachments.to_confirm(at(ms), &one.0, |mobile| mobile != host(99));
+        let probed = attachments.due_probes(at(ms), &one.0, |mobile| mobile != host(99));
         assert!(probed.len() <= 64);
         probed.into_iter().for_each(|mobile| probes.entry(mobile).or_default().push(ms));
     }

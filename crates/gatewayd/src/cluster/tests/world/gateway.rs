@@ -326,7 +326,7 @@ impl Live {
             let Self { attachments, diverter, ownership, relay, .. } = self;
             attachments.tend_adopted(now, diverter, ownership, |_| None);
             attachments.find_elsewhere(now, diverter, ownership);
-            let mut probed = attachments.to_confirm(now, ownership, |_| true);
+            let mut probed = attachments.due_probes(now, ownership, |_| true);
             probed.extend(attachments.follow_overheard(now, ownership, relay));
             probed.into_iter().filter(|&mobile| is_there(mobile)).for_each(|mobile| self.hear(now, mobile));
         }
