@@ -6,7 +6,7 @@
 //! host's half only.
 //!
 //! Sockets of other processes are told apart by their marks, which request sockets and those in TIME_WAIT do not show: these
-//! two are matched whoever has made them.
+//! two match whatever process owns them.
 //!
 //! The table belongs to this value's socket (`NFT_TABLE_F_OWNER`, Linux 5.12): the kernel removes it with the socket,
 //! also after SIGKILL.

@@ -232,7 +232,7 @@ fn the_peer_reaches_hosts_at_their_first_address() {
     }
 }
 
-/// Errors quote what their receiver has sent, whoever reports them: the host, a router at its link, or this router.
+/// Errors quote what their receiver has sent, whether the host, a router at its link or this router reports them.
 #[test]
 fn errors_quote_what_their_receiver_has_sent() {
     let mut site = Site::new(Via::Ip);
