@@ -32,7 +32,7 @@ impl NetPath {
         self.rate.transmission_time(ByteCount(PACKET * u64::from(self.queue)))
     }
 
-    /// The payload that takes `span`, all headers counted as payload.
+    /// What the link carries in `span`, in bytes with headers. A transfer of as much payload takes a little longer.
     pub(crate) fn amount(self, span: Duration) -> ByteCount {
         self.rate.bytes_in(span)
     }
