@@ -60,6 +60,12 @@ struct Answer {
     text: String,
 }
 
+impl Answer {
+    fn new(r#use: Use, (verdict, text): (Verdict, String)) -> Self {
+        Self { r#use, verdict, text }
+    }
+}
+
 /// Usable commands, and the checks made.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
@@ -122,21 +128,31 @@ fn of_daemon(name: &str, features: &[Feature]) -> (Verdict, String) {
 
 /// An answer for each use.
 fn answers(without_kernel: &[&str], without_some: &[&str], daemons: &Daemons) -> Vec<Answer> {
-    let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
-    #[cfg(feature = "lab")]
-    let mut answers =
-        vec![answer(Use::Demo, of_demo(without_kernel)), answer(Use::Kernel, of_kernel(without_kernel, without_some))];
-    #[cfg(not(feature = "lab"))]
-    let mut answers = Vec::new();
+    let mut answers = of_experiments(without_kernel, without_some);
     answers.extend([
-        answer(Use::Agent, of_daemon("The agent", &daemons.agent)),
-        answer(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
-        answer(Use::Hip, of_daemon("Host identity", &daemons.hip)),
+        Answer::new(Use::Agent, of_daemon("The agent", &daemons.agent)),
+        Answer::new(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
+        Answer::new(Use::Hip, of_daemon("Host identity", &daemons.hip)),
     ]);
     answers
 }
 
+/// The answers for commands that the program for operators does not have.
+#[cfg(feature = "lab")]
+fn of_experiments(without_kernel: &[&str], without_some: &[&str]) -> Vec<Answer> {
+    vec![
+        Answer::new(Use::Demo, of_demo(without_kernel)),
+        Answer::new(Use::Kernel, of_kernel(without_kernel, without_some)),
+    ]
+}
+
+#[cfg(not(feature = "lab"))]
+fn of_experiments(_: &[&str], _: &[&str]) -> Vec<Answer> {
+    Vec::new()
+}
+
 /// Whether the demo can work.
+#[cfg(feature = "lab")]
 fn of_demo(without_kernel: &[&str]) -> (Verdict, String) {
     let (verdict, text) = match without_kernel.is_empty() {
         true => (Verdict::Works, "The demo works, on this machine's kernel."),
@@ -146,6 +162,7 @@ fn of_demo(without_kernel: &[&str]) -> (Verdict, String) {
 }
 
 /// Whether runs on this machine's kernel can work.
+#[cfg(feature = "lab")]
 fn of_kernel(without_kernel: &[&str], without_some: &[&str]) -> (Verdict, String) {
     let cause = list(without_kernel);
     match (without_kernel.is_empty(), without_some.is_empty()) {

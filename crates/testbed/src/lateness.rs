@@ -1,4 +1,4 @@
-//! Scheduling latency of the machine: the only allowance for tests with bounds of milliseconds.
+//! How late the machine is with what tests wait for: the only allowance for tests with bounds of milliseconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +6,10 @@ use std::thread::{JoinHandle, sleep};
 use std::time::Instant;
 
 use holdover_base::Duration;
+use holdover_host::{Namespace, NamespaceError, Netlink};
 
-/// Measures, from its creation on, how late a thread wakes from short sleeps.
+/// Measures, from its creation on, how late a thread wakes from short sleeps, and how long links wait for the kernel
+/// ([`Self::watch_links`]).
 ///
 /// A measurement of milliseconds on a kernel may fail because the machine is busy with other work. A test may be repeated for that reason
 /// only if this has measured such a delay: [`Self::is_excuse`]. Otherwise the first failure counts.
@@ -15,10 +17,16 @@ use holdover_base::Duration;
 pub struct Lateness {
     is_over: Arc<AtomicBool>,
     delays: Arc<Mutex<Vec<Delay>>>,
-    sleeper: Option<JoinHandle<()>>,
+    watchers: Vec<JoinHandle<()>>,
 }
 
-/// A sleep that lasted too long.
+/// A thread that measures.
+struct Watcher {
+    is_over: Arc<AtomicBool>,
+    delays: Arc<Mutex<Vec<Delay>>>,
+}
+
+/// What lasted too long.
 #[derive(Clone, Copy, Debug)]
 struct Delay {
     due_at: Instant,
@@ -37,23 +45,45 @@ impl Lateness {
 
     /// Begins to measure.
     pub fn watch() -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let delays = Arc::new(Mutex::new(Vec::new()));
-        let sleeper = std::thread::spawn({
-            let (is_over, delays) = (Arc::clone(&is_over), Arc::clone(&delays));
+        let mut lateness = Self { is_over: Arc::default(), delays: Arc::default(), watchers: Vec::new() };
+        let watcher = lateness.watcher();
+        lateness.watchers.push(std::thread::spawn(move || {
+            watcher.run(|| {
+                let due_at = Instant::now() + NAP;
+                sleep(NAP);
+                Delay { due_at, woken_at: Instant::now() }
+            });
+        }));
+        lateness
+    }
+
+    /// Also measures how long a change of a link waits for the kernel's lock on them (RTNL), which all network namespaces share: those that
+    /// are made and removed meanwhile hold it for milliseconds, and carriers, addresses and routes of all others wait.
+    ///
+    /// # Errors
+    /// There is no network namespace to be had for the links of this measurement.
+    pub fn watch_links() -> Result<Self, NamespaceError> {
+        let mut lateness = Self::watch();
+        let (watcher, namespace) = (lateness.watcher(), Namespace::new("lateness")?);
+        let inside = {
+            let namespace = namespace.clone();
             move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    let due_at = Instant::now() + NAP;
+                let Ok(mut netlink) = Netlink::open(&namespace) else { return };
+                watcher.run(|| {
                     sleep(NAP);
-                    let woken_at = Instant::now();
-                    let delay = Delay { due_at, woken_at };
-                    if delay.length() >= KEPT {
-                        delays.lock().unwrap_or_else(PoisonError::into_inner).push(delay);
-                    }
-                }
+                    let due_at = Instant::now();
+                    // It is up already, after the first time: only the lock takes time.
+                    let _ = netlink.set_up("lo");
+                    Delay { due_at, woken_at: Instant::now() }
+                });
             }
-        });
-        Self { is_over, delays, sleeper: Some(sleeper) }
+        };
+        lateness.watchers.push(std::thread::spawn(move || drop(namespace.enter(inside))));
+        Ok(lateness)
+    }
+
+    fn watcher(&self) -> Watcher {
+        Watcher { is_over: Arc::clone(&self.is_over), delays: Arc::clone(&self.delays) }
     }
 
     /// The longest delay of at least 1 ms that overlaps the time from `start` to `end`; zero if there is none.
@@ -74,6 +104,18 @@ impl Lateness {
     }
 }
 
+impl Watcher {
+    /// Measures again and again.
+    fn run(&self, mut measure: impl FnMut() -> Delay) {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let delay = measure();
+            if delay.length() >= KEPT {
+                self.delays.lock().unwrap_or_else(PoisonError::into_inner).push(delay);
+            }
+        }
+    }
+}
+
 impl Delay {
     fn length(&self) -> std::time::Duration {
         self.woken_at.saturating_duration_since(self.due_at)
@@ -88,9 +130,9 @@ fn longest<'a>(delays: impl Iterator<Item = &'a Delay>) -> Duration {
 impl Drop for Lateness {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        if let Some(sleeper) = self.sleeper.take() {
-            // This cannot panic.
-            let _ = sleeper.join();
+        for watcher in self.watchers.drain(..) {
+            // They do not panic.
+            let _ = watcher.join();
         }
     }
 }
@@ -112,7 +154,7 @@ mod tests {
     #[test]
     fn delays_count_for_the_time_that_they_overlap() {
         let lateness = Lateness::watch();
-        // The times are later than those that the sleeper adds itself during the test.
+        // The times are later than those that the thread adds itself during the test.
         let start = Instant::now() + std::time::Duration::from_secs(3600);
         let after = |millis| start + std::time::Duration::from_millis(millis);
         let delay = |due, woken| Delay { due_at: after(due), woken_at: after(woken) };

@@ -1,6 +1,7 @@
 //! One interface: the signals about it, its engine, and the results.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
@@ -52,8 +53,10 @@ pub(super) enum Path<E> {
 }
 
 /// A probe of every next hop of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Question {
+    /// The own addresses to probe from.
+    pub(super) from: BTreeSet<IpAddr>,
     /// To the broadcast address.
     pub(super) is_broadcast: bool,
 }

@@ -89,7 +89,7 @@ impl NextHops {
                 let questions = gateways
                     .addresses
                     .iter()
-                    .map(|&next_hop| probe.ask(gateways.index, next_hop, question.is_broadcast));
+                    .map(|&next_hop| probe.ask(gateways.index, next_hop, &question.from, question.is_broadcast));
                 questions.fold(Ok(()), io::Result::and)
             });
             if let Err(error) = asked {

@@ -110,7 +110,10 @@ impl<E: PathEngine> Link<E> {
                     }
                 }
                 Act::Listen { since } => engine.handle_silence(now, since),
-                Act::AskNextHops { is_broadcast } => self.question = Some(Question { is_broadcast }),
+                Act::AskNextHops { is_broadcast } => {
+                    let from = self.silence.as_ref().map(SilenceWatch::own_addresses).unwrap_or_default();
+                    self.question = Some(Question { from, is_broadcast });
+                }
                 Act::AskPeer(connection) => engine.ask_peer(now, connection),
                 Act::TellDown { since } => {
                     let silent_s = now.saturating_since(since).as_secs_f64();

@@ -1,5 +1,7 @@
 //! The engine's part in silence of its link, which [`crate::link_watch::silence`] detects.
 
+use std::net::IpAddr;
+
 use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction, Injected};
@@ -11,6 +13,9 @@ use crate::link_watch::silence::{Survey, Unanswered};
 
 /// So often a release that serves as a probe is accompanied by a probe that every peer answers.
 const EMPTY_PROBE_EVERY: u32 = 4;
+
+/// The most own addresses of connections with unacknowledged data in a survey: probes are sent from each of them.
+const MOST_OWN_ADDRESSES: usize = 4;
 
 /// When the peer of a connection was last probed with a release, and how often.
 #[derive(Clone, Copy, Default, Debug)]
@@ -40,11 +45,16 @@ impl Engine {
     /// The state of the connections, for silence detection.
     pub fn survey(&mut self) -> Survey {
         let mut survey = Survey::default();
+        // The connection heard last in each IP version.
+        let mut latest: [Option<(Instant, IpAddr)>; 2] = [None; 2];
         self.path.for_each(|connection, flow| {
             let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_exempt();
             if is_of_no_use {
                 return;
             }
+            let own = connection.local.ip();
+            let latest = &mut latest[usize::from(own.is_ipv6())];
+            *latest = (*latest).max(flow.heard_at().map(|at| (at, own)));
             if flow.heard_at() > survey.heard_at {
                 (survey.heard_at, survey.recent) = (flow.heard_at(), Some(connection));
                 survey.round_trip = flow.smoothed_round_trip().unwrap_or_default();
@@ -52,8 +62,12 @@ impl Engine {
             if flow.awaits_ack() {
                 let (heard_at, round_trip) = (flow.heard_at(), flow.smoothed_round_trip());
                 survey.unanswered.push(Unanswered { connection, heard_at, round_trip });
+                if survey.own_addresses.len() < MOST_OWN_ADDRESSES {
+                    survey.own_addresses.insert(own);
+                }
             }
         });
+        survey.own_addresses.extend(latest.into_iter().flatten().map(|(_, own)| own));
         survey
     }
 

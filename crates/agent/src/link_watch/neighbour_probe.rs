@@ -3,8 +3,8 @@
 //!
 //! Only replies are received. The kernel handles them, too, and refreshes its own entry, if there is one.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -46,13 +46,16 @@ impl NeighbourProbe {
         Ok(Self { neighbours: Neighbours::open()?, interfaces: BTreeMap::new() })
     }
 
-    /// Probes one neighbour, by its known Ethernet address, or by broadcast.
+    /// Probes one neighbour, by its known Ethernet address, or by broadcast: from those of the host's addresses `from` that are of its IP
+    /// version, and by broadcast from the one that the kernel prefers, too. The neighbour learns the Ethernet address of each
+    /// address that a probe comes from, and forwards to it without resolving it first. A router's address is link-local in IPv6, and
+    /// so is what the kernel prefers towards it, which no connection has.
     ///
     /// # Errors
-    /// The probe was not sent: the process lacks `CAP_NET_RAW`, or the interface has no address towards the neighbour
+    /// A probe was not sent: the process lacks `CAP_NET_RAW`, or the interface has no address towards the neighbour
     /// or accepts no frames.
-    pub fn ask(&mut self, index: u32, next_hop: IpAddr, is_broadcast: bool) -> io::Result<()> {
-        let sent = self.send(index, next_hop, is_broadcast);
+    pub fn ask(&mut self, index: u32, next_hop: IpAddr, from: &BTreeSet<IpAddr>, is_broadcast: bool) -> io::Result<()> {
+        let sent = self.send(index, next_hop, from, is_broadcast);
         if sent.is_err() {
             // The index may be reused, and the Ethernet address may change.
             self.interfaces.remove(&index);
@@ -60,8 +63,8 @@ impl NeighbourProbe {
         sent
     }
 
-    fn send(&mut self, index: u32, next_hop: IpAddr, is_broadcast: bool) -> io::Result<()> {
-        let way = self.neighbours.own_way(index, next_hop)?.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    fn send(&mut self, index: u32, next_hop: IpAddr, from: &BTreeSet<IpAddr>, is_broadcast: bool) -> io::Result<()> {
+        let locals = self.locals(index, next_hop, from, is_broadcast)?;
         let interface = match self.interfaces.entry(index) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(Interface {
@@ -74,10 +77,31 @@ impl NeighbourProbe {
         {
             interface.known.insert(next_hop, mac);
         }
-        let question = Question { mac: interface.socket.mac()?, local: way.local, hop: next_hop };
+        let mac = interface.socket.mac()?;
         let known = interface.known.get(&next_hop).copied().filter(|_| !is_broadcast);
-        let frame = question.frame(known).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        interface.socket.send(&frame)
+        for local in locals {
+            let frame = Question { mac, local, hop: next_hop }.frame(known).ok_or(io::ErrorKind::AddrNotAvailable)?;
+            interface.socket.send(&frame)?;
+        }
+        Ok(())
+    }
+
+    /// The host's own addresses that a neighbour is probed from: at least one.
+    fn locals(
+        &mut self,
+        index: u32,
+        next_hop: IpAddr,
+        from: &BTreeSet<IpAddr>,
+        is_broadcast: bool,
+    ) -> io::Result<BTreeSet<IpAddr>> {
+        let mut locals = BTreeSet::new();
+        for &local in from.iter().filter(|local| local.is_ipv6() == next_hop.is_ipv6()) {
+            locals.extend(self.neighbours.route(index, local, next_hop)?.map(|way| way.local));
+        }
+        if locals.is_empty() || is_broadcast {
+            locals.extend(self.neighbours.own_way(index, next_hop)?.map(|way| way.local));
+        }
+        if locals.is_empty() { Err(io::ErrorKind::AddrNotAvailable.into()) } else { Ok(locals) }
     }
 
     /// The next reply.

@@ -136,6 +136,8 @@ struct Suspicion {
     evidence: BTreeMap<Connection, Option<Instant>>,
     /// Whether they suffice to exclude that only the peer is gone.
     is_strong: bool,
+    /// The host's own addresses of these connections and others.
+    own_addresses: BTreeSet<IpAddr>,
 }
 
 /// The interval between checks of the counters, while TCP is active.
@@ -227,6 +229,14 @@ impl SilenceWatch {
         matches!(self.phase, Phase::Silent(_))
     }
 
+    /// The host's own addresses to probe next hops from, as surveyed ([`Survey::own_addresses`]).
+    pub fn own_addresses(&self) -> BTreeSet<IpAddr> {
+        match &self.phase {
+            Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => found.own_addresses.clone(),
+            Phase::Calm => BTreeSet::new(),
+        }
+    }
+
     /// Sets the next hops that can be probed. Those that are `known` to have answered need no test.
     pub fn handle_next_hops(&mut self, next_hops: &BTreeSet<IpAddr>, known: impl IntoIterator<Item = IpAddr>) {
         if self.next_hops != *next_hops {
@@ -286,7 +296,9 @@ impl SilenceWatch {
                 let was_stream = self.stream_at.take().is_some();
                 let round_trip = round_trip.max(survey.round_trip);
                 let unanswered_since = self.sent_since.unwrap_or(now);
-                let found = Suspicion::new(now, since, unanswered_since, peer, round_trip, evidence, is_strong);
+                let own_addresses = survey.own_addresses.clone();
+                let found =
+                    Suspicion::new(now, since, unanswered_since, peer, round_trip, evidence, is_strong, own_addresses);
                 let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
                 if !found.evidence.is_empty() {
                     self.suspect(found);
@@ -304,6 +316,7 @@ impl SilenceWatch {
                 found.round_trip = found.round_trip.max(round_trip);
                 found.evidence = evidence;
                 found.peer = found.peer.or(peer);
+                found.own_addresses.clone_from(&survey.own_addresses);
                 if let Phase::Asking(found) = &self.phase
                     && !found.evidence.is_empty()
                 {
@@ -530,6 +543,7 @@ impl Suspicion {
         round_trip: Duration,
         evidence: BTreeMap<Connection, Option<Instant>>,
         is_strong: bool,
+        own_addresses: BTreeSet<IpAddr>,
     ) -> Self {
         Self {
             since,
@@ -545,6 +559,7 @@ impl Suspicion {
             round_trip,
             evidence,
             is_strong,
+            own_addresses,
         }
     }
 

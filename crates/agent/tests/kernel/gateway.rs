@@ -15,6 +15,7 @@ use holdover_agent::daemon::{Daemon, Orders, Setup};
 use holdover_agent::engine::KernelAttach;
 use holdover_agent::link_watch::{LinkState, Source};
 use holdover_agent::status::Status;
+use holdover_host::neighbours::Neighbours;
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, sysctl};
@@ -25,6 +26,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_upload_over_a_silent_outage_goes_on_at_once", an_upload_over_a_silent_outage_goes_on_at_once),
     ("so_it_does_over_ipv6", so_it_does_over_ipv6),
     ("a_download_over_a_silent_outage_goes_on_at_once", a_download_over_a_silent_outage_goes_on_at_once),
+    (
+        "the_router_need_not_resolve_this_host_after_a_silent_outage",
+        the_router_need_not_resolve_this_host_after_a_silent_outage,
+    ),
     ("a_cut_behind_a_router_that_answers_is_noticed", a_cut_behind_a_router_that_answers_is_noticed),
     ("the_first_packet_wakes_the_others", the_first_packet_wakes_the_others),
     ("a_server_that_takes_its_time_is_no_silence", a_server_that_takes_its_time_is_no_silence),
@@ -52,6 +57,35 @@ pub(crate) struct Lan {
 
 impl Lan {
     pub(crate) fn new(near: &Namespace, prefix: &str, prefix_len: u8) -> Self {
+        Self::routed(near, prefix, prefix_len, format!("{prefix}1").parse().unwrap())
+    }
+
+    /// With a gateway that is a router: this host's route leads to its link-local address, as with router advertisements (RFC 4861 section
+    /// 6.3.4).
+    fn behind_a_router(near: &Namespace) -> Self {
+        let router: IpAddr = "fe80::1".parse().unwrap();
+        let lan = Self::routed(near, "2001:db8::", 64, router);
+        let server: IpAddr = "2001:db8:1::1".parse().unwrap();
+        let configure = || {
+            let mut netlink = Netlink::open(&lan.gateway).unwrap();
+            netlink.add_address("gw0", router, 64).unwrap();
+            netlink.add_address("gw0", server, 128).unwrap();
+            // It gives up this host's address some 5 s after a cut; then it asks for it every 3 s while packets for it wait.
+            let times = [
+                ("base_reachable_time_ms", "1000"),
+                ("delay_first_probe_time", "1"),
+                ("ucast_solicit", "1"),
+                ("retrans_time_ms", "3000"),
+            ];
+            for (name, value) in times {
+                sysctl::set(&lan.gateway, &format!("net.ipv6.neigh.gw0.{name}"), value).unwrap();
+            }
+        };
+        lan.gateway.enter(configure).unwrap();
+        Self { address: server, ..lan }
+    }
+
+    fn routed(near: &Namespace, prefix: &str, prefix_len: u8, router: IpAddr) -> Self {
         let address = |last: u8| format!("{prefix}{last}").parse::<IpAddr>().unwrap();
         let (bridge, gateway) = (Namespace::new("bridge").unwrap(), Namespace::new("gateway").unwrap());
         // The bridge is created first, so that the ends of a veth pair have different indices. Linux handles the
@@ -83,7 +117,7 @@ impl Lan {
         configure(near, INTERFACE, 7);
         let nowhere: IpAddr = if prefix_len <= 32 { [0; 4].into() } else { [0; 16].into() };
         let route =
-            Route { destination: (nowhere, 0), gateway: Some(address(1)), link: INTERFACE.to_owned(), source: None };
+            Route { destination: (nowhere, 0), gateway: Some(router), link: INTERFACE.to_owned(), source: None };
         Netlink::open(near).unwrap().add_route(&route).unwrap();
         Self { bridge, gateway, address: address(1) }
     }
@@ -387,6 +421,35 @@ fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
     stream.is_sending.store(false, Ordering::SeqCst);
     // The stream's end is probed, and answered.
     stays_up(&agent, Duration::from_secs(5));
+}
+
+/// The sender retransmits some 6 s after the cut, and the router asks for this host's address after 6, 9 and 12 s. When the link is back after
+/// 10 s, the router learns the address of the connection from the probe that finds it, although that is a probe of a link-local address.
+fn the_router_need_not_resolve_this_host_after_a_silent_outage(near: &Namespace) {
+    let lan = Lan::behind_a_router(near);
+    let agent = Agent::start(near);
+    let stream = Stream::start(&lan, false);
+    stream.goes_on(2_000_000);
+    let own = stream.connection().local.ip();
+    let is_resolved = || {
+        let inside = || {
+            let index = Netlink::open(&lan.gateway).unwrap().link("gw0").unwrap().index;
+            Neighbours::open().unwrap().is_resolved(index, own).unwrap()
+        };
+        lan.gateway.enter(inside).unwrap()
+    };
+    assert!(is_resolved());
+    for _ in 0..2 {
+        lan.join(false);
+        sleep(Duration::from_secs(10));
+        assert!(!is_resolved(), "the router still has this host's address");
+        let took = resumes(&stream, || lan.join(true));
+        eprintln!("data {took:?} after the outage");
+        assert!(took < RESUMES_WITHIN, "{took:?}");
+        stream.goes_on(1_000_000);
+    }
+    stream.end();
+    drop(agent);
 }
 
 fn a_cut_behind_a_router_that_answers_is_noticed(near: &Namespace) {

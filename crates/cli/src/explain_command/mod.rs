@@ -165,28 +165,35 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
         return if all.is_empty() { Err(ExplainError::NothingHeard { interface: interface.clone() }) } else { Ok(all) };
     }
     let path = args.path.clone().unwrap_or_default();
-    let mut all = Vec::new();
-    let mut unsupported = Vec::new();
     if path.is_dir() {
-        #[cfg(not(feature = "lab"))]
-        return Err(ExplainError::IsDirectory { path });
-        #[cfg(feature = "lab")]
-        for directory in run_directory::find(&path)? {
-            let run = run_directory::Run::read(&directory, !args.quiet)?;
-            for (capture, read) in &run.captures {
-                // The times of a run are those of its report; other captures begin with their first packet.
-                all.extend(explained(args, capture, read, Instant::ZERO, |conversation| Given {
-                    outages: run.outages(conversation),
-                    is_everything: true,
-                }));
-            }
-        }
-    } else {
-        let read = input::read(&path, !args.quiet)?;
-        all = explained(args, &path, &read, read.first, |_| Given::default());
-        unsupported.clone_from(&read.unsupported);
+        return explain_run(args, path);
     }
+    let read = input::read(&path, !args.quiet)?;
+    let all = explained(args, &path, &read, read.first, |_| Given::default());
+    let unsupported = read.unsupported.clone();
     if all.is_empty() { Err(ExplainError::NothingThere { path, unsupported }) } else { Ok(all) }
+}
+
+/// Explains the captures of a run's directory, whose outages are known.
+#[cfg(feature = "lab")]
+fn explain_run(args: &ExplainArgs, path: PathBuf) -> Result<Vec<Explained>, ExplainError> {
+    let mut all = Vec::new();
+    for directory in run_directory::find(&path)? {
+        let run = run_directory::Run::read(&directory, !args.quiet)?;
+        for (capture, read) in &run.captures {
+            // The times of a run are those of its report; other captures begin with their first packet.
+            all.extend(explained(args, capture, read, Instant::ZERO, |conversation| Given {
+                outages: run.outages(conversation),
+                is_everything: true,
+            }));
+        }
+    }
+    if all.is_empty() { Err(ExplainError::NothingThere { path, unsupported: Vec::new() }) } else { Ok(all) }
+}
+
+#[cfg(not(feature = "lab"))]
+fn explain_run(_: &ExplainArgs, path: PathBuf) -> Result<Vec<Explained>, ExplainError> {
+    Err(ExplainError::IsDirectory { path })
 }
 
 /// Outages that are known beforehand.

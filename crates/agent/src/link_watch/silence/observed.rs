@@ -1,5 +1,8 @@
 //! The engine's observations of packets and connections.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
@@ -25,6 +28,10 @@ pub struct Survey {
     pub round_trip: Duration,
     /// Connections with unacknowledged data.
     pub unanswered: Vec<Unanswered>,
+    /// The host's own addresses of the connection with the latest packet in each IP version, and of those with unacknowledged data, a few at
+    /// most. A router that has given up resolving them learns them from probes that come from them, and from no others (RFC 4861 section
+    /// 7.2.3, RFC 826).
+    pub own_addresses: BTreeSet<IpAddr>,
 }
 
 /// A connection with unacknowledged data.

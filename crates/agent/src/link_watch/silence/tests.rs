@@ -140,6 +140,7 @@ impl World {
             recent: recent.map(connection),
             round_trip: Duration::from_millis(50),
             unanswered: unanswered.collect(),
+            own_addresses: recent.map(|peer| connection(peer).local.ip()).into_iter().collect(),
         }
     }
 

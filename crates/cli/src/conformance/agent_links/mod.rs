@@ -29,7 +29,13 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         print_error(&format_args!("the agent cannot attach to an interface: {}", with_causes(&why)));
         return ExitCode::FAILURE;
     }
-    let machine = Lateness::watch();
+    let machine = match Lateness::watch_links() {
+        Ok(machine) => machine,
+        Err(why) => {
+            print_error(&with_causes(&why));
+            return ExitCode::FAILURE;
+        }
+    };
     grid::measure(
         args,
         "agent-links",

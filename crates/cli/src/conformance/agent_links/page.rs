@@ -58,8 +58,8 @@ impl Report {
              - **total**: from the beginning to the last byte; for a key, from the key to its echo. Bound with the agent: plain and \
              {:.0} %, and {} for noise.\n\
              - **sent again**: what the sender of the data retransmitted.\n\n\
-             What misses its bound is in bold. Between the path's return and the first new data a thread that sleeps for 2 ms at a time \
-             was woken {:.1} ms late in the worst run with the agent. Runs that missed their bound while it was {} late or more were \
+             What misses its bound is in bold. Between the path's return and the first new data a thread that sleeps for 2 ms at a time, \
+             or one that changes a link in a network namespace of its own, was {:.1} ms late in the worst run with the agent. Runs that missed their bound while it was {} late or more were \
              made again, at most twice: {} runs.\n",
             path.rate,
             spaced(near_delay(path)),

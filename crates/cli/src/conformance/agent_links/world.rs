@@ -47,7 +47,8 @@ pub(super) struct Run {
     pub(super) total: Option<Duration>,
     pub(super) sent_again: u64,
     pub(super) timeouts: u32,
-    /// The longest that a thread waited for a processor between the path's return and the first new data; see [`Lateness`].
+    /// The longest that a thread waited for a processor, or for the kernel's lock on links, between the path's return and the first new data;
+    /// see [`Lateness`].
     #[serde(with = "crate::nanos")]
     pub(super) lateness: Duration,
     /// How often the run was made until it counted.

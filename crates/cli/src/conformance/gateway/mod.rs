@@ -12,7 +12,7 @@ use holdover_gatewayd::features;
 use holdover_testbed::Lateness;
 
 use super::{ConformanceArgs, grid};
-use crate::command_support::print_error;
+use crate::command_support::{print_error, with_causes};
 use cells::Cell;
 use page::Report;
 
@@ -27,7 +27,13 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         print_error(&format_args!("the gateway cannot work here; {}: {}", missing.name, missing.found));
         return ExitCode::FAILURE;
     }
-    let machine = Lateness::watch();
+    let machine = match Lateness::watch_links() {
+        Ok(machine) => machine,
+        Err(why) => {
+            print_error(&with_causes(&why));
+            return ExitCode::FAILURE;
+        }
+    };
     grid::measure(
         args,
         "gateway",
