@@ -17,6 +17,7 @@
 
 mod arbiter;
 pub mod association;
+mod bus;
 mod dbm;
 pub mod endpoints;
 mod family;

@@ -1,25 +1,20 @@
 //! Modems as ModemManager (`org.freedesktop.ModemManager1`, on the system bus) reports them: whether a modem is connected to
 //! its network, and how strong the network's signal is.
 //!
-//! The bus is read by a separate thread and one of zbus's, which sleep in between. ModemManager is never started for this.
-//! While it does not run, or there is no bus, nothing is reported; the connection to the bus is retried once a minute.
+//! While ModemManager does not run, or there is no bus, nothing is reported; the connection to the bus is retried once a minute.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{self, Read as _, Write as _};
+use std::convert::Infallible;
+use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
-use std::task::{Poll, Waker};
-use std::thread;
-use std::time::Duration;
 
-use futures_lite::{StreamExt as _, future, stream};
-use zbus::connection::Builder;
+use futures_lite::{StreamExt as _, stream};
 use zbus::message::Type;
 use zbus::{Connection, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant};
 
 use super::Dbm;
+use super::bus::{self, BUS, Ended, Follow, Reporter, Reports, owner_of};
 
 /// A report about the modem of an interface.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,20 +49,13 @@ pub struct ModemOptions {
 
 /// The connection to ModemManager. Readable when [`Self::poll_report`] has something.
 #[derive(Debug)]
-pub struct Modems {
-    reports: mpsc::Receiver<ModemReport>,
-    /// A byte for each report.
-    wakeups: UnixStream,
-    stop: Arc<Stop>,
-    has_ended: bool,
-}
+pub struct Modems(Reports<ModemReport>);
 
 const SERVICE: &str = "org.freedesktop.ModemManager1";
 const PATH: &str = "/org/freedesktop/ModemManager1";
 const MODEM: &str = "org.freedesktop.ModemManager1.Modem";
 const SIGNAL: &str = "org.freedesktop.ModemManager1.Modem.Signal";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
-const BUS: &str = "org.freedesktop.DBus";
 
 /// `MM_MODEM_STATE_CONNECTED`.
 const CONNECTED: i32 = 11;
@@ -76,10 +64,6 @@ const TECHNOLOGIES: [&str; 2] = ["Nr5g", "Lte"];
 /// `MM_MODEM_PORT_TYPE_NET`.
 const NET_PORT: u32 = 2;
 
-/// The interval between attempts.
-const RETRY: Duration = Duration::from_secs(60);
-/// The timeout for answers of the bus or of ModemManager.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The capacity of each queue of signals.
 const QUEUE: NonZeroUsize = NonZeroUsize::new(64).unwrap();
 /// The most modems that are followed.
@@ -91,101 +75,36 @@ impl Modems {
     /// # Errors
     /// No more descriptors or threads are available.
     pub fn follow(options: ModemOptions) -> io::Result<Self> {
-        let (report, reports) = mpsc::channel();
-        let (wakeups, wakeup) = UnixStream::pair()?;
-        wakeups.set_nonblocking(true)?;
-        let stop = Arc::new(Stop::default());
-        let mut follower = Follower {
-            reports: report,
-            wakeup,
+        let follower = |reports| Follower {
+            reports,
             options,
             modems: BTreeMap::new(),
             levels: BTreeMap::new(),
             measuring: BTreeSet::new(),
         };
-        let stopped = Arc::clone(&stop);
-        thread::Builder::new().name("modems".to_owned()).spawn(move || follower.run(&stopped))?;
-        Ok(Self { reports, wakeups, stop, has_ended: false })
+        Reports::follow(follower).map(Self)
     }
 
     /// The next report, in order.
     pub fn poll_report(&mut self) -> Option<ModemReport> {
-        let mut byte = [0];
-        match self.wakeups.read(&mut byte) {
-            Ok(1..) => self.reports.try_recv().ok(),
-            Ok(0) => {
-                self.has_ended = true;
-                None
-            }
-            Err(_) => None,
-        }
+        self.0.poll()
     }
 
     /// Whether its thread has ended: no reports will follow.
     pub const fn has_ended(&self) -> bool {
-        self.has_ended
+        self.0.has_ended()
     }
 }
 
 impl AsFd for Modems {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wakeups.as_fd()
-    }
-}
-
-impl Drop for Modems {
-    fn drop(&mut self) {
-        self.stop.request();
-    }
-}
-
-/// Ends the thread when the receiver of its reports is dropped, also while it waits for the bus.
-#[derive(Debug, Default)]
-struct Stop {
-    state: Mutex<StopState>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct StopState {
-    is_requested: bool,
-    /// Of the thread, while it waits for the bus.
-    waker: Option<Waker>,
-}
-
-impl Stop {
-    fn state(&self) -> MutexGuard<'_, StopState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn request(&self) {
-        let mut state = self.state();
-        state.is_requested = true;
-        state.waker.take().into_iter().for_each(Waker::wake);
-        self.changed.notify_all();
-    }
-
-    /// Ends when the stop is requested.
-    async fn requested(&self) {
-        std::future::poll_fn(|context| {
-            let mut state = self.state();
-            state.waker = Some(context.waker().clone());
-            if state.is_requested { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    /// Sleeps, but no longer than until the stop is requested; returns whether it is.
-    fn sleep(&self, time: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.state(), time, |state| !state.is_requested);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_requested
+        self.0.as_fd()
     }
 }
 
 /// The thread's side.
 struct Follower {
-    reports: mpsc::Sender<ModemReport>,
-    wakeup: UnixStream,
+    reports: Reporter<ModemReport>,
     options: ModemOptions,
     /// The interfaces of each modem, by the path of its object.
     modems: BTreeMap<String, BTreeSet<String>>,
@@ -195,52 +114,14 @@ struct Follower {
     measuring: BTreeSet<String>,
 }
 
-/// Why following ends.
-enum Ended {
-    /// The receiver is gone.
-    ReceiverGone,
-    Bus(zbus::Error),
-}
-
-impl From<zbus::Error> for Ended {
-    fn from(error: zbus::Error) -> Self {
-        Self::Bus(error)
-    }
-}
-
 type Properties = HashMap<String, OwnedVariant>;
 type Objects = HashMap<OwnedObjectPath, HashMap<String, Properties>>;
 
-impl Follower {
-    fn run(&mut self, stop: &Stop) {
-        let mut is_logged = false;
-        loop {
-            let stopped = async {
-                stop.requested().await;
-                Err(Ended::ReceiverGone)
-            };
-            let ended = future::block_on(future::or(stopped, self.follow())).unwrap_err();
-            match ended {
-                Ended::ReceiverGone => return,
-                Ended::Bus(error) => {
-                    if !std::mem::replace(&mut is_logged, true) {
-                        tracing::debug!(%error, "cannot follow ModemManager");
-                    }
-                }
-            }
-            if self.withdraw_all().is_err() || stop.sleep(RETRY) {
-                return;
-            }
-        }
-    }
+impl Follow for Follower {
+    const NAME: &'static str = "modems";
 
-    /// Runs until the bus connection is lost.
-    async fn follow(&mut self) -> Result<std::convert::Infallible, Ended> {
-        let builder = match &self.options.address {
-            Some(address) => Builder::address(address.as_str()),
-            None => Builder::system(),
-        };
-        let bus = builder.method_timeout(PATIENCE).build().await?;
+    async fn follow(&mut self) -> Result<Infallible, Ended> {
+        let bus = bus::connect(self.options.address.as_deref()).await?;
         let of_service = MatchRule::builder().msg_type(Type::Signal).sender(SERVICE).path_namespace(PATH);
         let of_service = of_service.build()?;
         let of_name = MatchRule::builder().msg_type(Type::Signal).sender(BUS).interface(BUS);
@@ -248,7 +129,7 @@ impl Follower {
         let signals = MessageStream::for_match_rule(of_service, &bus, Some(QUEUE)).await?;
         let names = MessageStream::for_match_rule(of_name, &bus, Some(QUEUE)).await?;
         let mut both = stream::or(names, signals);
-        let mut owner = owner_of(&bus).await?;
+        let mut owner = owner_of(&bus, SERVICE).await?;
         self.list(&bus, owner.as_deref()).await?;
         while let Some(message) = both.next().await {
             let message = message?;
@@ -256,7 +137,7 @@ impl Follower {
             if sender == BUS && member == "NameOwnerChanged" {
                 // Another ModemManager has not been asked to measure.
                 self.measuring.clear();
-                owner = owner_of(&bus).await?;
+                owner = owner_of(&bus, SERVICE).await?;
                 self.list(&bus, owner.as_deref()).await?;
             } else if owner.as_deref() != Some(&*sender) {
                 // Any process on the bus may send signals.
@@ -270,18 +151,31 @@ impl Follower {
                 }
             }
         }
-        Err(Ended::Bus(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::UnexpectedEof).into())))
+        Err(Ended::closed())
     }
 
+    fn withdraw(&mut self) -> Result<(), Ended> {
+        self.levels.clear();
+        self.measuring.clear();
+        let gone: BTreeSet<String> = std::mem::take(&mut self.modems).into_values().flatten().collect();
+        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))
+    }
+
+    fn log(error: &zbus::Error) {
+        tracing::debug!(%error, "cannot follow ModemManager");
+    }
+}
+
+impl Follower {
     /// Lists all modems, reports their state, and asks for measurements.
     async fn list(&mut self, bus: &Connection, owner: Option<&str>) -> Result<(), Ended> {
-        let Some(owner) = owner else { return self.withdraw_all() };
+        let Some(owner) = owner else { return self.withdraw() };
         let answer =
             bus.call_method(Some(owner), PATH, Some("org.freedesktop.DBus.ObjectManager"), "GetManagedObjects", &());
         let objects: Objects = match answer.await {
             Ok(answer) => answer.body().deserialize()?,
             // It ends, which its name's owner will show.
-            Err(zbus::Error::MethodError(..)) => return self.withdraw_all(),
+            Err(zbus::Error::MethodError(..)) => return self.withdraw(),
             Err(error) => return Err(error.into()),
         };
         let before = std::mem::take(&mut self.modems);
@@ -371,25 +265,7 @@ impl Follower {
     }
 
     fn report_interface(&self, interface: String, news: ModemNews) -> Result<(), Ended> {
-        self.reports.send(ModemReport { interface, news }).map_err(|_| Ended::ReceiverGone)?;
-        (&self.wakeup).write_all(&[0]).map_err(|_| Ended::ReceiverGone)
-    }
-
-    fn withdraw_all(&mut self) -> Result<(), Ended> {
-        self.levels.clear();
-        self.measuring.clear();
-        let gone: BTreeSet<String> = std::mem::take(&mut self.modems).into_values().flatten().collect();
-        gone.into_iter().try_for_each(|name| self.report_interface(name, ModemNews::Gone))
-    }
-}
-
-/// The unique name of ModemManager; `None` if it does not run.
-async fn owner_of(bus: &Connection) -> zbus::Result<Option<String>> {
-    let answer = bus.call_method(Some(BUS), "/org/freedesktop/DBus", Some(BUS), "GetNameOwner", &SERVICE).await;
-    match answer {
-        Ok(answer) => Ok(Some(answer.body().deserialize()?)),
-        Err(zbus::Error::MethodError(..)) => Ok(None),
-        Err(error) => Err(error),
+        self.reports.report(ModemReport { interface, news })
     }
 }
 

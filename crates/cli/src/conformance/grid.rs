@@ -45,6 +45,8 @@ pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
 /// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
 /// 1,157 files open in all.
 const OPEN_FILES_OF_A_RUN: u64 = 150;
+/// Both ends of a connection, and the socket that listens for it. A run with 1,000 connections had 3,022 files open.
+const FILES_OF_A_CONNECTION: u64 = 3;
 /// The open files of this process besides its runs.
 const OPEN_FILES_OF_THE_GRID: u64 = 100;
 
@@ -78,7 +80,7 @@ impl OpenFiles {
 
     /// Waits until there is room for a run at `place`. A run that needs more than the limit runs alone.
     fn share(&self, place: impl GridPlace) -> Share<'_> {
-        let files = (OPEN_FILES_OF_A_RUN + 2 * u64::from(place.connections())).min(self.limit);
+        let files = (OPEN_FILES_OF_A_RUN + FILES_OF_A_CONNECTION * u64::from(place.connections())).min(self.limit);
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let room = self.given_back.wait_while(free, |free| *free < files);
         *room.unwrap_or_else(PoisonError::into_inner) -= files;
