@@ -1,12 +1,13 @@
 //! Presence: evidence that a mobile host is present or absent, and probes by address resolution or ICMP echo.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_gateway::divert::{Inquiry, MobileStatus, Source, Standing};
 use holdover_host::clock;
+use holdover_host::neighbour_frames::Mac;
 use holdover_host::neighbours::NextHop;
 
 use super::echo::Echo;
@@ -14,6 +15,9 @@ use super::{Engine, EngineError, LOOK_EVERY, LOOK_FOR_EACH, LOOK_SOON};
 use crate::config::Config;
 use crate::interface::Interface;
 use crate::path::Seen;
+
+/// All nodes of a link (RFC 4291 section 2.7.1), which the kernel sends to from the link-local address.
+const ALL_NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
 
 impl Engine {
     /// Readable: answers to echo requests.
@@ -199,8 +203,17 @@ impl Engine {
             echo.ask(clock::now(), mobile, seen.heard_at);
             return;
         }
-        if let Some(NextHop { hop, local }) = self.way(mobile) {
-            self.sender.probe(&self.interface, local, hop, seen.mac.filter(|_| hop == mobile));
+        self.resolve(mobile, seen.mac);
+    }
+
+    /// Resolves a host's Ethernet address, by unicast to the one `known`, else by broadcast. In IPv6 also from the router's link-local address:
+    /// the host's default route leads to that (RFC 4861 section 6.3.4), and a host that has given up resolving it asks once a second only, unless
+    /// it learns it from a solicitation (section 7.2.3).
+    pub(super) fn resolve(&mut self, mobile: IpAddr, known: Option<Mac>) {
+        let Some(NextHop { hop, local }) = self.way(mobile) else { return };
+        let link_local = if local.is_ipv6() { self.way(ALL_NODES).map(|way| way.local) } else { None };
+        for local in [Some(local), link_local.filter(|address| *address != local)].into_iter().flatten() {
+            self.sender.probe(&self.interface, local, hop, known.filter(|_| hop == mobile));
         }
     }
 

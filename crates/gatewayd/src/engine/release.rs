@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use holdover_base::Instant;
 use holdover_gateway::divert::{Loss, Standing};
-use holdover_host::neighbours::NextHop;
 
 use super::attachments::{Attachments, Clearance, ELSEWHERE};
 use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNCONFIRMED, UNRESOLVED};
@@ -40,7 +39,7 @@ impl Engine {
             }
             let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
             if mac.is_none() && self.interface.has_ethernet() {
-                self.ask_everyone(mobile);
+                self.resolve(mobile, None);
                 self.diverter.handle_busy(now + UNRESOLVED, mobile);
                 continue;
             }
@@ -133,12 +132,6 @@ impl Engine {
                 }
                 Sent::Busy | Sent::Down | Sent::TooBig | Sent::Refused => waker.note_unsent(),
             }
-        }
-    }
-
-    pub(super) fn ask_everyone(&mut self, mobile: IpAddr) {
-        if let Some(NextHop { hop, local }) = self.way(mobile) {
-            self.sender.probe(&self.interface, local, hop, None);
         }
     }
 

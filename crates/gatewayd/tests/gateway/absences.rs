@@ -1,22 +1,23 @@
 //! Mobile hosts that are away for a while.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_testbed::Namespace;
+use holdover_testbed::{Namespace, Netlink, Route, sysctl};
 
 use crate::Test;
 use crate::process::Gateway;
-use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("downloads_go_on_at_once_after_silent_cuts", |_| transfers(false, Cut::Silent)),
     ("downloads_go_on_at_once_after_the_carrier_was_lost", |_| transfers(false, Cut::Carrier)),
     ("downloads_over_ipv6_go_on_at_once", |_| downloads_over_ipv6()),
+    ("an_upload_over_ipv6_need_not_resolve_the_router", |_| an_upload_over_ipv6()),
     ("uploads_go_on_at_once_after_silent_cuts", |_| transfers(true, Cut::Silent)),
     ("uploads_go_on_at_once_after_the_carrier_was_lost", |_| transfers(true, Cut::Carrier)),
     ("datagrams_come_in_order_and_none_that_was_diverted_is_missing", datagrams_come_in_order),
@@ -89,6 +90,43 @@ fn downloads_over_ipv6() {
         transfer.ends_exact().unwrap();
         assert!(gateway.status().buffer.released > 0);
     }
+}
+
+/// The mobile host's route leads to the router's link-local address, as with router advertisements. In the absence it gives up that address; it
+/// retransmits some 6 s after the cut, and asks for the router after 6, 9 and 12 s. When the link is back after 10 s, it learns the address
+/// from a probe of the gateway.
+fn an_upload_over_ipv6() {
+    let world = World::v6().unwrap();
+    let router: IpAddr = "fe80::1".parse().unwrap();
+    let add = || Netlink::open(world.router()).unwrap().add_address(MOBILE_FACING, router, 64).unwrap();
+    world.router().enter(add).unwrap();
+    let mobile = world.mobile(0);
+    let configure = || {
+        let times = [
+            ("base_reachable_time_ms", "1000"),
+            ("delay_first_probe_time", "1"),
+            ("ucast_solicit", "1"),
+            ("retrans_time_ms", "3000"),
+        ];
+        for (name, value) in times {
+            sysctl::set(mobile, &format!("net.ipv6.neigh.eth0.{name}"), value).unwrap();
+        }
+        let nowhere: IpAddr = [0; 16].into();
+        let route = Route { destination: (nowhere, 0), gateway: Some(router), link: "eth0".to_owned(), source: None };
+        Netlink::open(mobile).unwrap().replace_route(&route).unwrap();
+    };
+    mobile.enter(configure).unwrap();
+    let gateway = Gateway::start(world.router(), "");
+    let transfer = Transfer::start(&world, 0, true).unwrap();
+    transfer.goes_on(1_000_000).unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_secs(10));
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
+    eprintln!("upload over IPv6: data {took:?} after the return");
+    assert!(took < at_once(Cut::Carrier), "{took:?}");
+    transfer.goes_on(1_000_000).unwrap();
+    transfer.ends_exact().unwrap();
 }
 
 fn datagrams_come_in_order(_: &Namespace) {
