@@ -164,14 +164,16 @@ impl DhKeyPair {
         self.public.clone()
     }
 
-    /// The secret shared with the owner of a public value. For a point it is the x coordinate (RFC 5903 section 7).
+    /// The secret shared with the owner of a public value. For a point it is the x coordinate (RFC 5903 section 7), else a number as long
+    /// as the modulus. A number may come without its leading zeros.
     ///
     /// # Errors
     ///
     /// [`DhError`] if the value is not an element of the group, or is 0, 1 or -1.
     pub fn agree(&self, peer: &[u8]) -> Result<SharedSecret, DhError> {
         let expected = self.group.public_len();
-        if peer.len() != expected {
+        let is_short_number = self.group.modulus().is_some() && (1..expected).contains(&peer.len());
+        if peer.len() != expected && !is_short_number {
             return Err(DhError::Length { len: peer.len(), expected });
         }
         let secret = match &self.private {

@@ -72,7 +72,12 @@ fn every_group_agrees() {
         assert_ne!(keys(&one, &other.public()), keys(&one, &one.public()), "{group:?}");
         assert_eq!(DhGroup::from_id(group.id()), Some(group));
         let expected = group.public_len();
-        assert_eq!(one.agree(&[1]).map(|_| ()), Err(DhError::Length { len: 1, expected }));
+        for len in [0, expected + 1] {
+            assert_eq!(one.agree(&vec![1; len]).map(|_| ()), Err(DhError::Length { len, expected }));
+        }
+        let is_number = matches!(group, DhGroup::Modp1536 | DhGroup::Modp2048 | DhGroup::Modp3072);
+        let short = if is_number { DhError::Element } else { DhError::Length { len: 1, expected } };
+        assert_eq!(one.agree(&[1]).map(|_| ()), Err(short));
         assert_eq!(one.agree(&vec![0; expected]).map(|_| ()), Err(DhError::Element), "{group:?}: zero");
         assert_eq!(one.agree(&vec![0xff; expected]).map(|_| ()), Err(DhError::Element), "{group:?}: all ones");
         let mut one_only = vec![0; expected];
@@ -80,6 +85,19 @@ fn every_group_agrees() {
         assert_eq!(one.agree(&one_only).map(|_| ()), Err(DhError::Element), "{group:?}: one");
     }
     assert_eq!(DhGroup::from_id(10), None, "SECP160R1");
+}
+
+/// RFC 7401 section 5.2.7 gives a public value its own length: a number may lack its leading zeros.
+#[test]
+fn a_modp_value_without_leading_zeros() {
+    let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut TestRng::new(4));
+    let keys = |public: &[u8]| {
+        let secret = pair.agree(public).unwrap();
+        Keymat::new(Rhash::Sha256, secret, hit("::1"), hit("::2"), &[1], &[2]).draw(0, 32).unwrap()
+    };
+    let mut padded = vec![0; 192];
+    padded[191] = 3;
+    assert_eq!(keys(&[3]), keys(&padded));
 }
 
 /// The modulus minus one is an element of order 2; the number below it is the greatest that is accepted.
@@ -125,7 +143,7 @@ fn keying_material() {
     assert_eq!(out_i.encryption, both[0][48..64]);
 }
 
-/// RFC 4231 section 4.3 and, for SHAKE128, the sizes only: HMAC over it has no published vectors.
+/// RFC 4231 section 4.3.
 #[test]
 fn macs() {
     let (key, message) = (b"Jefe".as_slice(), b"what do ya want for nothing?".as_slice());
@@ -144,13 +162,17 @@ fn macs() {
     }
 }
 
-/// HMAC of RFC 2104, written out over SHAKE128 with 256 bits, whose block is 168 bytes.
+/// RFC 9374 section 3.4.2: KMAC128. The first sample of NIST's for KMAC, and one from PyCryptodome with a key longer than a block.
 #[test]
-fn the_mac_over_cshake_is_hmac() {
-    let (key, message) = ([7; 32], b"message");
-    let pad = |byte: u8| (0..168).map(|i| key.get(i).copied().unwrap_or(0) ^ byte).collect::<Vec<u8>>();
-    let inner = Rhash::CShake128.digest(&[&pad(0x36), message]);
-    assert_eq!(Rhash::CShake128.mac(&key, message), Rhash::CShake128.digest(&[&pad(0x5c), &inner]));
+fn the_mac_of_suite_5_is_kmac128() {
+    let key: Vec<u8> = (0x40..0x60).collect();
+    let expected = unhex("e5780b0d3ea6f7d3a429c5706aa43a00fadbd7d49628839e3187243f456ee14e");
+    assert_eq!(Rhash::CShake128.mac(&key, &[0, 1, 2, 3]), expected);
+    let long: Vec<u8> = (0..200).collect();
+    let expected = unhex("9b7c1b79206dbc207a2f518824b491336fb6d9f0dd69c77c3ddbd34ccce63ad5");
+    assert_eq!(Rhash::CShake128.mac(&long, b"message"), expected);
+    assert!(Rhash::CShake128.verify_mac(&long, b"message", &expected));
+    assert!(!Rhash::CShake128.verify_mac(&long, b"message", &expected[..31]), "no truncation");
     // SHAKE128 of the empty message (FIPS 202).
     let empty = unhex("7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26");
     assert_eq!(Rhash::CShake128.digest(&[]), empty);
