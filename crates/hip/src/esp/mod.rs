@@ -1,8 +1,8 @@
-//! ESP in BEET mode (RFC 7402 section 3, RFC 4303): data between two hosts with an association.
+//! ESP in BEET mode (RFC 7402 section 3 and appendix B, RFC 4303): data between two hosts with an association.
 //!
 //! A security association has one direction: [`Outbound`] seals, [`Inbound`] opens. In BEET mode the inner addresses are fixed, the HITs of
 //! both hosts, and are not sent: [`Outbound::seal`] takes an IPv6 packet between HITs and encrypts its payload, [`Inbound::open`] restores
-//! the packet. Sequence numbers have 64 bits, as RFC 7402 section 3.3 requires; the upper half is not sent, but authenticated.
+//! the packet. Sequence numbers have 64 bits, as RFC 7402 section 3.3.6 requires; the upper half is not sent, but authenticated.
 
 mod engine;
 mod gcm;

@@ -1,4 +1,4 @@
-//! Host Identity Tags: ORCHIDv2 (RFC 7343 section 2), with the suites of RFC 7401 section 5.2.10 and RFC 9374 section 3.
+//! Host Identity Tags: ORCHIDv2 (RFC 7343 section 2), with the suites of RFC 7401 section 5.2.10 and RFC 9374 section 3.4.2.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -10,7 +10,7 @@ use crate::crypto::Rhash;
 
 /// The context ID of HIP (RFC 7401 section 3.2).
 const CONTEXT_ID: [u8; 16] = 0xF0EF_F02F_BFF4_3D0F_E793_0C3C_6E61_74EA_u128.to_be_bytes();
-/// The context ID of hierarchical HITs (RFC 9374 section 3.5).
+/// The context ID of hierarchical HITs (RFC 9374 section 3).
 const DRIP_CONTEXT_ID: [u8; 16] = 0x00B5_A69C_795D_F5D5_F008_7F56_843F_2C40_u128.to_be_bytes();
 /// 2001:20::/28 (RFC 7343 section 2), in the high 28 bits.
 const PREFIX: u128 = 0x2001_0020 << 96;
@@ -47,7 +47,7 @@ pub enum HitSuite {
     RsaSha256,
     /// ECDSA with SHA-384.
     EcdsaSha384,
-    /// EdDSA with cSHAKE128 (RFC 9374 section 3.2).
+    /// EdDSA with cSHAKE128 (RFC 9374 section 3.4.2).
     EddsaCshake128,
 }
 
@@ -102,7 +102,7 @@ fn encode_96(hash: &[u8]) -> [u8; 12] {
     middle
 }
 
-/// cSHAKE128 returns as many bits as needed, so none are cut out (RFC 9374 section 3.5.2).
+/// cSHAKE128 returns as many bits as needed, so none are cut out; the context ID is its customization (RFC 9374 section 3.5).
 fn cshake<const N: usize>(context: &[u8; 16], parts: &[&[u8]]) -> [u8; N] {
     let mut hash = CShake128::new_customized(context);
     for part in parts {
@@ -113,7 +113,7 @@ fn cshake<const N: usize>(context: &[u8; 16], parts: &[&[u8]]) -> [u8; N] {
     out
 }
 
-/// The hierarchical HIT of an EdDSA key, a DRIP Entity Tag (RFC 9374 section 3.1): `raa` and `hda` are the registered assigning
+/// The hierarchical HIT of an EdDSA key, a DRIP Entity Tag (RFC 9374 section 3): `raa` and `hda` are the registered assigning
 /// authority and the HHIT domain authority, 14 bits each; `None` if they do not fit.
 pub fn drip_entity_tag(raa: u16, hda: u16, identity: &[u8]) -> Option<Hit> {
     if raa >= 1 << 14 || hda >= 1 << 14 {
