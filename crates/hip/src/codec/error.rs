@@ -26,9 +26,6 @@ pub enum DecodeError {
         /// The version.
         version: u8,
     },
-    /// The bits that distinguish HIP from SHIM6 (RFC 7401 section 5.1) are not 0 and 1.
-    #[error("wrong fixed bits in the header")]
-    FixedBits,
     /// The packet type is not known.
     #[error("unknown packet type {kind}")]
     PacketType {

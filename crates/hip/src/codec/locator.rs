@@ -1,4 +1,4 @@
-//! LOCATOR_SET (RFC 8046 section 4.1).
+//! LOCATOR_SET (RFC 8046 section 4, RFC 9028 section 5.7).
 
 use core::net::{IpAddr, Ipv6Addr};
 
@@ -42,6 +42,8 @@ pub enum LocatorKind {
         /// The address; an IPv4 address is mapped (RFC 4291 section 2.5.5.2).
         address: Ipv6Addr,
     },
+    /// Type 2: a candidate of a host behind a translator.
+    Transport(TransportAddress),
     /// A type unknown to this crate; contents in units of 4 bytes.
     Other {
         /// The type.
@@ -49,6 +51,38 @@ pub enum LocatorKind {
         /// The contents.
         contents: Bytes,
     },
+}
+
+/// An address with a port (RFC 9028 section 5.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransportAddress {
+    /// The port.
+    pub port: u16,
+    /// The IP protocol: 17 for UDP.
+    pub protocol: u8,
+    /// How the host has learned the address.
+    pub kind: CandidateKind,
+    /// The priority (RFC 8445 section 5.1.2).
+    pub priority: u32,
+    /// The SPI of data that is sent there.
+    pub spi: u32,
+    /// The address; an IPv4 address is mapped.
+    pub address: Ipv6Addr,
+}
+
+/// How a host has learned one of its addresses (RFC 9028 section 5.7).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CandidateKind {
+    /// An address of an interface.
+    Host,
+    /// As a server sees the host.
+    ServerReflexive,
+    /// As the peer sees the host.
+    PeerReflexive,
+    /// A relay's.
+    Relayed,
+    /// A number that no RFC defines.
+    Unknown(u8),
 }
 
 impl Locator {
@@ -62,6 +96,7 @@ impl Locator {
     pub fn address(&self) -> Option<IpAddr> {
         match &self.kind {
             LocatorKind::Address(address) | LocatorKind::EspSpi { address, .. } => Some(unmap(*address)),
+            LocatorKind::Transport(transport) => Some(unmap(transport.address)),
             LocatorKind::Other { .. } => None,
         }
     }
@@ -69,7 +104,7 @@ impl Locator {
     pub(super) fn is_writable(&self) -> bool {
         match &self.kind {
             LocatorKind::Other { number, contents } => {
-                *number > 1 && contents.len().is_multiple_of(4) && contents.len() <= 255 * 4
+                *number > 2 && contents.len().is_multiple_of(4) && contents.len() <= 255 * 4
             }
             _ => true,
         }
@@ -79,6 +114,7 @@ impl Locator {
         let (number, words) = match &self.kind {
             LocatorKind::Address(_) => (0, 4),
             LocatorKind::EspSpi { .. } => (1, 5),
+            LocatorKind::Transport(_) => (2, 7),
             LocatorKind::Other { number, contents } => (*number, (contents.len() / 4) as u8),
         };
         out.put_slice(&[self.traffic.number(), number, words, u8::from(self.preferred)]);
@@ -88,6 +124,13 @@ impl Locator {
             LocatorKind::EspSpi { spi, address } => {
                 out.put_u32(*spi);
                 out.put_slice(&address.octets());
+            }
+            LocatorKind::Transport(transport) => {
+                out.put_u16(transport.port);
+                out.put_slice(&[transport.protocol, transport.kind.number()]);
+                out.put_u32(transport.priority);
+                out.put_u32(transport.spi);
+                out.put_slice(&transport.address.octets());
             }
             LocatorKind::Other { contents, .. } => out.put_slice(contents),
         }
@@ -104,7 +147,15 @@ impl Locator {
         let kind = match (number, len) {
             (0, 16) => LocatorKind::Address(Ipv6Addr::from(body.get_u128())),
             (1, 20) => LocatorKind::EspSpi { spi: body.get_u32(), address: Ipv6Addr::from(body.get_u128()) },
-            (0 | 1, _) => return None,
+            (2, 28) => LocatorKind::Transport(TransportAddress {
+                port: body.get_u16(),
+                protocol: body.get_u8(),
+                kind: CandidateKind::from_number(body.get_u8()),
+                priority: body.get_u32(),
+                spi: body.get_u32(),
+                address: Ipv6Addr::from(body.get_u128()),
+            }),
+            (0..=2, _) => return None,
             _ => LocatorKind::Other { number, contents: body },
         };
         Some(Self { traffic, preferred, lifetime_s, kind })
@@ -135,6 +186,28 @@ impl LocatorTraffic {
             0 => Self::Both,
             1 => Self::Signalling,
             2 => Self::Data,
+            _ => Self::Unknown(number),
+        }
+    }
+}
+
+impl CandidateKind {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Host => 0,
+            Self::ServerReflexive => 1,
+            Self::PeerReflexive => 2,
+            Self::Relayed => 3,
+            Self::Unknown(number) => number,
+        }
+    }
+
+    const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Host,
+            1 => Self::ServerReflexive,
+            2 => Self::PeerReflexive,
+            3 => Self::Relayed,
             _ => Self::Unknown(number),
         }
     }

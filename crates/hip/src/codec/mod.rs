@@ -4,7 +4,7 @@
 //! signatures cover bytes. A [`Builder`] emits one: it takes parameters in the order of their types and returns the bytes so far at each
 //! step, so that a MAC and a signature can be computed and added.
 //!
-//! The parser checks version, fixed bits, length, checksum, order of parameters, repeated parameters, the length of each parameter, and
+//! The parser checks version, length, checksum, order of parameters, repeated parameters, the length of each parameter, and
 //! unknown parameters with the critical bit. It does not check which packet may carry which parameters, nor anything that needs a key.
 
 mod builder;
@@ -20,11 +20,11 @@ mod write;
 pub use builder::Builder;
 pub use error::{BuildError, DecodeError};
 pub use identifier::{DomainId, HostId};
-pub use locator::{Locator, LocatorKind, LocatorTraffic};
-pub use numbers::{NotifyType, PacketType, kind};
+pub use locator::{CandidateKind, Locator, LocatorKind, LocatorTraffic, TransportAddress};
+pub use numbers::{NatTraversalMode, NotifyType, PacketType, kind};
 pub use parameter::{
-    EspInfo, Notification, Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature,
-    Solution,
+    EspInfo, Notification, Parameter, PeerPermission, Puzzle, R1Counter, RegFailed, RegInfo, RegList, RelayAddress,
+    Signature, Solution,
 };
 pub use parse::Received;
 pub(crate) use parse::read_parameters;
@@ -79,7 +79,7 @@ impl HipPacket {
     /// # Errors
     ///
     /// Every [`DecodeError`]: such a packet is dropped; for [`DecodeError::Critical`] and syntax errors the receiver may send
-    /// NOTIFY (RFC 7401 section 5.4).
+    /// NOTIFY (RFC 7401 section 4.3).
     pub fn parse(packet: &Packet) -> Result<Received, DecodeError> {
         parse::parse(packet)
     }

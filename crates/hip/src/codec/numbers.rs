@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Parameter types (RFC 7401 section 5.2, RFC 7402 section 5.1, RFC 8003 to 8004, RFC 8046 section 4, RFC 5770 section 5, RFC 9028
+/// Parameter types (RFC 7401 section 5.2, RFC 7402 section 5.1, RFC 8003 section 4, RFC 8004 section 4.2, RFC 8046 section 4, RFC 9028
 /// section 5).
 pub mod kind {
     #![allow(missing_docs)]
@@ -32,7 +32,11 @@ pub mod kind {
     pub const ECHO_RESPONSE_SIGNED: u16 = 961;
     pub const TRANSPORT_FORMAT_LIST: u16 = 2049;
     pub const ESP_TRANSFORM: u16 = 4095;
+    pub const RELAYED_ADDRESS: u16 = 4650;
+    pub const MAPPED_ADDRESS: u16 = 4660;
     pub const PEER_PERMISSION: u16 = 4680;
+    pub const CANDIDATE_PRIORITY: u16 = 4700;
+    pub const NOMINATE: u16 = 4710;
     pub const HIP_MAC: u16 = 61_505;
     pub const HIP_MAC_2: u16 = 61_569;
     pub const HIP_SIGNATURE_2: u16 = 61_633;
@@ -133,23 +137,106 @@ impl NotifyType {
     pub const INVALID_ESP_TRANSFORM_CHOSEN: Self = Self(19);
     /// A signature is wrong.
     pub const AUTHENTICATION_FAILED: Self = Self(24);
+    /// A checksum is wrong.
+    pub const CHECKSUM_FAILED: Self = Self(26);
     /// A MAC is wrong.
     pub const HIP_MAC_FAILED: Self = Self(28);
+    /// ENCRYPTED cannot be decrypted.
+    pub const ENCRYPTION_FAILED: Self = Self(32);
     /// The HIT is not the hash of the host identity.
     pub const INVALID_HIT: Self = Self(40);
     /// The responder's policy refuses the exchange.
     pub const BLOCKED_BY_POLICY: Self = Self(42);
-    /// The responder is busy; the data is the time to wait, in milliseconds.
+    /// The responder is overloaded; a retry needs another solution.
     pub const RESPONDER_BUSY_PLEASE_RETRY: Self = Self(44);
-    /// A locator has a type that is not supported (RFC 8046).
+    /// A preferred locator has a type that is not supported; the data are such locators (RFC 8046 section 5.3).
     pub const LOCATOR_TYPE_UNSUPPORTED: Self = Self(46);
-    /// A relay has not forwarded a packet (RFC 5770 section 5.10).
+    /// The server has associations with clients that register only (RFC 8003 section 3.2).
+    pub const REG_REQUIRED: Self = Self(51);
+    /// The NAT traversal mode is missing, or was not offered (RFC 9028 section 5.10).
+    pub const NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER: Self = Self(60);
+    /// No path was found between two hosts behind translators (RFC 9028 section 5.10).
+    pub const CONNECTIVITY_CHECKS_FAILED: Self = Self(61);
+    /// A relay has not forwarded a packet; the data is its HIP header (RFC 9028 section 5.10).
     pub const MESSAGE_NOT_RELAYED: Self = Self(62);
+    /// A relay has no address for the client (RFC 9028 section 5.10).
+    pub const SERVER_REFLEXIVE_CANDIDATE_ALLOCATION_FAILED: Self = Self(63);
+    /// A relay has sent RVS_HMAC (RFC 9028 sections 5.10 and 7.8).
+    pub const RVS_HMAC_PROHIBITED_WITH_RELAY: Self = Self(64);
     /// The responder has an I2 and will answer later.
     pub const I2_ACKNOWLEDGEMENT: Self = Self(16_384);
+    /// Keeps the bindings of translators alive; without data (RFC 9028 section 5.3).
+    pub const NAT_KEEPALIVE: Self = Self(16_385);
+
+    /// Its name in the registry; `None` if it is not known.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::UNSUPPORTED_CRITICAL_PARAMETER_TYPE => "UNSUPPORTED_CRITICAL_PARAMETER_TYPE",
+            Self::INVALID_SYNTAX => "INVALID_SYNTAX",
+            Self::NO_DH_PROPOSAL_CHOSEN => "NO_DH_PROPOSAL_CHOSEN",
+            Self::INVALID_DH_CHOSEN => "INVALID_DH_CHOSEN",
+            Self::NO_HIP_PROPOSAL_CHOSEN => "NO_HIP_PROPOSAL_CHOSEN",
+            Self::INVALID_HIP_CIPHER_CHOSEN => "INVALID_HIP_CIPHER_CHOSEN",
+            Self::NO_ESP_PROPOSAL_CHOSEN => "NO_ESP_PROPOSAL_CHOSEN",
+            Self::INVALID_ESP_TRANSFORM_CHOSEN => "INVALID_ESP_TRANSFORM_CHOSEN",
+            Self::UNSUPPORTED_HIT_SUITE => "UNSUPPORTED_HIT_SUITE",
+            Self::AUTHENTICATION_FAILED => "AUTHENTICATION_FAILED",
+            Self::CHECKSUM_FAILED => "CHECKSUM_FAILED",
+            Self::HIP_MAC_FAILED => "HIP_MAC_FAILED",
+            Self::ENCRYPTION_FAILED => "ENCRYPTION_FAILED",
+            Self::INVALID_HIT => "INVALID_HIT",
+            Self::BLOCKED_BY_POLICY => "BLOCKED_BY_POLICY",
+            Self::RESPONDER_BUSY_PLEASE_RETRY => "RESPONDER_BUSY_PLEASE_RETRY",
+            Self::LOCATOR_TYPE_UNSUPPORTED => "LOCATOR_TYPE_UNSUPPORTED",
+            Self::REG_REQUIRED => "REG_REQUIRED",
+            Self::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER => "NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER",
+            Self::CONNECTIVITY_CHECKS_FAILED => "CONNECTIVITY_CHECKS_FAILED",
+            Self::MESSAGE_NOT_RELAYED => "MESSAGE_NOT_RELAYED",
+            Self::SERVER_REFLEXIVE_CANDIDATE_ALLOCATION_FAILED => "SERVER_REFLEXIVE_CANDIDATE_ALLOCATION_FAILED",
+            Self::RVS_HMAC_PROHIBITED_WITH_RELAY => "RVS_HMAC_PROHIBITED_WITH_RELAY",
+            Self::I2_ACKNOWLEDGEMENT => "I2_ACKNOWLEDGEMENT",
+            Self::NAT_KEEPALIVE => "NAT_KEEPALIVE",
+            _ => return None,
+        })
+    }
 
     /// Whether it is an error, not a status.
     pub const fn is_error(self) -> bool {
         self.0 < 16_384
+    }
+}
+
+/// The name in the registry, or the number.
+impl fmt::Display for NotifyType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "NOTIFY type {}", self.0),
+        }
+    }
+}
+
+/// NAT traversal modes (RFC 9028 section 5.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NatTraversalMode {
+    /// UDP-ENCAPSULATION: HIP and ESP in UDP, without connectivity checks.
+    UdpEncapsulation,
+    /// ICE-STUN-UDP (RFC 5770).
+    IceStunUdp,
+    /// ICE-HIP-UDP: connectivity checks by UPDATEs.
+    IceHipUdp,
+}
+
+impl NatTraversalMode {
+    /// The most modes in a NAT_TRAVERSAL_MODE; a receiver ignores further ones.
+    pub const MOST: usize = 6;
+
+    /// The mode ID.
+    pub const fn id(self) -> u16 {
+        match self {
+            Self::UdpEncapsulation => 1,
+            Self::IceStunUdp => 2,
+            Self::IceHipUdp => 3,
+        }
     }
 }

@@ -12,8 +12,8 @@ pub enum Parameter {
     /// ESP_INFO (RFC 7402 section 5.1.1).
     EspInfo(EspInfo),
     /// R1_COUNTER: the generation of the responder's puzzles (RFC 7401 section 5.2.3).
-    R1Counter(u64),
-    /// LOCATOR_SET (RFC 8046 section 4.1).
+    R1Counter(R1Counter),
+    /// LOCATOR_SET (RFC 8046 section 4).
     LocatorSet(Vec<Locator>),
     /// PUZZLE (RFC 7401 section 5.2.4).
     Puzzle(Puzzle),
@@ -34,9 +34,9 @@ pub enum Parameter {
     },
     /// HIP_CIPHER: cipher IDs, the preferred one first (RFC 7401 section 5.2.8).
     HipCipher(Vec<u16>),
-    /// NAT_TRAVERSAL_MODE (RFC 5770 section 5.4).
+    /// NAT_TRAVERSAL_MODE: mode IDs, the preferred one first (RFC 9028 section 5.4).
     NatTraversalMode(Vec<u16>),
-    /// TRANSACTION_PACING: the least interval between connectivity checks, in milliseconds (RFC 5770 section 5.5).
+    /// TRANSACTION_PACING: the least interval between connectivity checks, in milliseconds (RFC 9028 section 5.5).
     TransactionPacing(u32),
     /// ENCRYPTED: initialization vector and encrypted parameters (RFC 7401 section 5.2.18).
     Encrypted(Bytes),
@@ -58,7 +58,7 @@ pub enum Parameter {
     RegResponse(RegList),
     /// REG_FAILED: services refused (RFC 8003 section 4.5).
     RegFailed(RegFailed),
-    /// REG_FROM: the source of a registration as seen by a relay (RFC 5770 section 5.7).
+    /// REG_FROM: the source of a registration as seen by a relay (RFC 9028 section 5.6).
     RegFrom(RelayAddress),
     /// ECHO_RESPONSE_SIGNED (RFC 7401 section 5.2.22).
     EchoResponseSigned(Bytes),
@@ -66,8 +66,16 @@ pub enum Parameter {
     TransportFormatList(Vec<u16>),
     /// ESP_TRANSFORM: suite IDs, the preferred one first (RFC 7402 section 5.1.2).
     EspTransform(Vec<u16>),
+    /// RELAYED_ADDRESS: the address of a relay at which it receives packets for a client (RFC 9028 section 5.12).
+    RelayedAddress(RelayAddress),
+    /// MAPPED_ADDRESS: the source of a connectivity check as seen by its receiver (RFC 9028 section 5.12).
+    MappedAddress(RelayAddress),
     /// PEER_PERMISSION: the peer whose data a relay is to forward (RFC 9028 section 5.13).
     PeerPermission(PeerPermission),
+    /// CANDIDATE_PRIORITY: the priority of a peer-reflexive candidate (RFC 9028 section 5.14).
+    CandidatePriority(u32),
+    /// NOMINATE: concludes connectivity checks (RFC 9028 section 5.15).
+    Nominate,
     /// HIP_MAC (RFC 7401 section 5.2.12).
     HipMac(Bytes),
     /// HIP_MAC_2 (RFC 7401 section 5.2.13).
@@ -80,9 +88,9 @@ pub enum Parameter {
     EchoResponseUnsigned(Bytes),
     /// ECHO_REQUEST_UNSIGNED (RFC 7401 section 5.2.21).
     EchoRequestUnsigned(Bytes),
-    /// RELAY_FROM: the source of a packet as seen by a relay (RFC 5770 section 5.6).
+    /// RELAY_FROM: the source of a packet as seen by a relay (RFC 9028 section 5.6).
     RelayFrom(RelayAddress),
-    /// RELAY_TO: the destination of a packet for a relay (RFC 5770 section 5.6).
+    /// RELAY_TO: the destination of a packet for a relay (RFC 9028 section 5.6).
     RelayTo(RelayAddress),
     /// FROM: the source of an I1 as seen by a rendezvous server (RFC 8004 section 4.2.2).
     From(Ipv6Addr),
@@ -90,7 +98,7 @@ pub enum Parameter {
     RvsHmac(Bytes),
     /// VIA_RVS: the rendezvous servers that forwarded an I1 (RFC 8004 section 4.2.3).
     ViaRvs(Vec<Ipv6Addr>),
-    /// RELAY_HMAC (RFC 5770 section 5.8).
+    /// RELAY_HMAC (RFC 9028 section 5.8).
     RelayHmac(Bytes),
     /// A parameter that is unknown to this crate and not critical.
     Unknown {
@@ -110,6 +118,22 @@ pub struct EspInfo {
     pub old_spi: u32,
     /// The sender's inbound SPI from now on.
     pub new_spi: u32,
+}
+
+/// The generation of a responder's puzzles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct R1Counter {
+    /// Zero from this crate; an initiator returns the responder's.
+    pub reserved: [u8; 4],
+    /// The counter.
+    pub counter: u64,
+}
+
+impl R1Counter {
+    /// A counter, without reserved bits.
+    pub const fn new(counter: u64) -> Self {
+        Self { reserved: [0; 4], counter }
+    }
 }
 
 /// A puzzle.
@@ -188,9 +212,9 @@ pub struct RegFailed {
 /// An address and a port as seen by a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RelayAddress {
-    /// The UDP port; 0 without UDP encapsulation.
+    /// The UDP port; 0 for plain IP.
     pub port: u16,
-    /// The IP protocol: 17 or 139.
+    /// The IP protocol: 17 for UDP, 0 for plain IP.
     pub protocol: u8,
     /// The address; an IPv4 address is mapped.
     pub address: Ipv6Addr,
@@ -245,7 +269,11 @@ impl Parameter {
             Self::EchoResponseSigned(_) => kind::ECHO_RESPONSE_SIGNED,
             Self::TransportFormatList(_) => kind::TRANSPORT_FORMAT_LIST,
             Self::EspTransform(_) => kind::ESP_TRANSFORM,
+            Self::RelayedAddress(_) => kind::RELAYED_ADDRESS,
+            Self::MappedAddress(_) => kind::MAPPED_ADDRESS,
             Self::PeerPermission(_) => kind::PEER_PERMISSION,
+            Self::CandidatePriority(_) => kind::CANDIDATE_PRIORITY,
+            Self::Nominate => kind::NOMINATE,
             Self::HipMac(_) => kind::HIP_MAC,
             Self::HipMac2(_) => kind::HIP_MAC_2,
             Self::HipSignature2(_) => kind::HIP_SIGNATURE_2,
@@ -269,7 +297,7 @@ pub(super) const fn is_critical(kind: u16) -> bool {
 }
 
 /// Whether a packet may carry several parameters of this type. RFC 7401 allows it for notifications and unsigned echoes, RFC 8002 for
-/// certificates, RFC 8003 for registrations; for unknown types it is not known.
+/// certificates, RFC 8003 for registrations, RFC 8004 section 4.2.2 for FROM; for unknown types it is not known.
 pub(super) fn is_repeatable(kind: u16) -> bool {
     matches!(
         kind,
@@ -280,6 +308,7 @@ pub(super) fn is_repeatable(kind: u16) -> bool {
             | kind::REG_REQUEST
             | kind::REG_RESPONSE
             | kind::REG_FAILED
+            | kind::FROM
     ) || !is_known(kind)
 }
 
@@ -287,7 +316,7 @@ fn is_known(kind: u16) -> bool {
     KNOWN.contains(&kind)
 }
 
-const KNOWN: [u16; 39] = [
+const KNOWN: [u16; 43] = [
     kind::ESP_INFO,
     kind::R1_COUNTER,
     kind::LOCATOR_SET,
@@ -314,7 +343,11 @@ const KNOWN: [u16; 39] = [
     kind::ECHO_RESPONSE_SIGNED,
     kind::TRANSPORT_FORMAT_LIST,
     kind::ESP_TRANSFORM,
+    kind::RELAYED_ADDRESS,
+    kind::MAPPED_ADDRESS,
     kind::PEER_PERMISSION,
+    kind::CANDIDATE_PRIORITY,
+    kind::NOMINATE,
     kind::HIP_MAC,
     kind::HIP_MAC_2,
     kind::HIP_SIGNATURE_2,

@@ -9,8 +9,8 @@ use super::builder::{CHECKSUM, LENGTH, length_field};
 use super::parameter::{is_critical, is_repeatable};
 use super::{
     Builder, DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL,
-    PacketType, Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
-    VERSION, kind,
+    PacketType, Parameter, PeerPermission, Puzzle, R1Counter, RegFailed, RegInfo, RegList, RelayAddress, Signature,
+    Solution, VERSION, kind,
 };
 use crate::identity::Hit;
 
@@ -80,7 +80,8 @@ pub(super) fn parse(packet: &Packet) -> Result<Received, DecodeError> {
     if checksum(packet.src, packet.dst, &bytes) != 0 {
         return Err(DecodeError::Checksum);
     }
-    let kind = bytes[2];
+    // The bit above it and the lowest one of the next byte are fixed, and ignored (RFC 7401 section 5.1).
+    let kind = bytes[2] & 0x7f;
     let kind = PacketType::from_number(kind).ok_or(DecodeError::PacketType { kind })?;
     let controls = u16::from_be_bytes([bytes[6], bytes[7]]);
     let (sender, receiver) = (hit(&bytes[8..24]), hit(&bytes[24..40]));
@@ -104,9 +105,6 @@ fn check_header(payload: &Bytes) -> Result<Bytes, DecodeError> {
     let version = payload[3] >> 4;
     if version != VERSION >> 4 {
         return Err(DecodeError::Version { version });
-    }
-    if payload[2] & 0x80 != 0 || payload[3] & 1 == 0 {
-        return Err(DecodeError::FixedBits);
     }
     Ok(payload.slice(..len))
 }
@@ -147,7 +145,13 @@ fn read_parameter(kind: u16, contents: &Bytes) -> Result<Parameter, DecodeError>
         return Ok(parameter);
     }
     let parameter = match kind {
-        kind::ESP_INFO | kind::R1_COUNTER | kind::SEQ | kind::ACK | kind::TRANSACTION_PACING => numbers(kind, contents),
+        kind::ESP_INFO
+        | kind::R1_COUNTER
+        | kind::SEQ
+        | kind::ACK
+        | kind::TRANSACTION_PACING
+        | kind::CANDIDATE_PRIORITY
+        | kind::NOMINATE => numbers(kind, contents),
         kind::PUZZLE | kind::SOLUTION | kind::DIFFIE_HELLMAN => exchange(kind, contents),
         kind::LOCATOR_SET => Locator::read_all(contents).map(Parameter::LocatorSet),
         kind::HOST_ID => HostId::read(contents).map(Parameter::HostId),
@@ -156,7 +160,13 @@ fn read_parameter(kind: u16, contents: &Bytes) -> Result<Parameter, DecodeError>
             words_list(kind, contents)
         }
         kind::REG_INFO | kind::REG_REQUEST | kind::REG_RESPONSE | kind::REG_FAILED => registration(kind, contents),
-        kind::REG_FROM | kind::RELAY_FROM | kind::RELAY_TO | kind::FROM | kind::VIA_RVS => addresses(kind, contents),
+        kind::REG_FROM
+        | kind::RELAYED_ADDRESS
+        | kind::MAPPED_ADDRESS
+        | kind::RELAY_FROM
+        | kind::RELAY_TO
+        | kind::FROM
+        | kind::VIA_RVS => addresses(kind, contents),
         kind::PEER_PERMISSION => permission(contents),
         kind::NOTIFICATION | kind::ENCRYPTED | kind::HIP_SIGNATURE | kind::HIP_SIGNATURE_2 => headed(kind, contents),
         _ if is_critical(kind) => return Err(DecodeError::Critical { kind }),
@@ -191,11 +201,13 @@ fn numbers(kind: u16, contents: &Bytes) -> Option<Parameter> {
             Some(Parameter::EspInfo(EspInfo { keymat_index, old_spi: rest.get_u32(), new_spi: rest.get_u32() }))
         }
         (kind::R1_COUNTER, 12) => {
-            rest.advance(4);
-            Some(Parameter::R1Counter(rest.get_u64()))
+            let reserved = rest.get_u32().to_be_bytes();
+            Some(Parameter::R1Counter(R1Counter { reserved, counter: rest.get_u64() }))
         }
         (kind::SEQ, 4) => Some(Parameter::Seq(rest.get_u32())),
         (kind::TRANSACTION_PACING, 4) => Some(Parameter::TransactionPacing(rest.get_u32())),
+        (kind::CANDIDATE_PRIORITY, 4) => Some(Parameter::CandidatePriority(rest.get_u32())),
+        (kind::NOMINATE, 4) => Some(Parameter::Nominate),
         (kind::ACK, len) if len >= 4 && len.is_multiple_of(4) => {
             Some(Parameter::Ack((0..len / 4).map(|_| rest.get_u32()).collect()))
         }
@@ -271,12 +283,14 @@ fn addresses(kind: u16, contents: &Bytes) -> Option<Parameter> {
         (kind::VIA_RVS, len) if len >= 16 && len.is_multiple_of(16) => {
             Some(Parameter::ViaRvs((0..len / 16).map(|_| Ipv6Addr::from(rest.get_u128())).collect()))
         }
-        (kind::REG_FROM | kind::RELAY_FROM | kind::RELAY_TO, 20) => {
+        (kind::REG_FROM | kind::RELAYED_ADDRESS | kind::MAPPED_ADDRESS | kind::RELAY_FROM | kind::RELAY_TO, 20) => {
             let (port, protocol) = (rest.get_u16(), rest.get_u8());
             rest.advance(1);
             let address = RelayAddress { port, protocol, address: Ipv6Addr::from(rest.get_u128()) };
             Some(match kind {
                 kind::REG_FROM => Parameter::RegFrom(address),
+                kind::RELAYED_ADDRESS => Parameter::RelayedAddress(address),
+                kind::MAPPED_ADDRESS => Parameter::MappedAddress(address),
                 kind::RELAY_FROM => Parameter::RelayFrom(address),
                 _ => Parameter::RelayTo(address),
             })

@@ -32,8 +32,8 @@ impl Parameter {
                 out.put_u32(info.new_spi);
             }
             Self::R1Counter(counter) => {
-                out.put_u32(0);
-                out.put_u64(*counter);
+                out.put_slice(&counter.reserved);
+                out.put_u64(counter.counter);
             }
             Self::LocatorSet(locators) => {
                 for locator in locators {
@@ -75,7 +75,8 @@ impl Parameter {
     /// Lists, addresses, services and opaque bytes.
     fn put_simple(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Seq(value) | Self::TransactionPacing(value) => out.put_u32(*value),
+            Self::Seq(value) | Self::TransactionPacing(value) | Self::CandidatePriority(value) => out.put_u32(*value),
+            Self::Nominate => out.put_u32(0),
             Self::Ack(ids) => ids.iter().for_each(|id| out.put_u32(*id)),
             Self::DhGroupList(ids) | Self::HitSuiteList(ids) => out.put_slice(ids),
             Self::HipCipher(ids) | Self::TransportFormatList(ids) => ids.iter().for_each(|id| out.put_u16(*id)),
@@ -95,10 +96,14 @@ impl Parameter {
                 out.put_u8(failed.failure);
                 out.put_slice(&failed.types);
             }
-            Self::RegFrom(from) | Self::RelayFrom(from) | Self::RelayTo(from) => {
-                out.put_u16(from.port);
-                out.put_slice(&[from.protocol, 0]);
-                out.put_slice(&from.address.octets());
+            Self::RegFrom(at)
+            | Self::RelayedAddress(at)
+            | Self::MappedAddress(at)
+            | Self::RelayFrom(at)
+            | Self::RelayTo(at) => {
+                out.put_u16(at.port);
+                out.put_slice(&[at.protocol, 0]);
+                out.put_slice(&at.address.octets());
             }
             Self::PeerPermission(permission) => {
                 out.put_u16(permission.relayed_port);

@@ -1,5 +1,7 @@
 //! The state of one peer.
 
+use std::sync::Arc;
+
 use core::net::IpAddr;
 
 use bytes::Bytes;
@@ -11,8 +13,8 @@ use super::registration::Client;
 use super::relay::RelayedPeer;
 use super::update::Updates;
 use super::{Event, Failure, State};
-use crate::codec::{Builder, HostId, PacketType};
-use crate::crypto::{DhGroup, HipCipher, HipKeys, Keymat, PuzzleSearch, Rhash};
+use crate::codec::{Builder, EspInfo, HostId, PacketType, R1Counter, RegInfo};
+use crate::crypto::{DhGroup, DhKeyPair, HipCipher, HipKeys, Keymat, PuzzleSearch, Rhash};
 use crate::esp::{EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
 
@@ -32,6 +34,8 @@ pub(super) struct Association {
     pub(super) updates: Updates,
     /// The registration with the peer, if the peer is a server.
     pub(super) client: Option<Client>,
+    /// The peer's latest REG_INFO.
+    pub(super) offered: Option<RegInfo>,
     /// The relaying between this host and the peer.
     pub(super) relayed: Option<RelayedPeer>,
     /// When the state ends by itself: R2-SENT, CLOSED, E-FAILED, and UNASSOCIATED, which is kept for a while.
@@ -81,7 +85,7 @@ pub(super) struct Offer {
     pub(super) identity: HostIdentity,
     /// The HOST_ID of R1, which HIP_MAC_2 covers.
     pub(super) host_id: HostId,
-    pub(super) counter: Option<u64>,
+    pub(super) counter: Option<R1Counter>,
     pub(super) difficulty: u8,
     pub(super) opaque: [u8; 2],
     pub(super) random: Bytes,
@@ -91,8 +95,10 @@ pub(super) struct Offer {
     pub(super) public: Bytes,
     pub(super) cipher: HipCipher,
     pub(super) suite: EspSuite,
-    /// The registration types in its REG_INFO.
-    pub(super) services: Vec<u8>,
+    /// The NAT traversal mode to be named in I2, if any.
+    pub(super) nat_mode: Option<u16>,
+    /// Its REG_INFO.
+    pub(super) services: Option<RegInfo>,
     pub(super) echo_signed: Option<Bytes>,
     pub(super) echo_unsigned: Vec<Bytes>,
 }
@@ -103,6 +109,8 @@ pub(super) struct Prospect {
     pub(super) offer: Offer,
     pub(super) keys: SessionKeys,
     pub(super) spi: u32,
+    /// I2 has REG_REQUEST.
+    pub(super) has_requested: bool,
 }
 
 /// The keys derived from Diffie-Hellman and the puzzle.
@@ -111,6 +119,12 @@ pub(super) struct SessionKeys {
     pub(super) rhash: Rhash,
     pub(super) suite: EspSuite,
     pub(super) group: DhGroup,
+    /// The cipher of ENCRYPTED.
+    pub(super) cipher: HipCipher,
+    /// This host's latest Diffie-Hellman key pair, and the peer's public value: if one host alone sends a new one, it is combined with the
+    /// other's old one (RFC 7402 section 6.10, step 1).
+    pub(super) pair: Arc<DhKeyPair>,
+    pub(super) public: Bytes,
     pub(super) keymat: Keymat,
     /// The index of the next ESP keys.
     pub(super) index: usize,
@@ -135,6 +149,14 @@ pub(super) struct Secured {
     pub(super) close_nonce: Option<[u8; 16]>,
 }
 
+impl Secured {
+    /// ESP_INFO that changes nothing. The index of the keying material is 0 only for new material (RFC 7402 section 5.1.1).
+    pub(super) fn current_keys(&self) -> EspInfo {
+        let spi = self.inbound.spi();
+        EspInfo { keymat_index: self.keys.index as u16, old_spi: spi, new_spi: spi }
+    }
+}
+
 impl Association {
     pub(super) fn new(peer: Hit) -> Self {
         Self {
@@ -147,6 +169,7 @@ impl Association {
             secured: None,
             updates: Updates::default(),
             client: None,
+            offered: None,
             relayed: None,
             state_until: None,
             r1_counter: 0,

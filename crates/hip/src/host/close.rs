@@ -7,9 +7,9 @@ use holdover_base::Instant;
 
 use super::association::Association;
 use super::initiator::i1;
-use super::local::{Local, find, missing, value, verify, verify_signature};
+use super::local::{Local, find, missing, push_echoes, unsigned_echoes, value, verify, verify_signature};
 use super::{CommandError, Dropped, Event, Failure, State};
-use crate::codec::{Builder, PacketType, Parameter, Received, kind};
+use crate::codec::{Builder, NotifyType, PacketType, Parameter, Received, kind};
 
 impl Association {
     /// Ends the association.
@@ -51,6 +51,7 @@ impl Association {
         let mut ack = Builder::new(PacketType::CloseAck, local.hit, self.peer);
         ack.push(&Parameter::EchoResponseSigned(echo.clone()))?;
         local.authenticate(&mut ack, secured.keys.rhash, &secured.keys.outbound)?;
+        push_echoes(&mut ack, unsigned_echoes(&close.packet));
         local.send_from(&ack, between.0, between.1);
         if state != State::Closed {
             self.pending = None;
@@ -67,24 +68,33 @@ impl Association {
     /// Handles a CLOSE_ACK: the association ends.
     pub(super) fn handle_close_ack(&mut self, local: &mut Local, now: Instant, ack: &Received) -> Result<(), Dropped> {
         let state = self.state;
-        let secured = self.secured.as_ref().filter(|_| state == State::Closing).ok_or(Dropped::State { state })?;
+        // In CLOSED if both hosts have sent CLOSE (RFC 7401 section 6.15).
+        let is_expected = matches!(state, State::Closing | State::Closed);
+        let secured = self.secured.as_ref().filter(|_| is_expected).ok_or(Dropped::State { state })?;
         verify(ack, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
         let echo = find!(ack.packet, EchoResponseSigned).ok_or(missing(kind::ECHO_RESPONSE_SIGNED))?;
         if secured.close_nonce.is_none_or(|nonce| nonce[..] != echo[..]) {
             return Err(value(kind::ECHO_RESPONSE_SIGNED));
         }
         self.end(local, now);
-        local.events.push_back(Event::Closed { peer: self.peer });
+        if state == State::Closing {
+            local.events.push_back(Event::Closed { peer: self.peer });
+        }
         Ok(())
     }
 
-    /// Handles a NOTIFY: reports it to the owner if the signature is the peer's. Never answered.
+    /// Handles a NOTIFY: reports it to the owner if the signature is the peer's, unless it is a keep-alive. Never answered, and changes
+    /// nothing, as it may be a replay (RFC 7401 section 5.3.6).
     pub(super) fn handle_notify(&self, local: &mut Local, notify: &Received) -> Result<(), Dropped> {
         let state = self.state;
-        let secured = self.secured.as_ref().ok_or(Dropped::State { state })?;
-        verify_signature(notify, &secured.identity)?;
+        // In I2-SENT the responder's identity is known from R1.
+        let prospect = self.prospect.as_ref().map(|prospect| &prospect.offer.identity);
+        let identity = self.secured.as_ref().map(|secured| &secured.identity).or(prospect);
+        verify_signature(notify, identity.ok_or(Dropped::State { state })?)?;
         for parameter in &notify.packet.parameters {
-            if let Parameter::Notification(notification) = parameter {
+            if let Parameter::Notification(notification) = parameter
+                && notification.kind != NotifyType::NAT_KEEPALIVE
+            {
                 let notification = notification.clone();
                 local.events.push_back(Event::Notified { peer: self.peer, notification });
             }

@@ -2,11 +2,11 @@
 
 use holdover_base::Duration;
 
-use super::registration::ServerConfig;
+use super::registry::ServerConfig;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::{EspSuite, GcmProvider};
 
-/// How long keys of ESP are used (RFC 7402 section 6.9 leaves the numbers to policy). The first limit reached, in either direction, causes
+/// How long keys of ESP are used (RFC 7402 section 3.3.7 leaves the numbers to policy). The first limit reached, in either direction, causes
 /// a change of keys. The host with the smaller HIT waits an eighth longer, so that both seldom begin at once. Beyond twice the packets or
 /// bytes nothing more is sent with the old keys, whether the peer has agreed to new ones or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,9 +78,9 @@ pub struct HostConfig {
     /// The generation of the first puzzles: greater than in any earlier run of this identity (RFC 7401 section 4.1.4). A daemon stores it,
     /// or uses calendar time in seconds.
     pub r1_counter: u64,
-    /// #K of puzzles without load.
+    /// #K of puzzles without load: 0 by default (RFC 7401 section 7).
     pub difficulty: u8,
-    /// I1s per second from which on puzzles become harder: by one bit, and by one more for each doubling of the rate.
+    /// I1s per second from which on puzzles become harder: #K is 11 at least, and one more for each doubling of the rate.
     pub load_threshold: u32,
     /// The most R1s sent in a second.
     pub max_r1_per_s: u32,
@@ -90,7 +90,7 @@ pub struct HostConfig {
     pub attempts_per_slice: u32,
     /// How long a responder waits in R2-SENT for a packet of the initiator before it takes the exchange to be complete.
     pub exchange_complete: Duration,
-    /// How long an association without data is kept: UAL of RFC 7401 section 4.4.3.
+    /// How long an association without data is kept: UAL of RFC 7401 section 4.4.1.
     pub unused_lifetime: Duration,
     /// The longest life of a packet in the network: MSL.
     pub max_segment_lifetime: Duration,
@@ -123,7 +123,7 @@ impl Default for HostConfig {
             max_associations: 65_536,
             r1_lifetime: Duration::from_secs(60),
             r1_counter: 1,
-            difficulty: 10,
+            difficulty: 0,
             load_threshold: 100,
             max_r1_per_s: 10_000,
             max_difficulty: 24,

@@ -6,8 +6,8 @@ use core::net::IpAddr;
 use holdover_base::Duration;
 use holdover_wire::Packet;
 
-use super::registration::Service;
-use crate::codec::{DecodeError, Notification};
+use super::registry::Service;
+use crate::codec::{DecodeError, Notification, NotifyType, kind};
 use crate::crypto::{DhError, KeymatError};
 use crate::esp::{OpenError, SealError};
 use crate::identity::{Hit, IdentityError};
@@ -301,4 +301,24 @@ pub enum Dropped {
     /// The answer would be too long.
     #[error("the answer would be too long")]
     TooLong,
+}
+
+impl Dropped {
+    /// The NOTIFY about an I2 with this error whose puzzle is solved; `None` if it is dropped in silence, as with an invalid Diffie-Hellman
+    /// value (RFC 7401 section 5.3.2) and with other errors before MAC and signature are verified (section 5.2.19).
+    pub(super) const fn notify_type(&self) -> Option<NotifyType> {
+        Some(match self {
+            Self::Missing { kind: kind::HIP_CIPHER } | Self::Value { kind: kind::HIP_CIPHER } => {
+                NotifyType::INVALID_HIP_CIPHER_CHOSEN
+            }
+            Self::Missing { kind: kind::ESP_TRANSFORM } | Self::Value { kind: kind::ESP_TRANSFORM } => {
+                NotifyType::INVALID_ESP_TRANSFORM_CHOSEN
+            }
+            Self::Mac => NotifyType::HIP_MAC_FAILED,
+            Self::Encrypted => NotifyType::ENCRYPTION_FAILED,
+            Self::WrongHit => NotifyType::INVALID_HIT,
+            Self::Signature => NotifyType::AUTHENTICATION_FAILED,
+            _ => return None,
+        })
+    }
 }

@@ -1,5 +1,7 @@
 //! The responder's half of the base exchange: I1 and I2 (RFC 7401 sections 6.7 and 6.9).
 
+use std::sync::Arc;
+
 use core::net::IpAddr;
 
 use bytes::Bytes;
@@ -8,10 +10,15 @@ use holdover_wire::Packet;
 
 use super::association::{Association, Pending, Secured, SessionKeys};
 use super::initiator::read_identity;
-use super::local::{Local, find, missing, value, verify_mac, verify_signature};
+use super::local::{
+    Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_mac, verify_signature,
+};
+use super::registration::Offered;
 use super::responder::Solved;
 use super::{Arrival, Dropped, Event, Host, State};
-use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, kind, map, read_parameters};
+use crate::codec::{
+    Builder, EspInfo, HipPacket, NatTraversalMode, NotifyType, PacketType, Parameter, Received, kind, map,
+};
 use crate::crypto::{HipCipher, Keymat};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
@@ -40,12 +47,11 @@ impl Host {
         self.check_policy(i1.sender)?;
         let local = &mut self.local;
         if let Some(association) = self.associations.get(&i1.sender) {
-            // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 4.4.3). If this host's I1 has had no
-            // answer, the initiator may be unreachable for it, as behind a translator.
+            // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 6.7, step 3). If this host's I1 has had
+            // no answer, the initiator may be unreachable for it, as behind a translator.
             let state = association.state;
             let is_unanswered = association.pending.as_ref().is_some_and(Pending::is_sent_again);
-            let has_begun = state == State::I2Sent || state == State::I1Sent && !is_unanswered;
-            if has_begun && local.hit < i1.sender {
+            if state == State::I1Sent && !is_unanswered && local.hit < i1.sender {
                 return Err(Dropped::State { state });
             }
         }
@@ -90,13 +96,34 @@ impl Host {
             // The exchange began before the current association was established: it was delayed, or is a replay.
             return Err(Dropped::Stale);
         }
-        let accepted = accept(&self.local, i2, solved)?;
+        let accepted = match accept(&self.local, i2, solved) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Its puzzle is solved (RFC 7401 section 6.9.1).
+                self.local.notify_error(now, peer, &error, (packet.dst, packet.src))?;
+                return Err(error);
+            }
+        };
+        self.check_nat_mode(i2, packet, arrival)?;
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
-        association.become_responder(&mut self.local, now, accepted, covered, (packet.dst, packet.src))?;
+        association.become_responder(&mut self.local, now, accepted, i2, covered, (packet.dst, packet.src), arrival)?;
         if let Some(via) = arrival.via {
             association.note_relay(&mut self.local, now, &via);
         }
         Ok(())
+    }
+
+    /// The NAT traversal mode of an I2 has to be the one that R1 offers, and this one is not for I2s through a relay. Any other one ends the
+    /// exchange, with a NOTIFY (RFC 9028 sections 4.3 and 4.7.2).
+    fn check_nat_mode(&mut self, i2: &Received, packet: &Packet, arrival: Arrival) -> Result<(), Dropped> {
+        let Some(modes) = find!(i2.packet, NatTraversalMode) else { return Ok(()) };
+        let is_relayed = arrival.via.is_some_and(|via| via.is_relay());
+        if modes[..] == [NatTraversalMode::UdpEncapsulation.id()] && !is_relayed {
+            return Ok(());
+        }
+        let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
+        self.local.notify_refusal(i2.packet.sender, i2, kind, (packet.dst, packet.src))?;
+        Err(value(kind::NAT_TRAVERSAL_MODE))
     }
 
     fn check_policy(&self, peer: Hit) -> Result<(), Dropped> {
@@ -126,20 +153,29 @@ impl Association {
         local: &mut Local,
         now: Instant,
         accepted: Accepted,
-        i2: Vec<u8>,
+        i2: &Received,
+        covered: Vec<u8>,
         between: (IpAddr, IpAddr),
+        arrival: Arrival,
     ) -> Result<(), Dropped> {
         let Accepted { identity, mut keys, spi: peer_spi } = accepted;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
+        self.abandon_exchange(local);
+        self.forget_keys(local);
         let spi = local.allocate_spi(self.peer);
         let mut r2 = Builder::new(PacketType::R2, local.hit, self.peer);
         r2.push(&Parameter::EspInfo(EspInfo { keymat_index: keys.index as u16, old_spi: 0, new_spi: spi }))?;
+        let mut answers = self.registration_answers(local, now, &i2.packet, between, arrival);
+        answers.extend(find!(i2.packet, EchoRequestSigned).cloned().map(Parameter::EchoResponseSigned));
+        answers.sort_by_key(Parameter::kind);
+        for answer in &answers {
+            r2.push(answer)?;
+        }
         let mac = keys.rhash.mac(&keys.outbound.integrity, &r2.covered_by_mac_2(&local.host_id)?);
         r2.push(&Parameter::HipMac2(Bytes::from(mac)))?;
         local.sign(&mut r2)?;
+        push_echoes(&mut r2, unsigned_echoes(&i2.packet));
         keys.index += keys.suite.keymat_len();
-        self.abandon_exchange(local);
-        self.forget_keys(local);
         self.secured = Some(Box::new(Secured {
             identity,
             keys,
@@ -147,7 +183,7 @@ impl Association {
             inbound: Inbound::new(spi, esp_in, local.config.gcm, local.hit, self.peer),
             old_inbound: None,
             keyed_at: now,
-            answered: Some((i2, r2.clone())),
+            answered: Some((covered, r2.clone())),
             close_nonce: None,
         }));
         (self.made_at, self.used_at) = (Some(now), now);
@@ -156,7 +192,7 @@ impl Association {
         self.enter(State::R2Sent, Some(now + local.config.exchange_complete));
         local.send_from(&r2, between.0, between.1);
         local.events.push_back(Event::Established { peer: self.peer, initiator: false });
-        self.begin_client(local, now, None);
+        self.begin_client(local, now, Offered::Before, None);
         self.announce_if_moved(local, now);
         Ok(())
     }
@@ -185,16 +221,18 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
         return Err(value(kind::ESP_INFO));
     }
     verify_mac(i2, rhash, &inbound)?;
-    let identity = match find!(packet, Encrypted) {
-        Some(data) => {
-            let plain = cipher.decrypt(&inbound.encryption, data).map_err(|_| Dropped::Encrypted)?;
-            let (parameters, _) = read_parameters(&Bytes::from(plain), 0).map_err(|_| Dropped::Encrypted)?;
-            read_identity(&HipPacket { parameters, ..HipPacket::new(PacketType::I2, peer, local.hit) }, peer)?
+    // ENCRYPTED has HOST_ID or other parameters (RFC 9028 section 4.3: LOCATOR_SET).
+    let mut hidden = decrypted(packet, cipher, &inbound)?;
+    hidden.retain(|parameter| matches!(parameter, Parameter::HostId(_)));
+    let identity = match hidden.is_empty() {
+        true => read_identity(packet, peer)?,
+        false => {
+            read_identity(&HipPacket { parameters: hidden, ..HipPacket::new(PacketType::I2, peer, local.hit) }, peer)?
         }
-        None => read_identity(packet, peer)?,
     };
     verify_signature(i2, &identity)?;
-    let keys = SessionKeys { rhash, suite, group: solved.pair.group(), keymat, index, outbound, inbound };
+    let (group, pair, public) = (solved.pair.group(), Arc::clone(solved.pair), solved.public.clone());
+    let keys = SessionKeys { rhash, suite, group, cipher, pair, public, keymat, index, outbound, inbound };
     Ok(Accepted { identity, keys, spi: info.new_spi })
 }
 

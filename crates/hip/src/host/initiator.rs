@@ -1,20 +1,25 @@
 //! The initiator's half of the base exchange: I1, R1, I2, R2 (RFC 7401 sections 6.6, 6.8 and 6.10).
 
+use std::sync::Arc;
+
 use core::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
-use super::local::{Local, find, missing, value, verify_signature};
+use super::local::{Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
+use super::registration::Offered;
 use super::{Arrival, CommandError, Dropped, Event, Failure, State};
-use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, Solution, kind};
+use crate::codec::{Builder, EspInfo, HipPacket, NatTraversalMode, PacketType, Parameter, Received, Solution, kind};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
 
 /// The most R1s that one exchange answers, as puzzles expire.
 pub(super) const R1S: u8 = 4;
+/// A receiver ignores further ciphers in HIP_CIPHER (RFC 7401 section 5.2.8).
+const MOST_CIPHERS: usize = 6;
 
 impl Association {
     /// Begins an exchange.
@@ -51,6 +56,7 @@ impl Association {
         now: Instant,
         r1: &Received,
         between: (IpAddr, IpAddr),
+        arrival: Arrival,
     ) -> Result<(), Dropped> {
         if !matches!(self.state, State::I1Sent | State::I2Sent) {
             return Err(Dropped::State { state: self.state });
@@ -69,12 +75,15 @@ impl Association {
         if !identity.verify(&covered, signature) {
             return Err(Dropped::Signature);
         }
-        // An R1 of an earlier generation is a replay (RFC 7401 section 4.1.4).
-        let counter = find!(r1.packet, R1Counter).copied();
-        if counter.is_some_and(|counter| counter < self.r1_counter) {
+        // An R1 of an earlier generation is a replay (RFC 7401 section 4.1.4). In I2-SENT only a newer one is of use, unless this host has
+        // asked for one (section 6.8).
+        let counter = find!(r1.packet, R1Counter).map(|it| it.counter);
+        let has_asked = self.pending.as_ref().is_some_and(|pending| pending.kind == PacketType::I1);
+        let is_new = self.state == State::I1Sent || has_asked || counter.is_some_and(|it| it > self.r1_counter);
+        if counter.is_some_and(|counter| counter < self.r1_counter) || !is_new {
             return Err(Dropped::Stale);
         }
-        let offer = match choose(local, now, r1, identity, between) {
+        let offer = match choose(local, now, r1, identity, between, arrival) {
             Ok(offer) => offer,
             // The R1 is authentic: waiting for another one is useless.
             Err(Dropped::Failure(reason)) => {
@@ -126,8 +135,9 @@ impl Association {
         let secret = pair.agree(&offer.public)?;
         let keymat = Keymat::new(offer.rhash, secret, local.hit, self.peer, &offer.random, &solution);
         let (outbound, inbound, index) = keymat.hip_keys(offer.cipher, local.hit, self.peer)?;
-        let (rhash, suite, group) = (offer.rhash, offer.suite, offer.group);
-        let keys = SessionKeys { rhash, suite, group, keymat, index, outbound, inbound };
+        let (rhash, suite, group, cipher) = (offer.rhash, offer.suite, offer.group, offer.cipher);
+        let (own_public, pair, public) = (pair.public(), Arc::new(pair), offer.public.clone());
+        let keys = SessionKeys { rhash, suite, group, cipher, pair, public, keymat, index, outbound, inbound };
         let spi = local.allocate_spi(self.peer);
         let mut i2 = Builder::new(PacketType::I2, local.hit, self.peer);
         i2.push(&Parameter::EspInfo(EspInfo { keymat_index: index as u16, old_spi: 0, new_spi: spi }))?;
@@ -136,8 +146,11 @@ impl Association {
         }
         let (difficulty, opaque, random) = (offer.difficulty, offer.opaque, offer.random.clone());
         i2.push(&Parameter::Solution(Solution { difficulty, opaque, random, solution }))?;
-        i2.push(&Parameter::DiffieHellman { group: offer.group.id(), public: pair.public() })?;
+        i2.push(&Parameter::DiffieHellman { group: offer.group.id(), public: own_public })?;
         i2.push(&Parameter::HipCipher(vec![offer.cipher.id()]))?;
+        if let Some(mode) = offer.nat_mode {
+            i2.push(&Parameter::NatTraversalMode(vec![mode]))?;
+        }
         let host_id = Parameter::HostId(local.host_id.clone());
         if local.config.hide_identity && offer.cipher != HipCipher::Null {
             let mut plain = Vec::new();
@@ -147,17 +160,20 @@ impl Association {
         } else {
             i2.push(&host_id)?;
         }
+        let request = self.client.as_ref().and_then(|client| client.request_from(offer.services.as_ref()));
+        let has_requested = request.is_some();
+        if let Some(request) = request {
+            i2.push(&Parameter::RegRequest(request))?;
+        }
         if let Some(echo) = &offer.echo_signed {
             i2.push(&Parameter::EchoResponseSigned(echo.clone()))?;
         }
         i2.push(&Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]))?;
         i2.push(&Parameter::EspTransform(vec![offer.suite.id()]))?;
         local.authenticate(&mut i2, keys.rhash, &keys.outbound)?;
-        for echo in &offer.echo_unsigned {
-            i2.push(&Parameter::EchoResponseUnsigned(echo.clone()))?;
-        }
+        push_echoes(&mut i2, &offer.echo_unsigned);
         let between = offer.between;
-        self.prospect = Some(Box::new(Prospect { offer, keys, spi }));
+        self.prospect = Some(Box::new(Prospect { offer, keys, spi, has_requested }));
         self.enter(State::I2Sent, None);
         self.send_pending(local, now, PacketType::I2, i2, Some(between));
         Ok(())
@@ -186,7 +202,7 @@ impl Association {
         }
         let new_spi = info.new_spi;
         let Some(prospect) = self.prospect.take() else { return Ok(()) };
-        let Prospect { offer, mut keys, spi } = *prospect;
+        let Prospect { offer, mut keys, spi, has_requested } = *prospect;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
         keys.index += keys.suite.keymat_len();
         self.forget_keys(local);
@@ -206,7 +222,10 @@ impl Association {
         self.updates.begin(offer.between.0);
         self.enter(State::Established, None);
         local.events.push_back(Event::Established { peer: self.peer, initiator: true });
-        self.begin_client(local, now, Some(&offer.services));
+        let offered = Offered::InR1(offer.services);
+        let answers = has_requested.then_some(&r2.packet);
+        self.begin_client(local, now, offered, answers);
+        self.offer_services(local, now);
         if let Some(via) = arrival.via {
             self.note_relay(local, now, &via);
         }
@@ -231,6 +250,15 @@ pub(super) fn read_identity(packet: &HipPacket, hit: Hit) -> Result<HostIdentity
     if identity.hit() == hit { Ok(identity) } else { Err(Dropped::WrongHit) }
 }
 
+/// The NAT traversal mode to be named in I2: UDP-ENCAPSULATION, if the R1 came in UDP and offers it. It may not be named in an I2 that goes
+/// through a relay, which RELAY_TO shows (RFC 9028 section 4.7.2).
+fn nat_mode(r1: &HipPacket, arrival: Arrival) -> Option<u16> {
+    let mode = NatTraversalMode::UdpEncapsulation.id();
+    let offered = find!(r1, NatTraversalMode)?;
+    let is_direct = arrival.port.is_some() && arrival.via.is_none() && find!(r1, RelayTo).is_none();
+    (is_direct && offered.iter().take(NatTraversalMode::MOST).any(|it| *it == mode)).then_some(mode)
+}
+
 /// Chooses what both hosts support, as the responder prefers.
 fn choose(
     local: &Local,
@@ -238,6 +266,7 @@ fn choose(
     r1: &Received,
     identity: HostIdentity,
     between: (IpAddr, IpAddr),
+    arrival: Arrival,
 ) -> Result<Offer, Dropped> {
     let (packet, config) = (&r1.packet, &local.config);
     let none = |kind| Dropped::Failure(Failure::NoCommon { kind });
@@ -247,7 +276,7 @@ fn choose(
     });
     let (group, public) = dh.ok_or(missing(kind::DIFFIE_HELLMAN))?;
     // An attacker who changes the group list of an I1 would make the responder choose a weaker group: R1 shows it
-    // (section 6.8, step 9).
+    // (section 6.8, step 7).
     let best = groups.iter().filter_map(|&id| DhGroup::from_id(id)).find(|group| config.groups.contains(group));
     let best = best.ok_or(none(kind::DH_GROUP_LIST))?;
     if best.id() != group {
@@ -262,7 +291,11 @@ fn choose(
         return Err(none(kind::TRANSPORT_FORMAT_LIST));
     }
     let ciphers = find!(packet, HipCipher).ok_or(missing(kind::HIP_CIPHER))?;
-    let cipher = ciphers.iter().filter_map(|&id| HipCipher::from_id(id)).find(|it| config.ciphers.contains(it));
+    let cipher = ciphers
+        .iter()
+        .take(MOST_CIPHERS)
+        .filter_map(|&id| HipCipher::from_id(id))
+        .find(|it| config.ciphers.contains(it));
     let transforms = find!(packet, EspTransform).ok_or(missing(kind::ESP_TRANSFORM))?;
     let suite = transforms.iter().filter_map(|&id| EspSuite::from_id(id)).find(|it| config.suites.contains(it));
     let puzzle = find!(packet, Puzzle).ok_or(missing(kind::PUZZLE))?;
@@ -287,12 +320,9 @@ fn choose(
         public,
         cipher: cipher.ok_or(none(kind::HIP_CIPHER))?,
         suite: suite.ok_or(none(kind::ESP_TRANSFORM))?,
-        services: find!(packet, RegInfo).map(|info| info.types.clone()).unwrap_or_default(),
+        nat_mode: nat_mode(packet, arrival),
+        services: find!(packet, RegInfo).cloned(),
         echo_signed: find!(packet, EchoRequestSigned).cloned(),
-        echo_unsigned: packet
-            .parameters
-            .iter()
-            .filter_map(|it| if let Parameter::EchoRequestUnsigned(data) = it { Some(data.clone()) } else { None })
-            .collect(),
+        echo_unsigned: unsigned_echoes(packet).cloned().collect(),
     })
 }

@@ -5,15 +5,34 @@ use std::collections::{BTreeMap, VecDeque};
 use core::net::IpAddr;
 
 use bytes::Bytes;
+use holdover_base::Instant;
 use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
-use super::registration::Registry;
+use super::registry::{Rate, Registry};
 use super::relay::{Relayed, ReplyVia};
 use super::{Dropped, Event, HostConfig};
-use crate::codec::{BuildError, Builder, HostId, Parameter, Received, Signature, kind};
-use crate::crypto::{HipKeys, Rhash};
+use crate::codec::{
+    BuildError, Builder, HEADER_LEN, HipPacket, HostId, Notification, NotifyType, PacketType, Parameter, Received,
+    Signature, kind, read_parameters,
+};
+use crate::crypto::{HipCipher, HipKeys, Rhash};
 use crate::identity::{Hit, HostIdentity, KeyPair};
+
+/// The value of the first parameter of a variant.
+macro_rules! find {
+    ($packet:expr, $variant:ident) => {
+        $packet.find(
+            |parameter| {
+                if let $crate::codec::Parameter::$variant(value) = parameter { Some(value) } else { None }
+            },
+        )
+    };
+}
+pub(super) use find;
+
+/// The most NOTIFYs about errors in a second: each costs a signature.
+const MOST_NOTIFIED_PER_S: u32 = 20;
 
 /// SPIs up to here are reserved (RFC 4303 section 2.1).
 const LAST_RESERVED_SPI: u32 = 255;
@@ -33,6 +52,8 @@ pub(super) struct Local {
     /// Packets that do not use the peer's usual path.
     pub(super) relayed: VecDeque<Relayed>,
     pub(super) registry: Registry,
+    /// Errors of which peers were notified.
+    pub(super) notified: Rate,
     /// While handling a packet that a relay has forwarded.
     pub(super) reply_via: Option<ReplyVia>,
 }
@@ -87,6 +108,43 @@ impl Local {
         self.sign(builder)
     }
 
+    /// A NOTIFY of this type.
+    pub(super) fn notification(&mut self, receiver: Hit, kind: NotifyType, data: Bytes) -> Result<Builder, BuildError> {
+        let mut notify = Builder::new(PacketType::Notify, self.hit, receiver);
+        notify.push(&Parameter::Notification(Notification { kind, data }))?;
+        self.sign(&mut notify)?;
+        Ok(notify)
+    }
+
+    /// Sends a NOTIFY about a refused packet; its data is that packet's header (RFC 9028 section 5.10).
+    pub(super) fn notify_refusal(
+        &mut self,
+        receiver: Hit,
+        refused: &Received,
+        kind: NotifyType,
+        (src, dst): (IpAddr, IpAddr),
+    ) -> Result<(), BuildError> {
+        let notify = self.notification(receiver, kind, refused.bytes().slice(..HEADER_LEN))?;
+        self.send_from(&notify, src, dst);
+        Ok(())
+    }
+
+    /// Sends a NOTIFY about an error in a packet (RFC 7401 section 4.3), at a limited rate.
+    pub(super) fn notify_error(
+        &mut self,
+        now: Instant,
+        receiver: Hit,
+        error: &Dropped,
+        (src, dst): (IpAddr, IpAddr),
+    ) -> Result<(), BuildError> {
+        let Some(kind) = error.notify_type().filter(|_| self.notified.allows(now, MOST_NOTIFIED_PER_S)) else {
+            return Ok(());
+        };
+        let notify = self.notification(receiver, kind, Bytes::new())?;
+        self.send_from(&notify, src, dst);
+        Ok(())
+    }
+
     /// Adds HIP_SIGNATURE.
     pub(super) fn sign(&mut self, builder: &mut Builder) -> Result<(), BuildError> {
         let signature = self.keys.sign(builder.covered(), &mut *self.rng);
@@ -121,12 +179,41 @@ pub(super) fn verify_mac_in(received: &Received, rhash: Rhash, keys: &HipKeys, k
     if rhash.verify_mac(&keys.integrity, &covered, mac) { Ok(()) } else { Err(Dropped::Mac) }
 }
 
+/// The signature of any packet of a host.
+pub(super) fn verify_any_signature(received: &Received, identity: &HostIdentity) -> Result<(), Dropped> {
+    let Some(signature) = find!(received.packet, HipSignature2) else { return verify_signature(received, identity) };
+    let covered = received.covered_by_signature_2().ok_or(missing(kind::HIP_SIGNATURE_2))?;
+    if identity.verify(&covered, signature) { Ok(()) } else { Err(Dropped::Signature) }
+}
+
 pub(super) fn verify_signature(received: &Received, identity: &HostIdentity) -> Result<(), Dropped> {
     let signature: Option<&Signature> =
         received.packet.find(|parameter| if let Parameter::HipSignature(it) = parameter { Some(it) } else { None });
     let covered = received.covered_before(kind::HIP_SIGNATURE);
     let (signature, covered) = signature.zip(covered).ok_or(missing(kind::HIP_SIGNATURE))?;
     if identity.verify(&covered, signature) { Ok(()) } else { Err(Dropped::Signature) }
+}
+
+/// The parameters in ENCRYPTED; none without one. To be called once HIP_MAC has been verified.
+pub(super) fn decrypted(packet: &HipPacket, cipher: HipCipher, keys: &HipKeys) -> Result<Vec<Parameter>, Dropped> {
+    let Some(data) = find!(packet, Encrypted) else { return Ok(Vec::new()) };
+    let plain = cipher.decrypt(&keys.encryption, data).map_err(|_| Dropped::Encrypted)?;
+    let (parameters, _) = read_parameters(&Bytes::from(plain), 0).map_err(|_| Dropped::Encrypted)?;
+    Ok(parameters)
+}
+
+/// Adds ECHO_RESPONSE_UNSIGNED for each of these requests, as far as they fit: anyone on the path can add requests (RFC 7401 section
+/// 5.2.21).
+pub(super) fn push_echoes<'a>(builder: &mut Builder, requests: impl IntoIterator<Item = &'a Bytes>) {
+    for data in requests {
+        let _ = builder.push(&Parameter::EchoResponseUnsigned(data.clone()));
+    }
+}
+
+/// The requests of ECHO_REQUEST_UNSIGNED.
+pub(super) fn unsigned_echoes(packet: &HipPacket) -> impl Iterator<Item = &Bytes> {
+    let parameters = packet.parameters.iter();
+    parameters.filter_map(|it| if let Parameter::EchoRequestUnsigned(data) = it { Some(data) } else { None })
 }
 
 pub(super) const fn missing(kind: u16) -> Dropped {
@@ -142,15 +229,3 @@ impl From<BuildError> for Dropped {
         Self::TooLong
     }
 }
-
-/// The value of the first parameter of a variant.
-macro_rules! find {
-    ($packet:expr, $variant:ident) => {
-        $packet.find(
-            |parameter| {
-                if let $crate::codec::Parameter::$variant(value) = parameter { Some(value) } else { None }
-            },
-        )
-    };
-}
-pub(super) use find;

@@ -18,22 +18,24 @@ mod local;
 mod paths;
 mod readdress;
 mod registration;
+mod registry;
 mod rekey;
 mod relay;
 mod responder;
 mod update;
+mod update_ids;
 
 pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use data::{Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
-pub use registration::{ServerConfig, Service, registration_lifetime};
+pub use registry::{ServerConfig, Service, registration_lifetime};
 pub use relay::{RelayTarget, Relayed};
 
 use std::collections::{BTreeMap, VecDeque};
 
 use core::net::IpAddr;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 use rand_core::CryptoRng;
@@ -41,10 +43,10 @@ use rand_core::CryptoRng;
 use self::association::Association;
 use self::local::Local;
 use self::paths::Status;
-use self::registration::Registry;
+use self::registry::Registry;
 use self::relay::Via;
 use self::responder::Responder;
-use crate::codec::{DomainId, HipPacket, PacketType, Received};
+use crate::codec::{DomainId, HipPacket, NotifyType, PacketType, Received};
 use crate::esp::{Inbound, OpenError, Outbound, SealError};
 use crate::identity::{Hit, KeyPair};
 
@@ -92,8 +94,22 @@ impl Host {
         let (transmit, events) = (VecDeque::new(), VecDeque::new());
         let (locators, spis) = (Vec::new(), BTreeMap::new());
         let (relayed, registry, reply_via) = (VecDeque::new(), Registry::default(), None);
-        let local =
-            Local { keys, hit, host_id, config, rng, locators, spis, transmit, events, relayed, registry, reply_via };
+        let notified = Default::default();
+        let local = Local {
+            keys,
+            hit,
+            host_id,
+            config,
+            rng,
+            locators,
+            spis,
+            transmit,
+            events,
+            relayed,
+            registry,
+            notified,
+            reply_via,
+        };
         Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
     }
 
@@ -290,7 +306,7 @@ impl Host {
             PacketType::I1 => return self.handle_i1(now, &received.packet, packet, arrival),
             PacketType::I2 => return self.handle_i2(now, received, packet, arrival),
             PacketType::R1 if self.state(sender) != State::I1Sent => {
-                if let Some(result) = self.handle_opportunistic_r1(now, received, packet) {
+                if let Some(result) = self.handle_opportunistic_r1(now, received, packet, arrival) {
                     return result;
                 }
             }
@@ -299,7 +315,7 @@ impl Host {
         let (local, between) = (&mut self.local, (packet.dst, packet.src));
         let association = self.associations.get_mut(&sender).ok_or(Dropped::UnknownPeer)?;
         match kind {
-            PacketType::R1 => association.handle_r1(local, now, received, between),
+            PacketType::R1 => association.handle_r1(local, now, received, between, arrival),
             PacketType::R2 => association.handle_r2(local, now, received, arrival),
             PacketType::Update => association.handle_update(local, now, received, between, arrival),
             PacketType::Notify => association.handle_notify(local, received),
@@ -310,7 +326,13 @@ impl Host {
     }
 
     /// An R1 for an I1 without a receiver: its sender becomes the peer. `None` if there was no such I1.
-    fn handle_opportunistic_r1(&mut self, now: Instant, r1: &Received, packet: &Packet) -> Option<Result<(), Dropped>> {
+    fn handle_opportunistic_r1(
+        &mut self,
+        now: Instant,
+        r1: &Received,
+        packet: &Packet,
+        arrival: Arrival,
+    ) -> Option<Result<(), Dropped>> {
         let index = self.opportunistic.iter().position(|(address, _)| *address == packet.src)?;
         let peer = r1.packet.sender;
         if self.state(peer) != State::Unassociated {
@@ -321,7 +343,7 @@ impl Host {
         }
         let (_, association) = &mut self.opportunistic[index];
         association.peer = peer;
-        let result = association.handle_r1(&mut self.local, now, r1, (packet.dst, packet.src));
+        let result = association.handle_r1(&mut self.local, now, r1, (packet.dst, packet.src), arrival);
         if result.is_ok() {
             let (_, association) = self.opportunistic.remove(index);
             self.associations.insert(peer, association);
@@ -409,7 +431,7 @@ impl Host {
     }
 
     /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps translators' bindings alive, and shows the peer a
-    /// changed binding: unlike a NOTIFY, it cannot be replayed.
+    /// changed binding: unlike a NOTIFY, it cannot be replayed. Between a relay and its client a NOTIFY goes with it (RFC 9028 section 4.10).
     ///
     /// # Errors
     ///
@@ -426,6 +448,12 @@ impl Host {
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let esp = secured.outbound.seal_dummy(&mut *local.rng)?;
         association.used_at = now;
+        let is_client = association.client.as_ref().is_some_and(|client| client.has(Service::RelayHip));
+        if (is_client || local.registry.has(now, peer, Service::RelayHip))
+            && let Ok(notify) = local.notification(peer, NotifyType::NAT_KEEPALIVE, Bytes::new())
+        {
+            local.send_from(&notify, src, dst);
+        }
         Ok(Packet::new(src, dst, Payload::Esp(esp)))
     }
 

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use crate::codec::Locator;
+use crate::codec::{Locator, LocatorTraffic};
 
 /// The most addresses of a peer.
 const MAX_ADDRESSES: usize = 8;
@@ -19,6 +19,8 @@ pub(super) struct PeerAddress {
     pub(super) status: Status,
     preferred: bool,
     expires_at: Option<Instant>,
+    /// What the peer receives there.
+    traffic: LocatorTraffic,
     /// The peer does not know it: packets of the peer come from it, behind a translator.
     is_translated: bool,
     /// It is a server of the peer, which forwards packets to it.
@@ -26,6 +28,12 @@ pub(super) struct PeerAddress {
 }
 
 impl PeerAddress {
+    /// For HIP packets and data, not announced.
+    const fn new(address: IpAddr, status: Status) -> Self {
+        let (preferred, expires_at, traffic) = (false, None, LocatorTraffic::Both);
+        Self { address, status, preferred, expires_at, traffic, is_translated: false, is_relay: false }
+    }
+
     /// Whether the peer has announced it, with a lifetime.
     pub(super) const fn is_announced(&self) -> bool {
         self.expires_at.is_some()
@@ -36,7 +44,7 @@ impl PeerAddress {
     }
 }
 
-/// The state of an address (RFC 8046 section 3.2.1).
+/// The state of an address (RFC 8046 section 5.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {
     /// The peer is reachable there.
@@ -60,16 +68,7 @@ impl Paths {
     pub(super) fn add_known(&mut self, addresses: &[IpAddr]) {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
-                let status = Status::Unverified;
-                let entry = PeerAddress {
-                    address,
-                    status,
-                    preferred: false,
-                    expires_at: None,
-                    is_translated: false,
-                    is_relay: false,
-                };
-                self.addresses.push(entry);
+                self.addresses.push(PeerAddress::new(address, Status::Unverified));
             }
         }
     }
@@ -136,17 +135,11 @@ impl Paths {
         match self.addresses.iter_mut().find(|it| it.address == address) {
             Some(entry) => {
                 (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
+                entry.traffic = LocatorTraffic::Both;
             }
             None => {
-                let entry = PeerAddress {
-                    address,
-                    status,
-                    preferred: true,
-                    expires_at: None,
-                    is_translated: true,
-                    is_relay: false,
-                };
-                self.addresses.push(entry);
+                let entry = PeerAddress::new(address, status);
+                self.addresses.push(PeerAddress { preferred: true, is_translated: true, ..entry });
                 self.forget_excess();
             }
         }
@@ -166,21 +159,23 @@ impl Paths {
             (entry.preferred, entry.expires_at) = (false, None);
         }
         let mut announced: Vec<(IpAddr, bool)> = Vec::new();
-        for locator in locators.iter().take(MAX_ADDRESSES) {
+        // RFC 8046 section 4: a lifetime is not 0; other uses than those of section 4.1 are not known.
+        let is_valid = |it: &&Locator| it.lifetime_s > 0 && !matches!(it.traffic, LocatorTraffic::Unknown(_));
+        for locator in locators.iter().filter(is_valid).take(MAX_ADDRESSES) {
             let Some(address) = locator.address().filter(|address| is_usable(*address)) else { continue };
             announced.push((address, locator.preferred));
             let expires_at = now + Duration::from_secs(u64::from(locator.lifetime_s));
             let known = self.addresses.iter_mut().find(|it| it.address == address);
             if let Some(entry) = known {
                 (entry.preferred, entry.expires_at) = (locator.preferred, Some(expires_at));
-                entry.is_translated = false;
+                (entry.is_translated, entry.traffic) = (false, locator.traffic);
                 if entry.status == Status::Deprecated {
                     entry.status = Status::Unverified;
                 }
             } else {
-                let (status, preferred) = (Status::Unverified, locator.preferred);
-                let (expires_at, is_translated, is_relay) = (Some(expires_at), false, false);
-                self.addresses.push(PeerAddress { address, status, preferred, expires_at, is_translated, is_relay });
+                let (preferred, expires_at, traffic) = (locator.preferred, Some(expires_at), locator.traffic);
+                let entry = PeerAddress::new(address, Status::Unverified);
+                self.addresses.push(PeerAddress { preferred, expires_at, traffic, ..entry });
             }
         }
         for entry in &mut self.addresses {
@@ -223,8 +218,9 @@ impl Paths {
         self.expire(now);
         self.age(now);
         let credit = self.credit_bytes >= bytes as u64;
+        let for_data = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Signalling);
         let usable =
-            |status| self.addresses.iter().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
+            |status| for_data.clone().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
         let candidate = |status, preferred: bool| {
             usable(status).find(|it| !it.is_relay && (it.preferred || !preferred)).map(|it| it.address)
         };
@@ -247,7 +243,8 @@ impl Paths {
 
     /// The destination of HIP packets at the `attempt`th transmission: every other time the best address, in between the others in turn.
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
-        let mut order: Vec<&PeerAddress> = self.addresses.iter().filter(|it| is_reachable(it.address)).collect();
+        let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
+        let mut order: Vec<&PeerAddress> = for_control.filter(|it| is_reachable(it.address)).collect();
         order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred));
         let others = order.len().saturating_sub(1);
         let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };

@@ -14,7 +14,7 @@ use super::local::Local;
 use super::paths::Status;
 use super::update::Outgoing;
 use super::{Dropped, Event};
-use crate::codec::{EspInfo, Locator, Parameter};
+use crate::codec::{Locator, Parameter};
 
 /// The most addresses of a peer checked at the same time: each costs a third party packets if the peer lies.
 const MAX_CHECKS: usize = 4;
@@ -46,6 +46,7 @@ impl Association {
         self.updates.told = local.locators.clone();
         self.updates.announcement = Some(Outgoing::new(local, now, id));
         self.send_announcement(local, id, 0);
+        self.renew_permissions(now);
         self.check_reachable(local, now);
     }
 
@@ -59,16 +60,23 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address, and retransmits it until it is answered.
-    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr) -> Vec<Parameter> {
+    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that carries another request.
+    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr, shared_id: Option<u32>) -> Vec<Parameter> {
         let nonce = local.random();
-        let id = self.updates.next_id();
+        let id = shared_id.unwrap_or_else(|| self.updates.next_id());
         self.updates.checks.retain(|check| check.address != address);
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
         self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
-        request(id, nonce)
+        self.request(id, nonce)
+    }
+
+    /// A check. RFC 8046 section 3.2.1 adds an ESP_INFO that changes nothing, for firewalls on the path.
+    fn request(&self, id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
+        let info = self.secured.as_ref().map(|secured| Parameter::EspInfo(secured.current_keys()));
+        let echo = Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce));
+        info.into_iter().chain([Parameter::Seq(id), echo]).collect()
     }
 
     /// Whether an address of the peer is being checked.
@@ -78,7 +86,7 @@ impl Association {
 
     /// Sends a check to an address.
     pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
-        let request = self.ask(local, now, address);
+        let request = self.ask(local, now, address, None);
         if let Ok(builder) = self.update(local, request) {
             self.send_question(local, &builder, address);
         }
@@ -90,8 +98,8 @@ impl Association {
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
         let locators = local.locators.iter().take(8).enumerate();
         let locators = locators.map(|(index, &it)| Locator::esp(it, spi, lifetime_s, index == 0)).collect();
-        let info = EspInfo { keymat_index: 0, old_spi: spi, new_spi: spi };
-        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
+        let info = Parameter::EspInfo(secured.current_keys());
+        let parameters = vec![info, Parameter::LocatorSet(locators), Parameter::Seq(id)];
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
         let Ok(builder) = self.update(local, parameters) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
@@ -104,13 +112,14 @@ impl Association {
 
     /// Second message: verifies the peer's announced locators. Returns the first address to check and the request to send there, which goes
     /// with the acknowledgement; the others are checked at once. `seen_at` is the source of a packet in UDP: if it is none of the locators,
-    /// it is the one that passes a translator.
+    /// it is the one that passes a translator. `shared_id` is the ID of the acknowledgement, if it has one.
     pub(super) fn check_locators(
         &mut self,
         local: &mut Local,
         now: Instant,
         locators: &[Locator],
         seen_at: Option<IpAddr>,
+        shared_id: Option<u32>,
     ) -> Option<(IpAddr, Vec<Parameter>)> {
         let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
         let status = translated.and_then(|address| self.paths.status(address));
@@ -125,7 +134,7 @@ impl Association {
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
-            let request = self.ask(local, now, address);
+            let request = self.ask(local, now, address, shared_id.filter(|_| first.is_none()));
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
@@ -161,10 +170,13 @@ impl Association {
         true
     }
 
-    /// Third message: the peer is verified at this address.
-    pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes) {
+    /// Third message: the peer is verified at this address. `from` is the source of the packet: what comes through a relay does not show that
+    /// another address is reachable.
+    pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes, from: IpAddr) {
+        let is_relay = self.paths.is_relay(from);
         let checks = &mut self.updates.checks;
-        let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
+        let is_it = |check: &Check| check.nonce[..] == echo[..] && (!is_relay || check.address == from);
+        let Some(index) = checks.iter().position(is_it) else { return };
         let Check { address, .. } = checks.swap_remove(index);
         // An active address is checked if the peer announces itself from behind a translator, whose port may have
         // changed.
@@ -181,7 +193,7 @@ impl Association {
     /// Retransmits due UPDATEs; gives up those without attempts left.
     pub(super) fn retransmit_updates(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         if let Some(mut outgoing) = self.updates.announcement.take_if(|it| it.at <= now) {
-            match outgoing.again(local, now, self.updates.newest_id_mut()) {
+            match outgoing.again(local, now, self.updates.own_ids()) {
                 Some(id) => {
                     self.send_announcement(local, id, outgoing.attempts);
                     self.updates.announcement = Some(outgoing);
@@ -196,16 +208,13 @@ impl Association {
             (0..self.updates.checks.len()).filter(|&i| self.updates.checks[i].outgoing.at <= now).collect();
         for index in due.into_iter().rev() {
             let mut check = self.updates.checks.swap_remove(index);
-            if let Some(id) = check.outgoing.again(local, now, self.updates.newest_id_mut()) {
-                let builder = self.update(local, request(id, check.nonce))?;
+            if let Some(id) = check.outgoing.again(local, now, self.updates.own_ids()) {
+                let builder = self.update(local, self.request(id, check.nonce))?;
                 self.send_question(local, &builder, check.address);
                 self.updates.checks.push(check);
             }
         }
+        self.retransmit_offer(local, now);
         self.retransmit_rekey(local, now)
     }
-}
-
-fn request(id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
-    vec![Parameter::Seq(id), Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce))]
 }

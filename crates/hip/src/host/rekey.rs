@@ -1,6 +1,8 @@
 //! Rekeying (RFC 7402 sections 6.8 to 6.10): both hosts announce a new SPI and the index of its keys in the keying
 //! material, or send new Diffie-Hellman values for new material.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
@@ -22,7 +24,7 @@ pub(super) struct Rekey {
     /// This host's next SPI.
     new_spi: u32,
     index: u16,
-    pair: Option<DhKeyPair>,
+    pair: Option<Arc<DhKeyPair>>,
     pub(super) is_acknowledged: bool,
     /// The keys to use once the peer, which has sent its part, has acknowledged.
     ready: Option<Outbound>,
@@ -89,7 +91,7 @@ impl Association {
         if !new_dh && needed > available {
             return Err(KeymatError { needed, available }.into());
         }
-        let pair = new_dh.then(|| DhKeyPair::generate(keys.group, &mut *local.rng));
+        let pair = new_dh.then(|| Arc::new(DhKeyPair::generate(keys.group, &mut *local.rng)));
         let index = if new_dh { 0 } else { keys.index as u16 };
         let id = self.updates.next_id();
         let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
@@ -147,14 +149,10 @@ impl Association {
             }
         });
         let Some(secured) = &self.secured else { return Ok(()) };
-        // New material precedes keys from the old one, if both hosts have begun.
-        if let Some(own) = self.updates.rekey.take_if(|own| own.pair.is_none() && dh.is_some()) {
-            local.spis.remove(&own.new_spi);
-        }
         let is_answer = self.updates.rekey.is_some();
         if !is_answer {
             let group = secured.keys.group;
-            let pair = dh.as_ref().map(|_| DhKeyPair::generate(group, &mut *local.rng));
+            let pair = dh.as_ref().map(|_| Arc::new(DhKeyPair::generate(group, &mut *local.rng)));
             let index = if dh.is_some() { 0 } else { info.keymat_index.max(secured.keys.index as u16) };
             let id = self.updates.next_id();
             let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
@@ -183,14 +181,18 @@ impl Association {
     ) -> Result<(), Dropped> {
         let (Some(rekey), Some(secured)) = (&mut self.updates.rekey, &mut self.secured) else { return Ok(()) };
         let keys = &mut secured.keys;
-        let (keymat, index) = match (&rekey.pair, dh) {
-            (None, None) => (keys.keymat.clone(), usize::from(rekey.index.max(info.keymat_index))),
-            (Some(pair), Some((group, public))) if group == pair.group().id() && info.keymat_index == 0 => {
-                (keys.keymat.rekeyed(pair.agree(&public)?), 0)
-            }
-            _ => return Err(value(kind::DIFFIE_HELLMAN)),
+        if dh.as_ref().is_some_and(|(group, _)| *group != keys.group.id() || info.keymat_index != 0) {
+            return Err(value(kind::DIFFIE_HELLMAN));
+        }
+        let pair = rekey.pair.as_ref().unwrap_or(&keys.pair);
+        let public = dh.as_ref().map_or(&keys.public, |(_, public)| public);
+        let (keymat, index) = if rekey.pair.is_some() || dh.is_some() {
+            (keys.keymat.rekeyed(pair.agree(public)?), 0)
+        } else {
+            (keys.keymat.clone(), usize::from(rekey.index.max(info.keymat_index)))
         };
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keymat, index, local.hit, self.peer)?;
+        (keys.pair, keys.public) = (Arc::clone(pair), public.clone());
         (keys.keymat, keys.index) = (keymat, index + keys.suite.keymat_len());
         secured.keyed_at = now;
         let inbound = Inbound::new(rekey.new_spi, esp_in, local.config.gcm, local.hit, self.peer);
@@ -225,7 +227,7 @@ impl Association {
 
     pub(super) fn retransmit_rekey(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
         let Some(mut rekey) = self.updates.rekey.take_if(|rekey| rekey.outgoing.at <= now) else { return Ok(()) };
-        match rekey.outgoing.again(local, now, self.updates.newest_id_mut()) {
+        match rekey.outgoing.again(local, now, self.updates.own_ids()) {
             Some(id) => {
                 let attempt = rekey.outgoing.attempts;
                 self.updates.rekey = Some(rekey);

@@ -1,5 +1,5 @@
-//! Rendezvous server and relay (RFC 8004 section 4.3, RFC 5770 section 4, RFC 9028 section 4): a server forwards HIP
-//! packets to its clients with their source, and forwards ESP that a client has permitted.
+//! Rendezvous server and relay (RFC 8004 section 4.3, RFC 9028 section 4): a server forwards HIP packets to its clients with their source,
+//! and forwards ESP that a client has permitted.
 //!
 //! A server keeps no state of a forwarded packet. The MAC that it adds proves to the client that its own server has
 //! received the packet from that source.
@@ -11,20 +11,20 @@ use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 
 use super::association::Association;
-use super::local::{Local, find, verify_mac_in};
-use super::registration::Service;
+use super::local::{Local, find, verify_any_signature, verify_mac_in};
+use super::registration::Offered;
+use super::registry::Service;
 use super::{DataError, Dropped, Event, Host, SPI_LEN, State};
 use crate::codec::{
-    Builder, HipPacket, Notification, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind,
-    map, unmap,
+    Builder, HipPacket, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind, map, unmap,
 };
 use crate::crypto::Rhash;
 use crate::identity::Hit;
 
 /// The UDP port of HIP (RFC 9028 section 5.1).
-const UDP_PORT: u16 = 10_500;
+pub(super) const UDP_PORT: u16 = 10_500;
 /// The IP protocol number of UDP.
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 
 /// A packet that a server forwards, or that goes to a special port.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,7 +89,7 @@ impl Via {
 }
 
 impl ReplyVia {
-    /// Adds RELAY_TO and RELAY_HMAC to a packet that goes to the relay (RFC 5770 sections 5.6 and 5.8).
+    /// Adds RELAY_TO and RELAY_HMAC to a packet that goes to the relay (RFC 9028 sections 4.8 and 5.8).
     pub(super) fn address(&self, builder: &mut Builder, dst: IpAddr) {
         if dst != self.at {
             return;
@@ -107,12 +107,15 @@ impl ReplyVia {
 impl Host {
     /// Whether a packet was forwarded by a server of this host, and by which. The source address is in no MAC: it has to be one of that
     /// server's.
-    pub(super) fn find_server(&self, received: &Received, packet: &Packet) -> Result<Option<Via>, Dropped> {
+    pub(super) fn find_server(&mut self, received: &Received, packet: &Packet) -> Result<Option<Via>, Dropped> {
         let HipPacket { kind, receiver, .. } = received.packet;
         let direct = find!(received.packet, From).map(|&address| ((unmap(address), 0), kind::RVS_HMAC));
         let relayed = find!(received.packet, RelayFrom);
         let relayed = relayed.map(|address| ((unmap(address.address), address.port), kind::RELAY_HMAC));
-        let Some((from, mac)) = relayed.or(direct) else { return Ok(None) };
+        let has_hmac = find!(received.packet, RvsHmac).is_some();
+        let Some((from, mac)) = relayed.or(direct).or(has_hmac.then_some(((packet.src, 0), kind::RVS_HMAC))) else {
+            return Ok(None);
+        };
         if kind == PacketType::I1 && receiver == Hit::UNSPECIFIED {
             // RFC 8004 section 4.3.2.
             return Err(Dropped::Policy);
@@ -123,8 +126,16 @@ impl Host {
             let keys = it.secured.as_ref().map(|secured| &secured.keys);
             keys.is_some_and(|keys| verify_mac_in(received, keys.rhash, &keys.inbound, mac).is_ok())
         });
-        let server = server.ok_or(Dropped::Mac)?.peer;
-        Ok(Some(Via { server, at: packet.src, from, is_relay: mac == kind::RELAY_HMAC }))
+        let server = server.ok_or(Dropped::Mac)?;
+        if has_hmac && server.client.as_ref().is_some_and(|client| client.has(Service::RelayHip)) {
+            // RFC 9028 section 7.8: the same key may not serve for both MACs.
+            let (server, kind) = (server.peer, NotifyType::RVS_HMAC_PROHIBITED_WITH_RELAY);
+            self.local.notify_refusal(server, received, kind, (packet.dst, packet.src))?;
+            return Err(Dropped::Value { kind: kind::RVS_HMAC });
+        }
+        let is_forwarded = relayed.is_some() || direct.is_some();
+        let via = Via { server: server.peer, at: packet.src, from, is_relay: mac == kind::RELAY_HMAC };
+        Ok(is_forwarded.then_some(via))
     }
 
     /// How answers to a relayed packet are addressed.
@@ -151,9 +162,11 @@ impl Host {
                 continue;
             }
             let Some((relayed, secured)) = association.relayed.zip(association.secured.as_ref()) else { continue };
+            let server = self.associations.get(&relayed.server).and_then(|it| it.client.as_ref());
+            let at = server.and_then(|client| client.relayed_address());
             let permission = PeerPermission {
-                relayed_port: UDP_PORT,
-                relayed: map(relayed.at),
+                relayed_port: at.map_or(UDP_PORT, |at| at.port),
+                relayed: at.map_or(map(relayed.at), |at| at.address),
                 peer_port: relayed.from.1,
                 peer: map(relayed.from.0),
                 protocol: UDP,
@@ -210,8 +223,9 @@ impl Host {
         Ok(())
     }
 
-    /// A client answers a host that is no client: RELAY_TO names the address at which that was seen. If there is no such host, the client
-    /// is notified.
+    /// A client answers a host that is no client: RELAY_TO names the address at which that was seen, and the packet keeps it (RFC 9028
+    /// section 4.5). It is the client's packet if RELAY_HMAC or, without one, its signature says so. If there is no such host, the client is
+    /// notified.
     fn forward_to_stranger(
         &mut self,
         now: Instant,
@@ -228,29 +242,28 @@ impl Host {
         let Some(to) = find!(received.packet, RelayTo).copied() else {
             return self.notify_not_relayed(received, packet);
         };
-        let keys = self.associations.get(&sender).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
-        let keys = keys.ok_or(Dropped::UnknownPeer)?;
-        verify_mac_in(received, keys.rhash, &keys.inbound, kind::RELAY_HMAC)?;
+        let secured = self.associations.get(&sender).and_then(|it| it.secured.as_ref());
+        let secured = secured.ok_or(Dropped::UnknownPeer)?;
+        match find!(received.packet, RelayHmac) {
+            Some(_) => verify_mac_in(received, secured.keys.rhash, &secured.keys.inbound, kind::RELAY_HMAC)?,
+            None => verify_any_signature(received, &secured.identity)?,
+        }
         let dst = unmap(to.address);
         let src = self.local.source_for(dst).ok_or(Dropped::NotForUs)?;
-        let packet = received.truncated(kind::RELAY_FROM).finish(src, dst);
-        self.local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(to.port) });
+        let mut builder = received.truncated(kind::RELAY_FROM);
+        builder.push(&Parameter::RelayTo(to))?;
+        self.local.relayed.push_back(Relayed { packet: builder.finish(src, dst), to: RelayTarget::Port(to.port) });
         Ok(())
     }
 
-    /// NOTIFY with MESSAGE_NOT_RELAYED (RFC 5770 section 5.10), whose data is the HIT that is not registered.
+    /// NOTIFY with MESSAGE_NOT_RELAYED (RFC 9028 section 5.10).
     fn notify_not_relayed(&mut self, received: &Received, packet: &Packet) -> Result<(), Dropped> {
-        let HipPacket { kind, sender, receiver, .. } = received.packet;
-        if kind == PacketType::Notify {
+        if received.packet.kind == PacketType::Notify {
             // RFC 7401 section 5.3.6: a NOTIFY is not answered.
             return Err(Dropped::NotForUs);
         }
-        let local = &mut self.local;
-        let mut notify = Builder::new(PacketType::Notify, local.hit, sender);
-        let data = Bytes::copy_from_slice(&receiver.0.octets());
-        notify.push(&Parameter::Notification(Notification { kind: NotifyType::MESSAGE_NOT_RELAYED, data }))?;
-        local.sign(&mut notify)?;
-        local.send_from(&notify, packet.dst, packet.src);
+        let HipPacket { sender, .. } = received.packet;
+        self.local.notify_refusal(sender, received, NotifyType::MESSAGE_NOT_RELAYED, (packet.dst, packet.src))?;
         Ok(())
     }
 
@@ -307,7 +320,7 @@ impl Host {
         }
         association.client = (!services.is_empty()).then(|| super::registration::Client::new(services));
         if association.is_usable() {
-            association.begin_client(&mut self.local, now, None);
+            association.begin_client(&mut self.local, now, Offered::Before, None);
         }
     }
 

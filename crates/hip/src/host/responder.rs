@@ -5,6 +5,7 @@
 //! load the difficulty rises, but memory use does not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use core::net::IpAddr;
 
@@ -13,7 +14,7 @@ use holdover_base::{Duration, Instant};
 
 use super::local::{Local, find, missing, value};
 use super::{Dropped, HostConfig};
-use crate::codec::{Builder, HipPacket, PacketType, Parameter, Puzzle, kind, map};
+use crate::codec::{Builder, HipPacket, NatTraversalMode, PacketType, Parameter, Puzzle, R1Counter, kind, map};
 use crate::crypto::{DhGroup, DhKeyPair, MAX_DIFFICULTY, lifetime_to_wire, verify_solution};
 use crate::identity::{Hit, HitSuite};
 
@@ -22,6 +23,9 @@ const TICK: Duration = Duration::from_nanos(1_000_000_000 / 32);
 const TICK_BITS: u16 = 12;
 /// The longest time for which puzzles are handed out: they are accepted for twice as long, and time stamps must not wrap.
 const MAX_R1_LIFETIME: Duration = Duration::from_secs(60);
+
+/// #K under load, before it rises with the load: some thousand attempts, a millisecond or so.
+const LOADED_DIFFICULTY: u8 = 10;
 
 pub(super) struct Responder {
     counter: u64,
@@ -34,7 +38,7 @@ struct Generation {
     counter: u64,
     secret: [u8; 32],
     since: Instant,
-    pairs: BTreeMap<u8, DhKeyPair>,
+    pairs: BTreeMap<u8, Arc<DhKeyPair>>,
     /// R1s by group and difficulty.
     signed: BTreeMap<(u8, u8), Builder>,
 }
@@ -52,7 +56,7 @@ pub(super) struct Solved<'a> {
     /// When its R1 was sent, rounded down.
     pub(super) issued_at: Instant,
     /// The key pair of that R1.
-    pub(super) pair: &'a DhKeyPair,
+    pub(super) pair: &'a Arc<DhKeyPair>,
     /// The initiator's public value.
     pub(super) public: &'a Bytes,
 }
@@ -75,7 +79,9 @@ impl Responder {
         if self.load.count > local.config.max_r1_per_s {
             return Err(Dropped::Overload);
         }
-        let group = local.config.groups.iter().copied().find(|group| offered.contains(&group.id()));
+        // Without a common group R1 shows this host's groups (RFC 7401 section 6.7, step 4).
+        let groups = &local.config.groups;
+        let group = groups.iter().find(|group| offered.contains(&group.id())).or(groups.first()).copied();
         let group = group.ok_or(value(kind::DH_GROUP_LIST))?;
         let difficulty = difficulty(&local.config, rate);
         let generation = self.current(local, now);
@@ -107,7 +113,7 @@ impl Responder {
         if !fresh || solution.random[..] != expected[..] {
             return Err(Dropped::StalePuzzle);
         }
-        if find!(i2, R1Counter).is_some_and(|&counter| counter != generation.counter) {
+        if find!(i2, R1Counter).is_some_and(|it| it.counter != generation.counter) {
             return Err(Dropped::StalePuzzle);
         }
         let rhash = local.keys.identity().algorithm().suite().rhash();
@@ -164,18 +170,20 @@ impl Generation {
         if let Some(r1) = self.signed.get(&key) {
             return Ok(r1.clone());
         }
-        let pair = self.pairs.entry(group.id()).or_insert_with(|| DhKeyPair::generate(group, &mut *local.rng));
+        let pair =
+            self.pairs.entry(group.id()).or_insert_with(|| Arc::new(DhKeyPair::generate(group, &mut *local.rng)));
         let config = &local.config;
         let lifetime = lifetime_to_wire(lifetime(config));
         let random = Bytes::from(vec![0; local.keys.identity().algorithm().suite().rhash().output_len()]);
         let mut r1 = Builder::new(PacketType::R1, local.hit, Hit::UNSPECIFIED);
         let services = config.server.as_ref().map(|server| server.offer());
         let parameters = [
-            Parameter::R1Counter(self.counter),
+            Parameter::R1Counter(R1Counter::new(self.counter)),
             Parameter::Puzzle(Puzzle { difficulty, lifetime, opaque: [0; 2], random }),
             Parameter::DhGroupList(config.groups.iter().map(|group| group.id()).collect()),
             Parameter::DiffieHellman { group: group.id(), public: pair.public() },
             Parameter::HipCipher(config.ciphers.iter().map(|cipher| cipher.id()).collect()),
+            Parameter::NatTraversalMode(vec![NatTraversalMode::UdpEncapsulation.id()]),
             Parameter::HostId(local.host_id.clone()),
             Parameter::HitSuiteList(HitSuite::ALL.iter().map(|suite| suite.wire_id()).collect()),
             Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]),
@@ -210,8 +218,9 @@ fn lifetime(config: &HostConfig) -> Duration {
     config.r1_lifetime.min(MAX_R1_LIFETIME)
 }
 
-/// #K at a rate of I1s: a bit more than usual from the threshold on, and one more each time that it doubles.
+/// #K at a rate of I1s: from the threshold on the puzzle of a loaded host, and one bit more each time that the rate doubles.
 fn difficulty(config: &HostConfig, rate: u32) -> u8 {
-    let over = (rate / config.load_threshold.max(1)).checked_ilog2().map_or(0, |log| log as u8 + 1);
-    config.difficulty.saturating_add(over).min(MAX_DIFFICULTY.max(config.difficulty))
+    let Some(doublings) = (rate / config.load_threshold.max(1)).checked_ilog2() else { return config.difficulty };
+    let loaded = config.difficulty.max(LOADED_DIFFICULTY);
+    loaded.saturating_add(doublings as u8 + 1).min(MAX_DIFFICULTY.max(config.difficulty))
 }

@@ -1,33 +1,39 @@
 //! UPDATE: numbering, acknowledgement and retransmission (RFC 7401 sections 6.11 and 6.12). Their contents are in `readdress.rs` and
-//! `rekey.rs`.
+//! `rekey.rs`; which IDs of the peer were processed is in `update_ids.rs`.
 //!
-//! A receiver drops an UPDATE whose ID is below the newest one that it has received. Several can be in flight, so one of them can arrive
-//! late, and all its retransmissions would be dropped. Therefore a retransmission gets a new ID unless it has the newest.
+//! A receiver may drop an UPDATE whose ID is below its window. Several can be in flight, so one of them can arrive late, and all its
+//! retransmissions would be dropped. Therefore a retransmission gets a new ID unless it has the newest.
+
+use std::borrow::Cow;
 
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use super::association::Association;
-use super::local::{Local, find, verify};
+use super::association::{Association, Secured};
+use super::local::{Local, decrypted, find, missing, push_echoes, unsigned_echoes, verify};
 use super::paths::Status;
 use super::readdress::Check;
 use super::rekey::Rekey;
+use super::update_ids::{Arrived, OwnIds, PeerIds};
 use super::{Arrival, Dropped, Event, State};
-use crate::codec::{Builder, PacketType, Parameter, Received, RelayAddress, map};
+use crate::codec::{Builder, HipPacket, HostId, PacketType, Parameter, Received, kind, map};
+use crate::identity::HostIdentity;
 
-/// The IP protocol number of UDP.
-const UDP: u8 = 17;
+/// The shortest time between two further acknowledgements of UPDATEs that were acknowledged before (RFC 7401 section 6.12.1, step 2).
+const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
 /// The UPDATEs of an association.
 #[derive(Debug, Default)]
 pub(super) struct Updates {
-    /// The newest ID of this host.
-    newest_id: u32,
-    /// The newest ID of the peer.
-    peer_id: Option<u32>,
-    /// The answer to it, and its addresses.
+    /// This host's IDs.
+    own: OwnIds,
+    /// The peer's IDs that were processed.
+    peer: PeerIds,
+    /// The answer to the newest one, and its addresses.
     answer: Option<Addressed>,
+    /// When an older one was last acknowledged again.
+    repeated_at: Option<Instant>,
     /// This host's locators known to the peer, once acknowledged.
     pub(super) told: Vec<IpAddr>,
     /// The pending announcement of locators.
@@ -35,6 +41,8 @@ pub(super) struct Updates {
     /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
     pub(super) rekey: Option<Rekey>,
+    /// The pending announcement of this server's services.
+    pub(super) offer: Option<Outgoing>,
     /// A change of keys was given up with open outcome: it is repeated when the peer is heard again.
     pub(super) rekey_in_doubt: bool,
     /// A change of keys was given up: this host does not begin another one by itself before this time.
@@ -63,18 +71,21 @@ impl Outgoing {
     }
 
     /// The next ID to send it with, and twice the timeout; `None` if no attempts are left.
-    pub(super) fn again(&mut self, local: &Local, now: Instant, newest_id: &mut u32) -> Option<u32> {
+    pub(super) fn again(&mut self, local: &Local, now: Instant, own: &mut OwnIds) -> Option<u32> {
         if self.attempts >= local.config.retries {
             return None;
         }
         self.attempts += 1;
         self.timeout = self.timeout * 2;
         self.at = now + self.timeout;
-        if self.ids.last() != Some(newest_id) {
-            *newest_id = newest_id.wrapping_add(1);
-            self.ids.push(*newest_id);
+        if self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
+            self.ids.push(own.next());
         }
         self.ids.last().copied()
+    }
+
+    pub(super) fn newest_id(&self) -> u32 {
+        self.ids.last().copied().unwrap_or_default()
     }
 
     pub(super) fn is_acknowledged(&self, acks: &[u32]) -> bool {
@@ -89,18 +100,18 @@ impl Updates {
     }
 
     pub(super) fn next_id(&mut self) -> u32 {
-        self.newest_id = self.newest_id.wrapping_add(1);
-        self.newest_id
+        self.own.next()
     }
 
-    pub(super) fn newest_id_mut(&mut self) -> &mut u32 {
-        &mut self.newest_id
+    pub(super) fn own_ids(&mut self) -> &mut OwnIds {
+        &mut self.own
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let announcement = self.announcement.as_ref().map(|it| it.at);
         let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
-        self.checks.iter().map(|it| it.outgoing.at).chain(announcement).chain(rekey).min()
+        let offer = self.offer.as_ref().map(|it| it.at);
+        self.checks.iter().map(|it| it.outgoing.at).chain(announcement).chain(rekey).chain(offer).min()
     }
 
     /// Drops everything; returns the SPIs that are free again.
@@ -126,12 +137,25 @@ impl Association {
         let secured = self.secured.as_ref().filter(|_| matches!(state, State::R2Sent | State::Established));
         let secured = secured.ok_or(Dropped::State { state })?;
         verify(update, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
-        self.note_alive(now);
-        let packet = &update.packet;
+        let packet = opened(update, secured)?;
+        let packet = &*packet;
         let (seq, acks) = (find!(packet, Seq).copied(), find!(packet, Ack));
-        if let Some(via) = arrival.via.filter(|_| self.is_news(seq, acks.map_or(&[], |acks| acks.as_slice()))) {
+        if seq.is_none() && acks.is_none() {
+            // RFC 7401 section 5.3.5.
+            return Err(missing(kind::SEQ));
+        }
+        let is_news = self.is_news(seq, acks.map_or(&[], |acks| acks.as_slice()));
+        if seq.is_none() && !is_news {
+            // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
+            return Err(Dropped::Stale);
+        }
+        if is_news || seq.is_some_and(|id| self.updates.peer.classify(id) == Arrived::Late) {
+            self.note_alive(now);
+        }
+        if let Some(via) = arrival.via.filter(|_| is_news) {
             self.note_relay(local, now, &via);
         }
+        let from = between.1;
         let between = answered_between(local, between, arrival);
         self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()));
         if let Some(acks) = acks
@@ -142,7 +166,7 @@ impl Association {
             local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
         if let Some(echo) = find!(packet, EchoResponseSigned) {
-            self.take_echo(local, now, echo);
+            self.take_echo(local, now, echo, from);
         }
         self.finish_rekey(local);
         // Restarts what was given up, now that the peer is heard again.
@@ -151,20 +175,39 @@ impl Association {
             self.announce_if_moved(local, now);
         }
         let Some(id) = seq else { return Ok(()) };
-        // RFC 7401 section 6.12.1: an older one than the newest is dropped, the newest is answered again.
-        match self.updates.peer_id.map(|newest| newest.wrapping_sub(id)) {
-            Some(0) => {
-                self.answer_again(local);
-                return Ok(());
+        match self.updates.peer.classify(id) {
+            Arrived::AsNewest => self.answer_again(local),
+            Arrived::Again => return self.acknowledge_again(local, now, id),
+            Arrived::TooOld => return Err(Dropped::Stale),
+            Arrived::New | Arrived::Late => {
+                let packet = self.updates.peer.without_overtaken(packet, id);
+                let answer = self.answer(local, now, &packet, id, between, arrival)?;
+                self.updates.peer.note(id, &packet);
+                if let Some((mut builder, (src, dst))) = answer {
+                    push_echoes(&mut builder, unsigned_echoes(&packet));
+                    if let Some(via) = arrival.via.filter(|via| !via.is_relay()) {
+                        // RFC 8046 section 3.2.3.
+                        builder.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
+                    }
+                    local.send_from(&builder, src, dst);
+                    if self.updates.peer.classify(id) == Arrived::AsNewest {
+                        self.updates.answer = Some((builder, (src, dst)));
+                    }
+                }
             }
-            Some(1..0x8000_0000) => return Err(Dropped::Stale),
-            _ => {}
         }
-        let answer = self.answer(local, now, update, id, between, arrival)?;
-        self.updates.peer_id = Some(id);
-        if let Some((builder, (src, dst))) = answer {
-            local.send_from(&builder, src, dst);
-            self.updates.answer = Some((builder, (src, dst)));
+        Ok(())
+    }
+
+    /// Acknowledges an UPDATE that was processed before, and is not the newest.
+    fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
+        if self.updates.repeated_at.is_some_and(|at| now.saturating_since(at) < REPEAT_EVERY) {
+            return Err(Dropped::Stale);
+        }
+        self.updates.repeated_at = Some(now);
+        let ack = self.update(local, vec![Parameter::Ack(vec![id])])?;
+        if let Some(dst) = self.paths.for_control(0, |dst| local.source_for(dst).is_some()) {
+            local.send(&ack, dst);
         }
         Ok(())
     }
@@ -172,14 +215,13 @@ impl Association {
     /// Whether an UPDATE was not received before: its ID is newer than all others, or it acknowledges a pending UPDATE. Any other one may
     /// be a replay, by a host on or off the path.
     fn is_news(&self, seq: Option<u32>, acks: &[u32]) -> bool {
-        let newest = self.updates.peer_id;
-        let is_newer = |id: u32| newest.is_none_or(|newest| newest.wrapping_sub(id) >= 0x8000_0000);
+        let is_newer = |id: u32| self.updates.peer.classify(id) == Arrived::New;
         let is_awaited = |it: &Outgoing| it.is_acknowledged(acks);
         let updates = &self.updates;
         let rekey = updates.rekey.as_ref().filter(|it| !it.is_acknowledged).map(|it| &it.outgoing);
         let checks = updates.checks.iter().map(|it| &it.outgoing);
         seq.is_some_and(is_newer)
-            || checks.chain(&updates.announcement).chain(rekey).any(is_awaited)
+            || checks.chain(&updates.announcement).chain(&updates.offer).chain(rekey).any(is_awaited)
             || self.client.as_ref().is_some_and(|client| client.awaits(acks))
     }
 
@@ -201,24 +243,22 @@ impl Association {
         &mut self,
         local: &mut Local,
         now: Instant,
-        update: &Received,
+        packet: &HipPacket,
         id: u32,
         (src, dst): (IpAddr, IpAddr),
         arrival: Arrival,
     ) -> Result<Option<Addressed>, Dropped> {
-        let packet = &update.packet;
         let relay = arrival.via.filter(|via| via.is_relay());
         let mut answer = vec![Parameter::Ack(vec![id])];
-        self.serve(local, now, packet, &mut answer)?;
-        if let Some(port) = arrival.port.filter(|_| find!(packet, RegRequest).is_some()) {
-            // RFC 5770 section 5.7: the address of a client behind a translator, as seen here.
-            answer.push(Parameter::RegFrom(RelayAddress { port, protocol: UDP, address: map(dst) }));
-        }
+        answer.extend(self.serve(local, now, packet, (src, dst), arrival)?);
         self.take_rekey(local, now, packet, &mut answer)?;
+        // Of both checks and changes of keys, the answer has one SEQ and one ESP_INFO (RFC 8046 section 3.2.2).
+        let shared_id = answer.iter().find_map(|it| if let Parameter::Seq(id) = it { Some(*id) } else { None });
         let mut dst = dst;
         if let Some(locators) = find!(packet, LocatorSet) {
             let seen_at = relay.map(|via| via.from().0).or(arrival.port.map(|_| dst));
-            let asked = self.check_locators(local, now, locators, seen_at);
+            let shared_id = shared_id.filter(|_| relay.is_none());
+            let asked = self.check_locators(local, now, locators, seen_at, shared_id);
             if relay.is_some() {
                 // Acknowledged on the path on which it arrived; whether the other path works is a separate question.
                 if let Some((first, request)) = asked {
@@ -229,7 +269,14 @@ impl Association {
             }
             if let Some((first, request)) = asked {
                 // From this host's address of that family: the request may have come over the other family.
-                answer.extend(request);
+                let has = |kind| answer.iter().any(|it: &Parameter| it.kind() == kind);
+                let (has_seq, has_info) = (has(kind::SEQ), has(kind::ESP_INFO));
+                let is_missing = |it: &Parameter| match it {
+                    Parameter::Seq(_) => !has_seq,
+                    Parameter::EspInfo(_) => !has_info,
+                    _ => true,
+                };
+                answer.extend(request.into_iter().filter(is_missing));
                 let Some(own) = local.source_for(first) else { return Ok(None) };
                 return Ok(Some((self.update(local, answer)?, (own, first))));
             }
@@ -252,6 +299,7 @@ impl Association {
     fn take_acks(&mut self, acks: &[u32]) -> bool {
         let updates = &mut self.updates;
         let announced = updates.announcement.take_if(|it| it.is_acknowledged(acks));
+        updates.offer.take_if(|it| it.is_acknowledged(acks));
         if let Some(rekey) = updates.rekey.as_mut().filter(|it| it.outgoing.is_acknowledged(acks)) {
             rekey.is_acknowledged = true;
         }
@@ -278,6 +326,23 @@ impl Association {
             self.enter(State::Established, None);
         }
     }
+}
+
+/// The parameters of an UPDATE, with those in ENCRYPTED. A HOST_ID has to be that of the association (RFC 8046 section 4.3).
+fn opened<'a>(update: &'a Received, secured: &Secured) -> Result<Cow<'a, HipPacket>, Dropped> {
+    let packet = &update.packet;
+    let hidden = decrypted(packet, secured.keys.cipher, &secured.keys.inbound)?;
+    let packet = if hidden.is_empty() {
+        Cow::Borrowed(packet)
+    } else {
+        let parameters = packet.parameters.iter().cloned().chain(hidden).collect();
+        Cow::Owned(HipPacket { parameters, ..packet.clone() })
+    };
+    let is_own = |host_id: &HostId| HostIdentity::from_host_id(host_id).is_ok_and(|it| it == secured.identity);
+    if find!(packet, HostId).is_some_and(|host_id| !is_own(host_id)) {
+        return Err(Dropped::WrongHit);
+    }
+    Ok(packet)
 }
 
 /// The addresses for the answer to an UPDATE: to the source seen by a rendezvous server, or back through a relay.

@@ -5,7 +5,9 @@ use std::process::Command;
 use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_hip::codec::{
-    BuildError, Builder, DecodeError, HEADER_LEN, HipPacket, PROTOCOL, PacketType, Parameter, kind,
+    BuildError, Builder, CandidateKind, DecodeError, DomainId, HEADER_LEN, HipPacket, HostId, Locator, LocatorKind,
+    LocatorTraffic, NatTraversalMode, NotifyType, PROTOCOL, PacketType, Parameter, PeerPermission, R1Counter,
+    RelayAddress, TransportAddress, kind,
 };
 use holdover_hip::fuzz;
 use holdover_hip::identity::Hit;
@@ -43,6 +45,10 @@ fn with_parameters(kind: PacketType, parameters: Vec<Parameter>) -> HipPacket {
     HipPacket { parameters, ..HipPacket::new(kind, pair().0, pair().1) }
 }
 
+fn counter(counter: u64) -> Parameter {
+    Parameter::R1Counter(R1Counter::new(counter))
+}
+
 /// The parameters of `hex`, after the header of an UPDATE.
 fn parse_hex(hex: &str) -> Result<Vec<Parameter>, DecodeError> {
     let empty = emit(&HipPacket::new(PacketType::Update, pair().0, pair().1));
@@ -66,7 +72,7 @@ fn every_parameter_survives_the_wire() {
 /// Computed by hand from the formats of RFC 7401 section 5.1, 5.2.3 and 5.2.6.
 #[test]
 fn the_bytes_of_a_packet() {
-    let packet = with_parameters(PacketType::I1, vec![Parameter::R1Counter(258), Parameter::DhGroupList(vec![7, 4])]);
+    let packet = with_parameters(PacketType::I1, vec![counter(258), Parameter::DhGroupList(vec![7, 4])]);
     let bytes = payload(&emit(&packet));
     let expected = "3b 07 01 21 xxxx 0000
         20010021000000000000000000000001 20010022000000000000000000000002
@@ -74,6 +80,121 @@ fn the_bytes_of_a_packet() {
         01ff 0002 0704 0000";
     let sum = format!("{:02x}{:02x}", bytes[4], bytes[5]);
     assert_eq!(bytes, unhex(&expected.replace("xxxx", &sum)));
+}
+
+/// RFC 7401 appendices C.1 and C.2.
+#[test]
+fn the_checksums_of_the_rfc() {
+    let mut i1 = HipPacket::new(PacketType::I1, hit("2001:20::1"), hit("2001:20::2"));
+    i1.parameters = vec![Parameter::DhGroupList(vec![3, 4, 8])];
+    for (src, dst, sum) in [("2001:db8::1", "2001:db8::2", 0x1a5e_u16), ("192.0.2.1", "192.0.2.2", 0xf1ce)] {
+        let bytes = payload(&i1.emit(address(src), address(dst)).unwrap());
+        let expected = format!(
+            "3b 05 01 21 {sum:04x} 0000
+            20010020000000000000000000000001 20010020000000000000000000000002
+            01ff 0003 030408 00"
+        );
+        assert_eq!(bytes, unhex(&expected));
+    }
+}
+
+/// RFC 7401 appendix C.3: TCP's checksum has a pseudo-header with HITs.
+#[test]
+fn the_checksum_of_tcp_between_hits() {
+    let segment = unhex("ffdc 0016 00000001 00000000 50 02 ffff 0000 0000");
+    assert_eq!(transport_checksum(address("2001:20::1"), address("2001:20::2"), 6, &segment), 0x6faa);
+}
+
+/// By hand from the figures of RFC 9028 section 5, with lengths of section 8.
+#[test]
+fn the_layouts_of_relaying() {
+    let at = RelayAddress { port: 0x2904, protocol: 17, address: "::ffff:192.0.2.7".parse().unwrap() };
+    let transport = "2904 11 00 00000000000000000000ffffc0000207";
+    let permission = PeerPermission {
+        relayed_port: 0x2904,
+        relayed: at.address,
+        peer_port: 0x9c40,
+        peer: "2001:db8::1".parse().unwrap(),
+        protocol: 17,
+        outbound_spi: 0x0102_0304,
+        inbound_spi: 0x0506_0708,
+    };
+    let candidate = TransportAddress {
+        port: 0x2904,
+        protocol: 17,
+        kind: CandidateKind::Relayed,
+        priority: 0x0001_0203,
+        spi: 0x0a0b_0c0d,
+        address: at.address,
+    };
+    let kind = LocatorKind::Transport(candidate);
+    let locator = Locator { traffic: LocatorTraffic::Both, preferred: true, lifetime_s: 60, kind };
+    let modes = [NatTraversalMode::UdpEncapsulation, NatTraversalMode::IceStunUdp, NatTraversalMode::IceHipUdp];
+    for (hex, parameter) in [
+        (
+            "0260 0008 0000 0001 0002 0003 00000000".to_owned(),
+            Parameter::NatTraversalMode(modes.map(|it| it.id()).to_vec()),
+        ),
+        ("0262 0004 00000032".to_owned(), Parameter::TransactionPacing(50)),
+        (format!("03b6 0014 {transport}"), Parameter::RegFrom(at)),
+        (format!("122a 0014 {transport}"), Parameter::RelayedAddress(at)),
+        (format!("1234 0014 {transport}"), Parameter::MappedAddress(at)),
+        (
+            "1248 0030 2904 9c40 11 000000 00000000000000000000ffffc0000207 20010db8000000000000000000000001
+             01020304 05060708 00000000"
+                .to_owned(),
+            Parameter::PeerPermission(permission),
+        ),
+        ("125c 0004 00010203".to_owned(), Parameter::CandidatePriority(0x0001_0203)),
+        ("1266 0004 00000000".to_owned(), Parameter::Nominate),
+        (format!("f9fe 0014 {transport}"), Parameter::RelayFrom(at)),
+        (format!("fa02 0014 {transport}"), Parameter::RelayTo(at)),
+        (
+            "00c1 0024 00 02 07 01 0000003c 2904 11 03 00010203 0a0b0c0d 00000000000000000000ffffc0000207".to_owned(),
+            Parameter::LocatorSet(vec![locator]),
+        ),
+    ] {
+        assert_eq!(parse_hex(&hex), Ok(vec![parameter.clone()]));
+        let mut written = Vec::new();
+        parameter.put(&mut written).unwrap();
+        assert_eq!(written, unhex(&hex), "{parameter:?}");
+    }
+    for (kind, hex) in [
+        (kind::RELAYED_ADDRESS, "122a 0013 2904 11 00 00000000000000000000ffffc00002 00"),
+        (kind::CANDIDATE_PRIORITY, "125c 0002 0001 0000"),
+        (kind::NOMINATE, "1266 0000 00000000"),
+        (kind::PEER_PERMISSION, "1248 0004 29049c40"),
+        (kind::LOCATOR_SET, "00c1 000c 00 02 01 01 0000003c 2904 11 03"),
+    ] {
+        assert!(matches!(parse_hex(hex), Err(DecodeError::Parameter { kind: it, .. }) if it == kind), "{hex}");
+    }
+    assert_eq!(NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER.to_string(), "NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER");
+    assert_eq!(
+        (NotifyType(60), NotifyType(9).to_string()),
+        (NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER, "NOTIFY type 9".to_owned())
+    );
+}
+
+/// RFC 8004 section 4.2.2: each server on the way adds its FROM.
+#[test]
+fn from_may_be_repeated() {
+    let from = "ffda 0010 00000000000000000000ffffc0000207 00000000";
+    assert_eq!(parse_hex(&format!("{from} {from}")).map(|parameters| parameters.len()), Ok(2));
+}
+
+/// RFC 7401 section 5.2.9: without a type, a domain identifier has no length.
+#[test]
+fn a_name_has_a_type() {
+    let host_id = |kind, id: &'static [u8]| {
+        let domain = DomainId { kind, id: Bytes::from_static(id) };
+        let identity = Bytes::from_static(&[0; 4]);
+        Parameter::HostId(HostId { algorithm: 13, identity, domain }).put(&mut Vec::new())
+    };
+    assert_eq!((host_id(0, b""), host_id(1, b"\0")), (Ok(()), Ok(())));
+    assert_eq!(host_id(0, b"a"), Err(BuildError::Field { kind: kind::HOST_ID }));
+    let named = "02c1 0009 0002 0001 000d 0102 61 000000";
+    assert_eq!(parse_hex(named), Err(DecodeError::Parameter { kind: kind::HOST_ID, len: 9 }));
+    assert!(parse_hex(&named.replace("0001 000d", "1001 000d")).is_ok());
 }
 
 #[test]
@@ -92,8 +213,8 @@ fn headers_that_are_refused() {
     assert_eq!(parse(&|bytes| bytes.truncate(40)), Err(DecodeError::Truncated { needed: 48, have: 40 }));
     assert_eq!(parse(&|bytes| bytes[1] = 3), Err(DecodeError::HeaderLength { len: 32 }));
     assert_eq!(parse(&|bytes| bytes[3] = 0x11), Err(DecodeError::Version { version: 1 }));
-    assert_eq!(parse(&|bytes| bytes[3] = 0x20), Err(DecodeError::FixedBits));
-    assert_eq!(parse(&|bytes| bytes[2] |= 0x80), Err(DecodeError::FixedBits));
+    assert_eq!(parse(&|bytes| bytes[3] = 0x20), Ok(()), "RFC 7401 section 5.1: fixed bits are ignored");
+    assert_eq!(parse(&|bytes| bytes[2] |= 0x80), Ok(()), "both of them");
     assert_eq!(parse(&|bytes| bytes[2] = 5), Err(DecodeError::PacketType { kind: 5 }));
     let mut bytes = payload(&whole);
     bytes[10] ^= 1;
@@ -179,7 +300,7 @@ fn a_signature_2_leaves_the_receiver_and_the_puzzle_open() {
     let mut open = puzzle.clone();
     (open.opaque, open.random) = ([0; 2], Bytes::from(vec![0; puzzle.random.len()]));
     let mut builder = Builder::new(PacketType::R1, pair().0, Hit::UNSPECIFIED);
-    builder.push(&Parameter::R1Counter(9)).unwrap();
+    builder.push(&counter(9)).unwrap();
     builder.push(&Parameter::Puzzle(open)).unwrap();
     let covered = builder.covered().to_vec();
     let signature = every_parameter().into_iter().find(|p| p.kind() == kind::HIP_SIGNATURE_2).unwrap();

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod base_exchange;
+mod by_hand;
 mod codec;
 mod corpus;
 mod crypto;
@@ -13,6 +14,7 @@ mod pair;
 mod rekey;
 mod relay;
 mod rendezvous;
+mod rules;
 mod support;
 mod update;
 mod world;

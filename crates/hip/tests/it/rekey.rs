@@ -1,4 +1,4 @@
-//! Changes of ESP keys by a host itself (RFC 7402 section 6.9).
+//! Changes of ESP keys by a host itself (RFC 7402 section 6.8).
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::Duration;

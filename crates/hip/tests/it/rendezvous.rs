@@ -183,14 +183,17 @@ fn a_flood_for_one_client_is_cut_and_costs_the_server_no_memory() {
 fn a_registration_is_renewed_though_an_old_answer_is_played_back() {
     let mut world = world(21);
     let (server, lifetime) = (world.hosts[2].hit(), Duration::from_secs(600));
-    let is_answer = |it: &HipPacket| it.find(|it| matches!(it, Parameter::RegResponse(_)).then_some(())).is_some();
+    // The first request is answered in R2, the next one in an UPDATE.
+    world.run_for(lifetime * 2 / 3);
+    let has_response = |it: &HipPacket| it.find(|it| matches!(it, Parameter::RegResponse(_)).then_some(())).is_some();
+    let is_answer = |it: &HipPacket| it.kind == PacketType::Update && has_response(it);
     let to_client = |packet: &Packet| HipPacket::parse(packet).is_ok_and(|it| is_answer(&it.packet));
     let answer = world.packets.iter().map(|(_, packet)| packet).find(|it| to_client(it)).expect("an answer").clone();
     world.forget_history();
     for _ in 0..18 {
         world.run_for(lifetime / 6);
         let before = world.hosts[1].poll_timeout();
-        assert_eq!(world.hosts[1].handle_packet(world.now, &answer), Ok(()));
+        assert_eq!(world.hosts[1].handle_packet(world.now, &answer), Err(Dropped::Stale));
         assert_eq!(world.hosts[1].poll_timeout(), before, "the next request is put off");
         assert_eq!(world.hosts[1].services(server), MET);
         assert!(world.hosts[1].poll_transmit().is_none() && world.hosts[1].poll_event().is_none());

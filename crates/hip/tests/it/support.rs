@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Rng;
 use holdover_hip::codec::{
-    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter,
-    PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    CandidateKind, DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType,
+    Parameter, PeerPermission, Puzzle, R1Counter, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    TransportAddress,
 };
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use rand_core::{TryCryptoRng, TryRng};
@@ -67,7 +68,7 @@ pub(crate) fn every_parameter() -> Vec<Parameter> {
     let list = || RegList { lifetime: 111, types: vec![1, 2] };
     let mut parameters = vec![
         Parameter::EspInfo(EspInfo { keymat_index: 128, old_spi: 0, new_spi: 0xdead_beef }),
-        Parameter::R1Counter(7),
+        Parameter::R1Counter(R1Counter { reserved: [1, 2, 3, 4], counter: 7 }),
         Parameter::LocatorSet(locators()),
         Parameter::Puzzle(Puzzle { difficulty: 10, lifetime: 37, opaque: [1, 2], random: data(32) }),
         Parameter::Solution(Solution { difficulty: 10, opaque: [1, 2], random: data(48), solution: data(48) }),
@@ -97,6 +98,10 @@ pub(crate) fn every_parameter() -> Vec<Parameter> {
         Parameter::Unknown { kind: 2050, contents: data(13) },
         Parameter::TransportFormatList(vec![4095]),
         Parameter::EspTransform(vec![13, 8, 7]),
+        Parameter::RelayedAddress(relay),
+        Parameter::MappedAddress(relay),
+        Parameter::CandidatePriority(u32::MAX - 1),
+        Parameter::Nominate,
         Parameter::PeerPermission(PeerPermission {
             relayed_port: 10_500,
             relayed: "2001:db8::9".parse().unwrap(),
@@ -132,6 +137,19 @@ fn locators() -> Vec<Locator> {
             preferred: false,
             lifetime_s: u32::MAX,
             kind: LocatorKind::Address("2001:db8::1".parse().unwrap()),
+        },
+        Locator {
+            traffic: LocatorTraffic::Data,
+            preferred: false,
+            lifetime_s: 60,
+            kind: LocatorKind::Transport(TransportAddress {
+                port: 40_000,
+                protocol: 17,
+                kind: CandidateKind::ServerReflexive,
+                priority: 0x6400_ffff,
+                spi: 0x100,
+                address: "::ffff:192.0.2.1".parse().unwrap(),
+            }),
         },
         Locator { traffic: LocatorTraffic::Unknown(7), preferred: false, lifetime_s: 0, kind: other },
     ]

@@ -57,7 +57,7 @@ fn three_messages_readdress() {
     world.run_for(Duration::from_secs(5));
     let expected = [
         (0, vec![kind::ESP_INFO, kind::LOCATOR_SET, kind::SEQ]),
-        (1, vec![kind::SEQ, kind::ACK, kind::ECHO_REQUEST_SIGNED]),
+        (1, vec![kind::ESP_INFO, kind::SEQ, kind::ACK, kind::ECHO_REQUEST_SIGNED]),
         (0, vec![kind::ACK, kind::ECHO_RESPONSE_SIGNED]),
     ];
     assert_eq!(updates(&world), expected);
@@ -249,8 +249,14 @@ fn replayed_and_forged_updates() {
     let second = update_of(&world, 0, 2);
     world.forget_history();
 
-    // A repeated old UPDATE is ignored. A repeated newest one gets the same answer, sent to the same address as the first.
+    // A repeated old UPDATE is acknowledged (RFC 7401 section 6.12.1), but not at once again, and changes nothing. A repeated newest one gets
+    // the same answer, sent to the same address as the first.
+    assert_eq!(world.hosts[1].handle_packet(world.now, &first), Ok(()));
     assert_eq!(world.hosts[1].handle_packet(world.now, &first), Err(Dropped::Stale));
+    world.collect();
+    assert_eq!(updates(&world), [(1, vec![kind::ACK])]);
+    assert_eq!(world.hosts[1].verified_addresses(world.hit(0)), [address("203.0.113.8")]);
+    world.forget_history();
     let bytes = HipPacket::parse(&second).unwrap().bytes().clone();
     let elsewhere = with_source(&second, &bytes, address("198.18.0.1"));
     world.deliver(&elsewhere);
