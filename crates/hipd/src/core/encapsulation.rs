@@ -16,7 +16,8 @@ pub const PORT: u16 = 10_500;
 const MARKER: [u8; 4] = [0; 4];
 /// The packet that keeps a translator's binding alive (RFC 3948 section 2.3).
 const KEEP_ALIVE: &[u8] = &[0xff];
-/// The position of the checksum in a HIP packet.
+/// The positions of the length, in units of 8 bytes without the first, and of the checksum in a HIP packet.
+const LENGTH: usize = 1;
 const CHECKSUM: core::ops::Range<usize> = 4..6;
 
 /// The positions of the HITs in a HIP packet.
@@ -44,7 +45,9 @@ pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
     }
     match udp.payload.split_first_chunk::<4>() {
         Some((&MARKER, hip)) if hip.len() >= HEADER_LEN && hip[CHECKSUM] == [0, 0] => {
-            let mut bytes = BytesMut::from(hip);
+            // Bytes behind the packet are ignored (RFC 7401 section 5.1).
+            let len = (usize::from(hip[LENGTH]) + 1) * 8;
+            let mut bytes = BytesMut::from(&hip[..len.min(hip.len())]);
             let sum = transport_checksum(packet.src, packet.dst, PROTOCOL, &bytes);
             bytes[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
             Carried::Hip(outer(Payload::Other { protocol: PROTOCOL, payload: bytes.freeze() }))

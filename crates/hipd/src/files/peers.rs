@@ -36,7 +36,7 @@ pub enum Via {
 pub enum Serves {
     /// It is this host's rendezvous server (RFC 8004).
     Rendezvous,
-    /// It is also its relay, for HIP and data in UDP (RFC 9028).
+    /// It is its relay, for HIP and data in UDP (RFC 9028). A host is not a client of both services of a server (RFC 9028 section 7.8).
     Relay,
 }
 
@@ -45,7 +45,7 @@ impl Serves {
     pub const fn services(self) -> &'static [Service] {
         match self {
             Self::Rendezvous => &[Service::Rendezvous],
-            Self::Relay => &[Service::Rendezvous, Service::RelayHip, Service::RelayEsp],
+            Self::Relay => &[Service::RelayHip, Service::RelayEsp],
         }
     }
 }
