@@ -106,7 +106,7 @@ impl Host {
         };
         self.check_nat_mode(i2, packet, arrival)?;
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
-        association.become_responder(&mut self.local, now, accepted, i2, covered, (packet.dst, packet.src), arrival)?;
+        association.become_responder(&mut self.local, now, accepted, i2, (packet.dst, packet.src), arrival)?;
         if let Some(via) = arrival.via {
             association.note_relay(&mut self.local, now, &via);
         }
@@ -154,11 +154,11 @@ impl Association {
         now: Instant,
         accepted: Accepted,
         i2: &Received,
-        covered: Vec<u8>,
         between: (IpAddr, IpAddr),
         arrival: Arrival,
     ) -> Result<(), Dropped> {
         let Accepted { identity, mut keys, spi: peer_spi } = accepted;
+        let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
         self.abandon_exchange(local);
         self.forget_keys(local);

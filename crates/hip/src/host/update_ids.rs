@@ -7,6 +7,9 @@ use crate::codec::{HipPacket, Parameter};
 /// How many IDs before the newest one a late UPDATE may have.
 const WINDOW: u32 = 64;
 
+/// From this difference on, an ID is ahead of the newest one.
+const HALF: u32 = 1 << 31;
+
 /// The IDs of this host's UPDATEs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OwnIds {
@@ -59,14 +62,14 @@ impl PeerIds {
             0 => Arrived::AsNewest,
             age @ 1..=WINDOW if self.processed >> (age - 1) & 1 == 1 => Arrived::Again,
             1..=WINDOW => Arrived::Late,
-            0..0x8000_0000 => Arrived::TooOld,
+            age if age < HALF => Arrived::TooOld,
             _ => Arrived::New,
         }
     }
 
     /// The UPDATE without LOCATOR_SET, or ESP_INFO of new keys, that a newer one has replaced. A receiver does not reorder UPDATEs.
     pub(super) fn without_overtaken<'a>(&self, packet: &'a HipPacket, id: u32) -> Cow<'a, HipPacket> {
-        let is_overtaken = |by: Option<u32>| by.is_some_and(|by| (1..0x8000_0000).contains(&by.wrapping_sub(id)));
+        let is_overtaken = |by: Option<u32>| by.is_some_and(|by| (1..HALF).contains(&by.wrapping_sub(id)));
         let (no_locators, no_keys) = (is_overtaken(self.locators), is_overtaken(self.keys));
         let is_left_out = |parameter: &Parameter| match parameter {
             Parameter::LocatorSet(_) => no_locators,
@@ -85,7 +88,7 @@ impl PeerIds {
         match self.newest.map(|newest| newest.wrapping_sub(id)) {
             None => self.newest = Some(id),
             Some(age @ 1..=WINDOW) => self.processed |= 1 << (age - 1),
-            Some(0..0x8000_0000) => {}
+            Some(age) if age < HALF => {}
             Some(age) => {
                 let ahead = age.wrapping_neg();
                 let shifted = self.processed.checked_shl(ahead).unwrap_or(0);
