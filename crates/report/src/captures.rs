@@ -7,7 +7,7 @@ use holdover_base::{BitRate, Instant};
 use holdover_link::{InFlightFate, LinkConfig, QueuedFate, Rate};
 use holdover_sim::{Dropped, Frame, LinkBetween, Medium, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::pcapng::{self, Interface, InterfaceId};
-use holdover_wire::{CaptureError, pcap};
+use holdover_wire::{CaptureError, Packet, pcap};
 
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
@@ -64,6 +64,8 @@ pub(crate) struct Captures {
     files: Vec<CaptureFile>,
     /// Capture ports by interface. A mobile host has one interface for all cells.
     ports: BTreeMap<(NodeId, Option<Medium>), Port>,
+    /// Capture ports for packets between identities, by host.
+    identities: BTreeMap<NodeId, Port>,
     /// Capture ports for drops, by the link, cell or node that dropped the packet; created with the first drop.
     drops: BTreeMap<String, Port>,
     /// For each link, whether its packets may arrive damaged.
@@ -99,7 +101,7 @@ enum FileWriter {
 struct NewPort<'a> {
     node: NodeId,
     medium: Option<Medium>,
-    /// The prefix of its name after the node's: `eth` or `wlan`.
+    /// The prefix of its name after the node's: `eth`, `wlan`, or `hip` for packets between identities.
     kind: &'static str,
     /// The name of its link or cell.
     attached_to: &'a str,
@@ -116,6 +118,7 @@ impl Captures {
             names: FileNames::default(),
             files: Vec::new(),
             ports: BTreeMap::new(),
+            identities: BTreeMap::new(),
             drops: BTreeMap::new(),
             may_damage: config.links.iter().map(may_damage).collect(),
             pending: None,
@@ -139,7 +142,11 @@ impl Captures {
             let name = format!("{name} ({})", port.attached_to);
             let interface = Interface { description: &port.description, speed: port.speed, ..Interface::new(&name) };
             let at = captures.add_interface(&interface)?;
-            captures.ports.insert((port.node, port.medium), at);
+            if port.kind == IDENTITY {
+                captures.identities.insert(port.node, at);
+            } else {
+                captures.ports.insert((port.node, port.medium), at);
+            }
         }
         Ok(captures)
     }
@@ -199,7 +206,7 @@ impl Captures {
             Some(reason) => format!("dropped: {}; sent as {reason}", why.name()),
             None => format!("dropped: {}", why.name()),
         };
-        self.write(port, at, None, &comment, frame)
+        self.write(port, at, None, &comment, &frame.packet)
     }
 
     fn begin_drops(&mut self, by: &str) -> Result<Port, RecordError> {
@@ -219,8 +226,6 @@ impl Captures {
     }
 
     fn write_passing(&mut self, at: Instant, place: Place, frame: &Frame) -> Result<(), RecordError> {
-        let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
-        let Some(&port) = port else { return Ok(()) };
         let direction = match place.transit {
             Transit::Out => pcapng::CaptureDirection::Outbound,
             Transit::In => pcapng::CaptureDirection::Inbound,
@@ -229,7 +234,15 @@ impl Captures {
         let tunnelled =
             frame.tunnel.map(|_| format!("{reason}{}in a tunnel", if reason.is_empty() { "" } else { ", " }));
         let comment = tunnelled.as_deref().unwrap_or(reason);
-        self.write(port, at, Some(direction), comment, frame)
+        // As on real hosts: a packet between identities passes the interface of the daemon, and in ESP that of the link.
+        if let Some(&port) = self.identities.get(&place.node)
+            && let Some(packet) = frame.between_identities()
+        {
+            self.write(port, at, Some(direction), comment, &packet)?;
+        }
+        let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
+        let Some(&port) = port else { return Ok(()) };
+        self.write(port, at, Some(direction), comment, &frame.packet)
     }
 
     fn write(
@@ -238,9 +251,8 @@ impl Captures {
         at: Instant,
         direction: Option<pcapng::CaptureDirection>,
         comment: &str,
-        frame: &Frame,
+        packet: &Packet,
     ) -> Result<(), RecordError> {
-        let packet = frame.observed();
         let kept = match self.options.len {
             CaptureLen::Bytes(len) => packet.wire_len().min(len as usize),
             CaptureLen::Whole => packet.wire_len(),
@@ -253,9 +265,9 @@ impl Captures {
         file.written += (BLOCK_OVERHEAD + kept + comment.len()) as u64;
         let written = match (&mut file.writer, port.interface) {
             (FileWriter::Pcapng(writer), Some(interface)) => {
-                writer.write(&pcapng::Record { at, interface, direction, comment }, &packet)
+                writer.write(&pcapng::Record { at, interface, direction, comment }, packet)
             }
-            (FileWriter::Pcap(writer), _) => writer.write(at, &packet),
+            (FileWriter::Pcap(writer), _) => writer.write(at, packet),
             (FileWriter::Pcapng(_), None) => Err(CaptureError::NoSuchInterface { index: 0 }),
         };
         written.map_err(|error| file.failed(error))
@@ -307,7 +319,10 @@ impl CaptureFile {
     }
 }
 
-/// The interfaces of a world, in the order of its links, cells and mobile hosts.
+/// The prefix of the interface with packets between identities.
+const IDENTITY: &str = "hip";
+
+/// The interfaces of a world, in the order of its links, cells, mobile hosts and identities.
 fn ports_of(config: &WorldConfig) -> Vec<NewPort<'_>> {
     let node_name = |node: NodeId| &config.nodes[node.0 as usize].name;
     let mut ports = Vec::new();
@@ -340,6 +355,16 @@ fn ports_of(config: &WorldConfig) -> Vec<NewPort<'_>> {
             kind: "wlan",
             attached_to: "all cells",
             description: format!("radio of {}", node_name(mobile.node)),
+            speed: None,
+        });
+    }
+    for host in config.addressing.iter().filter(|host| host.identity.is_some()) {
+        ports.push(NewPort {
+            node: host.node,
+            medium: None,
+            kind: IDENTITY,
+            attached_to: "identity",
+            description: format!("packets between identities at {}", node_name(host.node)),
             speed: None,
         });
     }

@@ -83,6 +83,8 @@ impl EventLog {
             | Dropped::Filtered(_)
             | Dropped::Unresolved(_)
             | Dropped::Unverified(_)
+            | Dropped::NoAssociation(_)
+            | Dropped::Replayed(_)
             | Dropped::NoListener(_)
             | Dropped::Backlog(_) => "node",
         };
@@ -156,6 +158,13 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
             ("connectivity-back", with(in_cell(id, cell), "moved", moved.into()))
         }
         WorldEvent::LinkFading(id, lead) => ("fading", json!({ "node": node(id), "lead_s": lead.as_secs_f64() })),
+        WorldEvent::Associated(id, peer) => ("associated", json!({ "node": node(id), "peer": node(peer) })),
+        WorldEvent::AssociationFailed(id, peer) => {
+            ("association-failed", json!({ "node": node(id), "peer": node(peer) }))
+        }
+        WorldEvent::AssociationClosed(id, peer) => {
+            ("association-closed", json!({ "node": node(id), "peer": node(peer) }))
+        }
         WorldEvent::ReaddressingStarted(id) => ("readdressing-started", json!({ "node": node(id) })),
         WorldEvent::Readdressed(id, peer) => ("readdressed", json!({ "node": node(id), "peer": node(peer) })),
         WorldEvent::ReaddressingFailed(id, peer) => {

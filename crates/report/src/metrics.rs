@@ -79,6 +79,9 @@ pub struct FlowMetrics {
     pub receiver: Option<ConnectionMetrics>,
     /// All reconnections of links on its path.
     pub reconnections: Vec<ReconnectionMetrics>,
+    /// Between identities: the times from a host's new attachment until its peer has verified the new address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub readdressings_s: Vec<f64>,
     /// Request-response exchanges.
     pub exchanges: Option<ExchangeMetrics>,
 }
@@ -184,8 +187,15 @@ impl FlowMetrics {
             sender: report.sender.as_ref().map(ConnectionMetrics::new),
             receiver: report.receiver.as_ref().map(ConnectionMetrics::new),
             reconnections: report.reconnections.iter().map(ReconnectionMetrics::new).collect(),
+            readdressings_s: report.readdressings.iter().map(|time| time.as_secs_f64()).collect(),
             exchanges: ExchangeMetrics::new(&report.exchanges),
         }
+    }
+
+    /// The mean of [`Self::readdressings_s`].
+    pub fn mean_readdressing_s(&self) -> Option<f64> {
+        let count = self.readdressings_s.len();
+        (count > 0).then(|| self.readdressings_s.iter().sum::<f64>() / count as f64)
     }
 
     /// The idle times after reconnections that were followed by new data.

@@ -284,6 +284,8 @@ impl Observer for Recorder {
             | Dropped::Filtered(node)
             | Dropped::Unresolved(node)
             | Dropped::Unverified(node)
+            | Dropped::NoAssociation(node)
+            | Dropped::Replayed(node)
             | Dropped::NoListener(node)
             | Dropped::Backlog(node) => &self.config.nodes[node.0 as usize].name,
         };

@@ -114,6 +114,8 @@ pub enum Metric {
     FastRetransmits,
     /// From a reconnection of a link to the first new data, in seconds; the mean over all reconnections.
     IdleAfterReconnection,
+    /// From a new attachment of a host with an identity until its peer has verified the new address, in seconds; the mean over all moves.
+    ReaddressingTime,
     /// The longest time without new data at the receiver, in seconds.
     LongestPause,
     /// Segments whose data the receiver had already.
@@ -135,6 +137,7 @@ vocabulary!(Metric as "Metric" {
     Self::BytesRetransmitted => "bytes_retransmitted",
     Self::FastRetransmits => "fast_retransmits",
     Self::IdleAfterReconnection => "idle_after_reconnection",
+    Self::ReaddressingTime => "readdressing_time",
     Self::LongestPause => "longest_pause",
     Self::DuplicateSegments => "duplicate_segments",
     Self::ExchangeTime => "exchange_time",
@@ -157,6 +160,7 @@ impl Metric {
             Self::Duration
             | Self::NetDuration
             | Self::IdleAfterReconnection
+            | Self::ReaddressingTime
             | Self::LongestPause
             | Self::ExchangeTime => "s",
             Self::BytesRetransmitted => "bytes",
@@ -172,6 +176,7 @@ impl Metric {
                 | Self::NetDuration
                 | Self::IdealShare
                 | Self::IdleAfterReconnection
+                | Self::ReaddressingTime
                 | Self::LongestPause
                 | Self::ExchangeTime
         )

@@ -250,6 +250,19 @@ fn fields_that_exclude_each_other() {
 }
 
 #[test]
+fn identities_that_make_no_sense() {
+    for (identity, kind, field) in [
+        ("{ esp = \"rot13\" }", ErrorKind::BadValue, "host.client.identity.esp"),
+        ("{ associate = \"never\" }", ErrorKind::BadValue, "host.client.identity.associate"),
+        ("{ retransmit_after = \"0 s\" }", ErrorKind::BadValue, "host.client.identity.retransmit_after"),
+        ("{ overhead = \"44 bytes\" }", ErrorKind::UnknownField, "host.client.identity.overhead"),
+    ] {
+        let error = spoilt("name = \"client\"", &format!("name = \"client\"\nidentity = {identity}"));
+        assert_eq!((error.kind, error.field.as_str()), (kind, field), "{error}");
+    }
+}
+
+#[test]
 fn unreachable_hosts_are_refused() {
     let error = spoilt("[[router]]", "[[host]]\nname = \"island\"\n\n[[router]]");
     assert_eq!(place(&error), (ErrorKind::Unreachable, 11, 8, "host.island.name"));

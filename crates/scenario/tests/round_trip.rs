@@ -15,9 +15,11 @@ stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack 
 [[host]]
 name = "a"
 stack = "reno-bsd"
+identity = { delay = "2 s", esp = "aes-128-cbc", associate = "first-packet", retransmit_after = "300 ms", retries = 7 }
 
 [[host]]
 name = "b"
+identity = {}
 
 [[host]]
 name = "m"

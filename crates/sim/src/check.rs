@@ -139,7 +139,7 @@ fn check_addressing(config: &WorldConfig) -> Result<(), WorldError> {
             return Err(WorldError::NoLocators { node, max_links, max_nodes });
         }
         if let Some(identity) = &host.identity {
-            if identity.shim.retransmit_after.is_zero() {
+            if identity.retransmit_after.is_zero() {
                 return Err(WorldError::UpdateAfter { node });
             }
             if let Some(delay) = identity.delay {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
-use holdover_hip::ShimConfig;
+use holdover_hip::esp::EspSuite;
+use holdover_hip::host::HostConfig;
 use holdover_link::{Length, LinkConfig};
 use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
@@ -232,8 +233,9 @@ pub struct HostAddressing {
     pub node: NodeId,
     /// The scope of its addresses.
     pub addresses: Addresses,
-    /// Its identity, if it has one. Connections between two hosts with identities are bound to the identities, which have the form of
-    /// [`NodeId::address`]; other connections are bound to the current address of each host when they begin.
+    /// Its identity, if it has one. Connections between two hosts with identities are bound to the identities, for which
+    /// [`NodeId::address`] stands on each host, as Local Scope Identifiers do; other connections are bound to the current address of each
+    /// host when they begin.
     pub identity: Option<HostIdentity>,
 }
 
@@ -248,22 +250,36 @@ pub enum Addresses {
     PerLink,
 }
 
-/// Host identity ([`holdover_hip`]). All hosts with an identity that share a flow have an association from the start.
+/// Host identity ([`holdover_hip`]). Two hosts with an identity that share a flow are peers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostIdentity {
-    /// From a new attachment to the first UPDATE.
+    /// From a new attachment until the host notices its new address. Until then it has the old one.
     pub delay: Option<Length>,
-    /// The bytes by which protection lengthens each data packet.
-    pub overhead: ByteCount,
-    /// The retransmission of UPDATEs.
-    pub shim: ShimConfig,
+    /// The transform of data packets. Between hosts with different ones, that of the host that was called.
+    pub esp: EspSuite,
+    /// When associations are established.
+    pub associate: Associate,
+    /// The first timeout of a HIP packet; doubled with each retransmission.
+    pub retransmit_after: Duration,
+    /// The retransmissions of a HIP packet.
+    pub retries: u32,
+}
+
+/// When the association of two hosts is established. If their settings differ, with the first packet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Associate {
+    /// Before the run begins. The exchange takes no time.
+    #[default]
+    Before,
+    /// With the first packet of either host to the other, which waits for the end of the exchange.
+    FirstPacket,
 }
 
 impl Default for HostIdentity {
-    /// No delay, and ESP in BEET mode (RFC 7402) with AES-CBC and HMAC-SHA-1-96: header 8, vector 16, trailer 2, check value 12, and 6 of
-    /// padding, as needed for a full-sized segment of 1480 bytes.
+    /// No delay, AES-GCM, and the protocol's default timers.
     fn default() -> Self {
-        Self { delay: None, overhead: ByteCount(44), shim: ShimConfig::default() }
+        let HostConfig { retransmit_after, retries, .. } = HostConfig::default();
+        Self { delay: None, esp: EspSuite::Aes128Gcm16, associate: Associate::default(), retransmit_after, retries }
     }
 }
 

@@ -121,8 +121,8 @@ pub enum WorldError {
         /// The host.
         node: String,
     },
-    /// UPDATEs would be retransmitted without a timeout.
-    #[error("{node} is to repeat its UPDATE after 0 s, expected more than 0 s")]
+    /// HIP packets would be retransmitted without a timeout.
+    #[error("{node} is to retransmit its HIP packets after 0 s, expected more than 0 s")]
     UpdateAfter {
         /// The host.
         node: String,

@@ -58,6 +58,8 @@ pub struct FlowReport {
     pub outage: Duration,
     /// Every return of its path.
     pub reconnections: Vec<Reconnection>,
+    /// Between identities: the times from a host's new attachment until its peer has verified the new address.
+    pub readdressings: Vec<Duration>,
     /// The longest time without new data at an application, from the first to the last; to [`Self::over_at`] if the flow was not completed.
     /// `None` if none arrived.
     pub longest_pause: Option<Duration>,
@@ -144,6 +146,7 @@ pub(crate) struct Flow {
     pub(crate) read_at_to: u64,
     pub(crate) read_at_from: u64,
     pub(crate) reconnections: Vec<Reconnection>,
+    pub(crate) readdressings: Vec<Duration>,
     /// When new data last arrived, and the longest time between two such arrivals.
     pub(crate) new_data_at: Option<Instant>,
     pub(crate) longest_pause: Duration,
@@ -204,6 +207,7 @@ impl Flow {
             read_at_to: 0,
             read_at_from: 0,
             reconnections: Vec::new(),
+            readdressings: Vec::new(),
             new_data_at: None,
             longest_pause: Duration::ZERO,
             exchange: Exchange::default(),

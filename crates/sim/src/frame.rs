@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
+use holdover_hip::host::Assigned;
 use holdover_tcp::Reason;
-use holdover_wire::{Compression, Encrypted, EncryptionKey, Packet, Payload, Segment};
+use holdover_wire::{Compression, Encrypted, EncryptionKey, Inner, Packet, Payload, Segment};
 
 use crate::app::ZEROS;
 use crate::config::NodeId;
@@ -77,41 +78,58 @@ impl Frame {
 
     /// The packet for an observer of the simulation, with encrypted payload decrypted. Nodes and their mechanisms see [`Self::packet`].
     pub fn observed(&self) -> Cow<'_, Packet> {
-        match self.plaintext() {
-            Some(payload) => Cow::Owned(Packet { payload: payload.clone(), received: None, ..self.packet }),
+        match self.inner() {
+            Some(inner) => Cow::Owned(Packet { payload: inner.payload.clone(), received: None, ..self.packet }),
             None => Cow::Borrowed(&self.packet),
         }
     }
 
     /// The TCP segment for an observer of the simulation, even if it is encrypted.
     pub fn observed_tcp(&self) -> Option<&Segment> {
-        match self.plaintext().unwrap_or(&self.packet.payload) {
+        match self.inner().map_or(&self.packet.payload, |inner| &inner.payload) {
             Payload::Tcp(segment) => Some(segment),
             _ => None,
         }
     }
 
-    fn plaintext(&self) -> Option<&Payload> {
+    /// The packet between identities in an encrypted one, for an observer of the simulation.
+    pub fn between_identities(&self) -> Option<Packet> {
+        let inner = self.inner()?;
+        let Inner { src, dst, payload } = inner.clone();
+        Some(Packet { src, dst, payload, received: None, ..self.packet })
+    }
+
+    fn inner(&self) -> Option<&Inner> {
         match &self.packet.payload {
             Payload::Encrypted(encrypted) => encrypted.plaintext(KEY),
             _ => None,
         }
     }
 
-    /// Encrypts the payload of a packet between locators, which adds `overhead` bytes.
-    pub(crate) fn encrypt(&mut self, overhead: u32) {
-        let len = self.packet.wire_len() - self.packet.ip_header_len() + overhead as usize;
-        let ciphertext = Bytes::from_static(&ZEROS[..len.min(ZEROS.len())]);
+    /// Bytes of the encrypted packet behind its IP header; 0 if there is none.
+    pub(crate) fn inner_len(&self) -> usize {
+        self.inner().map_or(0, Inner::payload_len)
+    }
+
+    /// A packet between identities, with `len` bytes behind its IP header, becomes one in ESP between addresses.
+    pub(crate) fn encapsulate(&mut self, assigned: &Assigned, len: usize) {
+        let sealed = assigned.suite.sealed_len(len) - Encrypted::HEADER_LEN;
+        let ciphertext = Bytes::from_static(&ZEROS[..sealed.min(ZEROS.len())]);
         let nothing = Payload::Other { protocol: 0, payload: Bytes::new() };
-        let plaintext = core::mem::replace(&mut self.packet.payload, nothing);
-        self.packet.payload = Payload::Encrypted(Encrypted::new(plaintext, ciphertext, KEY));
+        let payload = core::mem::replace(&mut self.packet.payload, nothing);
+        let inner = Inner { src: self.packet.src, dst: self.packet.dst, payload };
+        // The lower half of the sequence number is sent (RFC 4303 section 2.2.1).
+        let encrypted = Encrypted::new(assigned.spi, assigned.number as u32, inner, ciphertext, KEY);
+        (self.packet.src, self.packet.dst) = (assigned.src, assigned.dst);
+        self.packet.payload = Payload::Encrypted(encrypted);
         self.measure();
     }
 
-    /// Decrypts the payload of a packet that is between identities again.
-    pub(crate) fn decrypt(&mut self) {
-        if let Some(payload) = self.plaintext().cloned() {
-            self.packet.payload = payload;
+    /// The packet between identities again.
+    pub(crate) fn decapsulate(&mut self) {
+        if let Some(inner) = self.inner().cloned() {
+            (self.packet.src, self.packet.dst) = (inner.src, inner.dst);
+            self.packet.payload = inner.payload;
         }
         self.measure();
     }
@@ -143,7 +161,7 @@ impl holdover_link::Frame for Frame {
         self.len
     }
 
-    /// A tunnel or a shim copies the mark to the inner packet (RFC 6040): the inner packet is marked itself.
+    /// A tunnel or an identity copies the mark to the inner packet (RFC 6040): the inner packet is marked itself.
     fn mark_congestion(&mut self) -> bool {
         !self.raw && holdover_link::Frame::mark_congestion(&mut self.packet)
     }

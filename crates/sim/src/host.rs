@@ -3,13 +3,13 @@
 use core::net::IpAddr;
 
 use holdover_base::{Instant, Rng};
-use holdover_hip::Shim;
 use holdover_mobility::Chain;
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
 
-use crate::config::{HostIdentity, NodeId};
+use crate::config::NodeId;
 use crate::flow::{End, FlowId};
 use crate::forewarning::Forewarning;
+use crate::identity::Identity;
 use crate::observer::LinkId;
 
 #[derive(Debug)]
@@ -24,20 +24,11 @@ pub(crate) struct Host {
     pub(crate) chain: Option<Box<Chain>>,
     pub(crate) forewarning: Option<Forewarning>,
     /// Its identity.
-    pub(crate) identity: Option<Box<HostShim>>,
+    pub(crate) identity: Option<Box<Identity>>,
     /// Whether its TCP and its applications are elsewhere.
     pub(crate) external: bool,
     /// The flow of each connection, by the connection's index.
     owners: Vec<Option<(FlowId, End)>>,
-}
-
-/// The state of a host's identity.
-#[derive(Debug)]
-pub(crate) struct HostShim {
-    pub(crate) shim: Shim,
-    pub(crate) config: HostIdentity,
-    /// The randomness of delays.
-    pub(crate) rng: Rng,
 }
 
 impl Host {
@@ -65,8 +56,8 @@ impl Host {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());
         let warning = self.forewarning.as_ref().and_then(Forewarning::warn_at);
-        let shim = self.identity.as_ref().and_then(|identity| identity.shim.poll_timeout());
-        [self.endpoint.poll_timeout(), chain, warning, shim].into_iter().flatten().min()
+        let identity = self.identity.as_ref().and_then(|identity| identity.poll_timeout());
+        [self.endpoint.poll_timeout(), chain, warning, identity].into_iter().flatten().min()
     }
 
     pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {

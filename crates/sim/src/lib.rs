@@ -18,7 +18,7 @@
 //! 4. home agents, in the order of their description (expiring bindings);
 //! 5. cells, in the order of their description;
 //! 6. base stations, in the order of their cells (beacons);
-//! 7. hosts, in the order of their description (the timers of their connections);
+//! 7. hosts, in the order of their description (the timers of their connections, mechanisms and identities);
 //! 8. routers with mechanisms, in the order of the description of the mechanisms;
 //! 9. routers whose processors take time, in the order of the description of the processors;
 //! 10. flows, in the order of their description (applications);
@@ -48,6 +48,7 @@ mod frame;
 mod gateway;
 mod host;
 mod icmp;
+mod identity;
 mod layer2;
 mod mobility;
 mod neighbour;
@@ -60,15 +61,16 @@ mod world;
 
 pub use black_hole::{BlackHole, black_holes};
 pub use config::{
-    Addresses, Amount, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms, LinkBetween,
-    LinkDetection, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing, Traffic,
-    WorldConfig,
+    Addresses, Amount, Associate, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms,
+    LinkBetween, LinkDetection, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing,
+    Traffic, WorldConfig,
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;
 pub use external::{Order, SocketEvent};
 pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
+pub use holdover_hip::esp::EspSuite;
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,

@@ -59,8 +59,13 @@ pub enum Dropped {
     Filtered(NodeId),
     /// A node could not resolve the neighbour: it did not answer, too many packets waited for the answer, or the carrier was lost.
     Unresolved(NodeId),
-    /// It arrived at a host with an identity from an unverified address of the peer.
+    /// A host with an identity has no verified address of the peer, and has sent as much to the unverified one as the peer has sent
+    /// (RFC 8046 section 5.6).
     Unverified(NodeId),
+    /// A host with an identity has no association for it: it arrived in ESP with an unknown SPI, or the exchange with its receiver failed.
+    NoAssociation(NodeId),
+    /// It arrived in ESP with a sequence number that was there before, or is too old.
+    Replayed(NodeId),
     /// A control message arrived at a node without a mechanism that can parse it.
     NoListener(NodeId),
     /// Too many packets waited for a router's processor.
@@ -78,6 +83,8 @@ impl Dropped {
             Self::Filtered(_) => "filtered",
             Self::Unresolved(_) => "unresolved",
             Self::Unverified(_) => "unverified",
+            Self::NoAssociation(_) => "no-association",
+            Self::Replayed(_) => "replayed",
             Self::NoListener(_) => "no-listener",
             Self::Backlog(_) => "backlog",
         }
@@ -137,11 +144,18 @@ pub enum WorldEvent {
     },
     /// A host with links predicts the loss of the link in use, this long from now.
     LinkFading(NodeId, Duration),
+    /// An association of two hosts with identities is established at the first of them.
+    Associated(NodeId, NodeId),
+    /// The first host got no usable answer to its base exchange from the second.
+    AssociationFailed(NodeId, NodeId),
+    /// The association with the second host has ended at the first one.
+    AssociationClosed(NodeId, NodeId),
     /// A host with an identity has another address than its peers know.
     ReaddressingStarted(NodeId),
-    /// Readdressing is complete at the first of the two hosts.
+    /// Readdressing is complete at the first of the two hosts: the mobile host has sent its echo response, or the peer has verified the
+    /// new address.
     Readdressed(NodeId, NodeId),
-    /// The first host got no answer from the second, and gives up.
+    /// The first host got no answer from the second, and gives up; it tries again after a while.
     ReaddressingFailed(NodeId, NodeId),
     /// An action of a host's mechanism.
     Mechanism(NodeId, Action),

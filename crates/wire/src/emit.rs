@@ -194,7 +194,7 @@ impl<'a> Upper<'a> {
                 }
             }
             Payload::Esp(payload) => Self::opaque(ESP, payload),
-            Payload::Encrypted(encrypted) => Self::opaque(ESP, encrypted.ciphertext()),
+            Payload::Encrypted(encrypted) => Self::with_head(ESP, encrypted.header(), encrypted.ciphertext()),
             Payload::Fragment(fragment) => Self::new_fragment(fragment, dst)?,
             Payload::Other { protocol, payload } => Self::opaque(*protocol, payload),
         })

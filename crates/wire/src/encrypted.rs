@@ -1,28 +1,49 @@
 //! Encrypted payload without the cost of a cipher.
 
 use core::fmt;
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::Payload;
 
-/// A model of encrypted payload: as long as an Encapsulating Security Payload (RFC 4303), with a plaintext that only
-/// the [`EncryptionKey`] opens. A simulation carries it instead of the real bytes of [`Payload::Esp`], so that no node
-/// on the path can act on headers that it could not read in a real network. A node may keep, delay or drop it as a
+/// A model of encrypted payload: as long as an Encapsulating Security Payload (RFC 4303), with its SPI and sequence number, and a
+/// plaintext that only the [`EncryptionKey`] opens. A simulation carries it instead of the real bytes of [`Payload::Esp`], so
+/// that no node on the path can act on headers that it could not read in a real network. A node may keep, delay or drop it as a
 /// whole.
 ///
 /// On the wire it is ESP with bytes that stand for the ciphertext.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encrypted {
+    /// SPI and sequence number.
+    header: [u8; Self::HEADER_LEN],
     ciphertext: Bytes,
     content: Arc<Content>,
 }
 
 #[derive(PartialEq, Eq)]
 struct Content {
-    plaintext: Payload,
+    inner: Inner,
     key: EncryptionKey,
+}
+
+/// The plaintext of an [`Encrypted`] payload: a packet without the fields of its header that the outer header has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inner {
+    /// The source of the packet.
+    pub src: IpAddr,
+    /// Its destination.
+    pub dst: IpAddr,
+    /// Its payload.
+    pub payload: Payload,
+}
+
+impl Inner {
+    /// Bytes behind the packet's IP header.
+    pub fn payload_len(&self) -> usize {
+        self.payload.wire_len(self.dst)
+    }
 }
 
 /// The key of an [`Encrypted`] payload: a name, not a secret. It is not printed.
@@ -43,25 +64,53 @@ impl fmt::Debug for EncryptionKey {
 }
 
 impl Encrypted {
-    /// `plaintext`, encrypted. `ciphertext` stands for the bytes behind the IP header: only its length matters.
-    pub fn new(plaintext: Payload, ciphertext: Bytes, key: EncryptionKey) -> Self {
-        Self { ciphertext, content: Arc::new(Content { plaintext, key }) }
+    /// Bytes of SPI and sequence number.
+    pub const HEADER_LEN: usize = 8;
+
+    /// `inner`, encrypted. `ciphertext` stands for the bytes behind the sequence number: only its length matters.
+    pub fn new(spi: u32, number: u32, inner: Inner, ciphertext: Bytes, key: EncryptionKey) -> Self {
+        let mut header = [0; Self::HEADER_LEN];
+        header[..4].copy_from_slice(&spi.to_be_bytes());
+        header[4..].copy_from_slice(&number.to_be_bytes());
+        Self { header, ciphertext, content: Arc::new(Content { inner, key }) }
     }
 
-    /// The bytes behind the IP header.
-    pub fn ciphertext(&self) -> &Bytes {
+    /// The bytes of SPI and sequence number.
+    pub const fn header(&self) -> &[u8; Self::HEADER_LEN] {
+        &self.header
+    }
+
+    /// The SPI.
+    pub const fn spi(&self) -> u32 {
+        let [a, b, c, d, ..] = self.header;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// The sequence number: of 64 bits, the lower half.
+    pub const fn number(&self) -> u32 {
+        let [.., a, b, c, d] = self.header;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// The bytes behind the sequence number.
+    pub const fn ciphertext(&self) -> &Bytes {
         &self.ciphertext
     }
 
+    /// Bytes behind the IP header.
+    pub const fn wire_len(&self) -> usize {
+        Self::HEADER_LEN + self.ciphertext.len()
+    }
+
     /// The plaintext, if `key` is the key that encrypted it.
-    pub fn plaintext(&self, key: EncryptionKey) -> Option<&Payload> {
-        (self.content.key == key).then_some(&self.content.plaintext)
+    pub fn plaintext(&self, key: EncryptionKey) -> Option<&Inner> {
+        (self.content.key == key).then_some(&self.content.inner)
     }
 }
 
 impl fmt::Debug for Encrypted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Encrypted({} bytes)", self.ciphertext.len())
+        write!(f, "Encrypted({} bytes)", self.wire_len())
     }
 }
 
@@ -70,29 +119,32 @@ mod tests {
     use super::*;
     use crate::{Packet, Udp};
 
-    const CIPHERTEXT: Bytes = Bytes::from_static(&[0; 58]);
+    const CIPHERTEXT: Bytes = Bytes::from_static(&[0; 50]);
 
-    fn plaintext() -> Payload {
-        Payload::Udp(Udp { payload: Bytes::from_static(b"secret"), ..Udp::default() })
+    fn inner() -> Inner {
+        let payload = Payload::Udp(Udp { payload: Bytes::from_static(b"secret"), ..Udp::default() });
+        Inner { src: "fd00::1".parse().unwrap(), dst: "fd00::2".parse().unwrap(), payload }
     }
 
     #[test]
     fn plaintext_needs_the_key_and_is_not_printed() {
-        let plaintext = plaintext();
-        let encrypted = Encrypted::new(plaintext.clone(), CIPHERTEXT, EncryptionKey::new(1));
-        assert_eq!(encrypted.plaintext(EncryptionKey::new(1)), Some(&plaintext));
+        let inner = inner();
+        let encrypted = Encrypted::new(1, 2, inner.clone(), CIPHERTEXT, EncryptionKey::new(1));
+        assert_eq!(encrypted.plaintext(EncryptionKey::new(1)), Some(&inner));
         assert_eq!(encrypted.plaintext(EncryptionKey::new(2)), None);
         assert_eq!(format!("{encrypted:?}"), "Encrypted(58 bytes)");
     }
 
     #[test]
     fn it_is_emitted_as_esp_without_the_plaintext() {
-        let encrypted = Payload::Encrypted(Encrypted::new(plaintext(), CIPHERTEXT, EncryptionKey::new(1)));
+        let encrypted = Encrypted::new(0xdead_beef, 0x0102_0304, inner(), CIPHERTEXT, EncryptionKey::new(1));
+        assert_eq!((encrypted.spi(), encrypted.number()), (0xdead_beef, 0x0102_0304));
+        let bytes: Vec<u8> = [0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4].into_iter().chain([0; 50]).collect();
         for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
-            let packet = Packet::new(src.parse().unwrap(), dst.parse().unwrap(), encrypted.clone());
+            let packet = Packet::new(src.parse().unwrap(), dst.parse().unwrap(), Payload::Encrypted(encrypted.clone()));
             assert_eq!(packet.wire_len(), packet.ip_header_len() + 58);
             let read = Packet::parse(packet.emit().unwrap()).unwrap();
-            assert_eq!(read.payload, Payload::Esp(CIPHERTEXT));
+            assert_eq!(read.payload, Payload::Esp(bytes.clone().into()));
         }
     }
 }

@@ -31,7 +31,7 @@ mod tcp_info;
 
 pub use checksum::transport_checksum;
 pub use compression::Compression;
-pub use encrypted::{Encrypted, EncryptionKey};
+pub use encrypted::{Encrypted, EncryptionKey, Inner};
 pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use fast_open::FastOpen;
 pub use headers::TcpHeaders;

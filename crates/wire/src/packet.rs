@@ -113,14 +113,14 @@ pub enum Payload {
 
 impl Payload {
     /// Bytes behind the IP header of a packet that is emitted from its value.
-    fn wire_len(&self, dst: IpAddr) -> usize {
+    pub(crate) fn wire_len(&self, dst: IpAddr) -> usize {
         match self {
             Self::Tcp(segment) => segment.wire_len(),
             Self::Udp(udp) => 8 + udp.payload.len(),
             Self::IcmpError(error) => 8 + error.quote.len(),
             Self::IcmpEcho(echo) => 8 + echo.payload.len(),
             Self::Esp(bytes) => bytes.len(),
-            Self::Encrypted(encrypted) => encrypted.ciphertext().len(),
+            Self::Encrypted(encrypted) => encrypted.wire_len(),
             // An IPv6 fragment has an extension header of its own.
             Self::Fragment(fragment) => fragment.payload.len() + if dst.is_ipv6() { 8 } else { 0 },
             Self::Other { payload, .. } => payload.len(),
@@ -146,7 +146,7 @@ impl fmt::Display for Payload {
                 write!(f, "ICMP echo {name} id {} seq {}: {} bytes", echo.id, echo.seq, echo.payload.len())
             }
             Self::Esp(bytes) => write!(f, "ESP {} bytes", bytes.len()),
-            Self::Encrypted(encrypted) => write!(f, "ESP {} bytes", encrypted.ciphertext().len()),
+            Self::Encrypted(encrypted) => write!(f, "ESP {} bytes", encrypted.wire_len()),
             Self::Fragment(part) => {
                 let more = if part.more { "+" } else { "" };
                 write!(

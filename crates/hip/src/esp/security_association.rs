@@ -188,11 +188,21 @@ impl Outbound {
         Ok(out.freeze())
     }
 
-    fn begin_bytes<R: CryptoRng + ?Sized>(&mut self, len: usize, rng: &mut R) -> Result<Sealing, SealError> {
-        let engine = Arc::clone(self.engine.as_ref().ok_or(SealError::Exhausted)?);
+    /// The sequence number of a packet with `len` bytes of payload, for another data plane.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::Exhausted`].
+    pub fn assign(&mut self, len: usize) -> Result<u64, SealError> {
         self.number = self.number.checked_add(1).ok_or(SealError::Exhausted)?;
         self.bytes += len as u64;
-        let (suite, spi, number) = (self.keys.suite, self.spi, self.number);
+        Ok(self.number)
+    }
+
+    fn begin_bytes<R: CryptoRng + ?Sized>(&mut self, len: usize, rng: &mut R) -> Result<Sealing, SealError> {
+        let engine = Arc::clone(self.engine.as_ref().ok_or(SealError::Exhausted)?);
+        let number = self.assign(len)?;
+        let (suite, spi) = (self.keys.suite, self.spi);
         let mut iv = [0; MAX_IV_LEN];
         match suite {
             EspSuite::NullHmacSha256 => {}
@@ -356,6 +366,17 @@ impl Inbound {
         }
         let engine = Arc::clone(self.engine.as_ref().ok_or(OpenError::Integrity)?);
         Ok(Opening { engine, suite, number, local: self.local, peer: self.peer })
+    }
+
+    /// Takes a packet that another data plane has verified into the anti-replay window: with the lower half of its sequence number, and
+    /// `len` bytes of payload.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Replay`].
+    pub fn accept(&mut self, low: u32, len: usize) -> Result<(), OpenError> {
+        let number = self.window.extend(low);
+        self.finish(Decrypted { number, len, content: Ok(()) })
     }
 
     /// Takes an authentic packet into the anti-replay window, and returns its content.

@@ -2,6 +2,7 @@
 
 use zeroize::Zeroizing;
 
+use super::engine::{HEADER_LEN, ICV_LEN};
 use crate::crypto::{Keymat, KeymatError};
 use crate::identity::Hit;
 
@@ -62,6 +63,11 @@ impl EspSuite {
     /// Bytes of keys for both directions, drawn from the keying material.
     pub const fn keymat_len(self) -> usize {
         2 * (self.encryption_len() + self.authentication_len())
+    }
+
+    /// Bytes of ESP for `len` bytes of payload: header, initialization vector, payload, padding, trailer and integrity check value.
+    pub const fn sealed_len(self, len: usize) -> usize {
+        HEADER_LEN + self.iv_len() + (len + 2).next_multiple_of(self.alignment()) + ICV_LEN
     }
 
     /// Bytes of an initialization vector in each packet.

@@ -1,11 +1,18 @@
-//! Packets between their bookkeeping, which is in order, and their encryption, which any thread may do.
+//! Packets between their bookkeeping, which is in order, and their encryption, which any thread may do, or another data plane.
 
 use core::net::IpAddr;
 
+use holdover_base::Instant;
 use holdover_wire::{Packet, Payload};
 
-use super::DataError;
-use crate::esp::{Decrypted, OpenError, Opening, Sealing};
+use super::association::Association;
+use super::local::Local;
+use super::{DataError, Host, OVERHEAD};
+use crate::esp::{Decrypted, EspSuite, Inbound, OpenError, Opening, SealError, Sealing};
+use crate::identity::Hit;
+
+/// Bytes of the inner IPv6 header.
+const IPV6_LEN: usize = 40;
 
 /// A packet that is to be encrypted ([`Host::begin_seal`](super::Host::begin_seal)).
 #[derive(Debug)]
@@ -43,4 +50,109 @@ impl Decapsulation {
 pub struct Authentic {
     pub(super) spi: u32,
     pub(super) decrypted: Decrypted<Packet>,
+}
+
+/// A packet that another data plane encrypts ([`Host::assign`]): the outer addresses, and the header of ESP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Assigned {
+    /// Source of the outer packet.
+    pub src: IpAddr,
+    /// Destination of the outer packet.
+    pub dst: IpAddr,
+    /// The SPI.
+    pub spi: u32,
+    /// The sequence number. Its lower half is sent.
+    pub number: u64,
+    /// The transform.
+    pub suite: EspSuite,
+}
+
+/// A packet that another data plane has verified ([`Host::accept`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// The sender.
+    pub peer: Hit,
+    /// As [`super::Opened::is_newest`].
+    pub is_newest: bool,
+}
+
+impl Host {
+    /// Chooses addresses, SPI and sequence number of a packet to a peer, with `len` bytes behind its inner IP header, for a data plane
+    /// that encrypts it: a kernel's, or a simulation without ciphers.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`], as [`Host::seal`].
+    pub fn assign(&mut self, now: Instant, peer: Hit, len: usize) -> Result<Assigned, DataError> {
+        let (association, _, (src, dst)) = self.path_to(now, peer, IPV6_LEN + len + OVERHEAD)?;
+        let outbound = &mut association.secured.as_mut().ok_or(DataError::NoAssociation)?.outbound;
+        let number = outbound.assign(len)?;
+        let (spi, suite) = (outbound.spi(), outbound.keys().suite);
+        association.used_at = now;
+        Ok(Assigned { src, dst, spi, number, suite })
+    }
+
+    /// Takes a packet in ESP whose integrity another data plane has verified: with this SPI and the lower half of its sequence number,
+    /// `len` bytes of inner payload, and `outer_len` bytes on the wire.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`]; the packet is to be dropped.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        spi: u32,
+        low: u32,
+        len: usize,
+        outer_len: usize,
+    ) -> Result<Accepted, DataError> {
+        let ((), peer, is_newest) = self.receive(now, spi, outer_len, |inbound| inbound.accept(low, len))?;
+        Ok(Accepted { peer, is_newest })
+    }
+
+    /// The association with a peer, and the addresses of data to it.
+    pub(super) fn path_to(
+        &mut self,
+        now: Instant,
+        peer: Hit,
+        bytes: usize,
+    ) -> Result<(&mut Association, &mut Local, (IpAddr, IpAddr)), DataError> {
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
+        let association = association.ok_or(DataError::NoAssociation)?;
+        let local = &mut self.local;
+        let dst = association.paths.for_data(now, bytes, |dst| local.source_for(dst).is_some());
+        let between = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
+        if association.is_worn_out(local) {
+            return Err(SealError::Exhausted.into());
+        }
+        Ok((association, local, between))
+    }
+
+    /// A packet arrived at an SPI: `take` passes it to the security association. Returns also the sender, and whether it is the newest
+    /// under the newest keys.
+    pub(super) fn receive<T>(
+        &mut self,
+        now: Instant,
+        spi: u32,
+        outer_len: usize,
+        take: impl FnOnce(&mut Inbound) -> Result<T, OpenError>,
+    ) -> Result<(T, Hit, bool), DataError> {
+        let peer = *self.local.spis.get(&spi).ok_or(DataError::NoAssociation)?;
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
+        let association = association.ok_or(DataError::NoAssociation)?;
+        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
+        let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| old.spi() == spi);
+        let is_current = old.is_none();
+        let inbound = old.unwrap_or(&mut secured.inbound);
+        if inbound.spi() != spi {
+            // The keys have changed since it was decrypted.
+            return Err(DataError::NoAssociation);
+        }
+        let before = inbound.greatest();
+        let taken = take(inbound)?;
+        let is_newest = is_current && inbound.greatest() > before;
+        association.note_alive(now);
+        association.paths.earn(now, outer_len);
+        Ok((taken, peer, is_newest))
+    }
 }

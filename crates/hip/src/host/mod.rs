@@ -10,6 +10,7 @@
 mod association;
 mod close;
 mod config;
+mod contact;
 mod data;
 mod event;
 mod exchange;
@@ -26,7 +27,8 @@ mod update;
 mod update_ids;
 
 pub use config::{HostConfig, RekeyLimits, SpiPart};
-pub use data::{Authentic, Decapsulation, Encapsulation};
+pub use contact::{Contact, Move, PathChange};
+pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use registry::{ServerConfig, Service, registration_lifetime};
 pub use relay::{RelayTarget, Relayed};
@@ -47,7 +49,7 @@ use self::registry::Registry;
 use self::relay::Via;
 use self::responder::Responder;
 use crate::codec::{DomainId, HipPacket, NotifyType, PacketType, Received};
-use crate::esp::{Inbound, OpenError, Outbound, SealError};
+use crate::esp::{Inbound, OpenError, Outbound};
 use crate::identity::{Hit, KeyPair};
 
 /// ESP's SPI is in its first four bytes.
@@ -415,15 +417,7 @@ impl Host {
     /// [`DataError`], as [`Host::seal`].
     pub fn begin_seal(&mut self, now: Instant, packet: &Packet) -> Result<Encapsulation, DataError> {
         let IpAddr::V6(dst) = packet.dst else { return Err(DataError::NoAssociation) };
-        let association = self.associations.get_mut(&Hit(dst)).filter(|association| association.is_usable());
-        let association = association.ok_or(DataError::NoAssociation)?;
-        let local = &mut self.local;
-        let is_reachable = |dst| local.source_for(dst).is_some();
-        let dst = association.paths.for_data(now, packet.wire_len() + OVERHEAD, is_reachable);
-        let (src, dst) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
-        if association.is_worn_out(local) {
-            return Err(SealError::Exhausted.into());
-        }
+        let (association, local, (src, dst)) = self.path_to(now, Hit(dst), packet.wire_len() + OVERHEAD)?;
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let sealing = secured.outbound.begin(packet, &mut *local.rng)?;
         association.used_at = now;
@@ -437,14 +431,7 @@ impl Host {
     ///
     /// [`DataError`] without an association or a usable address.
     pub fn keep_alive(&mut self, now: Instant, peer: Hit) -> Result<Packet, DataError> {
-        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
-        let association = association.ok_or(DataError::NoAssociation)?;
-        let local = &mut self.local;
-        let dst = association.paths.for_data(now, OVERHEAD, |dst| local.source_for(dst).is_some());
-        let (src, dst) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
-        if association.is_worn_out(local) {
-            return Err(SealError::Exhausted.into());
-        }
+        let (association, local, (src, dst)) = self.path_to(now, peer, OVERHEAD)?;
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let esp = secured.outbound.seal_dummy(&mut *local.rng)?;
         association.used_at = now;
@@ -496,26 +483,12 @@ impl Host {
     /// [`DataError`]; the packet is to be dropped.
     pub fn finish_open(&mut self, now: Instant, packet: &Packet, decrypted: Authentic) -> Result<Opened, DataError> {
         let Authentic { spi, decrypted } = decrypted;
-        let peer = *self.local.spis.get(&spi).ok_or(DataError::NoAssociation)?;
-        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
-        let association = association.ok_or(DataError::NoAssociation)?;
-        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
-        let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| old.spi() == spi);
-        let is_current = old.is_none();
-        let inbound = old.unwrap_or(&mut secured.inbound);
-        if inbound.spi() != spi {
-            // The keys have changed since it was decrypted.
-            return Err(DataError::NoAssociation);
-        }
-        let before = inbound.greatest();
-        let inner = match inbound.finish(decrypted) {
-            Ok(inner) => Some(inner),
-            Err(OpenError::Dummy) => None,
-            Err(error) => return Err(error.into()),
-        };
-        let is_newest = is_current && inbound.greatest() > before;
-        association.note_alive(now);
-        association.paths.earn(now, packet.wire_len());
+        let (inner, peer, is_newest) =
+            self.receive(now, spi, packet.wire_len(), |inbound| match inbound.finish(decrypted) {
+                Ok(inner) => Ok(Some(inner)),
+                Err(OpenError::Dummy) => Ok(None),
+                Err(error) => Err(error),
+            })?;
         Ok(Opened { peer, inner, is_newest })
     }
 }

@@ -1,4 +1,4 @@
-//! Packet scripts of readdressing in the old model, and tests of the protocol's codec, cryptography and machines.
+//! Tests of the protocol's codec, cryptography and machines.
 
 mod attacks;
 mod base_exchange;
@@ -6,11 +6,10 @@ mod by_hand;
 mod codec;
 mod corpus;
 mod crypto;
+mod data_plane;
 mod disorder;
 mod esp;
-mod exchange;
 mod identity;
-mod pair;
 mod rekey;
 mod relay;
 mod rendezvous;

@@ -11,7 +11,7 @@ use holdover_mobility::Direction;
 use holdover_wire::{Packet, Payload};
 
 use super::encapsulation::{self, Carried};
-use super::{Core, KNOCK_EVERY, PORT};
+use super::{Core, PORT};
 
 /// A packet for the network.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ impl Core {
         let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
         let found = self.peers.iter_mut().find(|(hit, peer)| peer.addresses.contains(&src) && is_without(**hit));
         if let Some((&hit, peer)) = found
-            && peer.may_knock(now, KNOCK_EVERY)
+            && peer.contact.may_knock(now)
         {
             let _ = self.host.connect(now, hit);
             self.collect(now, None);

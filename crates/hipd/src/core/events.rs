@@ -8,8 +8,7 @@ use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload};
 
 use super::encapsulation::{self, receiver_of};
-use super::peer::PeerState;
-use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note, Outgoing};
+use super::{CALL_SERVER_AGAIN, Core, Note, Outgoing};
 
 /// A peer, the source address of its packet, and the port if in UDP.
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
@@ -87,7 +86,7 @@ impl Core {
                     peer.set_port(src, port);
                 }
                 peer.establish(now, self.config.wake, &self.locators);
-                let waiting = peer.take_waiting();
+                let waiting = peer.contact.take_waiting();
                 if self.locators.len() > 1 {
                     // The exchange has announced one to the peer.
                     let _ = self.host.announce(now, hit);
@@ -107,17 +106,17 @@ impl Core {
             }
             Event::GaveUp { .. } => {
                 if let Some(peer) = self.peers.get_mut(&hit) {
-                    peer.announce_at = Some(now + ANNOUNCE_AGAIN);
+                    peer.contact.note_gave_up(now);
                 }
             }
             Event::Failed { .. } | Event::Closed { .. } => {
-                let waiting = self.peers.get_mut(&hit).map(PeerState::take_waiting).unwrap_or_default();
+                let waiting = self.peers.get_mut(&hit).map(|peer| peer.contact.take_waiting()).unwrap_or_default();
                 if matches!(event, Event::Failed { .. }) {
                     waiting.last().into_iter().for_each(|packet| self.refuse(packet));
                 } else if !waiting.is_empty() && !self.is_ending {
                     let _ = self.host.connect(now, hit);
                     let peer = self.peers.entry(hit).or_default();
-                    waiting.into_iter().for_each(|packet| _ = peer.wait(packet));
+                    waiting.into_iter().for_each(|packet| _ = peer.contact.wait(packet));
                 }
                 match self.peers.get_mut(&hit) {
                     Some(peer) if !peer.is_configured() => _ = self.peers.remove(&hit),

@@ -28,7 +28,7 @@ use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Servi
 use holdover_hip::identity::{Hit, KeyPair};
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Direction, LinkEvent, SegmentFilter as _, Verdict};
+use holdover_mobility::{Direction, SegmentFilter as _, Verdict};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
@@ -42,16 +42,10 @@ pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
 use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
 
-/// The interval between attempts after UPDATEs were given up: the path may be broken for long while the address stays.
-const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// Translators of addresses forget a UDP binding after 30 s or more; RFC 9028 section 4.10 has keep-alives every 15 s.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// The time until a server is called again after its association has failed or ended.
 const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
-/// The interval between attempts to open an association because of packets that this host has no keys for, as after a
-/// restart.
-const KNOCK_EVERY: Duration = Duration::from_secs(5);
-
 /// The configuration of the core.
 #[derive(Clone, Debug)]
 pub struct CoreConfig {
@@ -231,7 +225,7 @@ impl Core {
         let mut returned = Vec::new();
         for (&hit, peer) in &mut self.peers {
             if locators.is_empty() {
-                peer.tell_link(now, LinkEvent::Down);
+                peer.note_down(now);
             } else if is_other && peer.note_move(now, locators) {
                 returned.push(hit);
             }
@@ -246,7 +240,7 @@ impl Core {
         }
         if !locators.is_empty() {
             // At a new address, it opens associations with all peers: they could not find this host here.
-            let called = self.peers.iter().filter(|(_, peer)| is_other || peer.waits());
+            let called = self.peers.iter().filter(|(_, peer)| is_other || peer.contact.waiting() > 0);
             self.connect_those(now, called.map(|(&hit, _)| hit).collect());
         }
     }
@@ -320,7 +314,7 @@ impl Core {
         let due = |peer: &PeerState| peer.poll_timeout().is_some_and(|at| at <= now);
         for hit in self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&hit, _)| hit).collect::<Vec<_>>() {
             let Some(peer) = self.peers.get_mut(&hit) else { continue };
-            if peer.take_announce(now) {
+            if peer.contact.take_announce(now) {
                 let _ = self.host.announce(now, hit);
             }
             if peer.take_call(now) && !self.is_ending && self.host.connect(now, hit).is_err() {
@@ -477,7 +471,7 @@ impl Core {
             Err(CommandError::NoAddress { .. }) if is_off => {}
             Err(_) => return self.refuse(&packet),
         }
-        if !peer.wait(packet) {
+        if peer.contact.wait(packet).is_some() {
             self.counters.not_waited += 1;
         }
         self.collect(now, None);

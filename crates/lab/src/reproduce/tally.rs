@@ -51,9 +51,11 @@ pub(crate) fn worst(metric: &str) -> Option<f64> {
     let named = Metric::ALL.iter().filter(|known| metric.starts_with(known.name()));
     match named.max_by_key(|known| known.name().len())? {
         Metric::Goodput | Metric::NetGoodput | Metric::Throughput | Metric::IdealShare => Some(0.0),
-        Metric::Duration | Metric::NetDuration | Metric::IdleAfterReconnection | Metric::ExchangeTime => {
-            Some(f64::INFINITY)
-        }
+        Metric::Duration
+        | Metric::NetDuration
+        | Metric::IdleAfterReconnection
+        | Metric::ReaddressingTime
+        | Metric::ExchangeTime => Some(f64::INFINITY),
         _ => None,
     }
 }

@@ -80,6 +80,7 @@ fn value(metric: Metric, flow: &FlowMetrics) -> Option<f64> {
         Metric::BytesRetransmitted => sender.map(|sender| sender.bytes_retransmitted as f64),
         Metric::FastRetransmits => sender.map(|sender| sender.fast_retransmits as f64),
         Metric::IdleAfterReconnection => flow.mean_idle_s(),
+        Metric::ReaddressingTime => flow.mean_readdressing_s(),
         Metric::LongestPause => flow.longest_pause_s,
         Metric::DuplicateSegments => receiver.map(|receiver| receiver.duplicate_segments as f64),
         Metric::ExchangeTime => flow.exchanges.as_ref().map(|exchanges| exchanges.mean_s),

@@ -137,7 +137,12 @@ fn reason_code(why: Dropped) -> Option<usize> {
         Dropped::Corrupted(_) => Some(BAD_CHECKSUM),
         Dropped::Lost(_, DropCause::QueueFull) | Dropped::Backlog(_) => Some(QUEUE),
         Dropped::Lost(_, DropCause::LinkDown | DropCause::CutOff | DropCause::NotForwarding) => Some(INTERFACE_DOWN),
-        Dropped::Lost(..) | Dropped::Filtered(_) | Dropped::Unverified(_) | Dropped::NoListener(_) => None,
+        Dropped::Lost(..)
+        | Dropped::Filtered(_)
+        | Dropped::Unverified(_)
+        | Dropped::NoAssociation(_)
+        | Dropped::Replayed(_)
+        | Dropped::NoListener(_) => None,
     }
 }
 
@@ -149,6 +154,8 @@ fn node_of(why: Dropped) -> Option<NodeId> {
         | Dropped::Filtered(node)
         | Dropped::Unresolved(node)
         | Dropped::Unverified(node)
+        | Dropped::NoAssociation(node)
+        | Dropped::Replayed(node)
         | Dropped::NoListener(node)
         | Dropped::Backlog(node) => Some(node),
     }

@@ -9,6 +9,7 @@ use std::process::Command;
 use holdover_base::{Duration, Instant};
 use holdover_link::{InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
 use holdover_report::{CaptureFormat, CaptureLen, CaptureOptions, Record, RecorderOptions};
+use holdover_sim::{Addresses, Associate, HostAddressing, HostIdentity, LinkBetween, NodeId};
 use holdover_tcp::Profile;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{Block, OptionCode, PcapBlockOwned, PcapError, PcapNGReader};
@@ -197,6 +198,70 @@ fn tshark_finds_no_malformed_packet_and_no_bad_checksum() {
             assert_eq!(text.lines().count() as u64, sender.segments_sent + sender.segments_received + 1);
         }
     }
+}
+
+/// The transfer of [`train`] between identities: the first packet opens an association, and at 10 s the mobile host moves to another link
+/// and address.
+fn between_identities(name: &str) -> PathBuf {
+    let mut world = train(Profile::Linux6Cubic, 1);
+    let mut second = LinkBetween { name: "lte".into(), ..world.links[1].clone() };
+    let outage = |down, up| Outages::List(vec![Outage { down: Instant::from_secs(down), up: Instant::from_secs(up) }]);
+    (world.links[1].forward.outages, second.forward.outages) = (outage(10, 100), outage(0, 11));
+    world.links.push(second);
+    let identity = Some(HostIdentity { associate: Associate::FirstPacket, ..HostIdentity::default() });
+    world.addressing = vec![
+        HostAddressing { node: NodeId(0), addresses: Addresses::One, identity },
+        HostAddressing { node: NodeId(2), addresses: Addresses::PerLink, identity },
+    ];
+    let dir = empty_dir(name);
+    record(world, &dir, &options(CaptureFormat::Pcapng, CaptureLen::Whole));
+    dir.join("captures")
+}
+
+#[test]
+fn packets_between_identities_are_in_esp_on_links() {
+    let dir = between_identities("captures-identities");
+    let fields = [
+        "_ws.malformed",
+        "ip.proto",
+        "hip.packet_type",
+        "hip.checksum.status",
+        "esp.spi",
+        "esp.sequence",
+        "tcp.srcport",
+    ];
+    let dissect = |file: &str| -> Option<Vec<Vec<String>>> {
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(dir.join(file)).args(["-T", "fields", "-E", "separator=|", "-E", "occurrence=f"]);
+        fields.iter().for_each(|field| _ = tshark.args(["-e", field]));
+        let output = tshark.output().ok()?;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
+    };
+    let Some(server) = dissect("server-eth0.pcapng") else {
+        return skipped("packets_between_identities_are_in_esp_on_links", "tshark");
+    };
+    let column = |packets: &[Vec<String>], index: usize| -> Vec<String> {
+        packets.iter().map(|packet| packet[index].clone()).filter(|value| !value.is_empty()).collect()
+    };
+    assert_eq!(column(&server, 0), Vec::<String>::new(), "malformed");
+    assert!(server.iter().all(|packet| ["139", "50"].contains(&packet[1].as_str())), "HIP and ESP");
+    // I1, R1, I2, R2, and three UPDATEs.
+    assert_eq!(column(&server, 2), ["1", "2", "3", "4", "16", "16", "16"]);
+    assert!(column(&server, 3).iter().all(|status| status == "1"), "checksums are good");
+    let mut spis = column(&server, 4);
+    let count = spis.len();
+    spis.sort_unstable();
+    spis.dedup();
+    assert_eq!(spis.len(), 2, "one for each direction");
+    // What programs see: TCP between identities, the same before and after the move.
+    let inner = dissect("server-hip0.pcapng").unwrap();
+    assert_eq!((column(&inner, 0).len(), inner.len(), column(&inner, 6).len()), (0, count, count));
+    assert_eq!(read(&dir.join("mobile-hip0.pcapng")).0, ["mobile-hip0 (identity)"]);
+    let [wifi, lte] = ["mobile-eth0.pcapng", "mobile-eth1.pcapng"].map(|file| dissect(file).unwrap());
+    assert!(wifi.len() > 100 && lte.len() > 100, "{} {}", wifi.len(), lte.len());
+    assert_eq!(column(&lte, 2), ["16", "16", "16"]);
 }
 
 #[test]

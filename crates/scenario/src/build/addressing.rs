@@ -22,20 +22,23 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostAddressing>, Problem> {
 }
 
 fn identity(table: &file::IdentityTable) -> Result<HostIdentity, Problem> {
+    if table.overhead.is_some() {
+        let text = "there is no such field any more: the transform that \"esp\" names adds its own bytes";
+        return Err(Problem::new(ErrorKind::UnknownField, text.to_owned()).under("overhead"));
+    }
     let delay = table.delay.as_ref().map(link::length).transpose().under("delay")?;
     let mut identity = HostIdentity { delay, ..HostIdentity::default() };
-    if let Some(overhead) = table.overhead {
-        if overhead.0.0 > 65_535 {
-            let problem = Problem::unexpected(ErrorKind::BadValue, overhead.0.to_string(), "at most 65535 bytes");
-            return Err(problem.under("overhead"));
-        }
-        identity.overhead = overhead.0;
+    if let Some(esp) = table.esp {
+        identity.esp = esp.0;
+    }
+    if let Some(associate) = table.associate {
+        identity.associate = associate.0;
     }
     if let Some(time) = table.retransmit_after {
-        identity.shim.retransmit_after = above_zero(time, "retransmit_after")?;
+        identity.retransmit_after = above_zero(time, "retransmit_after")?;
     }
     if let Some(retries) = table.retries {
-        identity.shim.retries = retries;
+        identity.retries = retries;
     }
     Ok(identity)
 }

@@ -1,6 +1,6 @@
 //! `[[host]]` and `[[router]]`.
 
-use holdover_sim::Addresses;
+use holdover_sim::{Addresses, Associate, EspSuite};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,21 +31,39 @@ pub(crate) struct Host {
 
 vocabulary!(Addresses as "Addresses" { Self::One => "one", Self::PerLink => "per-link" });
 
-/// Host identity (RFC 7401) with readdressing (RFC 8046): a host with a new address notifies its peers, and they send
-/// data there once it has answered from there.
+/// Host identity: HIP (RFC 7401) with readdressing (RFC 8046), and ESP in BEET mode (RFC 7402). A host with a new address
+/// notifies its peers, which verify it.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Identity")]
 pub(crate) struct IdentityTable {
-    /// The time from a new attachment to the first UPDATE: a time, or a distribution. The default is no time.
+    /// The time from a new attachment until the host notices its new address and sends its first UPDATE: a time, or a distribution. The
+    /// default is no time.
     pub(crate) delay: Option<Length>,
-    /// What is added to each data packet on the wire. The default is 44 bytes: ESP in BEET mode.
-    pub(crate) overhead: Option<Bytes>,
-    /// How long the host waits for an answer before it retransmits an UPDATE; doubled each time. The default is 1 s.
+    /// The transform of data packets. If the two hosts differ, that of the host that is called applies. The default is
+    /// "aes-128-gcm".
+    pub(crate) esp: Option<Word<EspSuite>>,
+    /// When associations are established: "before" the run begins, or with the "first-packet" of either host to the other, which waits for
+    /// the base exchange. If the two hosts differ, with the first packet. The default is "before".
+    pub(crate) associate: Option<Word<Associate>>,
+    /// How long the host waits for an answer before it retransmits a HIP packet; doubled each time. The default is 1 s.
     pub(crate) retransmit_after: Option<Time>,
-    /// How often an UPDATE is retransmitted. The default is 5.
+    /// How often a HIP packet is retransmitted. The default is 5.
     pub(crate) retries: Option<u32>,
+    /// Removed: "esp" decides.
+    #[serde(default, skip_serializing)]
+    #[schemars(skip)]
+    pub(crate) overhead: Option<Bytes>,
 }
+
+vocabulary!(EspSuite as "EspSuite" {
+    Self::Aes128Gcm16 => "aes-128-gcm",
+    Self::Aes256CbcHmacSha256 => "aes-256-cbc",
+    Self::Aes128CbcHmacSha256 => "aes-128-cbc",
+    Self::NullHmacSha256 => "null",
+});
+
+vocabulary!(Associate as "Associate" { Self::Before => "before", Self::FirstPacket => "first-packet" });
 
 /// A router, which forwards packets. It may be a gateway or a base station.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]

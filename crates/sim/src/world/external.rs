@@ -175,7 +175,7 @@ impl World {
     /// The address that a new connection of a host is bound to: the host's own, or (with addresses for each link and without an identity)
     /// that of the link in use.
     pub fn address_in_use(&self, node: NodeId, ipv6: bool) -> IpAddr {
-        if self.has_identity(node) { node.address(ipv6) } else { self.locators(node).address(ipv6) }
+        if self.has_identity(node) { node.address(ipv6) } else { self.address_at_present(node, ipv6) }
     }
 
     /// Waits until `until` for input from outside.

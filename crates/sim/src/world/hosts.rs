@@ -194,7 +194,7 @@ impl World {
             match injected.direction {
                 Direction::Outgoing => {
                     let frame = self.network.pool.frame(injected.packet, None);
-                    self.network.depart(now, *node, identity.as_deref(), frame, observer);
+                    self.network.depart(now, *node, identity.as_deref_mut(), frame, observer);
                 }
                 Direction::Incoming if *external => {
                     let frame = self.network.pool.frame(injected.packet, None);
@@ -209,7 +209,7 @@ impl World {
         }
         while let Some(message) = chain.poll_control() {
             let frame = self.network.pool.frame(control::packet(*node, message), None);
-            self.network.depart(now, *node, identity.as_deref(), frame, observer);
+            self.network.depart(now, *node, identity.as_deref_mut(), frame, observer);
         }
         while let Some(action) = chain.poll_action() {
             observer.event(now, &WorldEvent::Mechanism(*node, action));

@@ -1,18 +1,21 @@
-//! Hosts with several addresses: the address of a flow, and readdressing of a host with an identity.
+//! Hosts with several addresses: the address of a flow, and hosts with an identity.
 
 use core::net::IpAddr;
+use std::collections::BTreeMap;
 
-use holdover_base::{Duration, Instant, Rng};
-use holdover_hip::{Attachment, Event, LocatorSet, PROTOCOL, Shim};
+use holdover_base::Instant;
+use holdover_hip::codec::PROTOCOL;
+use holdover_hip::host::PathChange;
 use holdover_mobility::LinkEvent;
 use holdover_wire::Payload;
 
 use super::World;
-use crate::config::{Addresses, NodeId, WorldConfig};
+use crate::config::{Addresses, Associate, NodeId, WorldConfig};
+use crate::flow::Flow;
 use crate::frame::Frame;
-use crate::host::HostShim;
+use crate::identity::{Attachment, Happening, Identity, Outgoing};
 use crate::network::Network;
-use crate::observer::{Dropped, LinkId, Observer, WorldEvent};
+use crate::observer::{LinkId, Observer, WorldEvent};
 
 /// The addresses at which the TCP of each node listens.
 pub(super) fn addresses(config: &WorldConfig) -> Vec<Vec<IpAddr>> {
@@ -35,26 +38,24 @@ pub(super) fn addresses(config: &WorldConfig) -> Vec<Vec<IpAddr>> {
 impl World {
     /// Creates the identities of hosts, and the associations between hosts that share flows.
     pub(super) fn give_identities(&mut self) {
+        let versions = versions(&self.config);
         for index in 0..self.config.addressing.len() {
             let host = &self.config.addressing[index];
             let (Some(config), Some(entry)) = (host.identity, self.host_index(host.node)) else { continue };
+            let [v4, v6] = versions.get(&host.node).copied().unwrap_or_default();
+            let ip_versions = [(false, v4 || !v6), (true, v6)].into_iter().filter_map(|(it, has)| has.then_some(it));
+            let locators = ip_versions.map(|ipv6| self.address_at_present(host.node, ipv6)).collect();
             let name = &self.config.nodes[host.node.index()].name;
-            let mut rng = Rng::split(self.config.seed, &format!("identity of {name}"));
-            let shim = Shim::new(config.shim, identity(host.node), self.locators(host.node), rng.next_u64());
-            self.hosts[entry].identity = Some(Box::new(HostShim { shim, config, rng }));
+            let identity = Identity::new(config, name, self.config.seed, locators);
+            self.hosts[entry].identity = Some(Box::new(identity));
         }
         for index in 0..self.flows.len() {
-            let (from, to) = (self.flows[index].config.from, self.flows[index].config.to);
-            if !(self.has_identity(from) && self.has_identity(to)) {
-                continue;
-            }
-            for (node, peer) in [(from, to), (to, from)] {
-                let locators = self.locators(peer);
-                if let Some(host) = self.host_index(node)
-                    && let Some(own) = &mut self.hosts[host].identity
-                {
-                    own.shim.add_peer(identity(peer), locators);
-                }
+            let flow = &self.flows[index].config;
+            let (from, to) = (self.host_index(flow.from), self.host_index(flow.to));
+            let ends = from.zip(to).map(|(from, to)| self.hosts.get_disjoint_mut([from, to]));
+            let Some(Ok([from, to])) = ends else { continue };
+            if let (Some(one), Some(other)) = (&mut from.identity, &mut to.identity) {
+                introduce((from.node, one), (to.node, other));
             }
         }
     }
@@ -68,19 +69,19 @@ impl World {
         self.config.addressing.iter().any(per_link)
     }
 
-    /// A host's locators: those of the link in use, or last used, or else of its first one.
-    pub(super) fn locators(&self, node: NodeId) -> LocatorSet {
+    /// A host's address: that of the link in use, or last used, or else of its first one.
+    pub(super) fn address_at_present(&self, node: NodeId, ipv6: bool) -> IpAddr {
         let host = self.host_index(node).map(|host| &self.hosts[host]);
         let link = host.and_then(|host| host.link.or(host.last_link));
-        self.locators_at(node, link)
+        self.address_at(node, link, ipv6)
     }
 
-    fn locators_at(&self, node: NodeId, link: Option<LinkId>) -> LocatorSet {
+    fn address_at(&self, node: NodeId, link: Option<LinkId>, ipv6: bool) -> IpAddr {
         if !self.has_locators(node) {
-            return set_of(|ipv6| node.address(ipv6));
+            return node.address(ipv6);
         }
         let access = link.and_then(|link| self.network.access_of(node, link)).unwrap_or(0);
-        set_of(|ipv6| node.locator(access, ipv6))
+        node.locator(access, ipv6)
     }
 
     /// A new flow uses identities if both of its hosts have one, else their current addresses.
@@ -91,15 +92,20 @@ impl World {
         }
         let (from, to, ipv6) = (flow.config.from, flow.config.to, flow.config.ipv6);
         if !(self.has_identity(from) && self.has_identity(to)) {
-            self.flows[index].addresses = (self.locators(from).address(ipv6), self.locators(to).address(ipv6));
+            self.flows[index].addresses = (self.address_at_present(from, ipv6), self.address_at_present(to, ipv6));
         }
     }
 
     /// Sends a packet of a host.
     #[inline]
     pub(super) fn depart<O: Observer>(&mut self, host: usize, frame: Box<Frame>, observer: &mut O) {
-        let entry = &self.hosts[host];
-        self.network.depart(self.now, entry.node, entry.identity.as_deref(), frame, observer);
+        let entry = &mut self.hosts[host];
+        let deadline = |identity: &Option<Box<Identity>>| identity.as_ref().and_then(|it| it.poll_timeout());
+        let before = deadline(&entry.identity);
+        self.network.depart(self.now, entry.node, entry.identity.as_deref_mut(), frame, observer);
+        if deadline(&self.hosts[host].identity) != before {
+            self.reschedule_host(host);
+        }
     }
 
     /// Passes a packet for a host through its identity; `None` if it ends there.
@@ -111,115 +117,164 @@ impl World {
         observer: &mut O,
     ) -> Option<Box<Frame>> {
         let entry = &mut self.hosts[host];
-        let Some(own) = &mut entry.identity else { return Some(frame) };
+        let Some(identity) = &mut entry.identity else { return Some(frame) };
         if frame.is_encrypted() {
-            if !own.shim.open(&mut frame.packet) {
-                observer.dropped(self.now, Dropped::Unverified(entry.node), &frame);
-                return None;
-            }
-            frame.decrypt();
+            let Err(why) = identity.open(self.now, &mut frame) else { return Some(frame) };
+            observer.dropped(self.now, why(entry.node), &frame);
         } else if matches!(frame.packet.payload, Payload::Other { protocol: PROTOCOL, .. }) {
-            // A packet that cannot be parsed is ignored, as by any host.
-            let _ = own.shim.handle_update(self.now, &frame.packet);
-            self.network.pool.take_back(frame);
-            self.attend_identity(host, observer);
-            self.reschedule_host(host);
-            return None;
+            identity.handle_packet(self.now, &frame.packet);
+        } else {
+            return Some(frame);
         }
-        Some(frame)
+        self.network.pool.take_back(frame);
+        self.attend_identity(host, observer);
+        self.reschedule_host(host);
+        None
     }
 
     /// A host with an identity uses another link than before, or none; or, if it has not `moved`, the last one again.
     pub(super) fn reattach<O: Observer>(&mut self, host: usize, moved: bool, observer: &mut O) {
-        let (node, link) = (self.hosts[host].node, self.hosts[host].link);
-        let locators = link.map(|_| self.locators_at(node, link));
-        let Some(own) = &mut self.hosts[host].identity else { return };
-        let delay = own.config.delay.filter(|_| link.is_some());
-        let delay = delay.map_or(Duration::ZERO, |delay| delay.draw(&mut own.rng));
-        let attachment = own.shim.handle_attachment(self.now, locators, delay);
-        match (link, attachment) {
-            (None, _) => self.tell(host, LinkEvent::Down, observer),
-            (Some(_), Attachment::Unchanged) => {
-                self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer);
-            }
-            (Some(_), Attachment::Readdressing) => {
-                observer.event(self.now, &WorldEvent::ReaddressingStarted(node));
-                self.attend_identity(host, observer);
+        let (now, node, link) = (self.now, self.hosts[host].node, self.hosts[host].link);
+        let Some(identity) = &self.hosts[host].identity else { return };
+        let locators = identity.versions().iter().map(|&ipv6| self.address_at(node, link, ipv6)).collect();
+        let Some(identity) = &mut self.hosts[host].identity else { return };
+        if link.is_none() {
+            identity.detach(now);
+            self.tell(host, LinkEvent::Down, observer);
+        } else {
+            match identity.attach(now, locators) {
+                Attachment::Known => self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer),
+                Attachment::Readdressing(known) => {
+                    observer.event(now, &WorldEvent::ReaddressingStarted(node));
+                    for (peer, change) in known {
+                        self.tell_path(host, peer, change, observer);
+                    }
+                }
             }
         }
+        self.attend_identity(host, observer);
         self.reschedule_host(host);
     }
 
     /// Handles a deadline of a host's identity.
     pub(super) fn step_identity<O: Observer>(&mut self, host: usize, observer: &mut O) {
-        let now = self.now;
-        if let Some(own) = &mut self.hosts[host].identity {
-            own.shim.handle_timeout(now);
+        if let Some(identity) = &mut self.hosts[host].identity {
+            identity.handle_timeout(self.now);
         }
         self.attend_identity(host, observer);
     }
 
-    /// Sends UPDATEs before completed readdressing is reported.
+    /// Sends the HIP packets of a host's identity, and handles its events: packets are sent before their consequences.
     fn attend_identity<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
-        let entry = &mut self.hosts[host];
-        let node = entry.node;
-        let Some(own) = &mut entry.identity else { return };
-        while let Some(packet) = own.shim.poll_transmit() {
-            let frame = self.network.pool.frame(packet, None);
-            self.network.forward(now, node, frame, observer);
-        }
-        while let Some(own) = &mut self.hosts[host].identity
-            && let Some(event) = own.shim.poll_event()
-        {
-            let (Event::Readdressed { peer, .. } | Event::GaveUp { peer, .. }) = event;
-            let Some(other) = NodeId::of(peer.address(false)) else { continue };
-            match event {
-                Event::Readdressed { .. } => {
-                    observer.event(now, &WorldEvent::Readdressed(node, other));
-                    let what = LinkEvent::Up { symmetric: true, moved: true };
-                    let addresses = [peer.address(false), peer.address(true)];
-                    self.tell_of_peer(host, Some(&addresses), what, observer);
-                }
-                Event::GaveUp { .. } => observer.event(now, &WorldEvent::ReaddressingFailed(node, other)),
+        let node = self.hosts[host].node;
+        while let Some(identity) = &mut self.hosts[host].identity {
+            self.network.send_control(now, node, identity, observer);
+            let Some(happenings) = identity.poll_happenings(now) else { break };
+            self.network.send_control(now, node, identity, observer);
+            for happening in happenings {
+                self.handle_happening(host, happening, observer);
             }
         }
+    }
+
+    fn handle_happening<O: Observer>(&mut self, host: usize, happening: Happening, observer: &mut O) {
+        let (now, node) = (self.now, self.hosts[host].node);
+        let event = match happening {
+            Happening::Path(peer, change) => return self.tell_path(host, peer, change, observer),
+            Happening::Ready(frames) => {
+                return frames.into_iter().for_each(|frame| self.depart(host, frame, observer));
+            }
+            Happening::Undeliverable(frames) => {
+                return frames.iter().for_each(|it| observer.dropped(now, crate::Dropped::NoAssociation(node), it));
+            }
+            Happening::Associated(peer) => WorldEvent::Associated(node, peer),
+            Happening::AssociationFailed(peer) => WorldEvent::AssociationFailed(node, peer),
+            Happening::AssociationClosed(peer) => WorldEvent::AssociationClosed(node, peer),
+            Happening::Readdressed(peer) => WorldEvent::Readdressed(node, peer),
+            Happening::PeerReaddressed(peer) => {
+                self.note_readdressing(peer, node);
+                WorldEvent::Readdressed(node, peer)
+            }
+            Happening::GaveUp(peer) => WorldEvent::ReaddressingFailed(node, peer),
+        };
+        observer.event(now, &event);
+    }
+
+    /// Notes in the flows of two hosts how long it took the second one to verify the new address of the first one.
+    fn note_readdressing(&mut self, moved: NodeId, peer: NodeId) {
+        let identity = self.host_index(moved).and_then(|host| self.hosts[host].identity.as_ref());
+        let Some(attached_at) = identity.map(|identity| identity.attached_at()) else { return };
+        let took = self.now.saturating_since(attached_at);
+        let is_between = |flow: &Flow| [(moved, peer), (peer, moved)].contains(&(flow.config.from, flow.config.to));
+        for flow in self.flows.iter_mut().filter(|flow| flow.begun && !flow.is_over() && is_between(flow)) {
+            flow.readdressings.push(took);
+        }
+    }
+
+    /// Reports a change of the path to a peer to a host's mechanisms.
+    fn tell_path<O: Observer>(&mut self, host: usize, peer: NodeId, change: PathChange, observer: &mut O) {
+        let what = match change {
+            PathChange::Down => LinkEvent::Down,
+            PathChange::Up => LinkEvent::Up { symmetric: false, moved: false },
+            PathChange::Moved => LinkEvent::Up { symmetric: true, moved: true },
+        };
+        self.tell_of_peer(host, Some(&[peer.address(false), peer.address(true)]), what, observer);
+    }
+}
+
+/// For each host with an identity, whether it has flows with other such hosts in IPv4, and in IPv6.
+fn versions(config: &WorldConfig) -> BTreeMap<NodeId, [bool; 2]> {
+    let hosts = config.addressing.iter().filter(|host| host.identity.is_some());
+    let mut versions: BTreeMap<NodeId, [bool; 2]> = hosts.map(|host| (host.node, [false; 2])).collect();
+    for flow in &config.flows {
+        if versions.contains_key(&flow.from) && versions.contains_key(&flow.to) {
+            for node in [flow.from, flow.to] {
+                versions.entry(node).or_default()[usize::from(flow.ipv6)] = true;
+            }
+        }
+    }
+    versions
+}
+
+/// Makes two hosts peers, and associates them if that is to be done before the run.
+fn introduce((node, one): (NodeId, &mut Identity), (peer, other): (NodeId, &mut Identity)) {
+    let (hits, addresses) = ((one.hit(), other.hit()), (one.locators().to_vec(), other.locators().to_vec()));
+    let is_new = one.add_peer(peer, hits.1, &addresses.1) && other.add_peer(node, hits.0, &addresses.0);
+    if is_new && [&*one, &*other].iter().all(|it| it.config().associate == Associate::Before) {
+        one.associate(other);
     }
 }
 
 impl Network {
-    /// Sends a packet of a host, between locators if it is between identities.
+    /// Sends a packet of a host, in ESP if it is between identities.
     #[inline]
     pub(super) fn depart<O: Observer>(
         &mut self,
         now: Instant,
         node: NodeId,
-        identity: Option<&HostShim>,
-        mut frame: Box<Frame>,
+        identity: Option<&mut Identity>,
+        frame: Box<Frame>,
         observer: &mut O,
     ) {
-        if let Some(identity) = identity
-            && identity.shim.seal(&mut frame.packet)
-        {
-            frame.encrypt(u32::try_from(identity.config.overhead.0).unwrap_or(u32::MAX));
+        let Some(identity) = identity else { return self.forward(now, node, frame, observer) };
+        let (frame, why) = match identity.send(now, frame) {
+            Outgoing::Sent(frame) => return self.forward(now, node, frame, observer),
+            Outgoing::Refused(frame, why) => (Some(frame), why(node)),
+            Outgoing::Waits(evicted) => (evicted, crate::Dropped::NoAssociation(node)),
+        };
+        if let Some(frame) = frame {
+            observer.dropped(now, why, &frame);
+            self.pool.take_back(frame);
         }
-        self.forward(now, node, frame, observer);
+        self.send_control(now, node, identity, observer);
     }
-}
 
-fn identity(node: NodeId) -> holdover_hip::Identity {
-    let set = set_of(|ipv6| node.address(ipv6));
-    holdover_hip::Identity { hit: set.v6, lsi: set.v4 }
-}
-
-/// The addresses of both families.
-fn set_of(address: impl Fn(bool) -> IpAddr) -> LocatorSet {
-    let mut set = LocatorSet { v4: core::net::Ipv4Addr::UNSPECIFIED, v6: core::net::Ipv6Addr::UNSPECIFIED };
-    for ipv6 in [false, true] {
-        match address(ipv6) {
-            IpAddr::V4(v4) => set.v4 = v4,
-            IpAddr::V6(v6) => set.v6 = v6,
+    /// Sends the HIP packets of a host.
+    fn send_control<O: Observer>(&mut self, now: Instant, node: NodeId, identity: &mut Identity, observer: &mut O) {
+        while let Some(packet) = identity.poll_transmit() {
+            let frame = self.pool.frame(packet, None);
+            self.forward(now, node, frame, observer);
         }
     }
-    set
 }

@@ -86,6 +86,7 @@ impl World {
             ideal: self.ideal(flow),
             outage: Duration::ZERO,
             reconnections: flow.reconnections.clone(),
+            readdressings: flow.readdressings.clone(),
             longest_pause: None,
             exchanges: flow.exchange.times.clone(),
             sender: counters(End::From),

@@ -1,0 +1,178 @@
+//! What the owner of a host keeps about each peer, in addition to its association: what the mechanisms above the association
+//! were told about the path, packets that wait for an exchange, and the time of the next attempt.
+//!
+//! The mobile host's mechanisms are told of a move when the peer has verified the new address ([`Event::Readdressed`]), the
+//! peer's when the announcement arrives ([`Event::PeerMoved`]): each host's next packet to the other may be sent then.
+
+use std::collections::VecDeque;
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+#[cfg(doc)]
+use super::Event;
+
+/// The interval between attempts after UPDATEs were given up: the path may be broken for long while the address stays.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
+/// The interval between attempts to open an association because of packets that this host has no keys for, as after a
+/// restart.
+const KNOCK_EVERY: Duration = Duration::from_secs(5);
+/// The most packets waiting for an exchange with one peer; the oldest are dropped.
+const MAX_WAITING: usize = 64;
+
+/// A change of the path to a peer, for the mechanisms above the association.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PathChange {
+    /// This host has no address.
+    Down,
+    /// It is back where the peer knows it.
+    Up,
+    /// One of the two hosts has another address, and data flows again.
+    Moved,
+}
+
+/// See the module's documentation. `T` is a packet that waits.
+#[derive(Debug)]
+pub struct Contact<T> {
+    /// The last change was [`PathChange::Down`].
+    is_down: bool,
+    /// Addresses of this host that the peer has verified.
+    proven: Vec<IpAddr>,
+    /// When this host moved, while the peer has not verified the new address.
+    moved_at: Option<Instant>,
+    announce_at: Option<Instant>,
+    knocked_at: Option<Instant>,
+    waiting: VecDeque<T>,
+}
+
+impl<T> Default for Contact<T> {
+    fn default() -> Self {
+        Self {
+            is_down: false,
+            proven: Vec::new(),
+            moved_at: None,
+            announce_at: None,
+            knocked_at: None,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+/// The result of a move of this host.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Move {
+    /// The change, if the peer knows the address already.
+    pub change: Option<PathChange>,
+    /// Whether to announce the address nevertheless.
+    pub announce: bool,
+}
+
+impl<T> Contact<T> {
+    /// Whether the peer is still to verify this host's address.
+    pub const fn is_moving(&self) -> bool {
+        self.moved_at.is_some()
+    }
+
+    /// Whether the peer has verified this address of this host.
+    pub fn is_proven(&self, address: IpAddr) -> bool {
+        self.proven.contains(&address)
+    }
+
+    /// There were no mechanisms so far: they regard the path as up.
+    pub fn begin(&mut self) {
+        (self.is_down, self.moved_at) = (false, None);
+    }
+
+    /// The association is established, from the first of this host's locators.
+    pub fn note_established(&mut self, locators: &[IpAddr]) -> Option<PathChange> {
+        self.proven = locators.first().copied().into_iter().collect();
+        self.announce_at = None;
+        let was_elsewhere = self.moved_at.take().is_some();
+        let was_down = core::mem::take(&mut self.is_down);
+        (was_elsewhere || was_down).then_some(PathChange::Moved)
+    }
+
+    /// This host has no address any more.
+    pub fn note_down(&mut self) -> PathChange {
+        self.is_down = true;
+        PathChange::Down
+    }
+
+    /// This host has moved to these locators. `is_translated` if it may be behind a translator of addresses: after a time without
+    /// an address there may be another one, so that a known address is announced.
+    pub fn note_move(&mut self, now: Instant, locators: &[IpAddr], is_translated: bool) -> Move {
+        self.proven.retain(|address| locators.contains(address));
+        let Some(first) = locators.first() else { return Move::default() };
+        if !self.proven.contains(first) {
+            self.moved_at = Some(now);
+            return Move::default();
+        }
+        if self.is_down && is_translated {
+            self.proven.clear();
+            self.moved_at = Some(now);
+            return Move { change: None, announce: true };
+        }
+        // The peer has verified this address before, and is notified: both resume at once.
+        self.moved_at = None;
+        let was_down = core::mem::take(&mut self.is_down);
+        Move { change: Some(if was_down { PathChange::Up } else { PathChange::Moved }), announce: false }
+    }
+
+    /// The peer has moved: its ACKs were lost, and so was data in flight to it. Both ends resume at once, before the peer has detected
+    /// the loss.
+    pub fn note_peer_move(&mut self) -> Option<PathChange> {
+        (!self.is_down && self.moved_at.is_none()).then_some(PathChange::Moved)
+    }
+
+    /// The peer has verified an address of this host. If that ends a move, the change is [`PathChange::Moved`], and the time since
+    /// the move is returned.
+    pub fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
+        if !self.proven.contains(&address) {
+            self.proven.push(address);
+        }
+        let after = now.saturating_since(self.moved_at.take()?);
+        self.is_down = false;
+        Some(after)
+    }
+
+    /// UPDATEs were given up.
+    pub fn note_gave_up(&mut self, now: Instant) {
+        self.announce_at = Some(now + ANNOUNCE_AGAIN);
+    }
+
+    /// Whether UPDATEs are to be begun again now.
+    pub fn take_announce(&mut self, now: Instant) -> bool {
+        self.announce_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Whether to open an association now because of a packet without one.
+    pub fn may_knock(&mut self, now: Instant) -> bool {
+        let may = self.knocked_at.is_none_or(|at| now.saturating_since(at) >= KNOCK_EVERY);
+        if may {
+            self.knocked_at = Some(now);
+        }
+        may
+    }
+
+    /// Keeps a packet until there is an association. Returns the oldest one if there is no room.
+    pub fn wait(&mut self, packet: T) -> Option<T> {
+        self.waiting.push_back(packet);
+        if self.waiting.len() > MAX_WAITING { self.waiting.pop_front() } else { None }
+    }
+
+    /// The number of waiting packets.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The waiting packets, in order.
+    pub fn take_waiting(&mut self) -> Vec<T> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// The next deadline: of [`Self::take_announce`].
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.announce_at
+    }
+}

@@ -1,0 +1,436 @@
+//! A host's identity: the state machine of HIP, between its TCP and its links.
+//!
+//! Control packets are bytes: they are signed, encrypted, lost and retransmitted as a daemon's. Data packets stay values: of ESP they
+//! have the addresses, SPI, sequence number and length, and pass the anti-replay window.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use holdover_base::{Instant, Rng};
+use holdover_hip::esp::{EspSuite, OpenError};
+use holdover_hip::host::{CommandError, Contact, DataError, Event, Host, HostConfig, PathChange, State};
+use holdover_hip::identity::{Algorithm, Hit, KeyPair};
+use holdover_wire::{Packet, Payload};
+use rand_core::{TryCryptoRng, TryRng};
+
+use crate::config::{HostIdentity, NodeId};
+use crate::frame::Frame;
+use crate::observer::Dropped;
+
+/// #K of the puzzles of simulated hosts: a search takes processor time of the simulation, and no virtual time.
+const DIFFICULTY: u8 = 4;
+/// Packets until the deadline is looked up again, because the number of packets can make a change of keys due.
+const LOOK_EVERY: u64 = 4096;
+
+/// The identity of a host.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    host: Host,
+    config: HostIdentity,
+    /// The randomness of delays.
+    rng: Rng,
+    peers: BTreeMap<NodeId, Peer>,
+    nodes: BTreeMap<Hit, NodeId>,
+    /// The IP versions of its locators, the preferred one first: whether they are IPv6.
+    versions: Vec<bool>,
+    locators: Vec<IpAddr>,
+    /// When it was attached last.
+    attached_at: Instant,
+    /// Addresses of a new attachment, and when the host notices them.
+    noticed: Option<(Instant, Vec<IpAddr>)>,
+    /// The state machine's next deadline. Packets of data can only postpone it, except by their number.
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    hit: Hit,
+    /// Its addresses before the run began.
+    addresses: Vec<IpAddr>,
+    contact: Contact<Box<Frame>>,
+    /// It has announced another address, which is not verified yet.
+    is_moving: bool,
+}
+
+/// What becomes of an outgoing packet.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// It is sent.
+    Sent(Box<Frame>),
+    /// It waits for an exchange. An older packet may have to give way.
+    Waits(Option<Box<Frame>>),
+    /// It cannot be sent.
+    Refused(Box<Frame>, fn(NodeId) -> Dropped),
+}
+
+/// The result of a new attachment.
+#[derive(Debug)]
+pub(crate) enum Attachment {
+    /// All peers know the address: data can be exchanged at once.
+    Known,
+    /// Peers are notified. Those in the list know the address already.
+    Readdressing(Vec<(NodeId, PathChange)>),
+}
+
+/// What has happened to an association, for mechanisms and observers.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// It is established.
+    Associated(NodeId),
+    /// The exchange failed.
+    AssociationFailed(NodeId),
+    /// It has ended.
+    AssociationClosed(NodeId),
+    /// For mechanisms: the path to a peer has changed.
+    Path(NodeId, PathChange),
+    /// This host's readdressing is complete at this host.
+    Readdressed(NodeId),
+    /// A peer's readdressing is complete at this host.
+    PeerReaddressed(NodeId),
+    /// UPDATEs were given up.
+    GaveUp(NodeId),
+    /// Packets that waited for the association can be sent now.
+    Ready(Vec<Box<Frame>>),
+    /// Packets that waited for the association will not be sent.
+    Undeliverable(Vec<Box<Frame>>),
+}
+
+/// Reproducible randomness for keys, nonces and SPIs: the keys of simulated hosts are no secrets.
+struct SeededRng(Rng);
+
+impl TryRng for SeededRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.0.next_u32())
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.next_u64())
+    }
+
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for SeededRng {}
+
+/// The state machine's configuration.
+fn host_config(identity: &HostIdentity) -> HostConfig {
+    let others = EspSuite::ENCRYPTING.into_iter().filter(|suite| *suite != identity.esp);
+    HostConfig {
+        retransmit_after: identity.retransmit_after,
+        retries: identity.retries,
+        suites: core::iter::once(identity.esp).chain(others).collect(),
+        accept_unknown_peers: false,
+        max_associations: usize::MAX,
+        difficulty: DIFFICULTY,
+        // All exchanges before the run take place in one second.
+        load_threshold: u32::MAX,
+        max_r1_per_s: u32::MAX,
+        attempts_per_slice: u32::MAX,
+        ..HostConfig::default()
+    }
+}
+
+impl Identity {
+    /// A host at these locators. Its key pair is drawn from the run's seed and its name.
+    pub(crate) fn new(config: HostIdentity, name: &str, seed: u64, locators: Vec<IpAddr>) -> Self {
+        let versions = locators.iter().map(IpAddr::is_ipv6).collect();
+        let mut randomness = SeededRng(Rng::split(seed, &format!("keys of {name}")));
+        let keys = KeyPair::generate(Algorithm::Ed25519, &mut randomness);
+        let mut host = Host::new(keys, host_config(&config), Box::new(randomness));
+        host.set_locators(Instant::ZERO, &locators);
+        Self {
+            host,
+            config,
+            rng: Rng::split(seed, &format!("identity of {name}")),
+            peers: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            versions,
+            locators,
+            attached_at: Instant::ZERO,
+            noticed: None,
+            deadline: None,
+        }
+    }
+
+    pub(crate) const fn hit(&self) -> Hit {
+        self.host.hit()
+    }
+
+    pub(crate) const fn config(&self) -> &HostIdentity {
+        &self.config
+    }
+
+    /// When it was attached last.
+    pub(crate) const fn attached_at(&self) -> Instant {
+        self.attached_at
+    }
+
+    /// The IP versions of its locators, the preferred one first: whether they are IPv6.
+    pub(crate) fn versions(&self) -> &[bool] {
+        &self.versions
+    }
+
+    /// This host's locators, the preferred one first.
+    pub(crate) fn locators(&self) -> &[IpAddr] {
+        &self.locators
+    }
+
+    /// Adds a peer that is at these addresses. Returns whether it is new.
+    pub(crate) fn add_peer(&mut self, node: NodeId, hit: Hit, addresses: &[IpAddr]) -> bool {
+        if self.nodes.insert(hit, node).is_some() {
+            return false;
+        }
+        self.host.add_peer(hit, addresses);
+        let (addresses, contact) = (addresses.to_vec(), Contact::default());
+        self.peers.insert(node, Peer { hit, addresses, contact, is_moving: false });
+        true
+    }
+
+    /// The base exchange of two hosts before the run begins: with real packets, that take no time.
+    pub(crate) fn associate(&mut self, other: &mut Self) {
+        // There is no association yet, and both hosts have an address.
+        let _ = self.host.connect(Instant::ZERO, other.hit());
+        loop {
+            for host in [&mut *self, &mut *other] {
+                while host.poll_happenings(Instant::ZERO).is_some() {}
+            }
+            let (forth, back) = (self.hand_over(other), other.hand_over(self));
+            if !forth && !back {
+                break;
+            }
+        }
+    }
+
+    /// Delivers the pending packets to their receiver; returns whether there were any.
+    fn hand_over(&mut self, to: &mut Self) -> bool {
+        let mut any = false;
+        while let Some(packet) = self.host.poll_transmit() {
+            any = true;
+            let _ = to.host.handle_packet(Instant::ZERO, &packet);
+        }
+        any
+    }
+
+    /// A packet of this host's TCP or mechanisms. To another node than a peer it is sent as it is.
+    pub(crate) fn send(&mut self, now: Instant, mut frame: Box<Frame>) -> Outgoing {
+        let to = NodeId::of(frame.packet.dst).and_then(|node| Some((node, self.peers.get_mut(&node)?)));
+        let is_to_identity = |node: NodeId| frame.packet.dst == node.address(frame.packet.dst.is_ipv6());
+        let Some((_, peer)) = to.filter(|(node, _)| is_to_identity(*node)) else { return Outgoing::Sent(frame) };
+        let len = frame.packet.wire_len() - frame.packet.ip_header_len();
+        match self.host.assign(now, peer.hit, len) {
+            Ok(assigned) => {
+                frame.encapsulate(&assigned, len);
+                if assigned.number.is_multiple_of(LOOK_EVERY) {
+                    self.look();
+                }
+                Outgoing::Sent(frame)
+            }
+            Err(DataError::NoAssociation) => self.wait(now, frame),
+            Err(_) if self.locators.is_empty() => Outgoing::Refused(frame, Dropped::NoRoute),
+            Err(DataError::NoPath) => Outgoing::Refused(frame, Dropped::Unverified),
+            Err(_) => Outgoing::Refused(frame, Dropped::NoAssociation),
+        }
+    }
+
+    /// A packet for a peer without an association: opens one.
+    fn wait(&mut self, now: Instant, frame: Box<Frame>) -> Outgoing {
+        let Some(peer) = NodeId::of(frame.packet.dst).and_then(|node| self.peers.get_mut(&node)) else {
+            return Outgoing::Refused(frame, Dropped::NoAssociation);
+        };
+        let outgoing = match self.host.connect(now, peer.hit) {
+            Ok(()) | Err(CommandError::State { .. }) => Outgoing::Waits(peer.contact.wait(frame)),
+            // It is opened when the host has an address.
+            Err(CommandError::NoAddress { .. }) if self.locators.is_empty() => {
+                Outgoing::Waits(peer.contact.wait(frame))
+            }
+            Err(_) => Outgoing::Refused(frame, Dropped::NoAssociation),
+        };
+        self.look();
+        outgoing
+    }
+
+    /// A packet in ESP becomes one between identities; else it is to be dropped.
+    pub(crate) fn open(&mut self, now: Instant, frame: &mut Frame) -> Result<(), fn(NodeId) -> Dropped> {
+        let Payload::Encrypted(encrypted) = &frame.packet.payload else { return Ok(()) };
+        let (spi, number, outer_len) = (encrypted.spi(), encrypted.number(), frame.packet.wire_len());
+        let len = frame.inner_len();
+        match self.host.accept(now, spi, number, len, outer_len) {
+            Ok(_) => {
+                frame.decapsulate();
+                Ok(())
+            }
+            Err(DataError::Open(OpenError::Replay { .. })) => Err(Dropped::Replayed),
+            Err(_) => {
+                self.knock(now, frame.packet.src);
+                Err(Dropped::NoAssociation)
+            }
+        }
+    }
+
+    /// ESP arrived without an association, as after the end of one at this host only: opens one with the peer at this address.
+    fn knock(&mut self, now: Instant, src: IpAddr) {
+        let host = &self.host;
+        let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
+        let found = self.peers.values_mut().find(|peer| peer.addresses.contains(&src) && is_without(peer.hit));
+        if let Some(peer) = found
+            && peer.contact.may_knock(now)
+        {
+            // Without an address there is nothing to do.
+            let _ = self.host.connect(now, peer.hit);
+            self.look();
+        }
+    }
+
+    /// A HIP packet. One that is not accepted has no effect.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet) {
+        let _ = self.host.handle_packet(now, packet);
+        self.look();
+    }
+
+    /// The host has no link any more.
+    pub(crate) fn detach(&mut self, now: Instant) {
+        self.noticed = None;
+        for peer in self.peers.values_mut() {
+            peer.contact.note_down();
+        }
+        self.set_locators(now, Vec::new());
+    }
+
+    /// The host is at these addresses, and notices it after the configured delay unless all its peers know them.
+    pub(crate) fn attach(&mut self, now: Instant, locators: Vec<IpAddr>) -> Attachment {
+        let mut changes = Vec::new();
+        let mut is_moving = false;
+        (self.attached_at, self.noticed) = (now, None);
+        for (&node, peer) in &mut self.peers {
+            if matches!(self.host.state(peer.hit), State::R2Sent | State::Established) {
+                let it = peer.contact.note_move(now, &locators, false);
+                changes.extend(it.change.map(|change| (node, change)));
+                is_moving |= peer.contact.is_moving();
+            }
+        }
+        if !is_moving {
+            self.set_locators(now, locators);
+            return Attachment::Known;
+        }
+        match self.config.delay.map(|delay| delay.draw(&mut self.rng)).filter(|delay| !delay.is_zero()) {
+            Some(delay) => self.noticed = Some((now + delay, locators)),
+            None => self.set_locators(now, locators),
+        }
+        Attachment::Readdressing(changes)
+    }
+
+    fn set_locators(&mut self, now: Instant, locators: Vec<IpAddr>) {
+        self.host.set_locators(now, &locators);
+        self.locators = locators;
+        if !self.locators.is_empty() {
+            for peer in self.peers.values().filter(|peer| peer.contact.waiting() > 0) {
+                // With an exchange in progress there is nothing to do.
+                let _ = self.host.connect(now, peer.hit);
+            }
+        }
+        self.look();
+    }
+
+    /// Every deadline at or before `now`.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if let Some((_, locators)) = self.noticed.take_if(|(at, _)| *at <= now) {
+            self.set_locators(now, locators);
+        }
+        if self.deadline.is_some_and(|at| at <= now) {
+            self.host.handle_timeout(now);
+            for peer in self.peers.values_mut() {
+                if peer.contact.take_announce(now) {
+                    // Without an association there is nothing to announce.
+                    let _ = self.host.announce(now, peer.hit);
+                }
+            }
+            self.look();
+        }
+    }
+
+    /// The next deadline.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.noticed.as_ref().map(|(at, _)| *at).into_iter().chain(self.deadline).min()
+    }
+
+    fn look(&mut self) {
+        let again = self.peers.values().filter_map(|peer| peer.contact.poll_timeout());
+        self.deadline = again.chain(self.host.poll_timeout()).min();
+    }
+
+    /// The next HIP packet to send.
+    pub(crate) fn poll_transmit(&mut self) -> Option<Packet> {
+        self.host.poll_transmit()
+    }
+
+    /// The consequences of the next event. Call it until `None`, and send HIP packets before each call.
+    pub(crate) fn poll_happenings(&mut self, now: Instant) -> Option<Vec<Happening>> {
+        let event = self.host.poll_event()?;
+        let happenings = self.handle_event(now, &event).unwrap_or_default();
+        self.look();
+        Some(happenings)
+    }
+
+    /// `None` for events without consequences.
+    fn handle_event(&mut self, now: Instant, event: &Event) -> Option<Vec<Happening>> {
+        let (Event::Established { peer: hit, .. }
+        | Event::Failed { peer: hit, .. }
+        | Event::Closed { peer: hit }
+        | Event::Readdressed { peer: hit, .. }
+        | Event::PeerMoved { peer: hit, .. }
+        | Event::PeerReaddressed { peer: hit, .. }
+        | Event::GaveUp { peer: hit }) = event
+        else {
+            return None;
+        };
+        let node = *self.nodes.get(hit)?;
+        let peer = self.peers.get_mut(&node)?;
+        let path = |change| Happening::Path(node, change);
+        Some(match event {
+            Event::Established { .. } => {
+                let change = peer.contact.note_established(&self.locators);
+                if self.locators.len() > 1 {
+                    // The exchange has announced one to the peer.
+                    let _ = self.host.announce(now, *hit);
+                }
+                let ready = Happening::Ready(peer.contact.take_waiting());
+                let happenings = [Happening::Associated(node)].into_iter().chain(change.map(path));
+                happenings.chain([ready]).collect()
+            }
+            Event::Failed { .. } => {
+                vec![Happening::AssociationFailed(node), Happening::Undeliverable(peer.contact.take_waiting())]
+            }
+            Event::Closed { .. } => {
+                if peer.contact.waiting() > 0 {
+                    let _ = self.host.connect(now, *hit);
+                }
+                vec![Happening::AssociationClosed(node)]
+            }
+            Event::Readdressed { address, .. } => {
+                peer.contact.note_readdressed(now, *address)?;
+                vec![Happening::Readdressed(node), path(PathChange::Moved)]
+            }
+            Event::PeerMoved { .. } => {
+                peer.is_moving = true;
+                peer.contact.note_peer_move().map(path).into_iter().collect()
+            }
+            Event::PeerReaddressed { .. } => {
+                let was_moving = core::mem::take(&mut peer.is_moving);
+                if was_moving { vec![Happening::PeerReaddressed(node)] } else { Vec::new() }
+            }
+            Event::GaveUp { .. } => {
+                peer.contact.note_gave_up(now);
+                if peer.contact.is_moving() { vec![Happening::GaveUp(node)] } else { Vec::new() }
+            }
+            _ => return None,
+        })
+    }
+}
