@@ -83,7 +83,6 @@ fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
     assert_eq!(contact.note_established(&[address(A)]), None);
     // Away and back: the peer knows the address.
     assert_eq!(contact.note_down(), PathChange::Down);
-    assert_eq!(contact.note_move(at(10), &[], false), nothing);
     assert_eq!(contact.note_peer_move(), None, "this host cannot send");
     let back = Move { change: Some(PathChange::Up), announce: false };
     assert_eq!(contact.note_move(at(20), &[address(A)], false), back);
