@@ -140,6 +140,13 @@ impl Waker {
         }
     }
 
+    /// An absent mobile host is probed: it is asked for the newest ACK of a connection as well.
+    pub(crate) fn ask_receiver(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
+        if self.controls.contains_key(&mobile) {
+            self.with(mobile, path, |control, flows| control.ask_receiver(now, flows));
+        }
+    }
+
     /// A mobile host is present: its mode applies to its connections from now on.
     pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
         if !self.config.has_one_mode() && !self.controls.contains_key(&mobile) {

@@ -30,6 +30,7 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
 
 use self::attempt::Path;
+use self::between::Inquiry;
 use self::link::{Link, STALL_PAUSE};
 use self::state::{At, BOTH, State};
 use self::waking::Waking;
@@ -101,6 +102,8 @@ pub struct WakeControl {
     known_path: Path,
     /// Limits the share of the link that all pokes take.
     pokes: Pacing,
+    /// Between both hosts: the connection on which an absent receiver is asked for its newest ACK.
+    inquiry: Inquiry,
 }
 
 /// How held ACKs are released while the link is up.
@@ -128,6 +131,7 @@ impl WakeControl {
             waking: None,
             known_path: Path::Reported,
             pokes: Pacing::default(),
+            inquiry: Inquiry::default(),
         }
     }
 
@@ -154,6 +158,7 @@ impl WakeControl {
             Notice::Cut => {
                 let flush = now + holdover_flow::CUT_FLUSH;
                 half.flush_at = Some(half.flush_at.map_or(flush, |at| at.min(flush)));
+                half.is_cut_in_two = true;
             }
             Notice::Stalled(ack) => half.train.record(now, ack),
             Notice::Queued(ack) if half.train.is_under_way() => half.train.append(ack),
@@ -290,8 +295,10 @@ impl WakeControl {
                 // A newer ACK has arrived since, or nothing is held any more.
                 half.flush_at = flow_half.flush_at().filter(|&at| at > now);
                 let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
-                let is_kept =
-                    self.is_between && direction == Direction::Incoming && between::may_be_cut_off(now, flow_half);
+                // The second step is never kept: the sender would take the first one for all that has arrived.
+                let is_second_step = is_due && std::mem::take(&mut half.is_cut_in_two);
+                let may_be_kept = self.is_between && direction == Direction::Incoming && !is_second_step;
+                let is_kept = may_be_kept && between::may_be_cut_off(now, flow_half);
                 if is_due && is_kept {
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                 } else if is_due && !flow.withholds_all(environment) {

@@ -100,6 +100,13 @@ impl Controller {
         }
     }
 
+    /// The mobile host is absent, and is probed now: it is asked for its newest ACK as well.
+    pub fn ask_receiver(&mut self, now: Instant, path: &impl FlowTable) {
+        if let Self::Wake(control) = self {
+            control.ask_receiver(now, path);
+        }
+    }
+
     /// Handles a deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
         match self {

@@ -121,6 +121,9 @@ impl Engine {
         let is_probed = self.interface.has_carrier && !self.attachments.is_idle(mobile) && self.can_probe(mobile);
         if is_probed && self.prober.look_away(now, mobile, since, absent) {
             self.probe(mobile, seen);
+            if let Some(waker) = &mut self.waker {
+                waker.ask_receiver(now, mobile, &mut self.path);
+            }
         }
         Ok(())
     }

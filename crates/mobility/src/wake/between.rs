@@ -5,11 +5,20 @@
 //! incoming ACKs are flushed to the host on its own side, which receives them. A silent cut is detected later than an
 //! ACK is flushed, so nothing would be held at link-up. Therefore such ACKs are kept while the receiver has not
 //! acknowledged all data in flight: either it does so soon, or its link is down.
+//!
+//! The ACKs on the link when it breaks are lost: the receiver has more than the gateway knows, and a sender that is shown
+//! the rest of what the gateway knows retransmits data that has arrived. So the receiver is asked for its newest ACK by an
+//! empty segment: while it is absent, on one connection, so that the answer arrives with the first sign of its return;
+//! and with the first attempt to wake each connection on which nothing has arrived by then.
 
 use holdover_base::{Duration, Instant};
-use holdover_flow::Half as FlowHalf;
+use holdover_filter::Connection;
+use holdover_flow::{Flow, FlowTable, Half as FlowHalf};
 
+use super::attempt::path_probe;
+use super::state::At;
 use super::{WakeConfig, WakeControl};
+use crate::Direction;
 
 /// How long held ACKs of data in flight are kept after their flush was due: longer than it takes to detect that a
 /// mobile host is silent, and bounded, as silence may not be watched.
@@ -20,6 +29,49 @@ impl WakeControl {
     pub fn between(config: WakeConfig) -> Self {
         Self { is_between: true, ..Self::new(config) }
     }
+
+    /// Asks an absent receiver for its newest ACK. To be called with every other probe of the mobile host; does nothing if
+    /// the link is up, or if that would be too often.
+    pub fn ask_receiver(&mut self, now: Instant, path: &impl FlowTable) {
+        let Some(down_at) = self.link.down_at.filter(|_| !self.link.is_up()) else { return };
+        let Some(connection) = self.inquiry.due(now, down_at) else { return };
+        let Some(flow) = path.snapshot(connection).filter(|flow| may_have_more(flow, down_at)) else { return };
+        let at = At { connection, direction: Direction::Outgoing };
+        self.ready.extend(path_probe(at, &flow).map(|probe| (connection, probe)));
+    }
+}
+
+/// See [`WakeControl::ask_receiver`].
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Inquiry {
+    /// The connection with the most recent data among those with data in flight, and the time of these.
+    connection: Option<(Instant, Connection)>,
+    asked_at: Option<Instant>,
+}
+
+/// The interval between these segments is this fraction of the absence.
+const ASKED_PART: u64 = 1000;
+
+impl Inquiry {
+    /// The link breaks: a connection over it.
+    pub(super) fn consider(&mut self, connection: Connection, flow: &Flow) {
+        let sent = flow.half(Direction::Incoming);
+        let found = sent.last_data_at().filter(|_| sent.awaits_ack()).map(|at| (at, connection));
+        self.connection = self.connection.max(found);
+    }
+
+    /// The connection, if it is its time.
+    fn due(&mut self, now: Instant, down_at: Instant) -> Option<Connection> {
+        let pause = Duration::from_nanos(now.saturating_since(down_at).as_nanos() / ASKED_PART);
+        let (_, connection) = self.connection.filter(|_| self.asked_at.is_none_or(|at| now >= at + pause))?;
+        self.asked_at = Some(now);
+        Some(connection)
+    }
+}
+
+/// Whether the receiver may have acknowledged more than is known: data is in flight, and nothing has arrived since the cut.
+pub(super) fn may_have_more(flow: &Flow, cut_at: Instant) -> bool {
+    flow.awaits_ack() && flow.heard_at().is_none_or(|at| at < cut_at)
 }
 
 /// Whether the receiver may be cut off, so that held ACKs must not be flushed.
@@ -30,12 +82,12 @@ pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::{Flags, Segment, Seq};
+    use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps};
 
     use super::*;
     use crate::wake::Wake;
     use crate::wake::tests::pass;
-    use crate::{Direction, SegmentFilter as _};
+    use crate::{LinkEvent, SegmentFilter as _};
 
     /// A transfer over the link, a segment of 1,000 bytes each ms, with 40 ms of round trip.
     struct Transfer {
@@ -74,19 +126,62 @@ mod tests {
             pass(&mut self.wake, self.now, direction, segment);
         }
 
+        /// Both ends' clocks count milliseconds.
+        fn stamps(&self, ecr: Instant) -> TcpOptions {
+            let ticks = |at: Instant| (at.as_nanos() / 1_000_000) as u32;
+            let timestamps = Timestamps { val: ticks(self.now), ecr: ticks(ecr) };
+            TcpOptions { timestamps: Some(timestamps), ..TcpOptions::default() }
+        }
+
         fn send(&mut self) {
-            let (seq, payload) = (self.sent, Bytes::from_static(&[0; 1000]));
+            let seq = self.sent;
             self.sent = seq + 1000;
-            let data = Segment { seq, ack: Seq::new(1), flags: Flags::ACK, payload, ..Segment::default() };
+            self.send_from(seq);
+        }
+
+        fn send_from(&mut self, seq: Seq) {
+            let (options, payload) = (self.stamps(self.now), Bytes::from_static(&[0; 1000]));
+            let data = Segment { seq, ack: Seq::new(1), flags: Flags::ACK, options, payload, ..Segment::default() };
             self.pass(Direction::Outgoing, data);
         }
 
         /// The receiver acknowledges one more segment.
         fn acknowledge(&mut self) {
-            self.acked += 1000;
-            let ack =
-                Segment { seq: Seq::new(1), ack: self.acked, flags: Flags::ACK, window: 60_000, ..Segment::default() };
+            self.acknowledge_up_to(self.acked + 1000, self.now);
+        }
+
+        /// The same up to `acked`, with the echo of a segment sent at `echo`.
+        fn acknowledge_up_to(&mut self, acked: Seq, echo: Instant) {
+            self.acked = acked;
+            let (seq, flags, options) = (Seq::new(1), Flags::ACK, self.stamps(echo));
+            let ack = Segment { seq, ack: self.acked, flags, window: 60_000, options, ..Segment::default() };
             self.pass(Direction::Incoming, ack);
+        }
+
+        /// The link breaks, and what is found out about it.
+        fn breaks(&mut self) {
+            self.now += Duration::from_millis(270);
+            self.wake.handle_link(self.now, LinkEvent::Down);
+        }
+
+        /// The segments made for the receiver, without data, within this time.
+        fn asked(&mut self, millis: u64, mut each: impl FnMut(&mut Self)) -> Vec<Segment> {
+            let mut asked = Vec::new();
+            for _ in 0..millis {
+                self.now += Duration::from_millis(1);
+                self.wake.handle_timeout(self.now);
+                each(self);
+                let made = std::iter::from_fn(|| self.wake.control.poll_transmit()).map(|(_, made)| made);
+                let outgoing = made.filter(|made| made.direction == Direction::Outgoing);
+                asked.extend(outgoing.filter_map(|made| made.packet.tcp().cloned()));
+            }
+            assert!(asked.iter().all(|segment| segment.payload.is_empty()));
+            asked
+        }
+
+        fn ask(&mut self) {
+            let Wake { control, path } = &mut self.wake;
+            control.ask_receiver(self.now, path);
         }
 
         /// The time at which an ACK is released to the sender within 3 s, and its number.
@@ -119,6 +214,69 @@ mod tests {
             let (at, ack) = t.flushed().expect("the wait is bounded");
             assert_eq!(ack, t.acked);
             assert!(expected.contains(&at), "{is_between}: {at} ms");
+        }
+    }
+
+    #[test]
+    fn the_second_step_after_a_long_silence_is_not_kept() {
+        for is_between in [false, true] {
+            let mut t = Transfer::new(is_between);
+            let (echo, acked) = (t.now - Duration::from_millis(40), t.acked);
+            t.flushed().expect("what is held is shown within a second");
+            t.now += Duration::from_millis(1000);
+            t.send_from(acked);
+            // The window field has room for it.
+            t.acknowledge_up_to(acked + 5000, echo);
+            let (at, ack) = t.flushed().expect("the sender waits for the rest");
+            assert_eq!(ack, acked + 5000);
+            assert!(at <= 7, "{is_between}: {at} ms");
+        }
+    }
+
+    #[test]
+    fn an_absent_receiver_is_asked_for_its_newest_ack() {
+        let mut t = Transfer::new(true);
+        let (acked, echo) = (t.acked, t.now);
+        t.ask();
+        assert!(t.wake.control.poll_transmit().is_none(), "the link is up");
+        t.breaks();
+        let asked = t.asked(20, |t| {
+            t.ask();
+            t.ask();
+        });
+        assert_eq!(asked.len(), 20, "once in a thousandth of the absence");
+        assert!(asked.iter().all(|segment| segment.seq == acked - 1));
+
+        // Its answer is withheld, and the release shows all of it.
+        t.acknowledge_up_to(acked + 5000, echo);
+        assert!(t.asked(10, Transfer::ask).is_empty(), "it has answered");
+        t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+        t.now += Duration::from_millis(1);
+        t.wake.handle_timeout(t.now);
+        let made: Vec<_> = std::iter::from_fn(|| t.wake.control.poll_transmit()).map(|(_, made)| made).collect();
+        let acks: Vec<Seq> = made.iter().filter_map(|made| Some(made.packet.tcp()?.ack)).collect();
+        assert!(made.iter().all(|made| made.direction == Direction::Incoming), "it is not asked again: {made:?}");
+        assert_eq!(acks, [acked - 4000 + 1, acked + 5000]);
+    }
+
+    #[test]
+    fn a_receiver_that_stays_away_is_asked_less_and_less_often() {
+        let mut t = Transfer::new(true);
+        t.breaks();
+        t.now += Duration::from_secs(20);
+        let asked = t.asked(1000, Transfer::ask).len();
+        assert!((40..=60).contains(&asked), "{asked}");
+    }
+
+    #[test]
+    fn one_that_has_not_answered_is_asked_when_its_sender_is_woken() {
+        for (is_between, expected) in [(false, 0), (true, 1)] {
+            let mut t = Transfer::new(is_between);
+            t.breaks();
+            t.wake.handle_link(t.now, LinkEvent::Up { symmetric: false, moved: false });
+            let asked = t.asked(3, |_| {});
+            // To the agent, all ACKs are of its own host.
+            assert_eq!(asked.iter().filter(|segment| segment.seq == t.acked - 1).count(), expected, "{is_between}");
         }
     }
 }

@@ -33,6 +33,8 @@ const LEAST_QUIET: Duration = Duration::from_millis(5);
 pub(super) struct Half {
     /// When held ACKs are checked for a flush.
     pub(super) flush_at: Option<Instant>,
+    /// The sender was shown one byte of an ACK, and the rest is due.
+    pub(super) is_cut_in_two: bool,
     /// It was transferring when the link broke, and was not released yet.
     is_waiting: bool,
     /// It was transferring when the link broke the last time.
@@ -91,7 +93,7 @@ impl Half {
         flow: &FlowHalf,
         is_stalled: bool,
     ) {
-        (self.flush_at, self.poke, self.has_unseen) = (None, None, false);
+        (self.flush_at, self.poke, self.has_unseen, self.is_cut_in_two) = (None, None, false, false);
         let Some(data_at) = flow.last_data_at() else {
             (self.shown_at_cut, self.step_from) = (flow.shown(), flow.shown());
             return;

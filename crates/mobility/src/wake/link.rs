@@ -4,6 +4,7 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::{FlowTable, LinkState, Stall};
 
 use super::attempt::Path;
+use super::between::Inquiry;
 use super::state::{At, BOTH, Standing};
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
@@ -121,6 +122,8 @@ impl WakeControl {
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
         // From now on only packets that still arrive change flows.
         path.set_link(self.link_state());
+        self.inquiry = Inquiry::default();
+        let inquiry = &mut self.inquiry;
         let mut spoilt = Vec::new();
         let mut at_rest = Vec::new();
         let pokes = self.config.unreachable_poke.is_some();
@@ -129,6 +132,7 @@ impl WakeControl {
             if silent_since.is_some_and(|since| flow.has_gone_on_after(since)) {
                 return;
             }
+            inquiry.consider(connection, flow);
             let is_stalled = flow.is_stalling(now, &stalling);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();

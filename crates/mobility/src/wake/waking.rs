@@ -20,6 +20,7 @@ use holdover_flow::FlowTable;
 
 use super::WakeControl;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
+use super::between;
 use super::half::{Crowd, Outcome, Times};
 use super::state::{At, BOTH, Standing, State};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
@@ -293,7 +294,9 @@ impl WakeControl {
         };
         attempt.note_try(now, known, others, &flow);
         // The first attempt is answered by itself if the path works.
-        let is_to_be_asked = known == Path::Unresolved || attempt.tries() > 1;
+        let is_to_be_asked = known == Path::Unresolved
+            || attempt.tries() > 1
+            || self.is_between && between::may_have_more(&flow, attempt.cut_at());
         self.act(now, connection, known, path);
         if let Some(state) = self.connections.get_mut(&connection)
             && state.has_train_under_way()
