@@ -12,6 +12,8 @@ use crate::path::PathError;
 
 /// The router's mobile-facing interface.
 pub const MOBILE_FACING: &str = "mob0";
+/// A bridge in its own namespace.
+const BRIDGE: &str = "br0";
 
 /// How the link is cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -70,6 +72,19 @@ pub struct World {
     mobiles: Vec<Namespace>,
     is_v6: bool,
     _wire: Option<Wire>,
+    /// The link, if it is not the bridge.
+    link: Option<Wire>,
+}
+
+/// The link between the router and the mobile hosts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LinkPlan {
+    /// A bridge in its own namespace.
+    Bridge,
+    /// A bridge that is the router's mobile-facing interface.
+    RouterBridge,
+    /// A wire without Ethernet to the only mobile host, with this round trip.
+    Wire(Duration),
 }
 
 impl World {
@@ -78,7 +93,7 @@ impl World {
     /// # Errors
     /// The kernel refuses: this needs root, or a user namespace.
     pub fn new(mobiles: u8) -> Result<Self, WorldError> {
-        Self::of_family(mobiles, false, false, Duration::ZERO)
+        Self::of_family(mobiles, false, LinkPlan::Bridge, Duration::ZERO)
     }
 
     /// The same with a round trip between the fixed host and the router.
@@ -86,7 +101,15 @@ impl World {
     /// # Errors
     /// See [`Self::new`].
     pub fn with_round_trip(mobiles: u8, round_trip: Duration) -> Result<Self, WorldError> {
-        Self::of_family(mobiles, false, false, round_trip)
+        Self::of_family(mobiles, false, LinkPlan::Bridge, round_trip)
+    }
+
+    /// One mobile host behind a link without Ethernet that has this round trip. There is no [`Cut::Carrier`].
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn without_ethernet(round_trip: Duration) -> Result<Self, WorldError> {
+        Self::of_family(1, false, LinkPlan::Wire(round_trip), Duration::ZERO)
     }
 
     /// The same over IPv6, with one mobile host and no delay.
@@ -94,7 +117,7 @@ impl World {
     /// # Errors
     /// See [`Self::new`].
     pub fn v6() -> Result<Self, WorldError> {
-        Self::of_family(1, true, false, Duration::ZERO)
+        Self::of_family(1, true, LinkPlan::Bridge, Duration::ZERO)
     }
 
     /// This many mobile hosts behind the ports of a bridge that is the router's mobile-facing interface, as on an
@@ -103,68 +126,95 @@ impl World {
     /// # Errors
     /// See [`Self::new`].
     pub fn bridged(mobiles: u8) -> Result<Self, WorldError> {
-        Self::of_family(mobiles, false, true, Duration::ZERO)
+        Self::of_family(mobiles, false, LinkPlan::RouterBridge, Duration::ZERO)
     }
 
-    fn of_family(mobiles: u8, is_v6: bool, is_bridged: bool, round_trip: Duration) -> Result<Self, WorldError> {
+    fn of_family(mobiles: u8, is_v6: bool, plan: LinkPlan, round_trip: Duration) -> Result<Self, WorldError> {
         let new = Namespace::new;
         let (fixed, router) = (new("fixed")?, new("router")?);
-        let bridge = if is_bridged { router.clone() } else { new("bridge")? };
+        let bridge = if plan == LinkPlan::Bridge { new("bridge")? } else { router.clone() };
         let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
-        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None };
-        // The bridge is created first, so that the ends of a veth pair have different indices: Linux handles the
+        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None, link: None };
+        // A bridge is created first, so that the ends of a veth pair have different indices: Linux handles the
         // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`).
-        let bridge_name = if is_bridged { MOBILE_FACING } else { "br0" };
-        inside(&world.bridge, |netlink| netlink.add_bridge(bridge_name))?;
-        let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
-        let fixed_end = world.fixed.clone();
-        if round_trip > Duration::ZERO {
-            let ends = [(&world.fixed, "eth0", world.address(1, 2)), (&world.router, "fix0", router_fixed)];
-            world._wire = Some(Wire::between(ends, bits, round_trip / 2)?);
-        } else {
-            inside(&world.router, |netlink| {
-                netlink.add_veth("fix0", "eth0", &fixed_end)?;
-                netlink.set_up("fix0")?;
-                netlink.add_address("fix0", router_fixed, bits)
-            })?;
-            let address = world.address(1, 2);
-            inside(&world.fixed, |netlink| {
-                netlink.set_up("eth0")?;
-                netlink.add_address("eth0", address, bits)
-            })?;
+        match plan {
+            LinkPlan::Bridge => inside(&world.bridge, |netlink| netlink.add_bridge(BRIDGE))?,
+            LinkPlan::RouterBridge => inside(&world.bridge, |netlink| netlink.add_bridge(MOBILE_FACING))?,
+            LinkPlan::Wire(_) => {}
         }
-        inside(&world.router, |netlink| {
-            if !is_bridged {
-                netlink.add_veth(MOBILE_FACING, "router0", &world.bridge)?;
-            }
-            netlink.set_up(MOBILE_FACING)?;
-            netlink.add_address(MOBILE_FACING, router_mobile, bits)
-        })?;
+        world.add_fixed(round_trip)?;
         let forwards = if is_v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         world.router.enter(|| sysctl::set(&world.router, forwards, "1"))??;
-        for (number, mobile) in world.mobiles.iter().enumerate() {
-            let address = world.mobile_address(number);
-            inside(mobile, |netlink| {
-                netlink.set_up("lo")?;
-                netlink.add_veth("eth0", &format!("mobile{number}"), &world.bridge)?;
-                netlink.set_up("eth0")?;
-                netlink.add_address("eth0", address, bits)
+        for mobile in &world.mobiles {
+            inside(mobile, |netlink| netlink.set_up("lo"))?;
+        }
+        match plan {
+            LinkPlan::Bridge => world.add_bridge(BRIDGE)?,
+            LinkPlan::RouterBridge => world.add_bridge(MOBILE_FACING)?,
+            LinkPlan::Wire(round_trip) => world.add_wire(round_trip)?,
+        }
+        for mobile in &world.mobiles {
+            world.add_default_route(mobile, world.address(2, 1))?;
+        }
+        Ok(world)
+    }
+
+    /// Connects the fixed host with the router.
+    fn add_fixed(&mut self, round_trip: Duration) -> Result<(), WorldError> {
+        let (near, far, bits) = (self.address(1, 1), self.address(1, 2), self.bits());
+        if round_trip > Duration::ZERO {
+            let ends = [(&self.fixed, "eth0", far), (&self.router, "fix0", near)];
+            self._wire = Some(Wire::between(ends, bits, round_trip / 2)?);
+        } else {
+            inside(&self.router, |netlink| {
+                netlink.add_veth("fix0", "eth0", &self.fixed)?;
+                netlink.set_up("fix0")?;
+                netlink.add_address("fix0", near, bits)
             })?;
-            world.add_default_route(mobile, router_mobile)?;
+            inside(&self.fixed, |netlink| {
+                netlink.set_up("eth0")?;
+                netlink.add_address("eth0", far, bits)
+            })?;
         }
-        world.add_default_route(&world.fixed, router_fixed)?;
-        if !is_bridged {
-            world.bridge.enter(|| sysctl::set(&world.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
+        self.add_default_route(&self.fixed, near)
+    }
+
+    /// Connects the router with its only mobile host by a wire.
+    fn add_wire(&mut self, round_trip: Duration) -> Result<(), WorldError> {
+        let ends =
+            [(&self.mobiles[0], "eth0", self.mobile_address(0)), (&self.router, MOBILE_FACING, self.address(2, 1))];
+        self.link = Some(Wire::between(ends, self.bits(), round_trip / 2)?);
+        Ok(())
+    }
+
+    /// Connects the router with its mobile hosts by a bridge.
+    fn add_bridge(&self, bridge: &str) -> Result<(), WorldError> {
+        let (is_apart, bits) = (bridge != MOBILE_FACING, self.bits());
+        inside(&self.router, |netlink| {
+            if is_apart {
+                netlink.add_veth(MOBILE_FACING, "router0", &self.bridge)?;
+            }
+            netlink.set_up(MOBILE_FACING)?;
+            netlink.add_address(MOBILE_FACING, self.address(2, 1), bits)
+        })?;
+        for (number, mobile) in self.mobiles.iter().enumerate() {
+            inside(mobile, |netlink| {
+                netlink.add_veth("eth0", &format!("mobile{number}"), &self.bridge)?;
+                netlink.set_up("eth0")?;
+                netlink.add_address("eth0", self.mobile_address(number), bits)
+            })?;
         }
-        inside(&world.bridge, |netlink| {
-            let ports = (0..world.mobiles.len()).map(|number| format!("mobile{number}"));
-            for port in ports.chain((!is_bridged).then(|| "router0".to_owned())) {
-                netlink.add_port(bridge_name, &port)?;
+        if is_apart {
+            self.bridge.enter(|| sysctl::set(&self.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
+        }
+        inside(&self.bridge, |netlink| {
+            let ports = (0..self.mobiles.len()).map(|number| format!("mobile{number}"));
+            for port in ports.chain(is_apart.then(|| "router0".to_owned())) {
+                netlink.add_port(bridge, &port)?;
                 netlink.set_up(&port)?;
             }
-            netlink.set_up(bridge_name)
-        })?;
-        Ok(world)
+            netlink.set_up(bridge)
+        })
     }
 
     fn add_default_route(&self, host: &Namespace, gateway: IpAddr) -> Result<(), WorldError> {
@@ -217,6 +267,10 @@ impl World {
     /// # Errors
     /// The kernel refuses.
     pub fn set_cut(&self, cut: Cut, is_cut: bool) -> Result<(), WorldError> {
+        if let Some(link) = &self.link {
+            link.set_cut(is_cut);
+            return Ok(());
+        }
         let port = if cut == Cut::Silent { "mobile0" } else { "router0" };
         if is_cut {
             return inside(&self.bridge, |netlink| netlink.set_down(port));

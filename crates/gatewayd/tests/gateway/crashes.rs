@@ -264,7 +264,7 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
     transfer.goes_on(500_000).unwrap();
     world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
-    gateway.signal(Signal::STOP);
+    gateway.hang();
     world.set_cut(Cut::Silent, false).unwrap();
     // For 1.5 s packets are still diverted to a daemon that does not read them.
     let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();

@@ -11,6 +11,7 @@ mod cluster;
 mod crashes;
 mod echo;
 mod handoff;
+mod hold_back;
 mod limits;
 mod modes;
 mod presence;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         (&with_keepalived, "routing", routing::VRRP),
         (&with_etcd, "cluster", cluster::TESTS),
         (&harness, "handoff", handoff::TESTS),
+        (&harness, "hold_back", hold_back::TESTS),
         (&harness, "absences", absences::TESTS),
         (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),

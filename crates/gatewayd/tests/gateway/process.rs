@@ -143,6 +143,19 @@ impl Gateway {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Stops the daemon for a while (SIGSTOP), and waits until each of its threads has stopped: until then one may still
+    /// handle a packet.
+    #[track_caller]
+    pub(crate) fn hang(&mut self) {
+        self.signal(Signal::STOP);
+        let pid = self.0.child().as_ref().map(std::process::Child::id).unwrap();
+        let began = Instant::now();
+        while !is_stopped(pid) {
+            assert!(began.elapsed() < Duration::from_secs(20), "the daemon does not stop");
+            sleep(Duration::from_millis(1));
+        }
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.0.kill();
@@ -166,4 +179,14 @@ impl Gateway {
         let entries = std::fs::read_dir(self.0.directory().join("packets").join(MOBILE_FACING)).into_iter().flatten();
         entries.filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
     }
+}
+
+/// Whether each thread of a process is stopped (`T` in proc_pid_stat(5), behind the name in parentheses).
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let state = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+    };
+    threads.into_iter().all(|thread| state(thread.unwrap()) == Some('T'))
 }
