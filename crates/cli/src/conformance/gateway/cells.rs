@@ -47,6 +47,8 @@ pub(super) enum Mode {
     Buffer,
     /// The gateway as the paper on M-TCP has it.
     MTcp,
+    /// The gateway with connections that end at it.
+    Split,
 }
 
 /// A place of the grid. Those without a cut are the reference for the others.
@@ -150,7 +152,7 @@ impl Link {
 }
 
 impl Mode {
-    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Buffer, Self::MTcp];
+    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::Buffer, Self::MTcp, Self::Split];
 
     /// The name in tables and, but for `plain`, in the gateway's configuration.
     pub(super) const fn name(self) -> &'static str {
@@ -158,6 +160,7 @@ impl Mode {
             Self::Plain => "plain",
             Self::Buffer => "buffer",
             Self::MTcp => "m-tcp",
+            Self::Split => "split",
         }
     }
 
@@ -280,7 +283,7 @@ mod tests {
     #[test]
     fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
         let all = places(NetPath::DEFAULT, None, false);
-        assert_eq!(all.len(), 2 * 3 * 2 * 5 * 3 + 3 * 2);
+        assert_eq!(all.len(), 2 * 3 * 2 * 5 * 4 + 3 * 2);
         assert_eq!(all[0].cut, Some(Duration::from_secs(20)), "the longest first");
         assert_eq!(places(NetPath::DEFAULT, None, true)[0].cut, Some(Duration::from_secs(600)));
         let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, bbr, upload, 7 s, m-tcp"), false)

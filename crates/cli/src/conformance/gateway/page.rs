@@ -47,8 +47,8 @@ impl Report {
              what is queued or on the way then is lost. On the router the gateway's daemon has its default configuration, but for \
              `mode`, `networks`, pinned programs and metrics. Each cell is the median of {runs} runs.\n\n\
              - **silent**: no interface shows that the mobile host is away. **carrier**: the router and the mobile host lose carrier.\n\
-             - **plain → buffer → m-tcp**: without the gateway; in its default mode; in the mode that does as the paper on M-TCP, for \
-             comparison, which treats downloads only.\n\
+             - **plain → buffer → m-tcp → split**: without the gateway; in its default mode; in the mode that does as the paper on M-TCP, \
+             which treats downloads only; and with connections that end at the gateway. The last two are for comparison.\n\
              - **first data**: from the return to the first data at the receiver's interface that it did not have. Bound with \
              `buffer`: 1.5 round trips ({}).\n\
              - **total**: from the beginning to the last byte.\n\
@@ -79,7 +79,7 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "## {}\n\n| sender | use | away | first data, ms: plain → buffer → m-tcp | total, s | ideal, % |\n\
+            "## {}\n\n| sender | use | away | first data, ms: plain → buffer → m-tcp → split | total, s | ideal, % |\n\
              | --- | --- | ---: | ---: | ---: | ---: |",
             link.name()
         );
