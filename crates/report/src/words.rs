@@ -250,6 +250,7 @@ mod tests {
             }),
             receiver: None,
             reconnections: idle.iter().map(reconnection).collect(),
+            readdressings_s: Vec::new(),
             exchanges: None,
         }
     }
