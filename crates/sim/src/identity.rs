@@ -75,6 +75,8 @@ pub(crate) enum Attachment {
 
 /// What has happened to an association, for mechanisms and observers.
 #[derive(Debug)]
+// The boxes are sent on.
+#[allow(clippy::vec_box)]
 pub(crate) enum Happening {
     /// It is established.
     Associated(NodeId),
