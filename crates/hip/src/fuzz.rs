@@ -6,14 +6,14 @@ use core::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use holdover_wire::{Packet, Payload, transport_checksum};
 
-use crate::codec::{HipPacket, PROTOCOL, Parameter, Received, kind};
+use crate::codec::{BuildError, HipPacket, PROTOCOL, Parameter, Received, kind};
 use crate::identity::HostIdentity;
 
 const SRC: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const DST: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
 
 /// Parses `data` as a HIP packet, unchanged and with a corrected checksum. Nothing panics; a valid packet can be
-/// emitted, and parses to the same packet.
+/// emitted, unless its HOST_ID has a name without a type, and parses to the same packet.
 pub fn parse_any(data: &[u8]) {
     for data in [data.to_vec(), with_checksum(data.to_vec())] {
         match HipPacket::parse(&packet(data)) {
@@ -39,9 +39,14 @@ fn with_checksum(mut data: Vec<u8>) -> Vec<u8> {
 }
 
 fn check_packet(received: &Received) {
-    let written = received.packet.emit(SRC, DST).expect("a parsed packet can be emitted");
-    let again = HipPacket::parse(&written).expect("an emitted packet can be parsed");
-    assert_eq!(again.packet, received.packet);
+    match received.packet.emit(SRC, DST) {
+        Ok(written) => {
+            let again = HipPacket::parse(&written).expect("an emitted packet can be parsed");
+            assert_eq!(again.packet, received.packet);
+        }
+        // A name without a type is read, and not written.
+        Err(error) => assert_eq!(error, BuildError::Field { kind: kind::HOST_ID }),
+    }
     for kind in [kind::HIP_MAC, kind::HIP_MAC_2, kind::HIP_SIGNATURE, kind::HIP_SIGNATURE_2] {
         assert!(received.covered_before(kind).is_none_or(|covered| covered.len() < received.bytes().len()));
     }

@@ -16,18 +16,20 @@ pub struct HostId {
 /// A name that a host gives itself; authenticated only by the host's own signature.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DomainId {
-    /// 0 none, and no name; 1 a domain name in the DNS's wire format, 2 a network access identifier; 4 bits.
+    /// 0 none, without a name; 1 a domain name in the DNS's wire format, 2 a network access identifier; 4 bits.
     pub kind: u8,
     /// The name; at most 4,095 bytes.
     pub id: Bytes,
 }
 
 impl HostId {
-    /// Whether the lengths fit into their fields.
+    /// Whether the lengths fit into their fields, and the name has a type.
     pub(super) fn is_writable(&self) -> bool {
         let domain = &self.domain;
         let fits = domain.id.len() < 0x1000 && domain.kind < 0x10;
-        self.identity.len() <= usize::from(u16::MAX) && fits && has_type(domain.kind, domain.id.len())
+        // RFC 7401 section 5.2.9: no name has no length. A rule for senders: receivers accept other packets.
+        let is_typed = domain.kind != 0 || domain.id.is_empty();
+        self.identity.len() <= usize::from(u16::MAX) && fits && is_typed
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
@@ -45,15 +47,10 @@ impl HostId {
         let algorithm = u16::from_be_bytes([head[4], head[5]]);
         let (kind, domain_len) = ((domain >> 12) as u8, usize::from(domain & 0xfff));
         let is_whole = contents.len() == 6 + identity_len + domain_len;
-        (is_whole && has_type(kind, domain_len)).then(|| Self {
+        is_whole.then(|| Self {
             algorithm,
             identity: contents.slice(6..6 + identity_len),
             domain: DomainId { kind, id: contents.slice(6 + identity_len..) },
         })
     }
-}
-
-/// A name without a type has no length.
-const fn has_type(kind: u8, len: usize) -> bool {
-    kind != 0 || len == 0
 }

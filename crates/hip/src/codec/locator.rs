@@ -92,12 +92,11 @@ impl Locator {
         Self { traffic: LocatorTraffic::Both, preferred, lifetime_s, kind: LocatorKind::EspSpi { spi, address } }
     }
 
-    /// The address, if the type is known.
+    /// The address of a host itself: none for a candidate, whose port and protocol matter (RFC 9028 section 5.7), and for unknown types.
     pub fn address(&self) -> Option<IpAddr> {
         match &self.kind {
             LocatorKind::Address(address) | LocatorKind::EspSpi { address, .. } => Some(unmap(*address)),
-            LocatorKind::Transport(transport) => Some(unmap(transport.address)),
-            LocatorKind::Other { .. } => None,
+            LocatorKind::Transport(_) | LocatorKind::Other { .. } => None,
         }
     }
 

@@ -7,6 +7,7 @@ use holdover_wire::{Packet, Payload, transport_checksum};
 
 use super::builder::{CHECKSUM, LENGTH, length_field};
 use super::parameter::{is_critical, is_repeatable};
+use super::write::put_received;
 use super::{
     Builder, DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL,
     PacketType, Parameter, PeerPermission, Puzzle, R1Counter, RegFailed, RegInfo, RegList, RelayAddress, Signature,
@@ -51,7 +52,7 @@ impl Received {
     /// The bytes covered by HIP_MAC_2: as [`Self::covered_before`], with the sender's HOST_ID appended (RFC 7401 section 6.4.1).
     pub fn covered_by_mac_2(&self, host_id: &HostId) -> Option<Vec<u8>> {
         let mut covered = self.covered_before(kind::HIP_MAC_2)?;
-        Parameter::HostId(host_id.clone()).put(&mut covered).ok()?;
+        put_received(host_id, &mut covered).ok()?;
         covered[LENGTH] = length_field(covered.len());
         Some(covered)
     }

@@ -2,7 +2,31 @@
 
 use bytes::BufMut;
 
-use super::{BuildError, Parameter};
+use super::{BuildError, HostId, Parameter, kind};
+
+/// Appends a HOST_ID as it was received, also with a name that this host may not send.
+pub(super) fn put_received(host_id: &HostId, out: &mut Vec<u8>) -> Result<(), BuildError> {
+    let start = begin(out, kind::HOST_ID);
+    host_id.put(out);
+    end(out, start)
+}
+
+/// Begins a TLV; returns its position.
+fn begin(out: &mut Vec<u8>, kind: u16) -> usize {
+    let start = out.len();
+    out.put_u16(kind);
+    out.put_u16(0);
+    start
+}
+
+/// Sets the length of a TLV, and pads it.
+fn end(out: &mut Vec<u8>, start: usize) -> Result<(), BuildError> {
+    let len = out.len() - start - 4;
+    let field = u16::try_from(len).map_err(|_| BuildError::TooLong { len })?;
+    out[start + 2..start + 4].copy_from_slice(&field.to_be_bytes());
+    out.resize(start + (4 + len).next_multiple_of(8), 0);
+    Ok(())
+}
 
 impl Parameter {
     /// Appends the parameter as TLV, padded to a multiple of 8 bytes (RFC 7401 section 5.2.1).
@@ -11,15 +35,9 @@ impl Parameter {
     ///
     /// [`BuildError::Field`] if a value exceeds its field, [`BuildError::TooLong`] for contents over 65,535 bytes.
     pub fn put(&self, out: &mut Vec<u8>) -> Result<(), BuildError> {
-        let start = out.len();
-        out.put_u16(self.kind());
-        out.put_u16(0);
+        let start = begin(out, self.kind());
         self.put_contents(out)?;
-        let len = out.len() - start - 4;
-        let field = u16::try_from(len).map_err(|_| BuildError::TooLong { len })?;
-        out[start + 2..start + 4].copy_from_slice(&field.to_be_bytes());
-        out.resize(start + (4 + len).next_multiple_of(8), 0);
-        Ok(())
+        end(out, start)
     }
 
     fn put_contents(&self, out: &mut Vec<u8>) -> Result<(), BuildError> {

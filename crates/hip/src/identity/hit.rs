@@ -102,7 +102,8 @@ fn encode_96(hash: &[u8]) -> [u8; 12] {
     middle
 }
 
-/// cSHAKE128 returns as many bits as needed, so none are cut out; the context ID is its customization (RFC 9374 section 3.5).
+/// cSHAKE128 returns as many bits as needed, so none are cut out. The context ID is its customization, as in the function call that RFC 9374
+/// section 3.5 shows: cSHAKE128(Input, L, "", Context ID). The formula of section 3.5.2.1 has it before the input instead.
 fn cshake<const N: usize>(context: &[u8; 16], parts: &[&[u8]]) -> [u8; N] {
     let mut hash = CShake128::new_customized(context);
     for part in parts {

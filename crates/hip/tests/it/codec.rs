@@ -182,7 +182,7 @@ fn from_may_be_repeated() {
     assert_eq!(parse_hex(&format!("{from} {from}")).map(|parameters| parameters.len()), Ok(2));
 }
 
-/// RFC 7401 section 5.2.9: without a type, a domain identifier has no length.
+/// RFC 7401 section 5.2.9: without a type, a domain identifier has no length. Such a packet is not sent, and is accepted.
 #[test]
 fn a_name_has_a_type() {
     let host_id = |kind, id: &'static [u8]| {
@@ -193,8 +193,14 @@ fn a_name_has_a_type() {
     assert_eq!((host_id(0, b""), host_id(1, b"\0")), (Ok(()), Ok(())));
     assert_eq!(host_id(0, b"a"), Err(BuildError::Field { kind: kind::HOST_ID }));
     let named = "02c1 0009 0002 0001 000d 0102 61 000000";
-    assert_eq!(parse_hex(named), Err(DecodeError::Parameter { kind: kind::HOST_ID, len: 9 }));
     assert!(parse_hex(&named.replace("0001 000d", "1001 000d")).is_ok());
+    let parameters = parse_hex(named).unwrap();
+    let [Parameter::HostId(untyped)] = &parameters[..] else { panic!("{parameters:?}") };
+    assert_eq!(untyped.domain, DomainId { kind: 0, id: Bytes::from_static(b"a") });
+    let mac = Parameter::HipMac2(Bytes::from_static(&[1; 32]));
+    let r2 = HipPacket::parse(&emit(&with_parameters(PacketType::R2, vec![mac]))).unwrap();
+    let covered = r2.covered_by_mac_2(untyped).unwrap();
+    assert_eq!(covered[HEADER_LEN..], unhex(named), "its MAC covers it as it came");
 }
 
 #[test]
