@@ -80,10 +80,14 @@ pub struct HostConfig {
     pub r1_counter: u64,
     /// #K of puzzles without load: 0 by default (RFC 7401 section 7).
     pub difficulty: u8,
-    /// I1s per second from which on puzzles become harder: #K is 11 at least, and one more for each doubling of the rate.
+    /// I1s, or I2s with a valid solution, per second from which on puzzles become harder: #K is 11 at least, and one more for each doubling
+    /// of the rate.
     pub load_threshold: u32,
     /// The most R1s sent in a second.
     pub max_r1_per_s: u32,
+    /// The most R1s sent in a second to one IPv4 address, or to one /64 of IPv6 (RFC 7401 section 6.7), together with the I2s from there
+    /// whose solution is valid.
+    pub max_r1_per_source: u32,
     /// The greatest #K that this host will solve.
     pub max_difficulty: u8,
     /// Attempts at a puzzle in one call of [`super::Host::handle_timeout`].
@@ -126,6 +130,7 @@ impl Default for HostConfig {
             difficulty: 0,
             load_threshold: 100,
             max_r1_per_s: 10_000,
+            max_r1_per_source: 100,
             max_difficulty: 24,
             attempts_per_slice: 1 << 12,
             exchange_complete: Duration::from_secs(10),

@@ -60,7 +60,8 @@ impl Host {
         let met = arrival.via.filter(|via| !via.is_relay());
         let from = met.map_or(packet.src, |via| via.from().0);
         let own = if met.is_some() { local.source_for(from).ok_or(Dropped::NotForUs)? } else { packet.dst };
-        let mut r1 = self.responder.answer(local, now, i1.sender, (from, own), offered)?;
+        let seen_at = arrival.via.map_or(packet.src, |via| via.from().0);
+        let mut r1 = self.responder.answer(local, now, i1.sender, (from, own), seen_at, offered)?;
         if let Some(via) = met {
             r1.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
         }
@@ -90,7 +91,8 @@ impl Host {
         } else if self.associations.len() >= self.local.config.max_associations {
             return Err(Dropped::Overload);
         }
-        let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst))?;
+        let seen_at = arrival.via.map_or(packet.src, |via| via.from().0);
+        let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst), seen_at)?;
         let made_at = self.associations.get(&peer).and_then(|association| association.made_at);
         if made_at.is_some_and(|at| solved.issued_at < at) {
             // The exchange began before the current association was established: it was delayed, or is a replay.
@@ -104,7 +106,7 @@ impl Host {
                 return Err(error);
             }
         };
-        self.check_nat_mode(i2, packet, arrival)?;
+        self.check_nat_mode(now, i2, packet, arrival)?;
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
         association.become_responder(&mut self.local, now, accepted, i2, (packet.dst, packet.src), arrival)?;
         if let Some(via) = arrival.via {
@@ -115,14 +117,20 @@ impl Host {
 
     /// The NAT traversal mode of an I2 has to be the one that R1 offers, and this one is not for I2s through a relay. Any other one ends the
     /// exchange, with a NOTIFY (RFC 9028 sections 4.3 and 4.7.2).
-    fn check_nat_mode(&mut self, i2: &Received, packet: &Packet, arrival: Arrival) -> Result<(), Dropped> {
+    fn check_nat_mode(
+        &mut self,
+        now: Instant,
+        i2: &Received,
+        packet: &Packet,
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
         let Some(modes) = find!(i2.packet, NatTraversalMode) else { return Ok(()) };
         let is_relayed = arrival.via.is_some_and(|via| via.is_relay());
         if modes[..] == [NatTraversalMode::UdpEncapsulation.id()] && !is_relayed {
             return Ok(());
         }
         let kind = NotifyType::NO_VALID_NAT_TRAVERSAL_MODE_PARAMETER;
-        self.local.notify_refusal(i2.packet.sender, i2, kind, (packet.dst, packet.src))?;
+        self.local.notify_refusal(now, i2.packet.sender, i2, kind, (packet.dst, packet.src))?;
         Err(value(kind::NAT_TRAVERSAL_MODE))
     }
 

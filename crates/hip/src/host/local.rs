@@ -9,12 +9,13 @@ use holdover_base::Instant;
 use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
-use super::registry::{Rate, Registry};
+use super::rate::{Rate, SourceRates};
+use super::registry::Registry;
 use super::relay::{Relayed, ReplyVia};
 use super::{Dropped, Event, HostConfig};
 use crate::codec::{
-    BuildError, Builder, HEADER_LEN, HipPacket, HostId, Notification, NotifyType, PacketType, Parameter, Received,
-    Signature, kind, read_parameters,
+    BuildError, Builder, HEADER_LEN, HipPacket, HostId, MAX_LEN, Notification, NotifyType, PacketType, Parameter,
+    Received, Signature, kind, read_parameters,
 };
 use crate::crypto::{HipCipher, HipKeys, Rhash};
 use crate::identity::{Hit, HostIdentity, KeyPair};
@@ -31,11 +32,15 @@ macro_rules! find {
 }
 pub(super) use find;
 
-/// The most NOTIFYs about errors in a second: each costs a signature.
+/// The most NOTIFYs about errors in a second, and those for one network: each costs a signature.
 const MOST_NOTIFIED_PER_S: u32 = 20;
+const MOST_NOTIFIED_PER_SOURCE: u32 = 5;
 
-/// SPIs up to here are reserved (RFC 4303 section 2.1).
-const LAST_RESERVED_SPI: u32 = 255;
+/// The room behind ECHO_RESPONSE_UNSIGNED for VIA_RVS, and for RELAY_TO or RELAY_FROM with the longest RELAY_HMAC.
+const ROOM_AFTER_ECHOES: usize = 24 + 24 + 56;
+
+/// SPIs up to here are reserved, or 0 (RFC 4303 section 2.1).
+pub(super) const LAST_RESERVED_SPI: u32 = 255;
 
 pub(super) struct Local {
     pub(super) keys: KeyPair,
@@ -52,8 +57,9 @@ pub(super) struct Local {
     /// Packets that do not use the peer's usual path.
     pub(super) relayed: VecDeque<Relayed>,
     pub(super) registry: Registry,
-    /// Errors of which peers were notified.
+    /// Rate limit of error NOTIFYs, in total and by network.
     pub(super) notified: Rate,
+    pub(super) notified_sources: SourceRates,
     /// While handling a packet that a relay has forwarded.
     pub(super) reply_via: Option<ReplyVia>,
 }
@@ -116,17 +122,16 @@ impl Local {
         Ok(notify)
     }
 
-    /// Sends a NOTIFY about a refused packet; its data is that packet's header (RFC 9028 section 5.10).
+    /// Sends a NOTIFY about a refused packet, at a limited rate; its data is that packet's header (RFC 9028 section 5.10).
     pub(super) fn notify_refusal(
         &mut self,
+        now: Instant,
         receiver: Hit,
         refused: &Received,
         kind: NotifyType,
-        (src, dst): (IpAddr, IpAddr),
+        between: (IpAddr, IpAddr),
     ) -> Result<(), BuildError> {
-        let notify = self.notification(receiver, kind, refused.bytes().slice(..HEADER_LEN))?;
-        self.send_from(&notify, src, dst);
-        Ok(())
+        self.notify(now, receiver, kind, refused.bytes().slice(..HEADER_LEN), between)
     }
 
     /// Sends a NOTIFY about an error in a packet (RFC 7401 section 4.3), at a limited rate.
@@ -135,13 +140,26 @@ impl Local {
         now: Instant,
         receiver: Hit,
         error: &Dropped,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), BuildError> {
+        let Some(kind) = error.notify_type() else { return Ok(()) };
+        self.notify(now, receiver, kind, Bytes::new(), between)
+    }
+
+    fn notify(
+        &mut self,
+        now: Instant,
+        receiver: Hit,
+        kind: NotifyType,
+        data: Bytes,
         (src, dst): (IpAddr, IpAddr),
     ) -> Result<(), BuildError> {
-        let Some(kind) = error.notify_type().filter(|_| self.notified.allows(now, MOST_NOTIFIED_PER_S)) else {
-            return Ok(());
-        };
-        let notify = self.notification(receiver, kind, Bytes::new())?;
-        self.send_from(&notify, src, dst);
+        if self.notified_sources.allows(now, dst, MOST_NOTIFIED_PER_SOURCE)
+            && self.notified.allows(now, MOST_NOTIFIED_PER_S)
+        {
+            let notify = self.notification(receiver, kind, data)?;
+            self.send_from(&notify, src, dst);
+        }
         Ok(())
     }
 
@@ -194,19 +212,23 @@ pub(super) fn verify_signature(received: &Received, identity: &HostIdentity) -> 
     if identity.verify(&covered, signature) { Ok(()) } else { Err(Dropped::Signature) }
 }
 
-/// The parameters in ENCRYPTED; none without one. To be called once HIP_MAC has been verified.
+/// The parameters in ENCRYPTED; none without one. To be called once HIP_MAC has been verified. Other contents than parameters are dropped
+/// in silence (RFC 7401 section 6.9, step 11).
 pub(super) fn decrypted(packet: &HipPacket, cipher: HipCipher, keys: &HipKeys) -> Result<Vec<Parameter>, Dropped> {
     let Some(data) = find!(packet, Encrypted) else { return Ok(Vec::new()) };
     let plain = cipher.decrypt(&keys.encryption, data).map_err(|_| Dropped::Encrypted)?;
-    let (parameters, _) = read_parameters(&Bytes::from(plain), 0).map_err(|_| Dropped::Encrypted)?;
+    let (parameters, _) = read_parameters(&Bytes::from(plain), 0)?;
     Ok(parameters)
 }
 
 /// Adds ECHO_RESPONSE_UNSIGNED for each of these requests, as far as they fit: anyone on the path can add requests (RFC 7401 section
-/// 5.2.21).
+/// 5.2.21). What has to follow them keeps its room.
 pub(super) fn push_echoes<'a>(builder: &mut Builder, requests: impl IntoIterator<Item = &'a Bytes>) {
     for data in requests {
-        let _ = builder.push(&Parameter::EchoResponseUnsigned(data.clone()));
+        let len = builder.covered().len() + (4 + data.len()).next_multiple_of(8);
+        if len + ROOM_AFTER_ECHOES <= MAX_LEN {
+            let _ = builder.push(&Parameter::EchoResponseUnsigned(data.clone()));
+        }
     }
 }
 

@@ -17,6 +17,7 @@ mod exchange;
 mod initiator;
 mod local;
 mod paths;
+mod rate;
 mod readdress;
 mod registration;
 mod registry;
@@ -45,6 +46,7 @@ use rand_core::CryptoRng;
 use self::association::Association;
 use self::local::Local;
 use self::paths::Status;
+use self::rate::{Rate, SourceRates};
 use self::registry::Registry;
 use self::relay::Via;
 use self::responder::Responder;
@@ -90,13 +92,18 @@ impl core::fmt::Debug for Host {
 
 impl Host {
     /// A host without addresses. `rng` must be cryptographic: keys are drawn from it.
-    pub fn new(keys: KeyPair, config: HostConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
+    pub fn new(keys: KeyPair, config: HostConfig, mut rng: Box<dyn CryptoRng + Send>) -> Self {
         let (hit, host_id) = (keys.hit(), keys.identity().host_id(DomainId::default()));
-        let responder = Responder::new(&config);
+        let mut source_rates = || {
+            let mut secret = [0; 16];
+            rng.fill_bytes(&mut secret);
+            SourceRates::new(&secret)
+        };
+        let (notified, notified_sources) = (Rate::default(), source_rates());
+        let responder = Responder::new(&config, source_rates());
         let (transmit, events) = (VecDeque::new(), VecDeque::new());
         let (locators, spis) = (Vec::new(), BTreeMap::new());
         let (relayed, registry, reply_via) = (VecDeque::new(), Registry::default(), None);
-        let notified = Default::default();
         let local = Local {
             keys,
             hit,
@@ -110,6 +117,7 @@ impl Host {
             relayed,
             registry,
             notified,
+            notified_sources,
             reply_via,
         };
         Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
@@ -285,7 +293,7 @@ impl Host {
         if receiver != self.local.hit && !is_opportunistic {
             return self.forward(now, &received, packet, port);
         }
-        let via = self.find_server(&received, packet)?;
+        let via = self.find_server(now, &received, packet)?;
         self.local.reply_via = via.as_ref().and_then(|via| self.reply_via(via));
         let result = self.handle_own(now, &received, packet, Arrival { port, via });
         self.local.reply_via = None;

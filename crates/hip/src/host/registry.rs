@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
 
+use super::rate::Rate;
 use crate::codec::{Parameter, PeerPermission, RegFailed, RegInfo, RegList};
 use crate::identity::Hit;
 
@@ -129,24 +130,6 @@ struct Registered {
     services: BTreeMap<Service, Instant>,
     hip: Rate,
     esp: Rate,
-}
-
-/// Packets in this second.
-#[derive(Debug, Default)]
-pub(super) struct Rate {
-    second: u64,
-    count: u32,
-}
-
-impl Rate {
-    pub(super) fn allows(&mut self, now: Instant, limit: u32) -> bool {
-        let second = now.as_nanos() / 1_000_000_000;
-        if second != self.second {
-            *self = Self { second, count: 0 };
-        }
-        self.count = self.count.saturating_add(1);
-        self.count <= limit
-    }
 }
 
 impl Registry {

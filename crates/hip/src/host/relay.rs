@@ -107,7 +107,12 @@ impl ReplyVia {
 impl Host {
     /// Whether a packet was forwarded by a server of this host, and by which. The source address is in no MAC: it has to be one of that
     /// server's.
-    pub(super) fn find_server(&mut self, received: &Received, packet: &Packet) -> Result<Option<Via>, Dropped> {
+    pub(super) fn find_server(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        packet: &Packet,
+    ) -> Result<Option<Via>, Dropped> {
         let HipPacket { kind, receiver, .. } = received.packet;
         let direct = find!(received.packet, From).map(|&address| ((unmap(address), 0), kind::RVS_HMAC));
         let relayed = find!(received.packet, RelayFrom);
@@ -130,7 +135,7 @@ impl Host {
         if has_hmac && server.client.as_ref().is_some_and(|client| client.has(Service::RelayHip)) {
             // RFC 9028 section 7.8: the same key may not serve for both MACs.
             let (server, kind) = (server.peer, NotifyType::RVS_HMAC_PROHIBITED_WITH_RELAY);
-            self.local.notify_refusal(server, received, kind, (packet.dst, packet.src))?;
+            self.local.notify_refusal(now, server, received, kind, (packet.dst, packet.src))?;
             return Err(Dropped::Value { kind: kind::RVS_HMAC });
         }
         let is_forwarded = relayed.is_some() || direct.is_some();
@@ -240,7 +245,7 @@ impl Host {
             return Err(Dropped::NotForUs);
         }
         let Some(to) = find!(received.packet, RelayTo).copied() else {
-            return self.notify_not_relayed(received, packet);
+            return self.notify_not_relayed(now, received, packet);
         };
         let secured = self.associations.get(&sender).and_then(|it| it.secured.as_ref());
         let secured = secured.ok_or(Dropped::UnknownPeer)?;
@@ -257,13 +262,14 @@ impl Host {
     }
 
     /// NOTIFY with MESSAGE_NOT_RELAYED (RFC 9028 section 5.10).
-    fn notify_not_relayed(&mut self, received: &Received, packet: &Packet) -> Result<(), Dropped> {
+    fn notify_not_relayed(&mut self, now: Instant, received: &Received, packet: &Packet) -> Result<(), Dropped> {
         if received.packet.kind == PacketType::Notify {
             // RFC 7401 section 5.3.6: a NOTIFY is not answered.
             return Err(Dropped::NotForUs);
         }
         let HipPacket { sender, .. } = received.packet;
-        self.local.notify_refusal(sender, received, NotifyType::MESSAGE_NOT_RELAYED, (packet.dst, packet.src))?;
+        let kind = NotifyType::MESSAGE_NOT_RELAYED;
+        self.local.notify_refusal(now, sender, received, kind, (packet.dst, packet.src))?;
         Ok(())
     }
 

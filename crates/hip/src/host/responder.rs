@@ -13,6 +13,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
 use super::local::{Local, find, missing, value};
+use super::rate::{Rate, SourceRates};
 use super::{Dropped, HostConfig};
 use crate::codec::{Builder, HipPacket, NatTraversalMode, PacketType, Parameter, Puzzle, R1Counter, kind, map};
 use crate::crypto::{DhGroup, DhKeyPair, MAX_DIFFICULTY, lifetime_to_wire, verify_solution};
@@ -31,7 +32,13 @@ pub(super) struct Responder {
     counter: u64,
     /// The current one last; at most two.
     generations: Vec<Generation>,
-    load: Load,
+    /// I1s, and I2s with a valid solution: without load these are free.
+    i1s: Load,
+    i2s: Load,
+    /// R1s sent.
+    r1s: Rate,
+    /// R1s sent to a network, and its I2s with a valid solution.
+    sources: SourceRates,
 }
 
 struct Generation {
@@ -43,7 +50,7 @@ struct Generation {
     signed: BTreeMap<(u8, u8), Builder>,
 }
 
-/// I1s in this second and the one before.
+/// Packets in this second and the one before.
 #[derive(Default)]
 struct Load {
     second: u64,
@@ -62,21 +69,28 @@ pub(super) struct Solved<'a> {
 }
 
 impl Responder {
-    pub(super) fn new(config: &HostConfig) -> Self {
-        Self { counter: config.r1_counter, generations: Vec::new(), load: Load::default() }
+    pub(super) fn new(config: &HostConfig, sources: SourceRates) -> Self {
+        let (counter, generations) = (config.r1_counter, Vec::new());
+        Self { counter, generations, i1s: Load::default(), i2s: Load::default(), r1s: Rate::default(), sources }
     }
 
-    /// The R1 in answer to an I1 of `initiator`.
+    /// The R1 in answer to an I1 of `initiator`, which was seen at this address by this host or a server.
     pub(super) fn answer(
         &mut self,
         local: &mut Local,
         now: Instant,
         initiator: Hit,
         addresses: (IpAddr, IpAddr),
+        seen_at: IpAddr,
         offered: &[u8],
     ) -> Result<Builder, Dropped> {
-        let rate = self.load.note(now);
-        if self.load.count > local.config.max_r1_per_s {
+        // RFC 7401 section 6.7. What one network causes beyond its rate makes the puzzles of others no harder.
+        if !self.sources.allows(now, seen_at, local.config.max_r1_per_source) {
+            return Err(Dropped::Overload);
+        }
+        self.i1s.note(now);
+        let rate = self.i1s.rate(now).max(self.i2s.rate(now));
+        if !self.r1s.allows(now, local.config.max_r1_per_s) {
             return Err(Dropped::Overload);
         }
         // Without a common group R1 shows this host's groups (RFC 7401 section 6.7, step 4).
@@ -94,13 +108,15 @@ impl Responder {
         Ok(r1)
     }
 
-    /// Checks the puzzle in an I2: it is this host's, for this initiator at this address, not expired, and solved.
+    /// Checks the puzzle in an I2: it is this host's, for this initiator at this address, not expired, and solved. What follows takes time,
+    /// so that it counts as load.
     pub(super) fn check<'a>(
-        &'a self,
+        &'a mut self,
         local: &Local,
         now: Instant,
         i2: &'a HipPacket,
         addresses: (IpAddr, IpAddr),
+        seen_at: IpAddr,
     ) -> Result<Solved<'a>, Dropped> {
         let solution = find!(i2, Solution).ok_or(missing(kind::SOLUTION))?;
         let opaque = u16::from_be_bytes(solution.opaque);
@@ -120,6 +136,10 @@ impl Responder {
         if !verify_solution(rhash, solution.difficulty, &solution.random, i2.sender, local.hit, &solution.solution) {
             return Err(Dropped::Unsolved);
         }
+        if !self.sources.allows(now, seen_at, local.config.max_r1_per_source) {
+            return Err(Dropped::Overload);
+        }
+        self.i2s.note(now);
         let dh = i2.find(|parameter| {
             if let Parameter::DiffieHellman { group, public } = parameter { Some((group, public)) } else { None }
         });
@@ -202,15 +222,24 @@ impl Generation {
 }
 
 impl Load {
-    /// Counts an I1, and returns the rate: the greater of this second's and the last one's.
-    fn note(&mut self, now: Instant) -> u32 {
+    /// Counts a packet.
+    fn note(&mut self, now: Instant) {
+        self.begin(now);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// The greater of this second's and the last one's number.
+    fn rate(&mut self, now: Instant) -> u32 {
+        self.begin(now);
+        self.count.max(self.before)
+    }
+
+    fn begin(&mut self, now: Instant) {
         let second = now.as_nanos() / 1_000_000_000;
         if second != self.second {
             self.before = if second == self.second + 1 { self.count } else { 0 };
             (self.second, self.count) = (second, 0);
         }
-        self.count = self.count.saturating_add(1);
-        self.count.max(self.before)
     }
 }
 
@@ -218,7 +247,7 @@ fn lifetime(config: &HostConfig) -> Duration {
     config.r1_lifetime.min(MAX_R1_LIFETIME)
 }
 
-/// #K at a rate of I1s: from the threshold on the puzzle of a loaded host, and one bit more each time that the rate doubles.
+/// #K at a rate of I1s or I2s: from the threshold on the puzzle of a loaded host, and one bit more each time that the rate doubles.
 fn difficulty(config: &HostConfig, rate: u32) -> u8 {
     let Some(doublings) = (rate / config.load_threshold.max(1)).checked_ilog2() else { return config.difficulty };
     let loaded = config.difficulty.max(LOADED_DIFFICULTY);
