@@ -13,7 +13,7 @@ use super::registration::Client;
 use super::relay::RelayedPeer;
 use super::update::Updates;
 use super::{Event, Failure, State};
-use crate::codec::{Builder, EspInfo, HostId, PacketType, R1Counter, RegInfo};
+use crate::codec::{Builder, HostId, PacketType, R1Counter, RegInfo};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, HipKeys, Keymat, PuzzleSearch, Rhash};
 use crate::esp::{EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
@@ -40,8 +40,12 @@ pub(super) struct Association {
     pub(super) relayed: Option<RelayedPeer>,
     /// When the state ends by itself: R2-SENT, CLOSED, E-FAILED, and UNASSOCIATED, which is kept for a while.
     pub(super) state_until: Option<Instant>,
-    /// The greatest R1 counter of an authentic R1.
+    /// The counter of the last accepted R1.
     pub(super) r1_counter: u64,
+    /// An authentic R1 of this exchange was dropped for its lower counter, and none was accepted since.
+    pub(super) has_lower_r1: bool,
+    /// The last exchange has ended so: the peer's counter may have been reset, and a lower one is accepted (RFC 7401 section 4.1.4).
+    pub(super) accepts_lower_r1: bool,
     /// How many more R1s this exchange may answer, so that it ends.
     pub(super) r1s_left: u8,
     /// When the last association was established: an I2 that answers an older R1 is outdated.
@@ -141,20 +145,14 @@ pub(super) struct Secured {
     pub(super) inbound: Inbound,
     /// The security association before the last rekeying, and until when it is kept.
     pub(super) old_inbound: Option<(Instant, Inbound)>,
+    /// The peer's SPI before the last rekeying; 0 if there was none.
+    pub(super) replaced_spi: u32,
     /// When the keys of ESP were made.
     pub(super) keyed_at: Instant,
     /// For a responder: the accepted I2, and the R2 that answers its retransmissions.
     pub(super) answered: Option<(Vec<u8>, Builder)>,
     /// The nonce in this host's CLOSE, which the CLOSE_ACK returns.
     pub(super) close_nonce: Option<[u8; 16]>,
-}
-
-impl Secured {
-    /// ESP_INFO that changes nothing. The index of the keying material is 0 only for new material (RFC 7402 section 5.1.1).
-    pub(super) fn current_keys(&self) -> EspInfo {
-        let spi = self.inbound.spi();
-        EspInfo { keymat_index: self.keys.index as u16, old_spi: spi, new_spi: spi }
-    }
 }
 
 impl Association {
@@ -173,6 +171,8 @@ impl Association {
             relayed: None,
             state_until: None,
             r1_counter: 0,
+            has_lower_r1: false,
+            accepts_lower_r1: false,
             r1s_left: 0,
             made_at: None,
             is_configured: false,

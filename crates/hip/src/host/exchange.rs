@@ -11,7 +11,8 @@ use holdover_wire::Packet;
 use super::association::{Association, Pending, Secured, SessionKeys};
 use super::initiator::read_identity;
 use super::local::{
-    Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_mac, verify_signature,
+    LAST_RESERVED_SPI, Local, decrypted, find, missing, push_echoes, unsigned_echoes, value, verify_mac,
+    verify_signature,
 };
 use super::registration::Offered;
 use super::responder::Solved;
@@ -190,6 +191,7 @@ impl Association {
             outbound: Outbound::new(peer_spi, esp_out, local.config.gcm, local.hit, self.peer),
             inbound: Inbound::new(spi, esp_in, local.config.gcm, local.hit, self.peer),
             old_inbound: None,
+            replaced_spi: 0,
             keyed_at: now,
             answered: Some((covered, r2.clone())),
             close_nonce: None,
@@ -225,7 +227,7 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
     let rhash = local.keys.identity().algorithm().suite().rhash();
     let keymat = Keymat::new(rhash, secret, local.hit, peer, &solution.random, &solution.solution);
     let (outbound, inbound, index) = keymat.hip_keys(cipher, local.hit, peer)?;
-    if usize::from(info.keymat_index) != index || info.new_spi == 0 || info.old_spi != 0 {
+    if usize::from(info.keymat_index) != index || info.new_spi <= LAST_RESERVED_SPI || info.old_spi != 0 {
         return Err(value(kind::ESP_INFO));
     }
     verify_mac(i2, rhash, &inbound)?;

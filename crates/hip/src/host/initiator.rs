@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
-use super::local::{Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
+use super::local::{LAST_RESERVED_SPI, Local, find, missing, push_echoes, unsigned_echoes, value, verify_signature};
 use super::registration::Offered;
 use super::{Arrival, CommandError, Dropped, Event, Failure, State};
 use crate::codec::{Builder, EspInfo, HipPacket, NatTraversalMode, PacketType, Parameter, Received, Solution, kind};
@@ -25,7 +25,7 @@ impl Association {
     /// Begins an exchange.
     pub(super) fn connect(&mut self, local: &mut Local, now: Instant) -> Result<(), CommandError> {
         match self.state {
-            State::Unassociated | State::Closed | State::EFailed => {}
+            State::Unassociated | State::Closing | State::Closed | State::EFailed => {}
             state => return Err(CommandError::State { state }),
         }
         if self.peer.suite().is_none() {
@@ -34,8 +34,13 @@ impl Association {
         if self.paths.for_control(0, |dst| local.source_for(dst).is_some()).is_none() {
             return Err(CommandError::NoAddress { peer: self.peer });
         }
+        if self.state == State::Closing {
+            // RFC 7401 section 4.4.3, table 7. The CLOSE is not acknowledged.
+            local.events.push_back(Event::Closed { peer: self.peer });
+        }
         self.abandon_exchange(local);
         self.forget_keys(local);
+        self.accepts_lower_r1 = core::mem::take(&mut self.has_lower_r1);
         self.r1s_left = R1S;
         self.begin(local, now);
         Ok(())
@@ -75,12 +80,14 @@ impl Association {
         if !identity.verify(&covered, signature) {
             return Err(Dropped::Signature);
         }
-        // An R1 of an earlier generation is a replay (RFC 7401 section 4.1.4). In I2-SENT only a newer one is of use, unless this host has
-        // asked for one (section 6.8).
+        // An R1 of an earlier generation is a replay, unless the peer's counter was reset (RFC 7401 section 4.1.4). In I2-SENT only a newer
+        // one is of use, unless this host has asked for one (section 6.8).
         let counter = find!(r1.packet, R1Counter).map(|it| it.counter);
         let has_asked = self.pending.as_ref().is_some_and(|pending| pending.kind == PacketType::I1);
         let is_new = self.state == State::I1Sent || has_asked || counter.is_some_and(|it| it > self.r1_counter);
-        if counter.is_some_and(|counter| counter < self.r1_counter) || !is_new {
+        let is_lower = counter.is_some_and(|counter| counter < self.r1_counter);
+        if !is_new || is_lower && !self.accepts_lower_r1 {
+            self.has_lower_r1 |= is_new;
             return Err(Dropped::Stale);
         }
         let offer = match choose(local, now, r1, identity, between, arrival) {
@@ -93,6 +100,7 @@ impl Association {
             Err(dropped) => return Err(dropped),
         };
         self.r1_counter = counter.unwrap_or(self.r1_counter);
+        (self.has_lower_r1, self.accepts_lower_r1) = (false, false);
         self.r1s_left -= 1;
         let (hit, peer, random) = (local.hit, self.peer, offer.random.clone());
         let search = PuzzleSearch::new(offer.rhash, offer.difficulty, random, hit, peer, &mut *local.rng);
@@ -197,7 +205,7 @@ impl Association {
         }
         verify_signature(r2, &offer.identity)?;
         let info = find!(r2.packet, EspInfo).ok_or(missing(kind::ESP_INFO))?;
-        if usize::from(info.keymat_index) != keys.index || info.new_spi == 0 {
+        if usize::from(info.keymat_index) != keys.index || info.new_spi <= LAST_RESERVED_SPI {
             return Err(value(kind::ESP_INFO));
         }
         let new_spi = info.new_spi;
@@ -212,6 +220,7 @@ impl Association {
             outbound: Outbound::new(new_spi, esp_out, local.config.gcm, local.hit, self.peer),
             inbound: Inbound::new(spi, esp_in, local.config.gcm, local.hit, self.peer),
             old_inbound: None,
+            replaced_spi: 0,
             keyed_at: now,
             answered: None,
             close_nonce: None,

@@ -221,8 +221,10 @@ impl Paths {
         let for_data = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Signalling);
         let usable =
             |status| for_data.clone().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
+        // RFC 8046 section 4.1: of two preferred addresses the one for data alone.
         let candidate = |status, preferred: bool| {
-            usable(status).find(|it| !it.is_relay && (it.preferred || !preferred)).map(|it| it.address)
+            let candidates = usable(status).filter(|it| !it.is_relay && (it.preferred || !preferred));
+            candidates.min_by_key(|it| (!it.preferred, it.traffic != LocatorTraffic::Data)).map(|it| it.address)
         };
         if let Some(address) = candidate(Status::Active, true) {
             return Some(address);
@@ -245,7 +247,8 @@ impl Paths {
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let for_control = self.addresses.iter().filter(|it| it.traffic != LocatorTraffic::Data);
         let mut order: Vec<&PeerAddress> = for_control.filter(|it| is_reachable(it.address)).collect();
-        order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred));
+        let is_general = |it: &PeerAddress| it.traffic != LocatorTraffic::Signalling;
+        order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred, is_general(it)));
         let others = order.len().saturating_sub(1);
         let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
         order.get(index).map(|it| it.address)

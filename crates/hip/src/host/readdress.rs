@@ -34,7 +34,7 @@ pub(super) struct Check {
 impl Association {
     /// Announces this host's locators if the peer knows others.
     pub(super) fn announce_if_moved(&mut self, local: &mut Local, now: Instant) {
-        if self.is_usable() && !local.locators.is_empty() && self.updates.told != local.locators {
+        if self.is_usable() && !local.locators.is_empty() && self.updates.announced != local.locators {
             self.announce(local, now);
         }
     }
@@ -43,7 +43,7 @@ impl Association {
     /// may have moved.
     pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
         let id = self.updates.next_id();
-        self.updates.told = local.locators.clone();
+        self.updates.announced = local.locators.clone();
         self.updates.announcement = Some(Outgoing::new(local, now, id));
         self.send_announcement(local, id, 0);
         self.renew_permissions(now);
@@ -60,7 +60,7 @@ impl Association {
         }
     }
 
-    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that carries another request.
+    /// Sends a check to an address, and retransmits it until it is answered. `shared_id` is that of a packet that also changes keys.
     fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr, shared_id: Option<u32>) -> Vec<Parameter> {
         let nonce = local.random();
         let id = shared_id.unwrap_or_else(|| self.updates.next_id());
@@ -68,13 +68,18 @@ impl Association {
         if self.updates.checks.len() >= 2 * MAX_CHECKS {
             self.updates.checks.remove(0);
         }
-        self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
+        let mut outgoing = Outgoing::new(local, now, id);
+        if shared_id.is_some() {
+            outgoing.share();
+            self.updates.rekey.iter_mut().for_each(|rekey| rekey.outgoing.share());
+        }
+        self.updates.checks.push(Check { address, nonce, outgoing });
         self.request(id, nonce)
     }
 
     /// A check. RFC 8046 section 3.2.1 adds an ESP_INFO that changes nothing, for firewalls on the path.
     fn request(&self, id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
-        let info = self.secured.as_ref().map(|secured| Parameter::EspInfo(secured.current_keys()));
+        let info = self.current_keys().map(Parameter::EspInfo);
         let echo = Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce));
         info.into_iter().chain([Parameter::Seq(id), echo]).collect()
     }
@@ -93,13 +98,11 @@ impl Association {
     }
 
     fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
-        let Some(secured) = &self.secured else { return };
-        let spi = secured.inbound.spi();
+        let Some(info) = self.current_keys() else { return };
         let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
         let locators = local.locators.iter().take(8).enumerate();
-        let locators = locators.map(|(index, &it)| Locator::esp(it, spi, lifetime_s, index == 0)).collect();
-        let info = Parameter::EspInfo(secured.current_keys());
-        let parameters = vec![info, Parameter::LocatorSet(locators), Parameter::Seq(id)];
+        let locators = locators.map(|(index, &it)| Locator::esp(it, info.new_spi, lifetime_s, index == 0)).collect();
+        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
         let Ok(builder) = self.update(local, parameters) else { return };
         dst.into_iter().for_each(|dst| local.send(&builder, dst));
@@ -199,7 +202,7 @@ impl Association {
                     self.updates.announcement = Some(outgoing);
                 }
                 None => {
-                    self.updates.told.clear();
+                    self.updates.announced.clear();
                     local.events.push_back(Event::GaveUp { peer: self.peer });
                 }
             }

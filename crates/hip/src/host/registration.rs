@@ -23,7 +23,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// When a client renews a permission: a minute before it expires (RFC 9028 section 4.12.1).
 const RENEW_PERMISSION_AFTER: Duration = Duration::from_secs(240);
 
-/// Where a server's offer is from.
+/// Source of a REG_INFO.
 #[derive(Debug)]
 pub(super) enum Offered {
     /// The REG_INFO of the R1 of this association, if it has one.
@@ -155,8 +155,7 @@ impl Association {
         }
     }
 
-    /// Tells a host with which this server has opened an association which services it offers: that host has seen no R1 (RFC 8003 section
-    /// 3.1).
+    /// Announces services by UPDATE when the server was the initiator: the peer has seen no R1 (RFC 8003 section 3.1).
     pub(super) fn offer_services(&mut self, local: &mut Local, now: Instant) {
         if local.config.server.is_some() {
             self.updates.offer = Some(Outgoing::new(local, now, self.updates.next_id()));
@@ -308,9 +307,17 @@ impl Association {
         Ok(self.registration_answers(local, now, packet, between, arrival))
     }
 
-    /// The client's part of an UPDATE.
-    pub(super) fn take_registration(&mut self, local: &mut Local, now: Instant, packet: &HipPacket, acks: &[u32]) {
-        if let Some(info) = find!(packet, RegInfo) {
+    /// The client's part of an UPDATE. Services are taken from one that was not processed before.
+    pub(super) fn take_registration(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        packet: &HipPacket,
+        acks: &[u32],
+        is_unprocessed: bool,
+    ) {
+        let info = find!(packet, RegInfo).filter(|_| is_unprocessed);
+        if let Some(info) = info {
             self.offered = Some(info.clone());
         }
         let offered = self.offered.as_ref();
@@ -321,7 +328,7 @@ impl Association {
             }
         }
         let is_idle = client.request.is_none() && client.ask_at.is_none() && client.granted.is_empty();
-        if is_idle && find!(packet, RegInfo).is_some() && client.request_from(offered).is_some() {
+        if is_idle && info.is_some() && client.request_from(offered).is_some() {
             client.ask_at = Some(now);
         }
         // An answer without an open request may be a replay.

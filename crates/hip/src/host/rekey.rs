@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
-use super::association::Association;
-use super::local::{Local, find, value};
+use super::association::{Association, Secured};
+use super::local::{LAST_RESERVED_SPI, Local, find, value};
 use super::update::Outgoing;
 use super::{CommandError, Dropped, Event, RekeyLimits};
 use crate::codec::{EspInfo, HipPacket, Parameter, kind};
@@ -101,10 +101,24 @@ impl Association {
         Ok(())
     }
 
+    /// This host's SPI that the peer is known to use: the former one until the peer has acknowledged a change.
+    fn current_spi(&self, secured: &Secured) -> u32 {
+        let is_open = self.updates.rekey_in_doubt || self.updates.rekey.as_ref().is_some_and(|it| it.ready.is_some());
+        let old = secured.old_inbound.as_ref().map(|(_, old)| old.spi()).filter(|_| is_open);
+        old.unwrap_or(secured.inbound.spi())
+    }
+
+    /// ESP_INFO that changes nothing. The index of the keying material is 0 only for new material (RFC 7402 section 5.1.1).
+    pub(super) fn current_keys(&self) -> Option<EspInfo> {
+        let secured = self.secured.as_ref()?;
+        let spi = self.current_spi(secured);
+        Some(EspInfo { keymat_index: secured.keys.index as u16, old_spi: spi, new_spi: spi })
+    }
+
     fn rekey_parameters(&self, id: u32) -> Vec<Parameter> {
         let (Some(rekey), Some(secured)) = (&self.updates.rekey, &self.secured) else { return Vec::new() };
-        let old = if rekey.ready.is_some() { secured.old_inbound.as_ref().map(|(_, old)| old.spi()) } else { None };
-        let old_spi = old.unwrap_or(secured.inbound.spi());
+        // The peer may know either SPI if a change was given up: it is asked for a new one (RFC 8046 section 5.3, case 3).
+        let old_spi = if self.updates.rekey_in_doubt { 0 } else { self.current_spi(secured) };
         let info = EspInfo { keymat_index: rekey.index, old_spi, new_spi: rekey.new_spi };
         let mut parameters = vec![Parameter::EspInfo(info), Parameter::Seq(id)];
         if let Some(pair) = &rekey.pair {
@@ -132,13 +146,16 @@ impl Association {
         answer: &mut Vec<Parameter>,
     ) -> Result<(), Dropped> {
         let Some(&info) = find!(packet, EspInfo) else { return Ok(()) };
-        let current = self.secured.as_ref().map(|secured| secured.outbound.spi());
+        let Some(secured) = &self.secured else { return Ok(()) };
+        let current = secured.outbound.spi();
         let next = self.updates.rekey.as_ref().and_then(|rekey| rekey.ready.as_ref()).map(Outbound::spi);
-        if [info.old_spi, current.unwrap_or(0), next.unwrap_or(0)].contains(&info.new_spi) {
+        if [info.old_spi, current, next.unwrap_or(0)].contains(&info.new_spi) && info.new_spi != 0 {
             // Nothing changes, or the peer repeats a change that has been made.
             return Ok(());
         }
-        if info.new_spi == 0 || next.is_some() {
+        // RFC 8046 section 5.3. The peer may not know yet that this host uses its current SPI.
+        let is_known = [0, current, secured.replaced_spi].contains(&info.old_spi);
+        if !is_known || info.new_spi <= LAST_RESERVED_SPI || next.is_some() {
             return Err(value(kind::ESP_INFO));
         }
         let dh = packet.find(|parameter| {
@@ -148,7 +165,6 @@ impl Association {
                 None
             }
         });
-        let Some(secured) = &self.secured else { return Ok(()) };
         let is_answer = self.updates.rekey.is_some();
         if !is_answer {
             let group = secured.keys.group;
@@ -210,6 +226,7 @@ impl Association {
         let is_done = |rekey: &mut Rekey| rekey.is_acknowledged && rekey.ready.is_some();
         let Some(rekey) = self.updates.rekey.take_if(is_done) else { return };
         if let (Some(outbound), Some(secured)) = (rekey.ready, &mut self.secured) {
+            secured.replaced_spi = secured.outbound.spi();
             secured.outbound = outbound;
             self.updates.rekey_in_doubt = false;
             local.events.push_back(Event::Rekeyed { peer: self.peer });

@@ -30,12 +30,12 @@ pub(super) struct Updates {
     own: OwnIds,
     /// The peer's IDs that were processed.
     peer: PeerIds,
-    /// The answer to the newest one, and its addresses.
+    /// The answer to the newest one, if it had one, and its addresses.
     answer: Option<Addressed>,
     /// When an older one was last acknowledged again.
     repeated_at: Option<Instant>,
     /// This host's locators known to the peer, once acknowledged.
-    pub(super) told: Vec<IpAddr>,
+    pub(super) announced: Vec<IpAddr>,
     /// The pending announcement of locators.
     pub(super) announcement: Option<Outgoing>,
     /// The pending checks of the peer's addresses.
@@ -57,8 +57,10 @@ type Addressed = (Builder, (IpAddr, IpAddr));
 /// An UPDATE that is retransmitted until it is acknowledged.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    /// The IDs that it has had.
+    /// The IDs that it has had; for a check those that are not acknowledged.
     ids: Vec<u32>,
+    /// Its newest ID is that of a packet with another request, too: a retransmission, which has this one alone, gets an ID of its own.
+    is_shared: bool,
     pub(super) attempts: u32,
     timeout: Duration,
     pub(super) at: Instant,
@@ -67,7 +69,7 @@ pub(super) struct Outgoing {
 impl Outgoing {
     pub(super) fn new(local: &Local, now: Instant, id: u32) -> Self {
         let timeout = local.config.retransmit_after;
-        Self { ids: vec![id], attempts: 0, timeout, at: now + timeout }
+        Self { ids: vec![id], is_shared: false, attempts: 0, timeout, at: now + timeout }
     }
 
     /// The next ID to send it with, and twice the timeout; `None` if no attempts are left.
@@ -78,7 +80,7 @@ impl Outgoing {
         self.attempts += 1;
         self.timeout = self.timeout * 2;
         self.at = now + self.timeout;
-        if self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
+        if core::mem::take(&mut self.is_shared) || self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
             self.ids.push(own.next());
         }
         self.ids.last().copied()
@@ -86,6 +88,16 @@ impl Outgoing {
 
     pub(super) fn newest_id(&self) -> u32 {
         self.ids.last().copied().unwrap_or_default()
+    }
+
+    /// Another request is in the same packet.
+    pub(super) const fn share(&mut self) {
+        self.is_shared = true;
+    }
+
+    /// Forgets acknowledged IDs: another acknowledgement of them is a replay (RFC 7401 section 6.12.2, step 1).
+    fn forget(&mut self, acks: &[u32]) {
+        self.ids.retain(|id| !acks.contains(id));
     }
 
     pub(super) fn is_acknowledged(&self, acks: &[u32]) -> bool {
@@ -96,7 +108,7 @@ impl Outgoing {
 impl Updates {
     /// A new association: nothing is in flight, and the peer knows one address of this host.
     pub(super) fn begin(&mut self, local: IpAddr) {
-        *self = Self { told: vec![local], ..Self::default() };
+        *self = Self { announced: vec![local], ..Self::default() };
     }
 
     pub(super) fn next_id(&mut self) -> u32 {
@@ -149,7 +161,9 @@ impl Association {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
         }
-        if is_news || seq.is_some_and(|id| self.updates.peer.classify(id) == Arrived::Late) {
+        let is_unprocessed =
+            seq.is_some_and(|id| matches!(self.updates.peer.classify(id), Arrived::New | Arrived::Late));
+        if is_news || is_unprocessed {
             self.note_alive(now);
         }
         if let Some(via) = arrival.via.filter(|_| is_news) {
@@ -157,7 +171,7 @@ impl Association {
         }
         let from = between.1;
         let between = answered_between(local, between, arrival);
-        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()));
+        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()), is_unprocessed);
         if let Some(acks) = acks
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()
@@ -176,30 +190,32 @@ impl Association {
         }
         let Some(id) = seq else { return Ok(()) };
         match self.updates.peer.classify(id) {
-            Arrived::AsNewest => self.answer_again(local),
-            Arrived::Again => return self.acknowledge_again(local, now, id),
+            Arrived::AsNewest if self.updates.answer.is_some() => self.answer_again(local),
+            Arrived::AsNewest | Arrived::Again => return self.acknowledge_again(local, now, id),
             Arrived::TooOld => return Err(Dropped::Stale),
             Arrived::New | Arrived::Late => {
                 let packet = self.updates.peer.without_overtaken(packet, id);
-                let answer = self.answer(local, now, &packet, id, between, arrival)?;
-                self.updates.peer.note(id, &packet);
-                if let Some((mut builder, (src, dst))) = answer {
-                    push_echoes(&mut builder, unsigned_echoes(&packet));
+                let mut answer = self.answer(local, now, &packet, id, between, arrival)?;
+                if let Some((builder, _)) = &mut answer {
+                    push_echoes(builder, unsigned_echoes(&packet));
                     if let Some(via) = arrival.via.filter(|via| !via.is_relay()) {
                         // RFC 8046 section 3.2.3.
                         builder.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
                     }
-                    local.send_from(&builder, src, dst);
-                    if self.updates.peer.classify(id) == Arrived::AsNewest {
-                        self.updates.answer = Some((builder, (src, dst)));
-                    }
+                }
+                self.updates.peer.note(id, &packet);
+                if let Some((builder, (src, dst))) = &answer {
+                    local.send_from(builder, *src, *dst);
+                }
+                if self.updates.peer.classify(id) == Arrived::AsNewest {
+                    self.updates.answer = answer;
                 }
             }
         }
         Ok(())
     }
 
-    /// Acknowledges an UPDATE that was processed before, and is not the newest.
+    /// Acknowledges an UPDATE that was processed before, and is not the newest, or had no answer.
     fn acknowledge_again(&mut self, local: &mut Local, now: Instant, id: u32) -> Result<(), Dropped> {
         if self.updates.repeated_at.is_some_and(|at| now.saturating_since(at) < REPEAT_EVERY) {
             return Err(Dropped::Stale);
@@ -300,6 +316,7 @@ impl Association {
         let updates = &mut self.updates;
         let announced = updates.announcement.take_if(|it| it.is_acknowledged(acks));
         updates.offer.take_if(|it| it.is_acknowledged(acks));
+        updates.checks.iter_mut().for_each(|check| check.outgoing.forget(acks));
         if let Some(rekey) = updates.rekey.as_mut().filter(|it| it.outgoing.is_acknowledged(acks)) {
             rekey.is_acknowledged = true;
         }

@@ -67,7 +67,7 @@ impl PeerIds {
         }
     }
 
-    /// The UPDATE without LOCATOR_SET, or ESP_INFO of new keys, that a newer one has replaced. A receiver does not reorder UPDATEs.
+    /// Removes LOCATOR_SET and new-key ESP_INFO superseded by a later UPDATE. A receiver does not reorder UPDATEs.
     pub(super) fn without_overtaken<'a>(&self, packet: &'a HipPacket, id: u32) -> Cow<'a, HipPacket> {
         let is_overtaken = |by: Option<u32>| by.is_some_and(|by| (1..HALF).contains(&by.wrapping_sub(id)));
         let (no_locators, no_keys) = (is_overtaken(self.locators), is_overtaken(self.keys));

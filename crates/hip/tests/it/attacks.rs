@@ -2,11 +2,12 @@
 
 use holdover_base::{Duration, Rng};
 use holdover_hip::codec::{HipPacket, PacketType, Parameter};
-use holdover_hip::host::{Dropped, HostConfig, State};
-use holdover_hip::identity::Hit;
+use holdover_hip::host::{Dropped, Event, Failure, HostConfig, State};
+use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::Packet;
 
 use crate::base_exchange::{BOTH, states};
+use crate::by_hand::{ByHand, GROUP};
 use crate::support::{address, hit};
 use crate::world::{Network, World, quick};
 
@@ -162,4 +163,74 @@ fn puzzles_of_others_and_expired_ones() {
     assert_eq!(world.hosts[1].handle_packet(late, &i2), Err(Dropped::StalePuzzle));
     assert_eq!(world.hosts[1].handle_packet(world.now, &i2), Ok(()));
     assert_eq!(world.state(1), State::R2Sent);
+}
+
+fn i1_from(world: &World, source: &str) -> Packet {
+    let mut i1 = HipPacket::new(PacketType::I1, hit("2001:25::1"), world.hit(1));
+    i1.parameters = vec![Parameter::DhGroupList(vec![7])];
+    i1.emit(address(source), world.places[1][0]).unwrap()
+}
+
+/// RFC 7401 section 6.7: R1s to one address are limited, so that a forged source does not direct a flood at it, and the flood makes nobody
+/// else's puzzle harder.
+#[test]
+fn r1s_to_one_address_are_limited() {
+    let config = HostConfig { max_r1_per_source: 20, ..HostConfig::default() };
+    let mut world = World::pair(35, Network::CLEAN, &config);
+    let answered = |world: &mut World, source: &str| {
+        let i1 = i1_from(world, source);
+        let handled = world.hosts[1].handle_packet(world.now, &i1);
+        assert!(matches!(handled, Ok(()) | Err(Dropped::Overload)), "{handled:?}");
+        world.hosts[1].poll_transmit()
+    };
+    let answers = (0..1000).filter(|_| answered(&mut world, "203.0.113.9").is_some()).count();
+    assert_eq!(answers, 20);
+    let r1 = HipPacket::parse(&answered(&mut world, "203.0.113.10").unwrap()).unwrap().packet;
+    let difficulty = r1.find(|it| if let Parameter::Puzzle(puzzle) = it { Some(puzzle.difficulty) } else { None });
+    assert_eq!(difficulty, Some(0));
+    world.now += Duration::from_millis(500);
+    let answers = (0..1000).filter(|_| answered(&mut world, "203.0.113.9").is_some()).count();
+    assert_eq!(answers, 10);
+}
+
+/// I2s cost more than I1s. Without load their puzzles are free: they are limited for each address, and raise the difficulty.
+#[test]
+fn an_i2_flood() {
+    let config = HostConfig { load_threshold: 10, ..HostConfig::default() };
+    let mut peer = ByHand::new(36, &config, None);
+    let r1 = peer.ask(&[GROUP.id()]);
+    let mut i2 = peer.i2_packet(&r1);
+    for parameter in &mut i2.parameters {
+        if let Parameter::HipMac(mac) = parameter {
+            *mac = bytes::Bytes::from_static(&[1; 32]);
+        }
+    }
+    let i2 = i2.emit(peer.at, address("198.51.100.2")).unwrap();
+    let results: Vec<_> = (0..500).map(|_| peer.give(&i2).map(|_| ())).collect();
+    let count = |error| results.iter().filter(|it| **it == Err(error)).count();
+    assert_eq!((count(Dropped::Mac), count(Dropped::Overload)), (99, 401), "one token of 100 was for the R1");
+    peer.at = address("203.0.113.9");
+    let r1 = peer.ask(&[GROUP.id()]);
+    let difficulty = r1.packet.find(|it| if let Parameter::Puzzle(it) = it { Some(it.difficulty) } else { None });
+    assert!(difficulty >= Some(11), "{difficulty:?}");
+}
+
+/// RFC 7401 section 4.1.4: a peer whose R1 counter was reset is accepted, after an exchange without another R1.
+#[test]
+fn a_reset_r1_counter() {
+    let mut world = World::pair(37, Network::CLEAN, &HostConfig { r1_counter: 1000, ..quick() });
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(states(&world), BOTH);
+    let peer = world.hit(1);
+    world.hosts[0].close(world.now, peer).unwrap();
+    world.run_for(Duration::from_secs(5));
+    world.restart(1, Algorithm::Ed25519, 37 + 1_000_003, 99, &quick());
+    world.connect(0);
+    world.run_for(Duration::from_secs(70));
+    assert!(world.dropped.contains(&(0, Dropped::Stale)));
+    assert!(world.has_event(0, |event| *event == Event::Failed { peer, reason: Failure::NoR1 }));
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(states(&world), BOTH);
 }

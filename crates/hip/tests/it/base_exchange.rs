@@ -344,3 +344,21 @@ fn tshark_finds_no_malformed_packet_in_an_association() {
     assert!(count >= 2 * 12, "{count} packets");
     assert_eq!(matching("hip && !_ws.malformed && hip.checksum.status == 1"), count);
 }
+
+/// RFC 7401 section 4.4.3, table 7: in CLOSING data causes another exchange at once.
+#[test]
+fn an_exchange_in_closing() {
+    let mut world = World::established(38, &quick());
+    let peer = world.hit(1);
+    world.tamper =
+        Some(Box::new(|packet| HipPacket::parse(packet).is_ok_and(|it| it.packet.kind != PacketType::Close)));
+    world.hosts[0].close(world.now, peer).unwrap();
+    world.run_for(Duration::from_secs(1));
+    assert_eq!(world.state(0), State::Closing);
+    world.connect(0);
+    world.run_for(Duration::from_secs(20));
+    assert_eq!(states(&world), BOTH);
+    assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())));
+    let closed = world.events.iter().filter(|(_, host, event)| *host == 0 && *event == Event::Closed { peer });
+    assert_eq!(closed.count(), 1);
+}

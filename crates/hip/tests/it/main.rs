@@ -16,4 +16,5 @@ mod rendezvous;
 mod rules;
 mod support;
 mod update;
+mod update_rules;
 mod world;
