@@ -1,4 +1,5 @@
-//! A peer whose packets the test composes: base exchange and UPDATEs from the formulas of the RFCs, with the keys that a host does not show.
+//! A peer whose packets the test composes, with the keys that a host does not show. It uses this crate's codec and cryptography, which
+//! `vectors.rs` compares with another computation.
 
 use core::net::IpAddr;
 

@@ -17,4 +17,5 @@ mod rules;
 mod support;
 mod update;
 mod update_rules;
+mod vectors;
 mod world;
