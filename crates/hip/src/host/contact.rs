@@ -1,7 +1,7 @@
-//! What the owner of a host keeps about each peer, in addition to its association: what the mechanisms above the association
-//! were told about the path, packets that wait for an exchange, and the time of the next attempt.
+//! The state of each peer that a host's owner keeps in addition to its association: the state of the path as the mechanisms above the
+//! association know it, packets that wait for an exchange, and the time of the next attempt.
 //!
-//! The mobile host's mechanisms are told of a move when the peer has verified the new address ([`Event::Readdressed`]), the
+//! The mobile host's mechanisms are notified of a move when the peer has verified the new address ([`Event::Readdressed`]), the
 //! peer's when the announcement arrives ([`Event::PeerMoved`]): each host's next packet to the other may be sent then.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use super::Event;
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// The interval between attempts to open an association because of packets that this host has no keys for, as after a
 /// restart.
-const KNOCK_EVERY: Duration = Duration::from_secs(5);
+const RECONNECT_EVERY: Duration = Duration::from_secs(5);
 /// The most packets waiting for an exchange with one peer; the oldest are dropped.
 const MAX_WAITING: usize = 64;
 
@@ -42,7 +42,7 @@ pub struct Contact<T> {
     /// When this host moved, while the peer has not verified the new address.
     moved_at: Option<Instant>,
     announce_at: Option<Instant>,
-    knocked_at: Option<Instant>,
+    reconnected_at: Option<Instant>,
     waiting: VecDeque<T>,
 }
 
@@ -53,7 +53,7 @@ impl<T> Default for Contact<T> {
             proven: Vec::new(),
             moved_at: None,
             announce_at: None,
-            knocked_at: None,
+            reconnected_at: None,
             waiting: VecDeque::new(),
         }
     }
@@ -64,7 +64,7 @@ impl<T> Default for Contact<T> {
 pub struct Move {
     /// The change, if the peer knows the address already.
     pub change: Option<PathChange>,
-    /// Whether to announce the address nevertheless.
+    /// Whether the peer is to verify the address: the owner calls [`Host::ensure_announced`](super::Host::ensure_announced).
     pub announce: bool,
 }
 
@@ -84,7 +84,8 @@ impl<T> Contact<T> {
         (self.is_down, self.moved_at) = (false, None);
     }
 
-    /// The association is established, from the first of this host's locators.
+    /// The association is established. `locators` are those of [`Host::locators_towards`](super::Host::locators_towards); the
+    /// exchange took place from the first.
     pub fn note_established(&mut self, locators: &[IpAddr]) -> Option<PathChange> {
         self.proven = locators.first().copied().into_iter().collect();
         self.announce_at = None;
@@ -93,20 +94,21 @@ impl<T> Contact<T> {
         (was_elsewhere || was_down).then_some(PathChange::Moved)
     }
 
-    /// This host has no address any more.
+    /// This host has no address any more. Its next one is announced when it has it.
     pub fn note_down(&mut self) -> PathChange {
+        self.announce_at = None;
         self.is_down = true;
         PathChange::Down
     }
 
-    /// This host has moved to these locators. `is_translated` if it may be behind a translator of addresses: after a time without
-    /// an address there may be another one, so that a known address is announced.
+    /// This host has moved to these locators ([`Host::locators_towards`](super::Host::locators_towards)). `is_translated` if it may be
+    /// behind a translator of addresses: after a time without an address there may be another one, so that a known address is announced.
     pub fn note_move(&mut self, now: Instant, locators: &[IpAddr], is_translated: bool) -> Move {
         self.proven.retain(|address| locators.contains(address));
         let Some(first) = locators.first() else { return Move::default() };
         if !self.proven.contains(first) {
             self.moved_at = Some(now);
-            return Move::default();
+            return Move { change: None, announce: true };
         }
         if self.is_down && is_translated {
             self.proven.clear();
@@ -147,10 +149,10 @@ impl<T> Contact<T> {
     }
 
     /// Whether to open an association now because of a packet without one.
-    pub fn may_knock(&mut self, now: Instant) -> bool {
-        let may = self.knocked_at.is_none_or(|at| now.saturating_since(at) >= KNOCK_EVERY);
+    pub fn may_reconnect(&mut self, now: Instant) -> bool {
+        let may = self.reconnected_at.is_none_or(|at| now.saturating_since(at) >= RECONNECT_EVERY);
         if may {
-            self.knocked_at = Some(now);
+            self.reconnected_at = Some(now);
         }
         may
     }

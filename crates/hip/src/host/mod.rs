@@ -198,15 +198,20 @@ impl Host {
         Ok(())
     }
 
-    /// Sets this host's addresses, the preferred one first. Peers are notified; exchanges over a removed address
-    /// restart.
+    /// Sets this host's addresses, the preferred one first. Peers are notified; exchanges over a removed address restart, and those that
+    /// had no address.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
+        let had_none = self.local.locators.is_empty() && !locators.is_empty();
         self.local.locators = locators.to_vec();
         for association in self.associations.values_mut() {
             let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
             let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
-            if between.is_some_and(|(src, _)| !locators.contains(&src)) {
+            let is_unsent = had_none && association.state == State::I1Sent;
+            if is_unsent || between.is_some_and(|(src, _)| !locators.contains(&src)) {
                 association.begin(&mut self.local, now);
+            }
+            if locators.is_empty() {
+                association.updates.suspend_announcement();
             }
             association.announce_if_moved(&mut self.local, now);
         }
@@ -216,12 +221,36 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`CommandError::State`] without an association.
+    /// [`CommandError::State`] without an association, [`CommandError::NoAddress`] without locators.
     pub fn announce(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        if self.local.locators.is_empty() {
+            return Err(CommandError::NoAddress { peer });
+        }
         let state = self.state(peer);
         let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
         association.ok_or(CommandError::State { state })?.announce(&mut self.local, now);
         Ok(())
+    }
+
+    /// The same, unless the peer has not acknowledged the last announcement yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::announce`].
+    pub fn ensure_announced(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        let is_pending = |association: &Association| association.updates.announcement.is_some();
+        if self.associations.get(&peer).is_some_and(is_pending) { Ok(()) } else { self.announce(now, peer) }
+    }
+
+    /// Those of these locators whose IP version the peer has an address of: the others it cannot verify. All of them if no address of
+    /// the peer is known.
+    pub fn locators_towards(&self, peer: Hit, locators: &[IpAddr]) -> Vec<IpAddr> {
+        let paths = self.associations.get(&peer).map(|association| &association.paths);
+        let addresses =
+            || paths.into_iter().flat_map(|paths| paths.iter()).filter(|it| it.status != Status::Deprecated);
+        let is_shared = |own: &IpAddr| addresses().any(|it| it.address.is_ipv4() == own.is_ipv4());
+        let has_none = addresses().next().is_none();
+        locators.iter().copied().filter(|own| has_none || is_shared(own)).collect()
     }
 
     /// Changes the keys of an association: drawn from the material that both have, or from a new Diffie-Hellman exchange.

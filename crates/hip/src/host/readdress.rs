@@ -45,9 +45,22 @@ impl Association {
         let id = self.updates.next_id();
         self.updates.announced = local.locators.clone();
         self.updates.announcement = Some(Outgoing::new(local, now, id));
+        // In seconds on the wire: a shorter lifetime is over at once.
+        let lifetime = Some(local.config.locator_lifetime).filter(|it| it.as_secs() > 0);
+        self.updates.renew_at = lifetime.map(|lifetime| now + lifetime / 2);
         self.send_announcement(local, id, 0);
         self.renew_permissions(now);
         self.check_reachable(local, now);
+    }
+
+    /// Announces this host's locators again when half of their lifetime is over.
+    pub(super) fn renew_announcement(&mut self, local: &mut Local, now: Instant) {
+        if self.updates.renew_at.take_if(|at| *at <= now).is_none() {
+            return;
+        }
+        self.updates.told.clear();
+        // Without locators now, the next ones are announced.
+        self.announce_if_moved(local, now);
     }
 
     /// Checks announced addresses that could not be reached from the former locators: those of another family.
@@ -144,7 +157,11 @@ impl Association {
                 self.send_question(local, &builder, address);
             }
         }
-        let moved_to = first.as_ref().map(|(address, _)| *address).filter(|it| self.paths.is_preferred(*it));
+        // The preferred address may be of an IP version that this host does not have.
+        let is_reached = |address| self.paths.is_preferred(address) && local.source_for(address).is_some();
+        let stays = self.paths.iter().any(|it| it.status == Status::Active && is_reached(it.address));
+        let moved_to = first.as_ref().map(|(address, _)| *address);
+        let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
         local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
     }

@@ -38,6 +38,8 @@ pub(super) struct Updates {
     pub(super) announced: Vec<IpAddr>,
     /// The pending announcement of locators.
     pub(super) announcement: Option<Outgoing>,
+    /// When this host's locators are announced again, before they expire at the peer.
+    pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
     pub(super) rekey: Option<Rekey>,
@@ -123,7 +125,15 @@ impl Updates {
         let announcement = self.announcement.as_ref().map(|it| it.at);
         let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
         let offer = self.offer.as_ref().map(|it| it.at);
-        self.checks.iter().map(|it| it.outgoing.at).chain(announcement).chain(rekey).chain(offer).min()
+        let others = announcement.into_iter().chain(rekey).chain(offer).chain(self.renew_at);
+        self.checks.iter().map(|it| it.outgoing.at).chain(others).min()
+    }
+
+    /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.
+    pub(super) fn suspend_announcement(&mut self) {
+        if self.announcement.take().is_some() {
+            self.told.clear();
+        }
     }
 
     /// Drops everything; returns the SPIs that are free again.

@@ -87,14 +87,14 @@ fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
     let back = Move { change: Some(PathChange::Up), announce: false };
     assert_eq!(contact.note_move(at(20), &[address(A)], false), back);
     // Elsewhere: the peer has to verify it.
-    assert_eq!(contact.note_move(at(30), &[address(B)], false), nothing);
+    let announced = Move { change: None, announce: true };
+    assert_eq!(contact.note_move(at(30), &[address(B)], false), announced);
     assert!(contact.is_moving() && !contact.is_proven(address(B)));
     assert_eq!(contact.note_readdressed(at(80), address(B)), Some(Duration::from_millis(50)));
     assert_eq!(contact.note_readdressed(at(90), address(B)), None, "once");
     assert_eq!(contact.note_peer_move(), Some(PathChange::Moved));
     // Behind a translator a known address is announced after an absence.
     contact.note_down();
-    let announced = Move { change: None, announce: true };
     assert_eq!(contact.note_move(at(100), &[address(B)], true), announced);
     assert_eq!(contact.note_established(&[address(B)]), Some(PathChange::Moved), "a new association ends the move");
     assert!(!contact.is_moving());
@@ -110,6 +110,10 @@ fn packets_wait_in_order_and_attempts_have_their_times() {
     contact.note_gave_up(at(0));
     assert_eq!((contact.take_announce(at(9_999)), contact.poll_timeout()), (false, Some(at(10_000))));
     assert_eq!((contact.take_announce(at(10_000)), contact.take_announce(at(10_000))), (true, false));
-    let knocks: Vec<bool> = [0, 4_999, 5_000].into_iter().map(|ms| contact.may_knock(at(ms))).collect();
-    assert_eq!(knocks, [true, false, true]);
+    let may: Vec<bool> = [0, 4_999, 5_000].into_iter().map(|ms| contact.may_reconnect(at(ms))).collect();
+    assert_eq!(may, [true, false, true]);
+    // Without an address there is nothing to announce.
+    contact.note_gave_up(at(0));
+    contact.note_down();
+    assert_eq!(contact.poll_timeout(), None);
 }

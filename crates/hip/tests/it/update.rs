@@ -112,6 +112,37 @@ fn moves_of_all_kinds() {
     }
 }
 
+/// The peer uses an announced address for its lifetime only (RFC 8046 section 4.2), so that it is announced again before, also if the host
+/// has no address at that time.
+#[test]
+fn an_announced_address_is_announced_again_before_it_expires() {
+    for away in [None, Some(240)] {
+        let config = HostConfig { locator_lifetime: Duration::from_secs(100), ..quick() };
+        let mut world = World::established(5, &config);
+        let start = world.now;
+        world.move_to(0, &["203.0.113.7"]);
+        for step in 0..60 {
+            if away == Some(step * 10) {
+                world.move_to(0, &[]);
+            } else if away.is_some_and(|at| at + 50 == step * 10) {
+                world.move_to(0, &["203.0.113.7"]);
+            }
+            world.run_for(Duration::from_secs(10));
+            if away.is_none_or(|at| !(at..at + 60).contains(&(step * 10))) {
+                assert_eq!(data(&mut world), WORKS, "after {} s", (step + 1) * 10);
+            }
+        }
+        let sent = world.packets.iter().filter_map(|(at, packet)| Some((*at, HipPacket::parse(packet).ok()?)));
+        let announced = sent.filter(|(_, it)| it.packet.parameters.iter().any(|it| it.kind() == kind::LOCATOR_SET));
+        let times: Vec<u64> = announced.map(|(at, _)| at.saturating_since(start).as_secs()).collect();
+        let expected: &[u64] = match away {
+            None => &[0, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 550, 600],
+            Some(_) => &[0, 50, 100, 150, 200, 290, 340, 390, 440, 490, 540, 590],
+        };
+        assert_eq!(times, expected);
+    }
+}
+
 /// Two locators: both are verified, the preferred one is used, and the other one when that is lost.
 #[test]
 fn several_locators() {

@@ -179,7 +179,7 @@ impl Core {
                 Ok(()) => self.counters.relayed_esp += 1,
                 Err(_) => {
                     self.counters.unknown_spi += 1;
-                    self.knock(now, packet.src);
+                    self.reconnect_on_unknown_spi(now, packet.src);
                 }
             },
             _ => self.counters.not_authentic += 1,
@@ -188,12 +188,12 @@ impl Core {
 
     /// ESP arrived for an unknown association, perhaps from before a restart. Peers with this address are called, so
     /// that they learn of it.
-    pub(super) fn knock(&mut self, now: Instant, src: IpAddr) {
+    pub(super) fn reconnect_on_unknown_spi(&mut self, now: Instant, src: IpAddr) {
         let host = &self.host;
         let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
         let found = self.peers.iter_mut().find(|(hit, peer)| peer.addresses.contains(&src) && is_without(**hit));
         if let Some((&hit, peer)) = found
-            && peer.contact.may_knock(now)
+            && peer.contact.may_reconnect(now)
         {
             let _ = self.host.connect(now, hit);
             self.collect(now, None);

@@ -81,11 +81,12 @@ impl Core {
         let hit = *peer_of(&event);
         match &event {
             Event::Established { .. } => {
+                let locators = self.host.locators_towards(hit, &self.locators);
                 let peer = self.peers.entry(hit).or_default();
                 if let Some((_, src, port)) = came {
                     peer.set_port(src, port);
                 }
-                peer.establish(now, self.config.wake, &self.locators);
+                peer.establish(now, self.config.wake, &locators);
                 let waiting = peer.contact.take_waiting();
                 if self.locators.len() > 1 {
                     // The exchange has announced one to the peer.

@@ -219,7 +219,7 @@ impl Identities {
         let incoming = self.own.begin_network(now, packet);
         if self.own.counters().unknown_spi > before {
             // It may have been for any of them, before a restart.
-            self.hosts.values_mut().for_each(|host| host.core.knock(now, src));
+            self.hosts.values_mut().for_each(|host| host.core.reconnect_on_unknown_spi(now, src));
         }
         incoming
     }

@@ -222,17 +222,18 @@ impl Core {
         }
         let before = std::mem::replace(&mut self.locators, locators.to_vec());
         let is_other = before.first() != locators.first();
-        let mut returned = Vec::new();
+        let mut announced = Vec::new();
         for (&hit, peer) in &mut self.peers {
             if locators.is_empty() {
                 peer.note_down(now);
-            } else if is_other && peer.note_move(now, locators) {
-                returned.push(hit);
+            } else if is_other && peer.note_move(now, &self.host.locators_towards(hit, locators)) {
+                announced.push(hit);
             }
         }
         self.host.set_locators(now, locators);
-        for hit in returned {
-            let _ = self.host.announce(now, hit);
+        for hit in announced {
+            // Without an association there is nothing to announce.
+            let _ = self.host.ensure_announced(now, hit);
         }
         self.collect(now, None);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {

@@ -35,7 +35,7 @@ pub(super) struct PeerState {
     ports: BTreeMap<IpAddr, u16>,
     pub(super) wake: Option<Wake>,
     pub(super) last_data: LastData,
-    /// What `wake` was told, packets that wait, and the next announcement.
+    /// The state of the path as `wake` knows it, packets that wait, and the next announcement.
     pub(super) contact: Contact<Packet>,
     /// When it is called again, if it is a server.
     pub(super) call_at: Option<Instant>,
@@ -113,7 +113,7 @@ impl PeerState {
         self.tell(now, change);
     }
 
-    /// This host has moved. Returns whether to announce an address that the peer knows.
+    /// This host has moved. Returns whether the peer is to verify the address.
     pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
         let it = self.contact.note_move(now, locators, self.uses_udp());
         if it.change == Some(PathChange::Moved) {
