@@ -253,9 +253,10 @@ pub enum Addresses {
 /// Host identity ([`holdover_hip`]). Two hosts with an identity that share a flow are peers.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HostIdentity {
-    /// From a new attachment until the host notices its new address. Until then it has the old one.
+    /// From an attachment with other addresses than the last ones until the host notices them. Until then it has the old ones, or none.
     pub delay: Option<Length>,
-    /// The transform of data packets. Between hosts with different ones, that of the host that was called.
+    /// The transform of data packets. Between hosts with different ones, that of the host that was called; before the run [`FlowConfig::from`]
+    /// of their first flow calls.
     pub esp: EspSuite,
     /// When associations are established.
     pub associate: Associate,
@@ -271,7 +272,8 @@ pub enum Associate {
     /// Before the run begins. The exchange takes no time.
     #[default]
     Before,
-    /// With the first packet of either host to the other, which waits for the end of the exchange.
+    /// With the first packet of either host to the other, which waits for the end of the exchange, or when one of them has an address after
+    /// it had none or another one: its peers could not find it there.
     FirstPacket,
 }
 

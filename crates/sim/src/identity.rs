@@ -20,8 +20,8 @@ use crate::observer::Dropped;
 
 /// #K of the puzzles of simulated hosts: a search takes processor time of the simulation, and no virtual time.
 const DIFFICULTY: u8 = 4;
-/// Packets until the deadline is looked up again, because the number of packets can make a change of keys due.
-const LOOK_EVERY: u64 = 4096;
+/// Packets between two updates of the deadline: the number of packets can make a change of keys due.
+const UPDATE_DEADLINE_EVERY: u64 = 4096;
 
 /// The identity of a host.
 #[derive(Debug)]
@@ -34,12 +34,16 @@ pub(crate) struct Identity {
     nodes: BTreeMap<Hit, NodeId>,
     /// The IP versions of its locators, the preferred one first: whether they are IPv6.
     versions: Vec<bool>,
+    /// The locators that the state machine has; none without a link.
     locators: Vec<IpAddr>,
-    /// When it was attached last.
-    attached_at: Instant,
-    /// Addresses of a new attachment, and when the host notices them.
-    noticed: Option<(Instant, Vec<IpAddr>)>,
-    /// The state machine's next deadline. Packets of data can only postpone it, except by their number.
+    /// The last ones that it had.
+    last_locators: Vec<IpAddr>,
+    /// The addresses of the last attachment, which the host may not have noticed yet, and when the host came there.
+    place: (Vec<IpAddr>, Instant),
+    /// When the host notices its new addresses, and whether it has another link than before.
+    noticed: Option<(Instant, bool)>,
+    /// The next deadline, or an earlier time. It is not updated for each packet of data: one of them can make it later, and their number can
+    /// make a change of keys due, for which [`UPDATE_DEADLINE_EVERY`] is often enough.
     deadline: Option<Instant>,
 }
 
@@ -49,11 +53,13 @@ struct Peer {
     /// Its addresses before the run began.
     addresses: Vec<IpAddr>,
     contact: Contact<Box<Frame>>,
-    /// It has announced another address, which is not verified yet.
-    is_moving: bool,
+    /// Another address that it has announced, and that is not verified yet.
+    moving_to: Option<IpAddr>,
+    /// This host has a new address, and opens another association as soon as the present one has ended.
+    is_called_when_closed: bool,
 }
 
-/// What becomes of an outgoing packet.
+/// The result of sending a packet.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// It is sent.
@@ -67,17 +73,17 @@ pub(crate) enum Outgoing {
 /// The result of a new attachment.
 #[derive(Debug)]
 pub(crate) enum Attachment {
-    /// All peers know the address: data can be exchanged at once.
-    Known,
+    /// All peers know the address: data can be exchanged at once. Whether it is that of another link than before.
+    Known(bool),
     /// Peers are notified. Those in the list know the address already.
     Readdressing(Vec<(NodeId, PathChange)>),
 }
 
-/// What has happened to an association, for mechanisms and observers.
+/// An effect of the state machine's events on mechanisms, observers and waiting packets.
 #[derive(Debug)]
 // The boxes are sent on.
 #[allow(clippy::vec_box)]
-pub(crate) enum Happening {
+pub(crate) enum Effect {
     /// It is established.
     Associated(NodeId),
     /// The exchange failed.
@@ -88,8 +94,8 @@ pub(crate) enum Happening {
     Path(NodeId, PathChange),
     /// This host's readdressing is complete at this host.
     Readdressed(NodeId),
-    /// A peer's readdressing is complete at this host.
-    PeerReaddressed(NodeId),
+    /// A peer's readdressing is complete at this host: this address of the peer is verified.
+    PeerReaddressed(NodeId, IpAddr),
     /// UPDATEs were given up.
     GaveUp(NodeId),
     /// Packets that waited for the association can be sent now.
@@ -124,7 +130,8 @@ impl TryCryptoRng for SeededRng {}
 
 /// The state machine's configuration.
 fn host_config(identity: &HostIdentity) -> HostConfig {
-    let others = EspSuite::ENCRYPTING.into_iter().filter(|suite| *suite != identity.esp);
+    // All of them: the suite of the host that is called applies, "null" included.
+    let others = EspSuite::ALL.into_iter().filter(|suite| *suite != identity.esp);
     HostConfig {
         retransmit_after: identity.retransmit_after,
         retries: identity.retries,
@@ -155,8 +162,9 @@ impl Identity {
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
             versions,
+            last_locators: locators.clone(),
+            place: (locators.clone(), Instant::ZERO),
             locators,
-            attached_at: Instant::ZERO,
             noticed: None,
             deadline: None,
         }
@@ -170,9 +178,11 @@ impl Identity {
         &self.config
     }
 
-    /// When it was attached last.
-    pub(crate) const fn attached_at(&self) -> Instant {
-        self.attached_at
+    /// When it came to this address, if it is there and `address` is its preferred one of that IP version.
+    pub(crate) fn attached_at(&self, address: IpAddr) -> Option<Instant> {
+        let (addresses, at) = &self.place;
+        let preferred = addresses.iter().find(|it| it.is_ipv4() == address.is_ipv4());
+        preferred.is_some_and(|it| *it == address).then_some(*at)
     }
 
     /// The IP versions of its locators, the preferred one first: whether they are IPv6.
@@ -192,7 +202,7 @@ impl Identity {
         }
         self.host.add_peer(hit, addresses);
         let (addresses, contact) = (addresses.to_vec(), Contact::default());
-        self.peers.insert(node, Peer { hit, addresses, contact, is_moving: false });
+        self.peers.insert(node, Peer { hit, addresses, contact, moving_to: None, is_called_when_closed: false });
         true
     }
 
@@ -202,7 +212,7 @@ impl Identity {
         let _ = self.host.connect(Instant::ZERO, other.hit());
         loop {
             for host in [&mut *self, &mut *other] {
-                while host.poll_happenings(Instant::ZERO).is_some() {}
+                while host.poll_effects(Instant::ZERO).is_some() {}
             }
             let (forth, back) = (self.hand_over(other), other.hand_over(self));
             if !forth && !back {
@@ -230,8 +240,8 @@ impl Identity {
         match self.host.assign(now, peer.hit, len) {
             Ok(assigned) => {
                 frame.encapsulate(&assigned, len);
-                if assigned.number.is_multiple_of(LOOK_EVERY) {
-                    self.look();
+                if assigned.number.is_multiple_of(UPDATE_DEADLINE_EVERY) {
+                    self.update_deadline();
                 }
                 Outgoing::Sent(frame)
             }
@@ -255,7 +265,7 @@ impl Identity {
             }
             Err(_) => Outgoing::Refused(frame, Dropped::NoAssociation),
         };
-        self.look();
+        self.update_deadline();
         outgoing
     }
 
@@ -267,85 +277,110 @@ impl Identity {
         match self.host.accept(now, spi, number, len, outer_len) {
             Ok(_) => {
                 frame.decapsulate();
+                if u64::from(number).is_multiple_of(UPDATE_DEADLINE_EVERY) {
+                    self.update_deadline();
+                }
                 Ok(())
             }
             Err(DataError::Open(OpenError::Replay { .. })) => Err(Dropped::Replayed),
             Err(_) => {
-                self.knock(now, frame.packet.src);
+                self.reconnect_on_unknown_spi(now, frame.packet.src);
                 Err(Dropped::NoAssociation)
             }
         }
     }
 
     /// ESP arrived without an association, as after the end of one at this host only: opens one with the peer at this address.
-    fn knock(&mut self, now: Instant, src: IpAddr) {
+    fn reconnect_on_unknown_spi(&mut self, now: Instant, src: IpAddr) {
         let host = &self.host;
         let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
         let found = self.peers.values_mut().find(|peer| peer.addresses.contains(&src) && is_without(peer.hit));
         if let Some(peer) = found
-            && peer.contact.may_knock(now)
+            && peer.contact.may_reconnect(now)
         {
             // Without an address there is nothing to do.
             let _ = self.host.connect(now, peer.hit);
-            self.look();
+            self.update_deadline();
         }
     }
 
     /// A HIP packet. One that is not accepted has no effect.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet) {
         let _ = self.host.handle_packet(now, packet);
-        self.look();
+        self.update_deadline();
     }
 
-    /// The host has no link any more.
-    pub(crate) fn detach(&mut self, now: Instant) {
+    /// The host has no link any more. Returns whether it had an address.
+    pub(crate) fn detach(&mut self, now: Instant) -> bool {
         self.noticed = None;
+        let had_any = !self.locators.is_empty();
         for peer in self.peers.values_mut() {
             peer.contact.note_down();
         }
         self.set_locators(now, Vec::new());
+        had_any
     }
 
-    /// The host is at these addresses, and notices it after the configured delay unless all its peers know them.
-    pub(crate) fn attach(&mut self, now: Instant, locators: Vec<IpAddr>) -> Attachment {
-        let mut changes = Vec::new();
-        let mut is_moving = false;
-        (self.attached_at, self.noticed) = (now, None);
+    /// The host has a link with these addresses; `moved` if it is another link than before. Addresses other than its last ones it notices
+    /// after the configured delay: `None` until then.
+    pub(crate) fn attach(&mut self, now: Instant, locators: Vec<IpAddr>, moved: bool) -> Option<Attachment> {
+        self.noticed = None;
+        if self.place.0 != locators {
+            self.place = (locators, now);
+        }
+        let delay = self.config.delay.filter(|_| self.place.0 != self.last_locators);
+        match delay.map(|delay| delay.draw(&mut self.rng)).filter(|delay| !delay.is_zero()) {
+            Some(delay) => {
+                self.noticed = Some((now + delay, moved));
+                None
+            }
+            None => Some(self.notice(now, moved)),
+        }
+    }
+
+    /// The host notices the addresses of its attachment.
+    fn notice(&mut self, now: Instant, moved: bool) -> Attachment {
+        let locators = self.place.0.clone();
+        let (mut changes, mut announced) = (Vec::new(), Vec::new());
         for (&node, peer) in &mut self.peers {
             if matches!(self.host.state(peer.hit), State::R2Sent | State::Established) {
-                let it = peer.contact.note_move(now, &locators, false);
+                let it = peer.contact.note_move(now, &self.host.locators_towards(peer.hit, &locators), false);
                 changes.extend(it.change.map(|change| (node, change)));
-                is_moving |= peer.contact.is_moving();
+                announced.extend(it.announce.then_some(peer.hit));
             }
         }
-        if !is_moving {
-            self.set_locators(now, locators);
-            return Attachment::Known;
+        self.set_locators(now, locators);
+        if announced.is_empty() {
+            return Attachment::Known(moved);
         }
-        match self.config.delay.map(|delay| delay.draw(&mut self.rng)).filter(|delay| !delay.is_zero()) {
-            Some(delay) => self.noticed = Some((now + delay, locators)),
-            None => self.set_locators(now, locators),
+        for hit in announced {
+            // The association is usable, and the host has an address.
+            let _ = self.host.ensure_announced(now, hit);
         }
+        self.update_deadline();
         Attachment::Readdressing(changes)
     }
 
     fn set_locators(&mut self, now: Instant, locators: Vec<IpAddr>) {
+        let is_other = self.locators.first() != locators.first();
         self.host.set_locators(now, &locators);
-        self.locators = locators;
-        if !self.locators.is_empty() {
-            for peer in self.peers.values().filter(|peer| peer.contact.waiting() > 0) {
-                // With an exchange in progress there is nothing to do.
+        if !locators.is_empty() {
+            self.last_locators.clone_from(&locators);
+            // At a new address, it opens associations with all peers: they could not find this host here.
+            for peer in self.peers.values_mut().filter(|peer| is_other || peer.contact.waiting() > 0) {
+                peer.is_called_when_closed = self.host.state(peer.hit) == State::Closing;
+                // With an association or exchange there is nothing to do.
                 let _ = self.host.connect(now, peer.hit);
             }
         }
-        self.look();
+        self.locators = locators;
+        self.update_deadline();
     }
 
-    /// Every deadline at or before `now`.
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if let Some((_, locators)) = self.noticed.take_if(|(at, _)| *at <= now) {
-            self.set_locators(now, locators);
-        }
+    /// Every deadline at or before `now`. Returns a new attachment that the host notices.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Attachment> {
+        let noticed = self.noticed.take_if(|(at, _)| *at <= now);
+        let attachment = noticed.map(|(_, moved)| self.notice(now, moved));
         if self.deadline.is_some_and(|at| at <= now) {
             self.host.handle_timeout(now);
             for peer in self.peers.values_mut() {
@@ -354,8 +389,9 @@ impl Identity {
                     let _ = self.host.announce(now, peer.hit);
                 }
             }
-            self.look();
+            self.update_deadline();
         }
+        attachment
     }
 
     /// The next deadline.
@@ -363,7 +399,7 @@ impl Identity {
         self.noticed.as_ref().map(|(at, _)| *at).into_iter().chain(self.deadline).min()
     }
 
-    fn look(&mut self) {
+    fn update_deadline(&mut self) {
         let again = self.peers.values().filter_map(|peer| peer.contact.poll_timeout());
         self.deadline = again.chain(self.host.poll_timeout()).min();
     }
@@ -374,15 +410,15 @@ impl Identity {
     }
 
     /// The consequences of the next event. Call it until `None`, and send HIP packets before each call.
-    pub(crate) fn poll_happenings(&mut self, now: Instant) -> Option<Vec<Happening>> {
+    pub(crate) fn poll_effects(&mut self, now: Instant) -> Option<Vec<Effect>> {
         let event = self.host.poll_event()?;
-        let happenings = self.handle_event(now, &event).unwrap_or_default();
-        self.look();
-        Some(happenings)
+        let effects = self.handle_event(now, &event).unwrap_or_default();
+        self.update_deadline();
+        Some(effects)
     }
 
     /// `None` for events without consequences.
-    fn handle_event(&mut self, now: Instant, event: &Event) -> Option<Vec<Happening>> {
+    fn handle_event(&mut self, now: Instant, event: &Event) -> Option<Vec<Effect>> {
         let (Event::Established { peer: hit, .. }
         | Event::Failed { peer: hit, .. }
         | Event::Closed { peer: hit }
@@ -395,42 +431,45 @@ impl Identity {
         };
         let node = *self.nodes.get(hit)?;
         let peer = self.peers.get_mut(&node)?;
-        let path = |change| Happening::Path(node, change);
+        let path = |change| Effect::Path(node, change);
         Some(match event {
             Event::Established { .. } => {
-                let change = peer.contact.note_established(&self.locators);
+                (peer.moving_to, peer.is_called_when_closed) = (None, false);
+                let change = peer.contact.note_established(&self.host.locators_towards(*hit, &self.locators));
                 if self.locators.len() > 1 {
                     // The exchange has announced one to the peer.
                     let _ = self.host.announce(now, *hit);
                 }
-                let ready = Happening::Ready(peer.contact.take_waiting());
-                let happenings = [Happening::Associated(node)].into_iter().chain(change.map(path));
-                happenings.chain([ready]).collect()
+                let ready = Effect::Ready(peer.contact.take_waiting());
+                let effects = [Effect::Associated(node)].into_iter().chain(change.map(path));
+                effects.chain([ready]).collect()
             }
             Event::Failed { .. } => {
-                vec![Happening::AssociationFailed(node), Happening::Undeliverable(peer.contact.take_waiting())]
+                vec![Effect::AssociationFailed(node), Effect::Undeliverable(peer.contact.take_waiting())]
             }
             Event::Closed { .. } => {
-                if peer.contact.waiting() > 0 {
+                let is_called = core::mem::take(&mut peer.is_called_when_closed);
+                if is_called || peer.contact.waiting() > 0 {
+                    // Without an address it is opened when there is one.
                     let _ = self.host.connect(now, *hit);
                 }
-                vec![Happening::AssociationClosed(node)]
+                vec![Effect::AssociationClosed(node)]
             }
             Event::Readdressed { address, .. } => {
                 peer.contact.note_readdressed(now, *address)?;
-                vec![Happening::Readdressed(node), path(PathChange::Moved)]
+                vec![Effect::Readdressed(node), path(PathChange::Moved)]
             }
-            Event::PeerMoved { .. } => {
-                peer.is_moving = true;
+            Event::PeerMoved { address, .. } => {
+                peer.moving_to = Some(*address);
                 peer.contact.note_peer_move().map(path).into_iter().collect()
             }
-            Event::PeerReaddressed { .. } => {
-                let was_moving = core::mem::take(&mut peer.is_moving);
-                if was_moving { vec![Happening::PeerReaddressed(node)] } else { Vec::new() }
+            Event::PeerReaddressed { address, .. } => {
+                let is_end = peer.moving_to.take_if(|it| it == address).is_some();
+                if is_end { vec![Effect::PeerReaddressed(node, *address)] } else { Vec::new() }
             }
             Event::GaveUp { .. } => {
                 peer.contact.note_gave_up(now);
-                if peer.contact.is_moving() { vec![Happening::GaveUp(node)] } else { Vec::new() }
+                if peer.contact.is_moving() { vec![Effect::GaveUp(node)] } else { Vec::new() }
             }
             _ => return None,
         })

@@ -62,13 +62,14 @@ pub enum Dropped {
     /// A host with an identity has no verified address of the peer, and has sent as much to the unverified one as the peer has sent
     /// (RFC 8046 section 5.6).
     Unverified(NodeId),
-    /// A host with an identity has no association for it: it arrived in ESP with an unknown SPI, or the exchange with its receiver failed.
+    /// A host with an identity has no association for it: it arrived in ESP with an unknown SPI, the exchange with its receiver failed,
+    /// or the keys may not be used any more before they are changed.
     NoAssociation(NodeId),
     /// It arrived in ESP with a sequence number that was there before, or is too old.
     Replayed(NodeId),
     /// A control message arrived at a node without a mechanism that can parse it.
     NoListener(NodeId),
-    /// Too many packets waited for a router's processor.
+    /// Too many packets waited for a router's processor, or for an association of a host with an identity.
     Backlog(NodeId),
 }
 

@@ -13,7 +13,7 @@ use super::World;
 use crate::config::{Addresses, Associate, NodeId, WorldConfig};
 use crate::flow::Flow;
 use crate::frame::Frame;
-use crate::identity::{Attachment, Happening, Identity, Outgoing};
+use crate::identity::{Attachment, Effect, Identity, Outgoing};
 use crate::network::Network;
 use crate::observer::{LinkId, Observer, WorldEvent};
 
@@ -138,28 +138,35 @@ impl World {
         let Some(identity) = &self.hosts[host].identity else { return };
         let locators = identity.versions().iter().map(|&ipv6| self.address_at(node, link, ipv6)).collect();
         let Some(identity) = &mut self.hosts[host].identity else { return };
-        if link.is_none() {
-            identity.detach(now);
+        if link.is_some() {
+            let attachment = identity.attach(now, locators, moved);
+            self.report_attachment(host, attachment, observer);
+        } else if identity.detach(now) {
             self.tell(host, LinkEvent::Down, observer);
-        } else {
-            match identity.attach(now, locators) {
-                Attachment::Known => self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer),
-                Attachment::Readdressing(known) => {
-                    observer.event(now, &WorldEvent::ReaddressingStarted(node));
-                    for (peer, change) in known {
-                        self.tell_path(host, peer, change, observer);
-                    }
-                }
-            }
         }
         self.attend_identity(host, observer);
         self.reschedule_host(host);
     }
 
+    /// Reports the addresses of a new attachment, once the host has noticed them, to its mechanisms.
+    fn report_attachment<O: Observer>(&mut self, host: usize, attachment: Option<Attachment>, observer: &mut O) {
+        match attachment {
+            None => {}
+            Some(Attachment::Known(moved)) => self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer),
+            Some(Attachment::Readdressing(known)) => {
+                observer.event(self.now, &WorldEvent::ReaddressingStarted(self.hosts[host].node));
+                for (peer, change) in known {
+                    self.tell_path(host, peer, change, observer);
+                }
+            }
+        }
+    }
+
     /// Handles a deadline of a host's identity.
     pub(super) fn step_identity<O: Observer>(&mut self, host: usize, observer: &mut O) {
         if let Some(identity) = &mut self.hosts[host].identity {
-            identity.handle_timeout(self.now);
+            let attachment = identity.handle_timeout(self.now);
+            self.report_attachment(host, attachment, observer);
         }
         self.attend_identity(host, observer);
     }
@@ -170,41 +177,42 @@ impl World {
         let node = self.hosts[host].node;
         while let Some(identity) = &mut self.hosts[host].identity {
             self.network.send_control(now, node, identity, observer);
-            let Some(happenings) = identity.poll_happenings(now) else { break };
+            let Some(effects) = identity.poll_effects(now) else { break };
             self.network.send_control(now, node, identity, observer);
-            for happening in happenings {
-                self.handle_happening(host, happening, observer);
+            for effect in effects {
+                self.handle_effect(host, effect, observer);
             }
         }
     }
 
-    fn handle_happening<O: Observer>(&mut self, host: usize, happening: Happening, observer: &mut O) {
+    fn handle_effect<O: Observer>(&mut self, host: usize, effect: Effect, observer: &mut O) {
         let (now, node) = (self.now, self.hosts[host].node);
-        let event = match happening {
-            Happening::Path(peer, change) => return self.tell_path(host, peer, change, observer),
-            Happening::Ready(frames) => {
+        let event = match effect {
+            Effect::Path(peer, change) => return self.tell_path(host, peer, change, observer),
+            Effect::Ready(frames) => {
                 return frames.into_iter().for_each(|frame| self.depart(host, frame, observer));
             }
-            Happening::Undeliverable(frames) => {
+            Effect::Undeliverable(frames) => {
                 return frames.iter().for_each(|it| observer.dropped(now, crate::Dropped::NoAssociation(node), it));
             }
-            Happening::Associated(peer) => WorldEvent::Associated(node, peer),
-            Happening::AssociationFailed(peer) => WorldEvent::AssociationFailed(node, peer),
-            Happening::AssociationClosed(peer) => WorldEvent::AssociationClosed(node, peer),
-            Happening::Readdressed(peer) => WorldEvent::Readdressed(node, peer),
-            Happening::PeerReaddressed(peer) => {
-                self.note_readdressing(peer, node);
+            Effect::Associated(peer) => WorldEvent::Associated(node, peer),
+            Effect::AssociationFailed(peer) => WorldEvent::AssociationFailed(node, peer),
+            Effect::AssociationClosed(peer) => WorldEvent::AssociationClosed(node, peer),
+            Effect::Readdressed(peer) => WorldEvent::Readdressed(node, peer),
+            Effect::PeerReaddressed(peer, address) => {
+                self.note_readdressing(peer, node, address);
                 WorldEvent::Readdressed(node, peer)
             }
-            Happening::GaveUp(peer) => WorldEvent::ReaddressingFailed(node, peer),
+            Effect::GaveUp(peer) => WorldEvent::ReaddressingFailed(node, peer),
         };
         observer.event(now, &event);
     }
 
-    /// Notes in the flows of two hosts how long it took the second one to verify the new address of the first one.
-    fn note_readdressing(&mut self, moved: NodeId, peer: NodeId) {
+    /// Notes in the flows of two hosts how long it took the second one to verify the new address of the first one, unless the first one
+    /// has left that address.
+    fn note_readdressing(&mut self, moved: NodeId, peer: NodeId, address: IpAddr) {
         let identity = self.host_index(moved).and_then(|host| self.hosts[host].identity.as_ref());
-        let Some(attached_at) = identity.map(|identity| identity.attached_at()) else { return };
+        let Some(attached_at) = identity.and_then(|identity| identity.attached_at(address)) else { return };
         let took = self.now.saturating_since(attached_at);
         let is_between = |flow: &Flow| [(moved, peer), (peer, moved)].contains(&(flow.config.from, flow.config.to));
         for flow in self.flows.iter_mut().filter(|flow| flow.begun && !flow.is_over() && is_between(flow)) {
@@ -261,7 +269,7 @@ impl Network {
         let (frame, why) = match identity.send(now, frame) {
             Outgoing::Sent(frame) => return self.forward(now, node, frame, observer),
             Outgoing::Refused(frame, why) => (Some(frame), why(node)),
-            Outgoing::Waits(evicted) => (evicted, crate::Dropped::NoAssociation(node)),
+            Outgoing::Waits(evicted) => (evicted, crate::Dropped::Backlog(node)),
         };
         if let Some(frame) = frame {
             observer.dropped(now, why, &frame);

@@ -13,6 +13,7 @@ mod ethernet;
 mod external;
 mod gateways;
 mod identity;
+mod identity_moves;
 mod marking;
 mod prediction;
 mod registration;
