@@ -8,7 +8,7 @@ use holdover_mobility::Mechanisms;
 use holdover_mobility::retransmission_trigger::RetransmissionTriggerConfig;
 use holdover_sim::{
     Addresses, Dropped, FlowReport, Frame, HostAddressing, HostIdentity, HostMechanisms, LinkBetween, NodeId, Observer,
-    World, WorldConfig,
+    Place, Transit, World, WorldConfig,
 };
 use holdover_tcp::Profile;
 
@@ -50,10 +50,28 @@ impl Observer for Refused {
 }
 
 fn run_moving(config: WorldConfig) -> (FlowReport, Vec<Instant>) {
-    let mut world = World::new(config).expect("a world");
     let mut refused = Refused::default();
-    world.run(&mut refused);
-    (world.report().remove(0), refused.0)
+    let report = run_observed(config, &mut refused);
+    (report, refused.0)
+}
+
+fn run_observed(config: WorldConfig, observer: &mut impl Observer) -> FlowReport {
+    let mut world = World::new(config).expect("a world");
+    world.run(observer);
+    world.report().remove(0)
+}
+
+/// The packets that arrive at the server from the second link, in order: whether they are data.
+#[derive(Default)]
+struct Arrivals(Vec<bool>);
+
+impl Observer for Arrivals {
+    fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
+        let is_from_there = frame.packet.src == MOBILE.locator(1, false);
+        if is_from_there && (place.node, place.transit) == (SERVER, Transit::In) {
+            self.0.push(frame.is_encrypted());
+        }
+    }
 }
 
 /// The round trip takes 50 ms: one for the first two messages, half of one for the third and the segment behind it; a few more if that
@@ -76,6 +94,9 @@ fn a_retransmission_that_overtakes_the_third_message_is_accepted() {
     // The new link carries the first message, the third, and then the retransmission, which skips the propagation
     // delay.
     config.links[2].forward.reorder = Some(Reordering { probability: 1.0, gap: 3 });
+    let mut arrivals = Arrivals::default();
+    run_observed(config.clone(), &mut arrivals);
+    assert_eq!(arrivals.0[..3], [false, true, false], "announcement, data, response");
     let (report, refused) = run_moving(config);
     assert_eq!(refused, []);
     assert!((50..200).contains(&idle_ms(&report)), "{}", idle_ms(&report));
