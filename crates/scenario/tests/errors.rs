@@ -250,7 +250,7 @@ fn fields_that_exclude_each_other() {
 }
 
 #[test]
-fn identities_that_make_no_sense() {
+fn invalid_identities_are_refused() {
     for (identity, kind, field) in [
         ("{ esp = \"rot13\" }", ErrorKind::BadValue, "host.client.identity.esp"),
         ("{ associate = \"never\" }", ErrorKind::BadValue, "host.client.identity.associate"),
