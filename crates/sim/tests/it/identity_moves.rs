@@ -214,6 +214,9 @@ fn a_host_with_both_ip_versions_moves_among_peers_with_one() {
     }
     let mut log = Log::default();
     world.run(&mut log);
+    // Only the move is one, not the return to the same link.
+    let started = log.events.iter().filter(|(_, it)| matches!(it, WorldEvent::ReaddressingStarted(_)));
+    assert_eq!(started.map(|(at, _)| at.as_millis()).collect::<Vec<_>>(), [5_000]);
     // One after the other, over the same link.
     let heard = mobile.heard();
     let moves = heard.iter().filter(|(at, event)| (5_100..5_110).contains(at) && *event == MOVED).count();
