@@ -58,7 +58,7 @@ impl Association {
         if self.updates.renew_at.take_if(|at| *at <= now).is_none() {
             return;
         }
-        self.updates.told.clear();
+        self.updates.announced.clear();
         // Without locators now, the next ones are announced.
         self.announce_if_moved(local, now);
     }

@@ -132,7 +132,7 @@ impl Updates {
     /// This host has no locators: those that the peer has not acknowledged are announced again with the next ones.
     pub(super) fn suspend_announcement(&mut self) {
         if self.announcement.take().is_some() {
-            self.told.clear();
+            self.announced.clear();
         }
     }
 
