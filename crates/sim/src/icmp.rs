@@ -75,7 +75,7 @@ fn deserves_an_error(frame: &Frame) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::Udp;
+    use holdover_wire::{Encrypted, EncryptionKey, Inner, Udp};
 
     use super::*;
 
@@ -129,7 +129,10 @@ mod tests {
         assert!(!about(&of(Packet { payload: Payload::Esp(Bytes::from_static(b"x")), ..good.packet.clone() })));
         let (mut tunnelled, mut encrypted) = (good.clone(), good);
         tunnelled.enter_tunnel(OTHER, 20);
-        encrypted.encrypt(20);
+        let Packet { src, dst, payload, .. } = encrypted.packet.clone();
+        let content =
+            Encrypted::new(1, 1, Inner { src, dst, payload }, Bytes::from_static(&[0; 32]), EncryptionKey::new(1));
+        encrypted.packet.payload = Payload::Encrypted(content);
         assert!(!about(&tunnelled));
         assert!(!about(&encrypted));
     }

@@ -79,7 +79,6 @@ const B: &str = "203.0.113.7";
 fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
     let at = Instant::from_millis;
     let mut contact = Contact::<u32>::default();
-    let nothing = Move::default();
     assert_eq!(contact.note_established(&[address(A)]), None);
     // Away and back: the peer knows the address.
     assert_eq!(contact.note_down(), PathChange::Down);
