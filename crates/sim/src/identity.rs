@@ -55,8 +55,6 @@ struct Peer {
     contact: Contact<Box<Frame>>,
     /// Another address that it has announced, and that is not verified yet.
     moving_to: Option<IpAddr>,
-    /// This host has a new address, and opens another association as soon as the present one has ended.
-    is_called_when_closed: bool,
 }
 
 /// The result of sending a packet.
@@ -202,7 +200,7 @@ impl Identity {
         }
         self.host.add_peer(hit, addresses);
         let (addresses, contact) = (addresses.to_vec(), Contact::default());
-        self.peers.insert(node, Peer { hit, addresses, contact, moving_to: None, is_called_when_closed: false });
+        self.peers.insert(node, Peer { hit, addresses, contact, moving_to: None });
         true
     }
 
@@ -368,7 +366,6 @@ impl Identity {
             self.last_locators.clone_from(&locators);
             // At a new address, it opens associations with all peers: they could not find this host here.
             for peer in self.peers.values_mut().filter(|peer| is_other || peer.contact.waiting() > 0) {
-                peer.is_called_when_closed = self.host.state(peer.hit) == State::Closing;
                 // With an association or exchange there is nothing to do.
                 let _ = self.host.connect(now, peer.hit);
             }
@@ -434,7 +431,7 @@ impl Identity {
         let path = |change| Effect::Path(node, change);
         Some(match event {
             Event::Established { .. } => {
-                (peer.moving_to, peer.is_called_when_closed) = (None, false);
+                peer.moving_to = None;
                 let change = peer.contact.note_established(&self.host.locators_towards(*hit, &self.locators));
                 if self.locators.len() > 1 {
                     // The exchange has announced one to the peer.
@@ -448,8 +445,7 @@ impl Identity {
                 vec![Effect::AssociationFailed(node), Effect::Undeliverable(peer.contact.take_waiting())]
             }
             Event::Closed { .. } => {
-                let is_called = core::mem::take(&mut peer.is_called_when_closed);
-                if is_called || peer.contact.waiting() > 0 {
+                if peer.contact.waiting() > 0 {
                     // Without an address it is opened when there is one.
                     let _ = self.host.connect(now, *hit);
                 }

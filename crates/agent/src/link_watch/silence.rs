@@ -296,9 +296,10 @@ impl SilenceWatch {
                 let was_stream = self.stream_at.take().is_some();
                 let round_trip = round_trip.max(survey.round_trip);
                 let unanswered_since = self.sent_since.unwrap_or(now);
-                let own_addresses = survey.own_addresses.clone();
-                let found =
-                    Suspicion::new(now, since, unanswered_since, peer, round_trip, evidence, is_strong, own_addresses);
+                let found = Suspicion {
+                    own_addresses: survey.own_addresses.clone(),
+                    ..Suspicion::new(now, since, unanswered_since, peer, round_trip, evidence, is_strong)
+                };
                 let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
                 if !found.evidence.is_empty() {
                     self.suspect(found);
@@ -543,7 +544,6 @@ impl Suspicion {
         round_trip: Duration,
         evidence: BTreeMap<Connection, Option<Instant>>,
         is_strong: bool,
-        own_addresses: BTreeSet<IpAddr>,
     ) -> Self {
         Self {
             since,
@@ -559,7 +559,7 @@ impl Suspicion {
             round_trip,
             evidence,
             is_strong,
-            own_addresses,
+            own_addresses: BTreeSet::new(),
         }
     }
 

@@ -214,8 +214,8 @@ fn the_first_packet_opens_the_association() {
     let outage = Outage { down: Instant::ZERO, up: Instant::from_millis(500) };
     late.links[0].forward.outages = Outages::List(vec![outage]);
     let (wire, world) = run_on_wire(late);
-    let of_i1 = wire.hip.iter().filter(|(_, _, packet)| packet.kind == I1).map(|(at, ..)| *at);
-    assert_eq!((world.report()[0].status, of_i1.last()), (FlowStatus::Completed, Some(500)));
+    let mut of_i1 = wire.hip.iter().filter(|(_, _, packet)| packet.kind == I1).map(|(at, ..)| *at);
+    assert_eq!((world.report()[0].status, of_i1.next_back()), (FlowStatus::Completed, Some(500)));
 }
 
 /// Without an answer the exchange fails after 63 s (RFC 7401 leaves the number to the implementation), and the packets that waited are lost.
