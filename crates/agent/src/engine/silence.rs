@@ -48,6 +48,7 @@ impl Engine {
         // The connection heard last in each IP version.
         let mut latest: [Option<(Instant, IpAddr)>; 2] = [None; 2];
         self.path.for_each(|connection, flow| {
+            survey.connections += 1;
             let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_exempt();
             if is_of_no_use {
                 return;

@@ -3,6 +3,9 @@
 //!
 //! 1. *Passive.* TCP has sent data, and no TCP packet has arrived for [`SilenceOptions::after`] and four round trips.
 //!    Connections whose peer fell silent while others were answered do not count: there the peer is gone, not the link.
+//!    *Earlier*, after `CHECK_AFTER` and two round trips, or when an incoming stream stops for as long, next hops that have answered before
+//!    are probed, and nobody else: their answer is near. If they miss `MISSED` probes, silence is suspected, and if they answer, nothing is
+//!    until the next packet has arrived.
 //! 2. *Suspected.* The path reports the next incoming packet ([`Act::Listen`]), and the next hop and one peer are probed
 //!    ([`Act::AskNextHops`], [`Act::AskPeer`]). The same happens when an incoming stream stops, but with probes first.
 //! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had
@@ -20,6 +23,7 @@
 //! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
 mod observed;
+mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -28,6 +32,7 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
 pub use self::observed::{Survey, Traffic, Unanswered};
+use self::suspicion::{BROADCAST_EVERY, MISSED, Suspicion, ask_every, is_strong};
 
 /// Parameters of silence detection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,12 +92,19 @@ pub struct SilenceWatch {
     sent_since: Option<Instant>,
     /// TCP has sent something since the last survey.
     is_to_be_surveyed: bool,
-    surveyed_at: Option<Instant>,
+    /// The earliest next survey.
+    survey_at: Instant,
     /// The last check that saw an incoming stream, unless other packets arrived after it.
     stream_at: Option<Instant>,
     phase: Phase,
     /// The last probe of a next hop that only tested whether it answers at all.
     met_at: Option<Instant>,
+    /// The last probe of next hops, until the first answer.
+    asked_at: Option<Instant>,
+    /// How long next hops take to answer: the longest of the last answers.
+    answers_in: Option<Duration>,
+    /// Next hops have answered a check, and no TCP packet has arrived since.
+    is_checked: bool,
     /// Connections whose peer fell silent while others were answered, with the time of its last packet.
     gone: BTreeMap<Connection, Option<Instant>>,
     acts: VecDeque<Act>,
@@ -102,6 +114,8 @@ pub struct SilenceWatch {
 enum Phase {
     /// No suspicion.
     Calm,
+    /// No packet has arrived for a little longer than usual: next hops are probed.
+    Checking(Suspicion),
     /// A stream has stopped, which may be its end.
     Asking(Suspicion),
     /// TCP has had no answer. The path reports incoming packets.
@@ -110,92 +124,49 @@ enum Phase {
     Silent(Suspicion),
 }
 
-/// The state of a silence.
-#[derive(Clone, Debug)]
-struct Suspicion {
-    /// The time of the last incoming packet.
-    since: Instant,
-    /// When TCP sent the first unanswered packet; without any, the time of the suspicion.
-    unanswered_since: Instant,
-    /// The time of the first probe.
-    began_at: Instant,
-    next_hops_at: Instant,
-    /// Probes of next hops since the last answer.
-    questions: u32,
-    broadcast_at: Instant,
-    /// The last answer of a next hop.
-    answered_at: Option<Instant>,
-    peer_at: Instant,
-    /// The probed peer.
-    peer: Option<Connection>,
-    /// Probes of it.
-    peer_questions: u32,
-    /// The longest smoothed round trip of the waiting connections.
-    round_trip: Duration,
-    /// Connections with unanswered data.
-    evidence: BTreeMap<Connection, Option<Instant>>,
-    /// Whether they suffice to exclude that only the peer is gone.
-    is_strong: bool,
-    /// The host's own addresses of these connections and others.
-    own_addresses: BTreeSet<IpAddr>,
-}
+/// The interval between looks at the counters, while TCP is active.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The interval between checks of the counters, while TCP is active.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// The same once TCP has had no packet for [`ACTIVE_FOR`].
+const SLOW_LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// The interval between checks of the counters on an idle link.
+/// The same while TCP has sent something and nothing has arrived.
+const UNANSWERED_LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The interval between looks at the counters on an idle link.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long TCP counts as active after its last packet.
-const ACTIVE_FOR: Duration = Duration::from_secs(5);
+const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
-/// Incoming packets between two checks that make a stream: fewer may be interactive traffic.
-const STREAM_PACKETS: u64 = 8;
+/// How long after its last packet TCP may go on.
+const AWAKE_FOR: Duration = Duration::from_secs(5);
+
+/// Incoming packets between two looks that make a stream: fewer may be interactive traffic.
+const STREAM_PACKETS: u64 = 4;
+
+/// The last looks at a stream may have seen fewer.
+const STREAM_ENDS_IN: Duration = Duration::from_millis(500);
+
+/// Next hops are probed when nothing has arrived for this long, and two round trips: later than the acknowledgement of a peer that delays
+/// it by 40 ms, as Linux does, and before the host's TCP retransmits for the second time.
+const CHECK_AFTER: Duration = Duration::from_millis(100);
 
 /// The longest delay of an ACK (Linux's `TCP_DELACK_MAX`).
 const DELAYED_ACK: Duration = Duration::from_millis(200);
 
-/// A peer whose last packet is at most this old when silence begins "answered recently".
-const RECENTLY: Duration = Duration::from_secs(10);
-
 /// After this long, silence of TCP alone is link-down: RFC 6298's timer has expired at least twice.
 const PEERS_SILENT_AFTER: Duration = Duration::from_secs(3);
-
-/// The interval between probes of next hops while silence is suspected: longer than any answer takes on a link (an
-/// access point's beacon interval, after which a station in power save gets its queued packets).
-const ASK_EVERY: Duration = Duration::from_millis(100);
-
-/// The interval between probes of silent next hops, which bounds the delay in noticing their return.
-const SEEK_EVERY: Duration = Duration::from_millis(25);
-
-/// The share of the silence between two probes: a 500th. The end of an outage of 20 s is noticed at most 40 ms late, so that transfers
-/// still resume within one and a half round trips and a full queue. That is 40 probes a second for 12 s, some 1,300 in the first minute
-/// of an outage and 350 in the second: 85 kB and 23 kB with IPv4, and more where they are copies of a segment.
-const SEEK_SHARE: u64 = 500;
-
-/// How long a peer is probed at this rate while the link is not reported down.
-const SEEK_SILENT_PEER_FOR: Duration = Duration::from_secs(30);
-
-/// The longest interval between probes.
-const SEEK_EVERY_AT_MOST: Duration = Duration::from_secs(1);
-
-/// The interval between broadcast probes of a link.
-const BROADCAST_EVERY: Duration = Duration::from_secs(1);
-
-/// A next hop that missed this many consecutive probes was silent, so that its answer ends the silence.
-const MISSED: u32 = 3;
-
-/// The shortest interval between probes of a peer that has missed none, or behind a next hop.
-const ASK_PEER_EVERY: Duration = Duration::from_millis(100);
-
-/// How long a peer is probed: it may be one that does not answer such probes.
-const ASK_PEER_FOR: Duration = Duration::from_secs(120);
 
 /// The interval between tests of a next hop that has never answered.
 const MEET_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
-/// The shortest interval between surveys.
+/// The longest interval between surveys.
 const SURVEY_EVERY: Duration = Duration::from_millis(500);
+
+/// The share of a survey's connections in the interval until the next: a survey takes some 2 us for each, and is to take no more than a 20th of
+/// the time.
+const SURVEY_EVERY_PER_CONNECTION: Duration = Duration::from_micros(40);
 
 /// The most connections with peers that are gone.
 const MOST_GONE: usize = 4096;
@@ -215,10 +186,13 @@ impl SilenceWatch {
             others_at: None,
             sent_since: None,
             is_to_be_surveyed: false,
-            surveyed_at: None,
+            survey_at: now,
             stream_at: None,
             phase: Phase::Calm,
             met_at: None,
+            asked_at: None,
+            answers_in: None,
+            is_checked: false,
             gone: BTreeMap::new(),
             acts: VecDeque::new(),
         }
@@ -232,7 +206,9 @@ impl SilenceWatch {
     /// The host's own addresses to probe next hops from, as surveyed ([`Survey::own_addresses`]).
     pub fn own_addresses(&self) -> BTreeSet<IpAddr> {
         match &self.phase {
-            Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => found.own_addresses.clone(),
+            Phase::Checking(found) | Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
+                found.own_addresses.clone()
+            }
             Phase::Calm => BTreeSet::new(),
         }
     }
@@ -242,7 +218,7 @@ impl SilenceWatch {
         if self.next_hops != *next_hops {
             self.next_hops.clone_from(next_hops);
             self.answering.retain(|next_hop| next_hops.contains(next_hop));
-            self.met_at = None;
+            (self.met_at, self.asked_at, self.answers_in) = (None, None, None);
         }
         self.answering.extend(known.into_iter().filter(|known| next_hops.contains(known)));
     }
@@ -267,8 +243,9 @@ impl SilenceWatch {
         }
         if received > 0 {
             self.heard_at = now;
+            self.is_checked = false;
             // The end of a stream has few packets.
-            let was_stream = self.stream_at.filter(|&at| now.saturating_since(at) <= LOOK_EVERY * 2);
+            let was_stream = self.stream_at.filter(|&at| now.saturating_since(at) <= STREAM_ENDS_IN);
             self.stream_at = if received >= STREAM_PACKETS { Some(now) } else { was_stream };
             self.end(now, true);
         } else if self.listens() && !is_listening {
@@ -287,31 +264,44 @@ impl SilenceWatch {
     /// Handles the survey of the connections, for [`Act::Survey`].
     pub fn handle_survey(&mut self, now: Instant, survey: &Survey) {
         let since = survey.heard_at.unwrap_or(self.heard_at).min(now);
+        self.survey_at = now
+            + (SURVEY_EVERY_PER_CONNECTION * u64::from(survey.connections)).clamp(UNANSWERED_LOOK_EVERY, SURVEY_EVERY);
         let (evidence, round_trip) = self.evidence(now, &survey.unanswered);
         let peer = survey.recent.or_else(|| evidence.first().map(|unanswered| unanswered.connection));
         let is_strong = is_strong(&evidence, since);
         let evidence = evidence.iter().map(|unanswered| (unanswered.connection, unanswered.heard_at)).collect();
         match &mut self.phase {
             Phase::Calm => {
-                let was_stream = self.stream_at.take().is_some();
-                let round_trip = round_trip.max(survey.round_trip);
-                let unanswered_since = self.sent_since.unwrap_or(now);
                 let found = Suspicion {
                     own_addresses: survey.own_addresses.clone(),
-                    ..Suspicion::new(now, since, unanswered_since, peer, round_trip, evidence, is_strong)
+                    ..Suspicion::new(
+                        now,
+                        since,
+                        self.sent_since.unwrap_or(now),
+                        peer,
+                        round_trip.max(survey.round_trip),
+                        evidence,
+                        is_strong,
+                    )
                 };
-                let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
                 if !found.evidence.is_empty() {
+                    self.stream_at = None;
                     self.suspect(found);
+                } else if self.is_due_for_check(now, since, survey) {
+                    self.phase = Phase::Checking(found);
                 } else {
                     // Pure ACKs are not answered: the time counts from the next data.
+                    let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
                     self.is_to_be_surveyed = is_too_soon;
                     self.sent_since = self.sent_since.filter(|_| is_too_soon);
-                    if was_stream && self.options.asks {
+                    if self.has_stream_stopped(now) {
+                        self.stream_at = None;
                         self.phase = Phase::Asking(found);
                     }
                 }
             }
+            // Not surveyed meanwhile.
+            Phase::Checking(_) => {}
             Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
                 found.is_strong |= is_strong;
                 found.round_trip = found.round_trip.max(round_trip);
@@ -336,9 +326,27 @@ impl SilenceWatch {
             return;
         }
         self.answering.insert(next_hop);
-        let (Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) = &mut self.phase else { return };
+        if let Some(asked_at) = self.asked_at.take() {
+            let answered_in = now.saturating_since(asked_at);
+            self.answers_in = Some(self.answers_in.map_or(answered_in, |before| answered_in.max(before * 7 / 8)));
+        }
+        let (Phase::Checking(found) | Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) =
+            &mut self.phase
+        else {
+            return;
+        };
         let was_silent = found.questions > MISSED;
         (found.questions, found.answered_at) = (0, Some(now));
+        if let Phase::Checking(found) = &self.phase {
+            if was_silent {
+                let found = found.clone();
+                self.suspect(found);
+            } else {
+                (self.phase, self.is_checked) = (Phase::Calm, true);
+                self.is_to_be_surveyed = self.sent_since.is_some();
+                self.schedule(now);
+            }
+        }
         if was_silent && self.listens() {
             self.end(now, false);
             self.schedule(now);
@@ -385,6 +393,14 @@ impl SilenceWatch {
         (evidence, round_trip)
     }
 
+    /// Whether a survey may show that next hops are to be probed early.
+    fn may_be_due_for_check(&self, now: Instant) -> bool {
+        let is_unanswered =
+            self.is_to_be_surveyed && self.sent_since.is_some_and(|since| now.saturating_since(since) >= CHECK_AFTER);
+        let has_paused = self.stream_at.is_some() && now.saturating_since(self.heard_at) >= CHECK_AFTER;
+        self.may_check() && (is_unanswered || has_paused)
+    }
+
     fn is_gone(&self, unanswered: &Unanswered) -> bool {
         self.gone.get(&unanswered.connection) == Some(&unanswered.heard_at)
     }
@@ -395,10 +411,16 @@ impl SilenceWatch {
         let is_to_be_surveyed = is_late && self.is_to_be_surveyed;
         match &self.phase {
             Phase::Calm => {
-                let has_stopped = self.stream_at.is_some()
-                    && self.options.asks
-                    && now.saturating_since(self.heard_at) >= self.options.after;
-                if is_to_be_surveyed || has_stopped {
+                if is_to_be_surveyed || self.has_stream_stopped(now) || self.may_be_due_for_check(now) {
+                    self.survey(now);
+                }
+            }
+            Phase::Checking(found) => {
+                if found.questions > MISSED && self.all_have_answered_before() {
+                    let found = found.clone();
+                    self.suspect(found);
+                } else if is_to_be_surveyed || self.has_stream_stopped(now) {
+                    (self.phase, self.is_checked) = (Phase::Calm, true);
                     self.survey(now);
                 }
             }
@@ -433,10 +455,35 @@ impl SilenceWatch {
 
     /// Unanswered data leads to one survey in a while: with tens of thousands of connections it takes 0.1 s.
     fn survey(&mut self, now: Instant) {
-        if self.surveyed_at.is_none_or(|at| now.saturating_since(at) >= SURVEY_EVERY) {
-            (self.surveyed_at, self.is_to_be_surveyed) = (Some(now), false);
+        if self.survey_at <= now {
+            (self.survey_at, self.is_to_be_surveyed) = (now + SURVEY_EVERY, false);
             self.acts.push_back(Act::Survey);
         }
+    }
+
+    /// Whether next hops would be probed early: they have answered before, and not since the last packet.
+    fn may_check(&self) -> bool {
+        self.options.asks && !self.is_checked && self.all_have_answered_before()
+    }
+
+    /// Whether nothing has arrived for longer than an answer, or the next packet of a stream, usually takes.
+    fn is_due_for_check(&self, now: Instant, since: Instant, survey: &Survey) -> bool {
+        if !self.may_check() {
+            return false;
+        }
+        let sent_since = self.sent_since.unwrap_or(now);
+        let is_unanswered = survey.unanswered.iter().filter(|unanswered| !self.is_gone(unanswered)).any(|unanswered| {
+            let from = unanswered.heard_at.map_or(sent_since, |at| at.max(sent_since));
+            now.saturating_since(from) >= CHECK_AFTER + unanswered.round_trip.unwrap_or_default() * 2
+        });
+        let has_paused = self.stream_at.is_some() && now.saturating_since(since) >= CHECK_AFTER + survey.round_trip * 2;
+        is_unanswered || has_paused
+    }
+
+    /// Whether a stream has stopped for so long that a peer is probed.
+    fn has_stream_stopped(&self, now: Instant) -> bool {
+        let is_late = now.saturating_since(self.heard_at) >= self.options.after;
+        self.stream_at.is_some() && self.options.asks && is_late
     }
 
     fn suspect(&mut self, found: Suspicion) {
@@ -451,7 +498,9 @@ impl SilenceWatch {
         }
         let are_next_hops_silent = found.questions > MISSED
             && self.all_have_answered_before()
-            && now.saturating_since(found.answered_at.unwrap_or(found.began_at)) >= self.options.every * 3;
+            && now.saturating_since(found.answered_at.unwrap_or(found.began_at)) >= self.options.every * 3
+            && now.saturating_since(found.since.max(found.unanswered_since))
+                >= self.options.after + self.options.every * 3;
         let silence = now.saturating_since(found.since.max(self.sent_since.unwrap_or(found.since)));
         let are_peers_silent =
             found.is_strong && !found.evidence.is_empty() && silence >= PEERS_SILENT_AFTER.max(found.round_trip * 12);
@@ -468,17 +517,24 @@ impl SilenceWatch {
             return;
         }
         let (has_next_hops, is_silent) = (!self.next_hops.is_empty(), self.is_silent());
-        let (Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) = &mut self.phase else { return };
+        let (is_checking, ask_every) = (matches!(self.phase, Phase::Checking(_)), ask_every(self.answers_in));
+        let (Phase::Checking(found) | Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) =
+            &mut self.phase
+        else {
+            return;
+        };
         if has_next_hops && found.next_hops_at <= now {
             let is_broadcast = found.questions >= 2 && found.broadcast_at <= now;
             if is_broadcast {
                 found.broadcast_at = now + BROADCAST_EVERY;
             }
             found.questions += 1;
-            found.next_hops_at = now + found.seek_every(now);
+            found.next_hops_at = now + found.seek_every(now, ask_every);
+            // The answer to the first of several probes may be late.
+            self.asked_at = (found.questions == 1).then_some(now).or(self.asked_at);
             self.acts.push_back(Act::AskNextHops { is_broadcast });
         }
-        if let Some(peer) = found.peer.filter(|_| found.may_ask_peer(now))
+        if let Some(peer) = found.peer.filter(|_| !is_checking && found.may_ask_peer(now))
             && found.peer_at <= now
         {
             found.peer_questions += 1;
@@ -487,12 +543,13 @@ impl SilenceWatch {
         }
     }
 
-    /// Tests once whether next hops answer at all, while TCP is active.
+    /// Tests once whether next hops answer at all, and how fast, while TCP is active.
     fn meet(&mut self, now: Instant, is_answered: bool) {
-        let is_known = self.next_hops.is_subset(&self.answering);
+        let is_timed = self.next_hops.is_empty() || self.answers_in.is_some();
+        let is_known = is_timed && self.next_hops.is_subset(&self.answering);
         let is_soon = self.met_at.is_some_and(|at| now.saturating_since(at) < MEET_AGAIN_AFTER);
         if is_answered && self.options.asks && !is_known && !is_soon {
-            self.met_at = Some(now);
+            (self.met_at, self.asked_at) = (Some(now), Some(now));
             self.acts.push_back(Act::AskNextHops { is_broadcast: false });
         }
     }
@@ -500,6 +557,14 @@ impl SilenceWatch {
     /// A packet has arrived: TCP, or an answer.
     fn end(&mut self, now: Instant, is_tcp: bool) {
         self.sent_since = None;
+        if is_tcp
+            && let Phase::Checking(found) | Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) =
+                &self.phase
+            && found.questions > MISSED
+        {
+            // They forward and do not answer, or the packet was faster than the answer to the next probe.
+            (self.answering, self.met_at) = (BTreeSet::new(), None);
+        }
         match std::mem::replace(&mut self.phase, Phase::Calm) {
             Phase::Suspected(found) | Phase::Silent(found) => {
                 if is_tcp {
@@ -511,18 +576,30 @@ impl SilenceWatch {
                 self.heard_at = now;
                 self.acts.push_back(Act::End);
             }
-            Phase::Calm | Phase::Asking(_) => {}
+            Phase::Calm | Phase::Checking(_) | Phase::Asking(_) => {}
+        }
+    }
+
+    /// The time until the next look at the counters, without a suspicion.
+    fn look_every(&self, now: Instant) -> Duration {
+        let since_active = self.active_at.map(|at| now.saturating_since(at));
+        let is_unanswered = self.sent_since.is_some() || self.stream_at.is_some() && self.heard_at < now;
+        match since_active {
+            Some(since) if since < ACTIVE_FOR && is_unanswered && self.may_check() => UNANSWERED_LOOK_EVERY,
+            Some(since) if since < ACTIVE_FOR => LOOK_EVERY,
+            Some(since) if since < AWAKE_FOR => SLOW_LOOK_EVERY,
+            _ => IDLE_LOOK_EVERY,
         }
     }
 
     fn schedule(&mut self, now: Instant) {
-        let is_active = self.active_at.is_some_and(|at| now.saturating_since(at) < ACTIVE_FOR);
-        let look_at = now + if is_active { LOOK_EVERY } else { IDLE_LOOK_EVERY };
+        let look_at = now + self.look_every(now);
         self.look_at = match &self.phase {
             Phase::Calm => self.sent_since.map_or(look_at, |since| {
                 let due = since + self.options.after;
                 if due > now { look_at.min(due) } else { look_at }
             }),
+            Phase::Checking(found) => look_at.min(found.next_hops_at.max(now + Duration::from_millis(1))),
             Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
                 let next_hops_at = if self.next_hops.is_empty() { look_at } else { found.next_hops_at };
                 let peer_at = if found.may_ask_peer(now) { found.peer_at } else { look_at };
@@ -533,76 +610,6 @@ impl SilenceWatch {
             self.look_at = look_at;
         }
     }
-}
-
-impl Suspicion {
-    fn new(
-        now: Instant,
-        since: Instant,
-        unanswered_since: Instant,
-        peer: Option<Connection>,
-        round_trip: Duration,
-        evidence: BTreeMap<Connection, Option<Instant>>,
-        is_strong: bool,
-    ) -> Self {
-        Self {
-            since,
-            unanswered_since,
-            began_at: now,
-            next_hops_at: now,
-            questions: 0,
-            broadcast_at: now,
-            answered_at: None,
-            peer_at: now,
-            peer,
-            peer_questions: 0,
-            round_trip,
-            evidence,
-            is_strong,
-            own_addresses: BTreeSet::new(),
-        }
-    }
-
-    fn may_ask_peer(&self, now: Instant) -> bool {
-        self.peer.is_some() && now.saturating_since(self.began_at) < ASK_PEER_FOR
-    }
-
-    /// Whether no probe is left for a stream that has stopped.
-    fn is_answered(&self, now: Instant, is_alone: bool) -> bool {
-        let has_nobody = self.peer.is_none() && (is_alone || self.answered_at.is_some());
-        has_nobody || now.saturating_since(self.began_at) >= RECENTLY
-    }
-
-    /// The time until the next probe of next hops: short at first, growing with the age of the silence.
-    fn seek_every(&self, now: Instant) -> Duration {
-        if self.answered_at.is_some() {
-            return (now.saturating_since(self.unanswered_since) / 20).max(SEEK_EVERY_AT_MOST);
-        }
-        let wait = now.saturating_since(self.unanswered_since);
-        if self.questions <= MISSED { ASK_EVERY } else { (wait / SEEK_SHARE).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
-    }
-
-    /// The time until the next probe of a peer: a round trip at first, growing with the age of the silence. Without a next
-    /// hop to probe (`is_alone`), a peer that has missed some probes is probed like a next hop: its answer ends the
-    /// silence. While the link is not reported down, the peer may be one that does not answer such probes, so that is
-    /// limited. The age of the outage counts from TCP's first unanswered packet; how long the connection was idle before
-    /// does not matter.
-    fn peer_every(&self, now: Instant, is_alone: bool, is_silent: bool) -> Duration {
-        let wait = now.saturating_since(self.unanswered_since);
-        if is_alone && self.peer_questions > MISSED && (is_silent || wait < SEEK_SILENT_PEER_FOR) {
-            return (wait / SEEK_SHARE).max(self.round_trip / 4).max(SEEK_EVERY);
-        }
-        (wait / 40).max(self.round_trip).max(ASK_PEER_EVERY)
-    }
-}
-
-/// Whether these connections suffice to conclude that the link is silent and not a peer: several peers, or one with a
-/// recent packet.
-fn is_strong(evidence: &[Unanswered], since: Instant) -> bool {
-    let peers: BTreeSet<IpAddr> = evidence.iter().map(|unanswered| unanswered.connection.remote.ip()).collect();
-    let was_heard =
-        |unanswered: &Unanswered| unanswered.heard_at.is_some_and(|at| since.saturating_since(at) <= RECENTLY);
-    peers.len() > 1 || evidence.iter().any(was_heard)
 }
 
 #[cfg(test)]

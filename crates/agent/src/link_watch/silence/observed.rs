@@ -26,6 +26,8 @@ pub struct Survey {
     pub recent: Option<Connection>,
     /// Its round trip, or zero.
     pub round_trip: Duration,
+    /// How many connections there are.
+    pub connections: u32,
     /// Connections with unacknowledged data.
     pub unanswered: Vec<Unanswered>,
     /// The host's own addresses of the connection with the latest packet in each IP version, and of those with unacknowledged data, a few at

@@ -48,7 +48,7 @@ impl Report {
              server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
              default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
              - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage. Where there are many \
-             connections, each sends messages of 1 kB, one 4 s after the answer to the last.\n\
+             connections, each sends messages of 1 kB, one 3 s after the answer to the last.\n\
              - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \
              outage. There is no warning where nothing on the phone shows the outage.\n\
              - **first data**: from when the path carries packets again (not from carrier) to the first data at the receiver's \

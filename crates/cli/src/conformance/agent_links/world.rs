@@ -21,12 +21,12 @@ pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(8);
 const KEY: ByteCount = ByteCount(36);
 /// A message of one of many connections, and its answer.
 const MESSAGE: ByteCount = ByteCount(1000);
-/// Between two messages of a connection: a thousand connections take a fifth of the link.
-const BETWEEN: Duration = Duration::from_secs(4);
+/// Between two messages of a connection: a thousand connections take three tenths of the link.
+const BETWEEN: Duration = Duration::from_secs(3);
 /// Messages of a connection: they take longer than any outage.
 const MESSAGES: u64 = 6;
-/// Many connections are opened within this time.
-const OPENING: Duration = Duration::from_secs(2);
+/// Many connections are opened within this time, so that there are messages at all times: an idle link is not probed.
+const OPENING: Duration = BETWEEN;
 /// What IP, TCP with timestamps and the frame add to a message, with IPv6.
 const HEADERS: u64 = 40 + 32 + 14;
 /// The key that matters is struck so long after the echo of the first one, which is a little after the cut.
