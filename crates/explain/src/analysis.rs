@@ -45,8 +45,9 @@ impl Analysis {
     /// The connection limit. Beyond it, connections without data are evicted, oldest first; a new connection that still does not fit is
     /// omitted.
     const MOST_CONNECTIONS: usize = 1 << 16;
-    /// The limit of entries in all evidence lists, at most some 100 bytes each, beyond which all lists are coarsened.
-    const MOST_EVIDENCE: usize = 1 << 20;
+    /// The memory of all evidence lists, in bytes, beyond which they are coarsened. In between checks, each packet adds one entry of each
+    /// list at most.
+    const MOST_EVIDENCE: usize = 100 << 20;
     /// Packets between two checks of the limit.
     const LOOK_EVERY: u64 = 1 << 16;
 
@@ -126,12 +127,25 @@ impl Analysis {
         true
     }
 
+    /// The memory of all evidence lists, in bytes.
+    fn evidence_memory(&self) -> usize {
+        self.connections.iter().flat_map(|connection| &connection.streams).map(|stream| stream.evidence.memory()).sum()
+    }
+
+    /// Coarsens the evidence until it takes at most `most` bytes, if that is possible: long lists first, and short ones only if there are
+    /// so many connections that this does not suffice.
     fn bound_evidence(&mut self, most: usize) {
-        let kept =
-            |connection: &Connection| connection.streams.iter().map(|stream| stream.evidence.len()).sum::<usize>();
-        if self.connections.iter().map(kept).sum::<usize>() > most {
+        let mut short = 64;
+        while self.evidence_memory() > most {
             let streams = self.connections.iter_mut().flat_map(|connection| &mut connection.streams);
-            streams.for_each(|stream| stream.evidence.coarsen());
+            // Every stream, so no short circuit.
+            let coarsened = streams.fold(false, |any, stream| stream.evidence.coarsen(short) | any);
+            if !coarsened && short == 1 {
+                return;
+            }
+            if !coarsened {
+                short /= 4;
+            }
         }
     }
 }

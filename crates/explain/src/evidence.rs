@@ -159,8 +159,18 @@ impl Evidence {
     }
 
     /// The number of entries.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.silences.len() + self.unanswered.len() + self.bins.len()
+    }
+
+    /// The memory of the lists, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let waits = self.silences.iter().map(|silence| silence.waits.capacity()).sum::<usize>();
+        self.silences.capacity() * size_of::<Silence>()
+            + waits * size_of::<(Instant, Wait)>()
+            + self.unanswered.capacity() * size_of::<Unanswered>()
+            + self.bins.capacity() * size_of::<Bin>()
     }
 
     /// Adds a silence if it is long enough; returns whether it did.
@@ -195,15 +205,23 @@ impl Evidence {
         &mut self.bins[last]
     }
 
-    /// Coarsens long lists.
-    pub(crate) fn coarsen(&mut self) {
-        const SHORT: usize = 64;
-        if self.silences.len() + self.unanswered.len() > SHORT {
+    /// Coarsens lists with more than `short` entries by one step, and returns the memory that nothing uses; returns whether another step
+    /// would coarsen them further.
+    pub(crate) fn coarsen(&mut self, short: usize) -> bool {
+        /// Of minimum and width: longer than any capture.
+        const LONGEST: Duration = Duration::from_nanos(1 << 62);
+        let forgets = self.silences.len() + self.unanswered.len() > short && self.min_silence < LONGEST;
+        if forgets {
             self.forget_short();
         }
-        if self.bins.len() > SHORT {
+        let joins = self.bins.len() > short && self.bin_width < LONGEST;
+        if joins {
             self.join_bins();
         }
+        self.silences.shrink_to_fit();
+        self.unanswered.shrink_to_fit();
+        self.bins.shrink_to_fit();
+        forgets || joins
     }
 
     /// Drops entries shorter than twice the current minimum; returns whether any were dropped.

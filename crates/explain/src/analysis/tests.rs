@@ -2,6 +2,7 @@ use bytes::BytesMut;
 use holdover_wire::{Packet, Segment, Seq};
 
 use super::*;
+use crate::evidence::{EndedBy, Silence, Wait};
 
 fn packet(src: u8, segment: Segment) -> Vec<u8> {
     let ip = |last: u8| core::net::IpAddr::from([10, 0, 0, last]);
@@ -44,8 +45,55 @@ fn memory_is_bounded_in_connections_and_in_time() {
     }
     let kept = analysis.connections[0].streams[0].evidence.len();
     assert!(kept < 40_000, "{kept}");
-    analysis.bound_evidence(1000);
+    analysis.bound_evidence(1_000_000);
     let kept = analysis.connections[0].streams[0].evidence.len();
     assert!(kept < 20_000, "{kept}");
     assert_eq!(analysis.finish()[0].bytes, 10_000_000);
+}
+
+/// Many connections with short lists each are too much together.
+#[test]
+fn evidence_is_bounded_over_all_connections() {
+    const CONNECTIONS: u16 = 2000;
+    let mut analysis = Analysis::new();
+    for port in 0..CONNECTIONS {
+        let bytes = packet(1, Segment { src_port: port, dst_port: 1, flags: Flags::SYN, ..Segment::default() });
+        analysis.take(Instant::ZERO, &bytes, bytes.len());
+    }
+    let long = Duration::from_secs(3600);
+    for stream in analysis.connections.iter_mut().flat_map(|connection| &mut connection.streams) {
+        let mut at = Instant::ZERO;
+        for number in 0..60_u64 {
+            // One of them is long.
+            let to = at + if number == 30 { long } else { Duration::from_millis(20 + number) };
+            let waits = vec![(at, Wait::Nothing); Silence::MAX_WAITS];
+            let silence = Silence {
+                from: at,
+                to,
+                waits,
+                ended_by: EndedBy::New,
+                after_full: false,
+                after_push: false,
+                asked: None,
+                stale_echo: false,
+                burst: 0,
+            };
+            assert!(stream.evidence.silence(silence));
+            stream.evidence.bin(to.saturating_since(Instant::ZERO)).acked += 1;
+            at = to + Duration::from_millis(1);
+        }
+    }
+    // 1000 bytes for each direction of each connection; the lists have 27,000.
+    let most = usize::from(CONNECTIONS) * 2 * 1000;
+    assert!(analysis.evidence_memory() > 20 * most, "{}", analysis.evidence_memory());
+    analysis.bound_evidence(most);
+    assert!(analysis.evidence_memory() <= most, "{} of {most}", analysis.evidence_memory());
+    for stream in analysis.connections.iter().flat_map(|connection| &connection.streams) {
+        let evidence = &stream.evidence;
+        assert!(evidence.silences.iter().any(|silence| silence.len() == long), "the longest is kept");
+        assert_eq!(evidence.bins.iter().map(|bin| bin.acked).sum::<u64>(), 60, "merged, not dropped");
+    }
+    // What cannot be reached ends, too.
+    analysis.bound_evidence(0);
+    assert!(analysis.evidence_memory() < most);
 }
