@@ -2,8 +2,10 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
+use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,6 +59,30 @@ pub(crate) fn print_error(error: &dyn Display) {
         print_json(&serde_json::json!({ "error": error.to_string() }));
     } else {
         eprintln!("error: {error}");
+    }
+}
+
+/// Prints that a command was interrupted, and what it has kept.
+pub(crate) fn print_interruption(text: &dyn Display) {
+    if errors_are_json() { print_error(text) } else { eprintln!("{text}") }
+}
+
+/// A parser for an argument that is a whole number in this range.
+pub(crate) fn within<T>(
+    range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(least), Bound::Included(most)) => {
+                format!("expected a whole number from {least} to {most}")
+            }
+            (Bound::Included(least), _) => format!("expected a whole number, {least} or more"),
+            _ => "expected a whole number".to_owned(),
+        })
     }
 }
 
@@ -122,7 +148,11 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
         }
         dependents::end();
         remove_directories();
-        eprintln!("\ninterrupted; {kept}");
+        if !errors_are_json() {
+            // Below the progress bar.
+            eprintln!();
+        }
+        print_interruption(&format_args!("interrupted; {kept}"));
         std::process::exit(INTERRUPTED.into());
     })?;
     Ok(())
@@ -147,16 +177,46 @@ fn remove_directories() {
     }
 }
 
-/// A table for people: each column is as wide as its widest cell.
+/// A table for people, as wide as the terminal at most.
 pub(crate) fn columns<const N: usize>(names: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(names.map(str::to_owned)).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    let names = names.map(str::to_owned).to_vec();
+    table(&std::iter::once(names).chain(rows.map(Vec::from)).collect::<Vec<_>>())
+}
+
+/// A table for people, whose first row has the names of its columns, as wide as the terminal at most.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    // Unit tests compare whole tables, whatever terminal they run in.
+    let width = if cfg!(test) { None } else { terminal_width() };
+    table_within(rows, width)
+}
+
+/// Each column is as wide as its widest cell. If the table is wider than `limit`, each row becomes a block: its first cell, and below it
+/// a line for each further one.
+fn table_within(rows: &[Vec<String>], limit: Option<usize>) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let len = |cell: &String| cell.chars().count();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
-    rows.iter().map(line).collect()
+    let lines: Vec<String> = rows.iter().map(line).collect();
+    let fits = limit.is_none_or(|limit| lines.iter().all(|line| line.trim_end().chars().count() <= limit));
+    match rows {
+        [names, rows @ ..] if !fits => rows.iter().map(|row| block(names, row)).collect(),
+        _ => lines.concat(),
+    }
+}
+
+/// A row of a table that is too wide, as a block of lines.
+fn block(names: &[String], row: &[String]) -> String {
+    let [title, cells @ ..] = row else { return String::new() };
+    let names = names.get(1..).unwrap_or_default();
+    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let shown = names.iter().zip(cells).filter(|(_, cell)| !cell.is_empty());
+    let lines = shown.map(|(name, cell)| format!("  {name:width$}  {cell}\n"));
+    std::iter::once(format!("{title}\n")).chain(lines).collect()
 }
 
 /// Prints JSON.
@@ -164,6 +224,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
     match serde_json::to_string_pretty(value) {
         Ok(text) => print(&(text + "\n")),
         Err(error) => {
+            // Not by print_error, which would come back here.
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
@@ -180,7 +241,7 @@ pub(crate) fn print_file(path: &std::path::Path) -> ExitCode {
     match std::fs::File::open(path) {
         Ok(file) => print_from(file),
         Err(error) => {
-            eprintln!("error: cannot read {}: {error}", path.display());
+            print_error(&format_args!("cannot read {}: {error}", path.display()));
             ExitCode::FAILURE
         }
     }
@@ -192,6 +253,7 @@ fn print_from(mut content: impl std::io::Read) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
+            // To standard error, under --json too: standard output cannot be written.
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
@@ -209,6 +271,27 @@ mod tests {
         let rows = [["a", "much longer", ""], ["\u{e4}\u{f6}\u{fc}", "b", "c"]].map(|row| row.map(str::to_owned));
         let text = columns(["one", "two", "three"], rows.into_iter());
         assert_eq!(text, "one  two          three\na    much longer\n\u{e4}\u{f6}\u{fc}  b            c\n");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_becomes_blocks() {
+        let rows = [["link", "state", "note"], ["wlan0", "up", ""], ["eth0", "down", "no carrier"]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let side_by_side = "link   state  note\nwlan0  up\neth0   down   no carrier\n";
+        assert_eq!(table_within(&rows, Some(24)), side_by_side);
+        assert_eq!(table_within(&rows, None), side_by_side);
+        assert_eq!(table_within(&rows, Some(23)), "wlan0\n  state  up\neth0\n  state  down\n  note   no carrier\n");
+        assert_eq!(table_within(&rows[..1], Some(3)), "", "no rows, no blocks");
+        assert_eq!(table_within(&[], Some(3)), "");
+    }
+
+    #[test]
+    fn a_number_outside_its_range_is_refused_in_plain_words() {
+        assert_eq!(within(1_u16..=1024)("1024"), Ok(1024));
+        for text in ["0", "1025", "-1", "many", ""] {
+            assert_eq!(within(1_u16..=1024)(text), Err("expected a whole number from 1 to 1024".to_owned()));
+        }
+        assert_eq!(within(10_u64..)("9"), Err("expected a whole number, 10 or more".to_owned()));
     }
 
     #[test]

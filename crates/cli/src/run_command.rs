@@ -18,7 +18,8 @@ use holdover_sim::WorldConfig;
 
 use self::bar::Bar;
 use crate::command_support::{
-    INTERRUPTED, open_scenario, print, print_error, print_scenario_error, stop_on_signals, terminal_width, utc,
+    INTERRUPTED, open_scenario, print, print_error, print_interruption, print_scenario_error, stop_on_signals,
+    terminal_width, utc, within,
 };
 
 /// Arguments of `holdover run`.
@@ -30,7 +31,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The seed of all random draws, in place of the scenario's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
     /// The directory for the results, new or empty; default: a new one below results/.
     #[arg(long, value_name = "DIR")]
@@ -54,7 +55,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     quiet: bool,
     /// The number of variants that run concurrently; default: the number of cores.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,
     #[command(flatten)]
     kernel: kernel::KernelArgs,
@@ -108,7 +109,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         Err(error) => {
             match &error {
                 CommandError::Scenario(error) => print_scenario_error(error),
-                CommandError::Run(RunError::Interrupted) => eprintln!("{error}"),
+                CommandError::Run(RunError::Interrupted) => print_interruption(&error),
                 error => print_error(&error),
             }
             error.exit_code()

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use holdover_scenario::{Builtin, Scenario, ScenarioError, Style};
+use holdover_scenario::{Builtin, Scenario, ScenarioError};
 use holdover_sim::Role;
 use serde::Serialize;
 
-use crate::command_support::{open_scenario, print, print_error, print_json, print_scenario_error};
+use crate::command_support::{columns, open_scenario, print, print_error, print_json, print_scenario_error};
 
 /// Arguments of `holdover scenario`.
 #[derive(Args, Debug)]
@@ -225,7 +225,7 @@ fn list(args: &ListArgs) -> ExitCode {
                 variants: scenario.variants().iter().map(|variant| variant.name().to_owned()).collect(),
             }),
             Err(error) => {
-                eprint!("{}", error.report(Style::Plain));
+                print_scenario_error(&error);
                 return ExitCode::FAILURE;
             }
         }
@@ -233,13 +233,9 @@ fn list(args: &ListArgs) -> ExitCode {
     if args.json {
         return print_json(&scenarios);
     }
-    let name_width = scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
-    let title_width = scenarios.iter().map(|scenario| scenario.title.len()).max().unwrap_or(0);
-    let rows = scenarios.iter().map(|scenario| {
-        let Listed { name, title, variants } = scenario;
-        format!("{name:name_width$}  {title:title_width$}  {}\n", variants.join(", "))
-    });
-    print(&rows.collect::<String>())
+    let rows =
+        scenarios.iter().map(|listed| [listed.name.to_owned(), listed.title.clone(), listed.variants.join(", ")]);
+    print(&columns(["scenario", "title", "variants"], rows))
 }
 
 fn copy(args: &CopyArgs) -> ExitCode {

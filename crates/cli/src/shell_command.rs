@@ -21,7 +21,7 @@ use holdover_sim::{
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, open_scenario, print_error, print_scenario_error, with_causes};
+use crate::command_support::{INTERRUPTED, open_scenario, print_error, print_scenario_error, with_causes, within};
 use crate::transfers::{AgentPath, Agents, KernelError};
 
 /// Arguments of `holdover shell`.
@@ -42,7 +42,7 @@ pub(crate) struct ShellArgs {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The seed of all random draws, in place of the scenario's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
     /// Run the agent on the command's host; the scenario reports link changes to it.
     #[arg(long)]

@@ -21,7 +21,8 @@ use holdover_scenario::statistics::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::command_support::{
-    INTERRUPTED, open_scenario, print, print_error, print_file, print_scenario_error, stop_on_signals, utc,
+    INTERRUPTED, open_scenario, print, print_error, print_file, print_interruption, print_scenario_error,
+    stop_on_signals, table, utc, within,
 };
 
 /// Arguments of `holdover sweep`.
@@ -30,13 +31,13 @@ pub(crate) struct SweepArgs {
     /// A scenario file, or the name of a built-in scenario.
     scenario: String,
     /// The number of concurrent runs; default: the number of cores. The results do not depend on it.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,
     /// Change a field of the scenario first: link.radio.delay="50 ms", sweep.replicate.min=10 (repeatable).
     #[arg(long = "set", value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The seed that the seeds of all runs are derived from, instead of the scenario's.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=i64::MAX.cast_unsigned()))]
+    #[arg(long, value_name = "N", value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
     /// The directory for the results; default: a new one below results/. If it has a part of the same sweep, only the
     /// rest is run.
@@ -121,7 +122,7 @@ pub(crate) fn run(args: &SweepArgs) -> ExitCode {
             ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY)
         }
         Err(error @ CommandError::Interrupted { .. }) => {
-            eprintln!("{error}");
+            print_interruption(&error);
             error.exit_code()
         }
         Err(error) => {
@@ -280,7 +281,7 @@ impl<'a> Table<'a> {
 
     /// The table as text, when `tests` tests were made.
     fn finish(self, tests: usize) -> String {
-        let mut text = aligned(&self.rows);
+        let mut text = table(&self.rows);
         let more = self.plan.cells().saturating_sub(MAX_ROWS);
         if more > 0 {
             let _ = writeln!(text, "... and {more} rows more in points.csv");
@@ -345,19 +346,6 @@ fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
     };
     let margin = found.test.map_or_else(String::new, |test| format!(" ± {}", human(test.half_width, unit)));
     format!("{sign}{}{margin}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
-}
-
-/// Columns side by side, two blanks apart.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
-    }
-    text
 }
 
 /// A number with four digits and its unit: `9.411 Mbit/s`, `250 ms`, `12`.

@@ -79,6 +79,8 @@ struct Checked<'a> {
     config: String,
     /// Whether the agent could work.
     can_work: bool,
+    /// Rules that do not hold for a user, and why.
+    problems: Vec<String>,
     features: &'a [Feature],
 }
 
@@ -174,8 +176,11 @@ fn check(args: &CheckArgs) -> ExitCode {
                 }
             };
             // Users are looked up when the rules are put in force: better now.
-            for problem in policy.problems() {
-                eprintln!("error: {problem}: the rule does not hold for that user; the others hold");
+            let in_words =
+                |problem: &String| format!("{problem}: the rule does not hold for that user; the others hold");
+            let problems: Vec<String> = policy.problems().iter().map(in_words).collect();
+            if !args.json {
+                problems.iter().for_each(|problem| eprintln!("error: {problem}"));
             }
             let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
             let is_default = args.file.is_none() && !Path::new(DEFAULT_PATH).exists();
@@ -184,7 +189,7 @@ fn check(args: &CheckArgs) -> ExitCode {
             let features = features::examine();
             let printed = if args.json {
                 let can_work = feature::can_work(&features);
-                print_json(&Checked { config: config.to_toml(), can_work, features: &features })
+                print_json(&Checked { config: config.to_toml(), can_work, problems, features: &features })
             } else {
                 let rules = rules_in_words(&config, &policy);
                 let features = feature::comments("agent", &features);

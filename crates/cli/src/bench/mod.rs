@@ -115,7 +115,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
         match measure(name, args) {
             Ok(measure) => measures.push(measure),
             Err(error) => {
-                eprintln!("error: {}: {}", name.text(), with_causes(error.as_ref()));
+                print_error(&format_args!("{}: {}", name.text(), with_causes(error.as_ref())));
                 return ExitCode::FAILURE;
             }
         }

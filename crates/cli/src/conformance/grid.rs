@@ -296,7 +296,7 @@ where
     match run_all(places, args, journal, run_one) {
         Ok(outcome) => conclude(args, &report(outcome, Head::new(started.elapsed(), args.path()))),
         Err(Failure { place, error }) => {
-            eprintln!("error: {place}: {error}");
+            print_error(&format_args!("{place}: {error}"));
             ExitCode::FAILURE
         }
     }

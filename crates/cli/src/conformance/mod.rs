@@ -20,7 +20,7 @@ use holdover_testbed::conformance::{self, Case, CaseResult, Experiment, Length, 
 use holdover_testbed::{Congestion, Namespace, Privilege};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{exit_on_signals, print, print_error, print_json, spaced};
+use crate::command_support::{exit_on_signals, print, print_error, print_json, spaced, within};
 use crate::transfers::NetPath;
 use page::Report;
 
@@ -41,7 +41,7 @@ pub(crate) struct ConformanceArgs {
     out: Option<PathBuf>,
     /// The number of concurrent cases, each in network namespaces of its own; default: 24 (cases are idle most of the
     /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = within(1_u16..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
     #[arg(long)]
@@ -62,7 +62,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, requires = "agent")]
     filter: bool,
     /// The number of runs of each transfer; tables have the medians.
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "grid", value_parser = within(1_u32..=100))]
     repeat: u32,
     /// The rate of the grid's link, 100 kbit/s to 200 Mbit/s. What transfers move grows with it, so that they take as long.
     #[arg(long, value_name = "RATE", default_value_t = NetPath::DEFAULT.rate, requires = "grid", value_parser = grid_rate)]
@@ -71,7 +71,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "TIME", default_value_t = NetPath::DEFAULT.round_trip(), requires = "grid", value_parser = grid_rtt)]
     rtt: Duration,
     /// The number of packets that the grid's link queues in each direction.
-    #[arg(long, value_name = "PACKETS", default_value_t = NetPath::DEFAULT.queue, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "PACKETS", default_value_t = NetPath::DEFAULT.queue, requires = "grid", value_parser = within(1_u32..=100_000))]
     queue: u32,
     /// Write every run of the grid to this file, too.
     #[arg(long, value_name = "FILE", requires = "grid")]

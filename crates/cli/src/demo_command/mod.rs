@@ -21,7 +21,9 @@ use holdover_sim::{World, WorldConfig, WorldError};
 use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, utc, with_causes};
+use crate::command_support::{
+    INTERRUPTED, print, print_error, print_interruption, print_json, stop_on_signals, utc, with_causes,
+};
 use crate::transfers::{self, AgentPath, Help, KernelError, KernelRun, NetPath, Sender, Transfer, TransferDirection};
 use story::Story;
 use view::View;
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
         }
         Err(error) => {
             match error {
-                DemoError::Interrupted => eprintln!("{error}"),
+                DemoError::Interrupted => print_interruption(&error),
                 _ => print_error(&error),
             }
             match error {

@@ -14,7 +14,7 @@ use holdover_testbed::Privilege;
 use serde::Serialize;
 
 use super::CANNOT_WORK;
-use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, with_causes};
+use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, with_causes, within};
 
 /// Arguments of `holdover gateway demo`.
 #[derive(Args, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct DemoArgs {
     json: bool,
     /// Show a cluster of this many gateways that agree in etcd, in place of one gateway: a handoff, an outage of etcd,
     /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or named by HOLDOVER_ETCD.
-    #[arg(long, value_name = "GATEWAYS", value_parser = clap::value_parser!(u8).range(2..=8))]
+    #[arg(long, value_name = "GATEWAYS", value_parser = within(2_u8..=8))]
     cluster: Option<u8>,
 }
 

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_gatewayd::{ClusterStatus, SplitStatus};
 
+use crate::command_support::columns;
+
 pub(super) fn status(status: &Status) -> String {
     let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;
     let mut text = format!(
@@ -154,16 +156,7 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     if mobiles.is_empty() {
         return "no mobile host was heard yet\n".to_owned();
     }
-    let rows: Vec<[String; 9]> = mobiles.iter().map(mobile_cells).collect();
-    let width = rows.iter().map(|row| row[0].len()).max().unwrap_or(0).max(7);
-    let line = |[address, standing, away, silent, waiting, released, dropped, owner, away_by]: [&str; 9]| {
-        let line = format!(
-            "{address:<width$}  {standing:<8} {away:>8} {silent:>8} {waiting:>8} {released:>9} {dropped:>7}  {owner:<8}  {away_by}"
-        );
-        line.trim_end().to_owned() + "\n"
-    };
-    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
-    std::iter::once(line(MOBILE_COLUMNS)).chain(rows).collect()
+    columns(MOBILE_COLUMNS, mobiles.iter().map(mobile_cells))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use holdover_hipd::files::Peers;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::{DirectoryArgs, Failure, wrong};
-use crate::command_support::print;
+use crate::command_support::{print, within};
 
 /// Arguments of `holdover hip ping`.
 #[derive(Args, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct PingArgs {
     /// The peer's name or HIT.
     peer: String,
     /// The number of echo requests.
-    #[arg(long, short, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, short, default_value_t = 4, value_parser = within(1_u16..))]
     count: u16,
     #[command(flatten)]
     directory: DirectoryArgs,

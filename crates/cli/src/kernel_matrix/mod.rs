@@ -14,7 +14,7 @@ use holdover_testbed::Privilege;
 use holdover_testbed::matrix::{self, Combination, RunOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{exit_on_signals, print_error};
+use crate::command_support::{exit_on_signals, print_error, within};
 use report::{Report, Row};
 
 /// Arguments of `holdover kernel-matrix`.
@@ -25,7 +25,7 @@ pub(crate) struct KernelMatrixArgs {
     full: bool,
     /// The number of concurrent transfers, each in its own network namespace. They are idle most of the
     /// time.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, default_value_t = 16, value_parser = within(1_u16..=256))]
     jobs: u16,
     /// Print JSON instead of Markdown.
     #[arg(long)]

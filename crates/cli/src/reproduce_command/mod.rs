@@ -3,7 +3,6 @@
 mod settings;
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -19,11 +18,12 @@ use holdover_lab::reproduce::script::Scripts;
 use holdover_lab::reproduce::work::{Running, Work, WorkError};
 use holdover_lab::sweep::Progress;
 use holdover_report::{Manifest, ResultsDir, ResultsError};
-use holdover_scenario::Style;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::command_support::{INTERRUPTED, print_error, stop_on_signals, utc};
+use crate::command_support::{
+    INTERRUPTED, print, print_error, print_interruption, print_scenario_error, stop_on_signals, utc, within,
+};
 
 /// Arguments of `holdover reproduce`.
 #[derive(Args, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
     /// The number of concurrent runs; default: the number of cores. The results do not depend on it.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = within(1_u16..=1024))]
     jobs: Option<u16>,
     /// The directory for the results; default: a new one below results/. Runs already in it are not repeated.
     #[arg(long, value_name = "DIR")]
@@ -52,10 +52,10 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, conflicts_with_all = ["list", "pages", "open"], requires = "what")]
     fit: bool,
     /// How many settings --open and --fit sample; default: from the paper's file.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=4096))]
+    #[arg(long, value_name = "N", value_parser = within(2_u16..=4096))]
     samples: Option<u16>,
     /// How often --open and --fit run each variant at each point; default: from the paper's file.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = within(1_u16..=1000))]
     runs: Option<u16>,
     /// Write the results of --open and --fit beside the paper's file, as open.toml and fitted.toml.
     #[arg(long, requires = "experiments")]
@@ -119,17 +119,13 @@ const RESULTS: &str = "results";
 /// Runs the experiments and prints the verdicts. The exit status is that of the runs, independent of the verdicts.
 pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
     match reproduce(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => print(&text),
         Err(CommandError::Catalogue(CatalogueError::Scenario(error))) => {
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+            print_scenario_error(&error);
             ExitCode::from(2)
         }
         Err(error @ CommandError::Interrupted(_)) => {
-            eprintln!("{error}");
+            print_interruption(&error);
             ExitCode::from(INTERRUPTED)
         }
         Err(

@@ -5,6 +5,8 @@ use holdover_lab::run::{KernelOptions, Kernels, RunError};
 use holdover_sim::WorldConfig;
 use holdover_testbed::Congestion;
 
+use crate::command_support::within;
+
 /// Arguments about kernels.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Real kernels")]
@@ -16,7 +18,7 @@ pub(crate) struct KernelArgs {
     #[arg(long)]
     both: bool,
     /// The number of runs of each variant on the kernel; tables have the medians.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1_u32..=1000))]
     repeat: u32,
     /// Keep a host in the simulator: kernels then communicate with Holdover's own TCP (repeatable).
     #[arg(long, value_name = "HOST")]

@@ -190,7 +190,11 @@ fn an_unknown_user_is_reported_and_the_other_rules_apply() {
     );
     let checked = place.run("agent check rules.toml");
     assert!(checked.code == Some(2) && checked.out.contains("port = \"80\""), "{checked:?}");
-    assert!(checked.err.contains("flow rule 1: there is no user \"no such user here\""), "{checked:?}");
+    let says = "flow rule 1: there is no user \"no such user here\"";
+    assert!(checked.err.contains(says), "{checked:?}");
+    let checked = place.run("agent check rules.toml --json");
+    assert_eq!((checked.code, checked.err.as_str()), (Some(2), ""), "{checked:?}");
+    assert!(checked.json()["problems"][0].as_str().unwrap().starts_with(says), "{checked:?}");
 }
 
 #[test]

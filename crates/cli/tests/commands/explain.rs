@@ -207,7 +207,7 @@ fn errors_under_json_are_json_for_every_command() {
         ("run short.toml --json", "flaw"),
         ("sweep short.toml --json", "flaw"),
         ("run nowhere.toml --json", "nowhere.toml"),
-        ("run short.toml --json --jobs 0", "0 is not in 1..=1024"),
+        ("run short.toml --json --jobs 0", "expected a whole number from 1 to 1024"),
         ("packetdrill nowhere --json", "nowhere"),
         ("conformance --json --only nothing-like-it", "nothing-like-it"),
         ("reproduce no-such-paper --json", "no-such-paper"),

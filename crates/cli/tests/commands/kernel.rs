@@ -56,6 +56,26 @@ fn both_worlds_stand_in_one_report() {
 }
 
 #[test]
+fn an_interrupted_matrix_says_what_was_kept() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::new("kernel-matrix-interrupted");
+    let matrix = "kernel-matrix --json --captures captures";
+    let mut child = place.command(matrix).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The first capture shows that transfers are under way.
+    while fs::read_dir(place.path("captures")).map_or(0, Iterator::count) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = Ended::new(matrix, child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    let error = ended.json()["error"].as_str().unwrap().to_owned();
+    assert!(error.starts_with("interrupted; ") && error.contains("captures in captures are kept"), "{error}");
+}
+
+#[test]
 fn the_agent_is_tested_across_an_outage() {
     if !is_possible() {
         return;

@@ -103,6 +103,14 @@ fn what_is_no_paper_or_not_the_place_for_one_is_refused() {
     assert!(place.run("reproduce mine/fig-1 --experiments papers --pages pages").refused().contains("one experiment"));
     place.write("papers/mine/paper.toml", &PAPER.replace("experiment = \"table-1\"", "experiment = \"table-2\""));
     assert!(place.run("reproduce --experiments papers").refused().contains("table-2"));
+    // An error in a scenario has its place, and is JSON for programs.
+    place.write("papers/mine/paper.toml", PAPER);
+    place.write("papers/mine/fig-1.toml", &format!("{SCENARIO}{SWEEP}").replace("[[flow]]", "[[flaw]]"));
+    let error = place.run("reproduce --experiments papers").refused();
+    assert!(error.contains("fig-1.toml:") && error.contains("flaw"), "{error}");
+    let ended = place.run("reproduce --experiments papers --json");
+    assert_eq!((ended.code, ended.err.as_str()), (Some(2), ""), "{ended:?}");
+    assert!(ended.json()["error"].as_str().unwrap().contains("flaw"), "{ended:?}");
     assert_eq!(place.entries(), ["papers"]);
 }
 

@@ -45,6 +45,17 @@ fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
     assert!(ended.err.contains(&format!("{runs} of about ")), "{}", ended.err);
     assert!(!parts.join("points.csv").exists() && !parts.join("manifest.json").exists());
 
+    // The same for programs.
+    let begun = "sweep short.toml --out others --jobs 1 --json";
+    let child = place.command(begun).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while journal(&place.path("others")).lines().count() < 2 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = Ended::new(begun, child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert!(ended.json()["error"].as_str().unwrap().contains("--out others goes on"), "{ended:?}");
+
     // Another experiment is not mixed into it.
     let error = place.run("sweep short.toml --out parts --seed 99").refused();
     assert!(error.contains("seed"), "{error}");
@@ -109,6 +120,15 @@ fn a_sweep_tells_its_means_and_which_differ() {
     for word in words {
         assert!(text.contains(word), "{word} in {text}");
     }
+    let narrow = Ended::new(
+        "sweep at 50 columns",
+        place.command(&format!("sweep short.toml --out narrow {few}")).env("COLUMNS", "50").output().unwrap(),
+    );
+    // Each row is a block, named by the axis.
+    let block: Vec<&str> = narrow.out.lines().take(4).collect();
+    assert_eq!(block[0], "0.5 %", "{}", narrow.out);
+    assert!(block[1..].iter().all(|line| line.starts_with("  ")), "{}", narrow.out);
+    assert!(block[1].starts_with("  variant ") && block[1].ends_with("  cubic"), "{}", narrow.out);
     let ended = place.run(&format!("sweep short.toml --out b {few} --json --jobs 1")).well();
     assert_eq!(ended.out.as_bytes(), fs::read(place.path("b/summary.json")).unwrap());
     assert_eq!(ended.json()["runs"], 12);
