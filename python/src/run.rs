@@ -8,10 +8,11 @@ use holdover_filter::Chain;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_lab::run::{
-    Done, KernelOptions, Kernels, Runs, WHOLE, plot_kinds, recorder_options, warnings, write_report, write_scenario,
+    Done, KernelOptions, Kernels, Runs, WHOLE, plot_kinds, recorder_options, results_directory, warnings, write_report,
+    write_scenario,
 };
 use holdover_link::Outages;
-use holdover_report::{ExportFormat, Manifest, RecorderOptions, ResultsDir, Summary};
+use holdover_report::{ExportFormat, Manifest, RecorderOptions, Summary};
 use holdover_sim::{GatewayMechanisms, NodeId, Role, World, WorldConfig};
 use holdover_testbed::Congestion;
 use pyo3::exceptions::PyValueError;
@@ -60,7 +61,7 @@ pub(crate) fn run(
     let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let simulate = kernels.as_ref().is_none_or(|(with_simulator, ..)| *with_simulator);
     let kernels = kernels.map(|asked| prepare(py, asked, &names, &worlds)).transpose()?;
-    let results = ResultsDir::create(&out, force).map_err(|error| failed(py, error))?;
+    let mut results = results_directory(&out, force, scenario).map_err(|error| failed(py, error))?;
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
         if let Err(error) =
@@ -111,7 +112,7 @@ pub(crate) fn run(
         took_s,
     };
     let written = py.detach(|| {
-        write_scenario(&results, scenario)?;
+        write_scenario(&mut results, scenario)?;
         if report {
             write_report(&results, scenario, &summary, &worlds, &records, &plot_kinds(scenario.output()), jobs)?;
         }

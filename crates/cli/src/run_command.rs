@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::run::{
-    AS_DESCRIBED, Done, KernelError, RunError, Runs, plot_kinds, recorder_options, warnings, write_report,
-    write_scenario,
+    AS_DESCRIBED, Done, KernelError, RunError, Runs, plot_kinds, recorder_options, results_directory, warnings,
+    write_report, write_scenario,
 };
 use holdover_report::{ExportFormat, Manifest, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary};
 use holdover_scenario::ScenarioError;
@@ -130,8 +130,8 @@ fn try_run(args: &RunArgs) -> Result<String, CommandError> {
     let kernels = args.kernel.prepare(&names, &worlds)?;
     let name = name_of(&args.scenario);
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
-    let results = match &args.out {
-        Some(dir) => ResultsDir::create(dir, args.force)?,
+    let mut results = match &args.out {
+        Some(dir) => results_directory(dir, args.force, &scenario)?,
         None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
     };
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
@@ -161,7 +161,7 @@ fn try_run(args: &RunArgs) -> Result<String, CommandError> {
         seed,
         variants: done,
     };
-    write_scenario(&results, &scenario)?;
+    write_scenario(&mut results, &scenario)?;
     let kinds = if args.no_plots { Vec::new() } else { plot_kinds(scenario.output()) };
     write_report(&results, &scenario, &summary, &worlds, &records, &kinds, jobs)?;
     results.write_summary(&summary)?;

@@ -158,7 +158,7 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
         (args.agent && config.mechanisms.iter().all(|with| with.node != host || !with.mechanisms.wake)).then_some(host);
     let stop = watch_signals().map_err(ShellError::Signals)?;
     let recorder = match &args.out {
-        Some(dir) => Some(Recorder::create(ResultsDir::create(dir, false)?.path(), &config, &recorder_options())?),
+        Some(dir) => Some(Recorder::create(ResultsDir::create(dir, false, [])?.path(), &config, &recorder_options())?),
         None => None,
     };
     let is_over = AtomicBool::new(false);

@@ -143,7 +143,7 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
     let began = (SystemTime::now(), Instant::now());
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?, jobs)?;
-    let directory = directory(args, &plan, began.0)?;
+    let mut directory = directory(args, &plan, began.0)?;
     let mut ledger = Ledger::without_table(&plan, &directory)?;
     directory.write_scenario(&plan)?;
     let stop = stop_on_signals().map_err(CommandError::Signals)?;

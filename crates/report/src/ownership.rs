@@ -1,82 +1,171 @@
-//! Ownership of the files in a results directory: only files written by a run are removed.
+//! Ownership of the files in a results directory: only files written by a run are removed or replaced.
 //!
-//! A run's manifest lists its top-level files with digests. A file that was changed since, or never written by a run, belongs to the user.
-//! An incomplete run leaves no top-level files.
+//! A run's manifest lists every file of the run with a digest. A file with the name of a run's file that is not listed, or was changed
+//! since, belongs to the user: a new run in the same directory is refused, and nothing is changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-/// The top-level files of a run.
+/// The top-level files of a run, apart from copies of the files that its scenario names.
 const FILES: [&str; 7] =
     ["report.html", "summary.json", "flows.csv", "differences.csv", "scenario.toml", "progress.svg", "progress.png"];
 const VARIANTS: &str = "variants";
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// The digests of a run's top-level files in `dir`, by name.
-pub(crate) fn digests(dir: &Path) -> io::Result<BTreeMap<&'static str, String>> {
+/// Whether a results directory can have a file of this relative name: below the directory, and not by way of `..`.
+pub(crate) fn is_inside(name: &str) -> bool {
+    !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The digests of a run's files in `dir`, by name: the top-level files, `copies` (the files that the scenario names), and the files
+/// below `variants` whose names are those of a run's.
+pub(crate) fn digests(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeMap<String, String>> {
     let mut digests = BTreeMap::new();
-    for name in FILES {
-        match fs::File::open(dir.join(name)) {
-            Ok(file) => {
-                digests.insert(name, digest(file)?);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+    for name in present(dir, copies)? {
+        digests.insert(name.clone(), digest(fs::File::open(dir.join(&name))?)?);
     }
     Ok(digests)
 }
 
-/// The first file of `dir` with the name of a run's file that was not written by a run, or was changed since.
-pub(crate) fn foreign(dir: &Path) -> io::Result<Option<PathBuf>> {
-    #[derive(Default, Deserialize)]
-    struct Known {
-        #[serde(default)]
-        files: BTreeMap<String, String>,
-    }
+/// The first file of `dir` with the name of a run's file that was not written by a run, or was changed since. `copies` are the names of
+/// further files of the new run.
+pub(crate) fn foreign(dir: &Path, copies: &BTreeSet<String>) -> io::Result<Option<PathBuf>> {
     let manifest = dir.join(MANIFEST);
-    let known = match fs::read(&manifest) {
-        Ok(content) => match serde_json::from_slice::<Known>(&content) {
-            Ok(known) => known,
-            Err(_) => return Ok(Some(manifest)),
-        },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Known::default(),
-        Err(error) => return Err(error),
-    };
-    for (name, digest) in digests(dir)? {
-        if known.files.get(name) != Some(&digest) {
-            return Ok(Some(dir.join(name)));
+    let Ok(known) = read_manifest(dir)? else { return Ok(Some(manifest)) };
+    if let Some(link) = link_on_the_way(dir, known.keys().chain(copies))? {
+        return Ok(Some(link));
+    }
+    let names: BTreeSet<String> = present(dir, copies)?.into_iter().chain(known.keys().cloned()).collect();
+    for name in names {
+        let path = dir.join(&name);
+        let file = match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() => fs::File::open(&path)?,
+            Ok(_) => return Ok(Some(path)),
+            // Removed by the user.
+            Err(error) if is_absent(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        match known.get(&name) {
+            Some(expected) if digest(file)? == *expected => {}
+            _ => return Ok(Some(path)),
         }
     }
     Ok(None)
 }
 
-/// Removes a run's files from `dir`. Directories of variants with other content stay.
-pub(crate) fn remove_results(dir: &Path) -> io::Result<()> {
-    for name in FILES.into_iter().chain([MANIFEST]) {
+/// Removes the files that the manifest in `dir` lists, and directories left empty. Called after [`foreign`] has found none.
+pub(crate) fn remove_listed(dir: &Path) -> io::Result<()> {
+    let known = read_manifest(dir)?.unwrap_or_default();
+    for name in known.keys() {
         remove_file(&dir.join(name))?;
-        remove_file(&dir.join(format!("{name}.part")))?;
     }
-    let variants = dir.join(VARIANTS);
-    if variants.is_dir() {
-        remove_written(&variants)?;
+    remove_file(&dir.join(MANIFEST))?;
+    remove_empty_directories(dir, known.keys())
+}
+
+/// Removes the files of a run that has just written them, and has no manifest yet. Every file with the name of a run's file is the run's:
+/// a directory with others was refused before it began.
+pub(crate) fn remove_written(dir: &Path, copies: &BTreeSet<String>) -> io::Result<()> {
+    let names = present(dir, copies)?;
+    for name in &names {
+        remove_file(&dir.join(name))?;
+    }
+    remove_file(&dir.join(MANIFEST))?;
+    remove_empty_directories(dir, names.iter())
+}
+
+/// The digests of the manifest in `dir`; empty without a manifest, an inner error if it is not a run's.
+fn read_manifest(dir: &Path) -> io::Result<Result<BTreeMap<String, String>, serde_json::Error>> {
+    #[derive(Default, Deserialize)]
+    struct Known {
+        #[serde(default)]
+        files: BTreeMap<String, String>,
+    }
+    let known = match fs::read(dir.join(MANIFEST)) {
+        Ok(content) => serde_json::from_slice::<Known>(&content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
+        Err(error) => return Err(error),
+    };
+    Ok(known.map(|known| known.files.into_iter().filter(|(name, _)| is_inside(name)).collect()))
+}
+
+/// The names in `dir` that are those of a run's files, complete or in part, whatever is called so.
+fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    let single = FILES.iter().copied().chain([MANIFEST]).chain(copies.iter().map(String::as_str));
+    for name in single.flat_map(|name| [name.to_owned(), format!("{name}.part")]) {
+        match fs::symlink_metadata(dir.join(&name)) {
+            Ok(_) if name != MANIFEST => {
+                names.insert(name);
+            }
+            Ok(_) => {}
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut below = vec![PathBuf::from(VARIANTS)];
+    while let Some(name) = below.pop() {
+        let kind = match fs::symlink_metadata(dir.join(&name)) {
+            Ok(found) => found.file_type(),
+            Err(error) if is_absent(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        if kind.is_dir() {
+            for entry in fs::read_dir(dir.join(&name))? {
+                below.push(name.join(entry?.file_name()));
+            }
+        } else if let Some(text) = name.to_str()
+            && (kind.is_symlink() || name == Path::new(VARIANTS) || is_written(&name))
+        {
+            // A run would write through a link.
+            names.insert(text.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// The first parent of these files of `dir` that is a symbolic link or a file.
+fn link_on_the_way<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> io::Result<Option<PathBuf>> {
+    for name in names {
+        for parent in Path::new(name).ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+            match fs::symlink_metadata(dir.join(parent)) {
+                Ok(found) if !found.is_dir() => return Ok(Some(dir.join(parent))),
+                Ok(_) => {}
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Removes the empty directories that these files of `dir` were in, and empty ones below `variants`.
+fn remove_empty_directories<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> io::Result<()> {
+    let parents = names.flat_map(|name| Path::new(name).ancestors().skip(1));
+    let mut parents: BTreeSet<&Path> = parents.filter(|parent| !parent.as_os_str().is_empty()).collect();
+    parents.insert(Path::new(VARIANTS));
+    // The deepest first.
+    for parent in parents.into_iter().rev() {
+        remove_if_empty(&dir.join(parent), parent.starts_with(VARIANTS))?;
     }
     Ok(())
 }
 
-/// Removes a run's files in `dir` and below, and directories left empty. Links are not followed.
-fn remove_written(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_dir() {
-            remove_written(&entry.path())?;
-        } else if kind.is_file() && is_written(&entry.path()) {
-            fs::remove_file(entry.path())?;
+/// Removes the directory if it is empty; with `deep`, empty directories in it first. Links are not followed.
+fn remove_if_empty(dir: &Path, deep: bool) -> io::Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => return Ok(()),
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    if deep {
+        for entry in fs::read_dir(dir)? {
+            remove_if_empty(&entry?.path(), true)?;
         }
     }
     match fs::remove_dir(dir) {
@@ -85,12 +174,17 @@ fn remove_written(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a run writes files of this name below `variants`.
+/// Whether a run writes files of this name, which is below `variants`: in the directory of a variant or of its repetition
+/// (`variants/NAME/repetition-2`), and in directories for captures, plots and exports there.
 fn is_written(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    fn part(path: Option<&Path>) -> &str {
+        path.and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default()
+    }
+    let name = part(Some(path));
     let name = name.strip_suffix(".part").unwrap_or(name);
-    let below = path.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
     let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    // Variants may be called as these directories are.
+    let below = if path.components().count() > 3 { part(path.parent()) } else { "" };
     match below {
         "captures" => matches!(ending, "pcapng" | "pcap"),
         "plots" => matches!(ending, "svg" | "png"),
@@ -99,6 +193,10 @@ fn is_written(path: &Path) -> bool {
         "flowmon" => name == "flowmon.xml",
         _ => matches!(name, "events.jsonl" | "samples.csv" | "time-sequence.csv"),
     }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn remove_file(path: &Path) -> io::Result<()> {

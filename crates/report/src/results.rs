@@ -6,19 +6,20 @@
 //! flows.csv            the metrics of flows, one row for each flow and variant
 //! differences.csv      simulator and kernel side by side, if a scenario was run in both
 //! scenario.toml        the scenario as run, including changes by the command line
-//! manifest.json        version, seed, command line, when and how long, and a digest of each file beside it: the only file that
+//! manifest.json        version, seed, command line, when and how long, and a digest of each file of the run: the only file that
 //!                      differs when a run is repeated
 //! progress.svg, .png   the variants in one plot
 //! variants/NAME/       of each variant: events.jsonl, samples.csv, time-sequence.csv, captures/, plots/
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::ownership::{self, MANIFEST, remove_results};
+use crate::ownership::{self, MANIFEST, is_inside};
 use crate::part_file::PartFile;
 use crate::quantity::{FileNames, plain_name};
 use crate::recorder::RecordError;
@@ -39,10 +40,10 @@ pub enum ResultsError {
         /// The path.
         path: PathBuf,
     },
-    /// A file with the name of a run's file was not written by a run, or was changed since.
+    /// A file with the name of a run's file is not in the manifest of a run, or was changed since.
     #[error(
-        "{} was not written by a run, or was changed since, and --force removes only what runs have written; move it away, or \
-         choose another directory",
+        "{} was not written by a completed run, or was changed since, and --force replaces only what completed runs have written; \
+         move it away, or choose another directory",
         path.display()
     )]
     NotOfARun {
@@ -78,26 +79,34 @@ pub struct Manifest {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResultsDir {
     path: PathBuf,
+    /// The names of the run's copies of files that its scenario names.
+    copies: BTreeSet<String>,
 }
 
 impl ResultsDir {
     /// Takes `path`, which must be absent or empty. With `force`, the files of an earlier run are removed first; other files stay. If a
-    /// file of the new run already exists and is not an earlier run's, nothing is removed, and the directory is refused.
-    pub fn create(path: &Path, force: bool) -> Result<Self, ResultsError> {
+    /// file of the new run already exists and is not an earlier run's, nothing is removed, and the directory is refused. `copies` are the
+    /// names of the files that the scenario names; those outside the directory are ignored.
+    pub fn create<'a>(
+        path: &Path,
+        force: bool,
+        copies: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::Io { path: path.to_owned(), error };
+        let copies = copies.into_iter().filter(|name| is_inside(name)).map(str::to_owned).collect();
         if path.exists() && !path.is_dir() {
             return Err(ResultsError::NotADirectory { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(failed)?;
         if force {
-            if let Some(path) = ownership::foreign(path).map_err(failed)? {
+            if let Some(path) = ownership::foreign(path, &copies).map_err(failed)? {
                 return Err(ResultsError::NotOfARun { path });
             }
-            remove_results(path).map_err(failed)?;
+            ownership::remove_listed(path).map_err(failed)?;
         } else if fs::read_dir(path).map_err(failed)?.next().is_some() {
             return Err(ResultsError::NotEmpty { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), copies })
     }
 
     /// Takes `path` with its content; creates it if needed.
@@ -106,7 +115,7 @@ impl ResultsDir {
             return Err(ResultsError::NotADirectory { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(|error| ResultsError::Io { path: path.to_owned(), error })?;
-        Ok(Self { path: path.to_owned() })
+        Ok(Self { path: path.to_owned(), copies: BTreeSet::new() })
     }
 
     /// Creates a new directory below `parent` for a run of `name` at `stamp`, with a number appended if that one
@@ -118,7 +127,7 @@ impl ResultsDir {
         let mut number = 2;
         loop {
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path }),
+                Ok(()) => return Ok(Self { path, copies: BTreeSet::new() }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     path = parent.join(format!("{stem}-{number}"));
                     number += 1;
@@ -128,10 +137,11 @@ impl ResultsDir {
         }
     }
 
-    /// Removes the run's files, and the directory if it is empty then.
+    /// Removes the files that the run has written so far, and the directory if it is empty then. For directories that were created for
+    /// the run.
     pub fn discard(&self) -> Result<(), ResultsError> {
         let failed = |error| ResultsError::Io { path: self.path.clone(), error };
-        remove_results(&self.path).map_err(failed)?;
+        ownership::remove_written(&self.path, &self.copies).map_err(failed)?;
         let is_empty = fs::read_dir(&self.path).map_err(failed)?.next().is_none();
         if is_empty { fs::remove_dir(&self.path).map_err(failed) } else { Ok(()) }
     }
@@ -145,6 +155,16 @@ impl ResultsDir {
     pub fn variant_directories<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let mut taken = FileNames::default();
         names.into_iter().map(|name| format!("variants/{}", taken.unique(name))).collect()
+    }
+
+    /// Writes the run's copy of a file that its scenario names. A file outside the directory cannot keep its relative name: it is not
+    /// copied.
+    pub fn write_copy(&mut self, name: &str, content: &[u8]) -> Result<(), RecordError> {
+        if !is_inside(name) {
+            return Ok(());
+        }
+        self.copies.insert(name.to_owned());
+        self.write(name, content)
     }
 
     /// Writes a file atomically, creating parent directories.
@@ -165,16 +185,15 @@ impl ResultsDir {
         self.write("summary.json", summary.to_json().as_bytes())
     }
 
-    /// Writes `manifest.json`, with a digest of each file beside it. It is written last and marks the results as
-    /// complete.
+    /// Writes `manifest.json`, with a digest of each file of the run. It is written last and marks the results as complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RecordError> {
         #[derive(Serialize)]
         struct WithFiles<'a> {
             #[serde(flatten)]
             manifest: &'a Manifest,
-            files: std::collections::BTreeMap<&'static str, String>,
+            files: BTreeMap<String, String>,
         }
-        let files = ownership::digests(&self.path).map_err(|error| RecordError::io(&self.path, error))?;
+        let files = ownership::digests(&self.path, &self.copies).map_err(|error| RecordError::io(&self.path, error))?;
         let mut json = serde_json::to_string_pretty(&WithFiles { manifest, files }).unwrap_or_default();
         json.push('\n');
         self.write(MANIFEST, json.as_bytes())

@@ -137,7 +137,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
         Privilege::acquire().map_or_else(|error| Stage::Simulator(error.into()), |_| Stage::Kernel)
     };
     let results = match &args.out {
-        Some(dir) => ResultsDir::create(dir, false)?,
+        Some(dir) => ResultsDir::create(dir, false, [])?,
         None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,
     };
     let stop = stop_on_signals().map_err(DemoError::Signals)?;
@@ -241,7 +241,7 @@ mod tests {
     fn an_interrupted_demo_of_the_simulator_keeps_nothing() {
         let out = std::env::temp_dir().join(format!("holdover-demo-interrupted-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&out);
-        let results = ResultsDir::create(&out, false).unwrap();
+        let results = ResultsDir::create(&out, false, []).unwrap();
         let (transfers, sender, agent) = (transfers(), Sender::Cubic, AgentPath::Filter);
         let world = transfers::world(&transfers, NetPath::DEFAULT, sender, agent, TIME_LIMIT);
         let mut view = View::new(&transfers[..SHOWN], view::Medium::of(false, true));

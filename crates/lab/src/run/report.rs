@@ -1,11 +1,11 @@
 //! Writes the scenario, plots and page of a run.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use holdover_report::html::Page;
 use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
 use holdover_report::{
-    CaptureFormat, CaptureLen, CaptureOptions, Record, RecordError, RecorderOptions, ResultsDir, Summary,
+    CaptureFormat, CaptureLen, CaptureOptions, Record, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary,
 };
 use holdover_scenario::{Captures, Output, Scenario};
 use holdover_sim::WorldConfig;
@@ -45,16 +45,23 @@ pub fn plot_kinds(output: &Output) -> Vec<PlotKind> {
     output.plots.iter().map(kind).chain([PlotKind::Queues]).collect()
 }
 
+/// The directory `path` for a run of this scenario, absent or empty; with `force` the files of an earlier run are removed.
+///
+/// # Errors
+///
+/// If it has other files, or cannot be used.
+pub fn results_directory(path: &Path, force: bool, scenario: &Scenario) -> Result<ResultsDir, ResultsError> {
+    ResultsDir::create(path, force, scenario.files().map(|(name, _)| name))
+}
+
 /// Writes the scenario as run, and the traces that it names, if their relative names can be kept.
 ///
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
+pub fn write_scenario(results: &mut ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
     for (name, text) in scenario.files() {
-        if Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
-            results.write(name, text.as_bytes())?;
-        }
+        results.write_copy(name, text.as_bytes())?;
     }
     results.write("scenario.toml", scenario.to_toml().as_bytes())
 }

@@ -12,7 +12,7 @@
 //! ```
 
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use holdover_report::{Manifest, PartFile, RecordError, ResultsDir, ResultsError};
 use serde_json::value::RawValue;
@@ -23,6 +23,7 @@ use super::plan::Plan;
 use super::summary::{Lazily, PointSummary, Summary};
 use super::table::{TableError, TableWriter, Value};
 use super::tables::{self, AxisColumns};
+use crate::run::write_scenario;
 
 /// The table rows and summary of a point.
 struct PointRows<'a> {
@@ -136,20 +137,8 @@ impl SweepDir {
     }
 
     /// Writes the scenario and the files that it names.
-    pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
-        self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
-        for (name, text) in plan.scenario.files() {
-            // A file outside the scenario's directory cannot keep its relative path in this one.
-            if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
-                continue;
-            }
-            if let Some(parent) = self.path().join(name).parent() {
-                std::fs::create_dir_all(parent)
-                    .map_err(|error| DirectoryError::Io { path: parent.to_owned(), error })?;
-            }
-            self.0.write(name, text.as_bytes())?;
-        }
-        Ok(())
+    pub fn write_scenario(&mut self, plan: &Plan) -> Result<(), DirectoryError> {
+        Ok(write_scenario(&mut self.0, &plan.scenario)?)
     }
 
     /// Writes the results: the tables of points and tests, and the summary. `see` is called with each point as it is written.

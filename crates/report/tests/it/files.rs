@@ -182,7 +182,7 @@ fn the_summary_and_the_table_of_flows_read_back() {
         seed: 1,
         variants,
     };
-    let results = ResultsDir::create(&dir, true).unwrap();
+    let results = ResultsDir::create(&dir, true, []).unwrap();
     results.write_summary(&summary).unwrap();
     let read: Summary = serde_json::from_slice(&fs::read(dir.join("summary.json")).unwrap()).unwrap();
     assert_eq!(read, summary);
@@ -205,51 +205,115 @@ fn the_summary_and_the_table_of_flows_read_back() {
     }
 }
 
-#[test]
-fn results_do_not_overwrite_what_is_there() {
-    let dir = empty_dir("results");
-    let path = dir.join("run");
-    let results = ResultsDir::create(&path, false).unwrap();
-    let manifest = Manifest {
+fn manifest() -> Manifest {
+    Manifest {
         version: "0.1.0".into(),
         seed: Some(1),
         command_line: vec!["holdover".into(), "run".into()],
         started_at: "2026-01-01T00:00:00Z".into(),
         took_s: 1.5,
-    };
-    results.write_manifest(&manifest).unwrap();
-    fs::write(path.join("notes.txt"), "mine").unwrap();
-    let refused = ResultsDir::create(&path, false).unwrap_err();
-    assert!(matches!(refused, ResultsError::NotEmpty { .. }) && refused.to_string().contains("--force"), "{refused}");
-    ResultsDir::create(&path, true).unwrap();
-    assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), ["notes.txt"], "only what a run wrote is removed");
-    assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true), Err(ResultsError::NotADirectory { .. })));
-
-    // First a scenario not written by a run, then one written by a run and changed since.
-    for changed in [false, true] {
-        let path = dir.join(if changed { "changed" } else { "own" });
-        fs::create_dir_all(path.join("variants/a/captures")).unwrap();
-        fs::write(path.join("variants/a/captures/x.pcapng"), "a capture").unwrap();
-        fs::write(path.join("variants/a/notes.txt"), "mine").unwrap();
-        if changed {
-            let results = ResultsDir::open(&path).unwrap();
-            results.write("scenario.toml", b"title = 1").unwrap();
-            results.write_manifest(&manifest).unwrap();
-            ResultsDir::create(&path, true).unwrap();
-            assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), ["variants/a/notes.txt"]);
-            results.write("scenario.toml", b"title = 1").unwrap();
-            results.write_manifest(&manifest).unwrap();
-        }
-        fs::write(path.join("scenario.toml"), "title = \"mine\"").unwrap();
-        let before = all_files(&path);
-        let refused = ResultsDir::create(&path, true).unwrap_err();
-        assert!(matches!(refused, ResultsError::NotOfARun { .. }) && refused.to_string().contains("scenario.toml"));
-        assert_eq!(all_files(&path), before, "a refusal changes nothing");
     }
+}
+
+/// Writes what a run writes: its scenario, a trace that it names, and a capture.
+fn complete_run(path: &Path, force: bool) -> Result<ResultsDir, ResultsError> {
+    let mut results = ResultsDir::create(path, force, ["traces/radio.csv", "../outside.csv"])?;
+    results.write("scenario.toml", b"title = 1").unwrap();
+    results.write_copy("traces/radio.csv", b"at,rate").unwrap();
+    results.write_copy("../outside.csv", b"never written").unwrap();
+    results.write("variants/a/captures/x.pcapng", b"a capture").unwrap();
+    results.write("variants/a/events.jsonl", b"{}").unwrap();
+    results.write_manifest(&manifest()).unwrap();
+    Ok(results)
+}
+
+#[test]
+fn results_do_not_overwrite_what_is_there() {
+    let dir = empty_dir("results");
+    let path = dir.join("run");
+    complete_run(&path, false).unwrap();
+    fs::write(path.join("notes.txt"), "mine").unwrap();
+    fs::write(path.join("variants/a/notes.txt"), "mine").unwrap();
+    let refused = ResultsDir::create(&path, false, []).unwrap_err();
+    assert!(matches!(refused, ResultsError::NotEmpty { .. }) && refused.to_string().contains("--force"), "{refused}");
+    ResultsDir::create(&path, true, []).unwrap();
+    let left = all_files(&path).into_keys().collect::<Vec<_>>();
+    assert_eq!(left, ["notes.txt", "variants/a/notes.txt"], "only what a run wrote is removed");
+    assert!(!path.join("traces").exists() && !dir.join("outside.csv").exists());
+    assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true, []), Err(ResultsError::NotADirectory { .. })));
+
+    // A run that is given up leaves what was there.
+    let mut results = ResultsDir::create(&path, true, ["radio.csv"]).unwrap();
+    results.write("variants/a/samples.csv", b"t").unwrap();
+    results.write_copy("radio.csv", b"at,rate").unwrap();
+    results.discard().unwrap();
+    assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), left);
 
     let first = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
     let second = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
     assert_eq!(first.path(), dir.join("a-train-20260101-120000"));
     assert_eq!(second.path(), dir.join("a-train-20260101-120000-2"));
     assert_eq!(ResultsDir::variant_directories(["a b", "a/b", "c"]), ["variants/a-b", "variants/a-b-2", "variants/c"]);
+}
+
+#[test]
+fn a_file_that_no_run_wrote_is_never_replaced() {
+    let dir = empty_dir("foreign");
+    // Names of a run's files: the user's own, beside no results, beside results, and in place of results.
+    let names = [
+        "scenario.toml",
+        "traces/radio.csv",
+        "traces/radio.csv.part",
+        "report.html.part",
+        "variants/a/captures/mine.pcap",
+        "variants/a/captures/x.pcapng",
+        "variants/a/events.jsonl.part",
+        "variants/a/qlog/mine.sqlog",
+        "variants/plots/samples.csv",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
+        for has_results in [false, true] {
+            let path = dir.join(format!("{number}-{has_results}"));
+            if has_results {
+                complete_run(&path, false).unwrap();
+            }
+            fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+            fs::write(path.join(name), "mine").unwrap();
+            let before = all_files(&path);
+            let refused = complete_run(&path, true).unwrap_err();
+            assert!(
+                matches!(refused, ResultsError::NotOfARun { .. }) && refused.to_string().contains(name),
+                "{refused}"
+            );
+            assert_eq!(all_files(&path), before, "a refusal changes nothing");
+            fs::remove_file(path.join(name)).unwrap();
+            complete_run(&path, true).unwrap();
+        }
+    }
+}
+
+#[test]
+fn results_are_not_written_through_links() {
+    let dir = empty_dir("links");
+    let own = dir.join("own");
+    fs::create_dir_all(own.join("a/captures")).unwrap();
+    fs::write(own.join("a/captures/x.pcapng"), "mine").unwrap();
+    fs::write(own.join("radio.csv"), "mine").unwrap();
+    let before = all_files(&own);
+    for (link, target) in
+        [("variants", "own"), ("variants/a", "own/a"), ("variants/a/captures", "own/a/captures"), ("traces", "own")]
+    {
+        let path = dir.join(link.replace('/', "-"));
+        fs::create_dir_all(path.join(link).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(dir.join(target), path.join(link)).unwrap();
+        let refused = complete_run(&path, true).unwrap_err();
+        assert!(matches!(refused, ResultsError::NotOfARun { .. }), "{link}: {refused}");
+        assert_eq!(all_files(&own), before);
+    }
+    // A manifest that lists files elsewhere removes none.
+    let path = dir.join("forged");
+    fs::create_dir_all(&path).unwrap();
+    fs::write(path.join("manifest.json"), r#"{"files": {"../own/radio.csv": "0000000000000000"}}"#).unwrap();
+    complete_run(&path, true).unwrap();
+    assert_eq!(all_files(&own), before);
 }
