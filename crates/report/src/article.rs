@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::draw::escape;
 use crate::html::beginning;
+use crate::links::{contents, file_links};
 use crate::plots::Plot;
 
 /// The content of a page, from top to bottom.
@@ -23,6 +24,8 @@ pub struct Article<'a> {
     pub more: &'a [Plot],
     /// The method, a paragraph each.
     pub facts: &'a [String],
+    /// The files beside the page, relative to it.
+    pub files: &'a [String],
 }
 
 /// A table of text.
@@ -40,19 +43,31 @@ impl Article<'_> {
         let mut html = beginning(self.title);
         let figure = self.figure.inline_svg();
         // Writing to a string does not fail.
-        let _ = write!(html, "<p class=\"about\">{}</p>\n<figure>{figure}</figure>\n", escape(self.lead));
+        let _ = writeln!(html, "<p class=\"about\">{}</p>", escape(self.lead));
+        let detail = (!self.more.is_empty()).then_some(("detail", "In detail"));
+        let made = ("made", "How this was made");
+        let files = (!self.files.is_empty()).then_some(("files", "Files"));
+        html.push_str(&contents([("results", "Results")].into_iter().chain(detail).chain([made]).chain(files)));
+        let _ = writeln!(html, "<figure>{figure}</figure>\n<section id=\"results\">");
         self.table.write_html(&mut html);
         paragraphs(&mut html, "note", self.notes);
+        html.push_str("</section>\n");
         if !self.more.is_empty() {
-            html.push_str("<section>\n<h2>In detail</h2>\n");
+            html.push_str("<section>\n<h2 id=\"detail\">In detail</h2>\n");
             for plot in self.more {
                 let _ = writeln!(html, "<figure>{}</figure>", plot.inline_svg());
             }
             html.push_str("</section>\n");
         }
-        html.push_str("<section>\n<h2>How this was made</h2>\n");
+        html.push_str("<section>\n<h2 id=\"made\">How this was made</h2>\n");
         paragraphs(&mut html, "facts", self.facts);
-        html.push_str("</section>\n</main>\n</body>\n</html>\n");
+        html.push_str("</section>\n");
+        if !self.files.is_empty() {
+            html.push_str("<section>\n<h2 id=\"files\">Files</h2>\n");
+            file_links(&mut html, self.files, "");
+            html.push_str("</section>\n");
+        }
+        html.push_str("</main>\n</body>\n</html>\n");
         html
     }
 }

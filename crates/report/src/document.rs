@@ -7,18 +7,23 @@ use std::fmt::Write;
 use crate::article::Table;
 use crate::draw::escape;
 use crate::html::beginning;
+use crate::links::contents;
 
 /// A page under construction; content is appended at its end.
 #[derive(Clone, Debug)]
 pub struct Document {
     html: String,
     in_section: bool,
+    /// The ids and titles of sections.
+    sections: Vec<(String, String)>,
+    /// The place of the contents: before the first section.
+    contents_at: usize,
 }
 
 impl Document {
     /// Creates a page with a headline.
     pub fn new(title: &str) -> Self {
-        Self { html: beginning(title), in_section: false }
+        Self { html: beginning(title), in_section: false, sections: Vec::new(), contents_at: 0 }
     }
 
     /// Adds a lead: the page's topic in a sentence or two.
@@ -43,6 +48,10 @@ impl Document {
     /// Begins a section; links to it use `id`.
     pub fn section(&mut self, id: &str, title: &str) {
         self.end_section();
+        if self.sections.is_empty() {
+            self.contents_at = self.html.len();
+        }
+        self.sections.push((id.to_owned(), title.replace('`', "")));
         let _ = writeln!(self.html, "<section id=\"{}\">\n<h2>{}</h2>", escape(id), inline(title));
         self.in_section = true;
     }
@@ -88,9 +97,13 @@ impl Document {
         let _ = writeln!(self.html, "<figure>{svg}</figure>");
     }
 
-    /// The page as HTML, with a footer in small print.
+    /// The page as HTML, with links to its sections and a footer in small print.
     pub fn to_html(mut self, footer: &str) -> String {
         self.end_section();
+        if self.sections.len() > 1 {
+            let sections = self.sections.iter().map(|(id, title)| (id.as_str(), title.as_str()));
+            self.html.insert_str(self.contents_at, &contents(sections));
+        }
         let _ = write!(self.html, "<footer>{}</footer>\n</main>\n</body>\n</html>\n", inline(footer));
         self.html
     }
@@ -149,6 +162,10 @@ mod tests {
         assert!(html.contains("<title>A &lt; B</title>"));
         assert!(html.contains("<code>x &lt; y</code>") && html.contains("<a href=\"a/runs.csv\">runs</a>"));
         assert!(html.contains("&lt;b&gt;") && html.contains("no ](link"));
+        for id in ["claims", "more"] {
+            assert_eq!(html.matches(&format!("<a href=\"#{id}\">")).count(), 1, "{html}");
+        }
+        assert!(html.find("<nav") < html.find("<section"));
         assert_eq!(html.matches("<section").count(), html.matches("</section>").count());
         assert!(html.ends_with("</html>\n"));
     }

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use crate::draw::{escape, style_sheet};
-use crate::metrics::{ConnectionMetrics, FlowMetrics, StatusName};
+use crate::links::{contents, file_links};
+use crate::metrics::{ConnectionMetrics, FlowMetrics};
 use crate::plots::Plot;
 use crate::quantity::{bytes, count, significant};
 use crate::summary::{Summary, VariantSummary};
-use crate::table::{FlowTable, IDEAL, side_by_side};
+use crate::table::{FlowTable, IDEAL, side_by_side, status};
 use crate::words::what_happened;
 
 /// The files beside the page in every results directory.
@@ -25,6 +26,8 @@ pub struct Page<'a> {
     pub progress: Option<&'a Plot>,
     /// The plots of each variant, in the summary's order.
     pub plots: &'a [Vec<Plot>],
+    /// The files of each variant, in the summary's order, relative to the page.
+    pub files: &'a [Vec<String>],
 }
 
 impl Page<'_> {
@@ -47,7 +50,8 @@ impl Page<'_> {
         }
         html.push_str(&summary.differences_to_html());
         for (number, (variant, plots)) in (1..).zip(summary.variants.iter().zip(self.plots)) {
-            self.variant(&mut html, number, variant, plots);
+            let files = self.files.get(number - 1).map_or(&[][..], Vec::as_slice);
+            self.variant(&mut html, number, variant, plots, files);
         }
         let again = if summary.variants.iter().any(|variant| variant.kernel.is_some()) {
             "Runs on real kernels are never the same twice."
@@ -99,14 +103,13 @@ impl Page<'_> {
 
     /// Links to the sections.
     fn contents(&self, html: &mut String) {
-        html.push_str("<nav aria-label=\"Contents\"><a href=\"#what-happened\">What happened</a> <a href=\"#side-by-side\">Side by side</a>");
-        for (number, (variant, _)) in (1..).zip(self.summary.variants.iter().zip(self.plots)) {
-            let _ = write!(html, " <a href=\"#variant-{number}\">{}</a>", escape(&variant.variant));
-        }
-        html.push_str(" <a href=\"#scenario\">Scenario</a></nav>\n");
+        let ids: Vec<String> = (1..=self.summary.variants.len()).map(|number| format!("variant-{number}")).collect();
+        let variants = ids.iter().zip(&self.summary.variants).map(|(id, variant)| (id.as_str(), &*variant.variant));
+        let first = [("what-happened", "What happened"), ("side-by-side", "Side by side")];
+        html.push_str(&contents(first.into_iter().chain(variants).chain([("scenario", "Scenario")])));
     }
 
-    fn variant(&self, html: &mut String, number: usize, variant: &VariantSummary, plots: &[Plot]) {
+    fn variant(&self, html: &mut String, number: usize, variant: &VariantSummary, plots: &[Plot], files: &[String]) {
         let _ = writeln!(html, "<section>\n<h2 id=\"variant-{number}\">{}</h2>", escape(&variant.variant));
         if !variant.cut_captures.is_empty() {
             let names = variant.cut_captures.join(", ");
@@ -124,11 +127,8 @@ impl Page<'_> {
         }
         links(html, variant);
         cpus(html, variant);
-        let directory = escape(&variant.directory);
-        let _ = writeln!(
-            html,
-            "<p class=\"facts\">Captures, events and tables: <a href=\"{directory}/\">{directory}/</a></p>\n</section>"
-        );
+        file_links(html, files, &variant.directory);
+        html.push_str("</section>\n");
     }
 }
 
@@ -139,9 +139,10 @@ pub(crate) fn beginning(title: &str) -> String {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-         <style>\n{}\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+         <style>\n{}\n{}</style>\n<script type=\"module\">\n{}</script>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
         style_sheet(),
         include_str!("report.css"),
+        include_str!("report.js"),
     )
 }
 
@@ -181,12 +182,8 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
     }
     html.push_str("</tr></thead>\n<tbody>\n");
     for (variant, flow) in &table.rows {
-        let (class, status) = match flow.status {
-            StatusName::Completed => ("", flow.status.name()),
-            // Conversations and datagram streams have no end, so being unfinished is normal.
-            StatusName::Unfinished if is_endless(flow) => ("", "to the end"),
-            StatusName::Unfinished | StatusName::Failed => (" class=\"bad\"", flow.status.name()),
-        };
+        let (status, is_bad) = status(flow);
+        let class = if is_bad { " class=\"bad\"" } else { "" };
         let variant = escape(&variant.variant);
         let _ = write!(html, "<tr><th scope=\"row\">{variant}</th><td{class}>{status}</td>");
         for column in &table.columns {
@@ -202,11 +199,6 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
         html.push_str("</tr>\n");
     }
     html.push_str("</tbody>\n</table></div>\n");
-}
-
-/// Whether a flow lasts as long as the run: request-response exchanges, and datagrams.
-fn is_endless(flow: &FlowMetrics) -> bool {
-    flow.exchanges.is_some() || (flow.sender.is_none() && flow.receiver.is_none())
 }
 
 /// The segments sent and received by both ends of a connection, by reason and disposition.

@@ -27,6 +27,7 @@ mod export;
 pub mod figures;
 pub mod html;
 mod kernel;
+mod links;
 mod metrics;
 mod ownership;
 mod part_file;

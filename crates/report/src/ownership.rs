@@ -94,7 +94,7 @@ fn read_manifest(dir: &Path) -> io::Result<Result<BTreeMap<String, String>, serd
 }
 
 /// The names in `dir` that are those of a run's files, complete or in part, whatever is called so.
-fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeSet<String>> {
+pub(crate) fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let single = FILES.iter().copied().chain([MANIFEST]).chain(copies.iter().map(String::as_str));
     for name in single.flat_map(|name| [name.to_owned(), format!("{name}.part")]) {

@@ -146,7 +146,7 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
         name = run.config.flows[id.0 as usize].name.as_str();
         let points = received_over_time(flow);
         let label = if run.variant.is_empty() { name } else { run.variant };
-        curves.push(Curve { width: 1.8, ..distinct_curve(index, label, points) });
+        curves.push(Curve { width: 1.8, ..Curve::distinct(index, label, Kind::Line, points) });
     }
     let first = runs.first().filter(|_| !curves.is_empty())?;
     let same_outages = runs.iter().all(|run| run.record.series.meets_outages_of(&first.record.series));
@@ -174,7 +174,7 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
             // A completed flow stays at its last value.
             let most = points.last().map_or(0.0, |last| last.1);
             points.truncate(points.partition_point(|point| point.1 < most) + 1);
-            Some(Curve { width: 2.2, ..distinct_curve(index, name, points) })
+            Some(Curve { width: 2.2, ..Curve::distinct(index, name, Kind::Line, points) })
         });
         let bands = panel.flows.first().map_or(Vec::new(), |&(id, _)| bands_of(run.record, run.config, id));
         Chart {
@@ -187,12 +187,6 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
         }
     };
     Plot { name: PROGRESS.to_owned(), charts: panels.iter().map(chart).collect() }
-}
-
-/// Curve number `index` of several in one chart, distinguished by dashes and marks as well as colour.
-fn distinct_curve(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
-    let mark = (index > 0).then(|| Mark::category(index - 1));
-    Curve { dashed: index % 2 == 1, mark, ..Curve::new(name, Ink::category(index), Kind::Line, points) }
 }
 
 const PROGRESS: &str = "progress";
@@ -291,7 +285,7 @@ fn time_sequence(flow: &FlowSeries) -> Content {
         return None;
     }
     let mut curves = vec![
-        Curve { width: 1.6, ..Curve::new("acknowledged", Ink::Ack, Kind::Steps, points(&flow.acks)) },
+        Curve { width: 1.6, dashed: true, ..Curve::new("acknowledged", Ink::Ack, Kind::Steps, points(&flow.acks)) },
         Curve { width: 1.6, ..Curve::new("new data", Ink::Data, Kind::Steps, sent) },
     ];
     // The most frequent first, so that rare ones are drawn on top.
@@ -349,7 +343,11 @@ fn rtt(flow: &FlowSeries) -> Content {
         return None;
     }
     let curves = vec![
-        Curve { width: 1.5, ..Curve::new("RTO", Ink::Timeout, Kind::Steps, over_time(|sample| sample.rto)) },
+        Curve {
+            width: 1.5,
+            dashed: true,
+            ..Curve::new("RTO", Ink::Timeout, Kind::Steps, over_time(|sample| sample.rto))
+        },
         Curve { width: 1.7, ..Curve::new("smoothed RTT", Ink::Data, Kind::Steps, over_time(|sample| sample.rtt)) },
     ];
     let axis = Axis::new("time, logarithmic", Unit::Seconds).logarithmic();
@@ -397,7 +395,7 @@ fn queues(run: &PlottedRun<'_>, end: Instant) -> Option<Chart> {
         let wire = if queue.delay.is_some() { "" } else { ", those on the wire included" };
         let name = format!("{}: {} to {}{wire}", link.name, node(from), node(to));
         let points = queue.packets().map(|(at, packets)| (at.as_secs_f64(), packets as f64));
-        curves.push(Curve { width: 1.4, ..Curve::new(name, Ink::category(index), Kind::Steps, points.collect()) });
+        curves.push(Curve { width: 1.4, ..Curve::distinct(index, name, Kind::Steps, points.collect()) });
     }
     let variant = if run.variant.is_empty() { String::new() } else { format!(" – {}", run.variant) };
     (!curves.is_empty()).then(|| Chart {

@@ -151,6 +151,14 @@ impl ResultsDir {
         &self.path
     }
 
+    /// The files of the run below a directory of the run, relative to the results directory, in order.
+    pub fn files_below(&self, directory: &str) -> Result<Vec<String>, RecordError> {
+        let names = ownership::present(&self.path, &self.copies);
+        let names = names.map_err(|error| RecordError::io(&self.path, error))?;
+        let is_below = |name: &String| Path::new(name).starts_with(directory) && !name.ends_with(".part");
+        Ok(names.into_iter().filter(is_below).collect())
+    }
+
     /// The directories of variants with these names, relative to the run's: in the same order, all distinct.
     pub fn variant_directories<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let mut taken = FileNames::default();

@@ -1,6 +1,6 @@
 //! The comparison of flows, with the same columns on the page and on a terminal.
 
-use crate::metrics::FlowMetrics;
+use crate::metrics::{FlowMetrics, StatusName};
 use crate::quantity::{bit_rate, bytes, count, percent, seconds};
 use crate::summary::{Summary, VariantSummary};
 
@@ -58,6 +58,17 @@ const COLUMNS: [Column; 14] = [
     }),
 ];
 
+/// The outcome of a flow in words, and whether it is bad.
+pub(crate) fn status(flow: &FlowMetrics) -> (&'static str, bool) {
+    // Request-response exchanges and datagrams last as long as the run.
+    let is_endless = flow.exchanges.is_some() || (flow.sender.is_none() && flow.receiver.is_none());
+    match flow.status {
+        StatusName::Unfinished if is_endless => ("to the end", false),
+        StatusName::Unfinished | StatusName::Failed => (flow.status.name(), true),
+        StatusName::Completed => (flow.status.name(), false),
+    }
+}
+
 /// One flow in all variants that have it.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowTable<'a> {
@@ -108,7 +119,7 @@ fn to_text(table: &FlowTable<'_>, width: usize) -> String {
     let mut columns: Vec<Vec<String>> = Vec::new();
     let variants = table.rows.iter().map(|(variant, _)| variant.variant.clone());
     columns.push(std::iter::once("variant".to_owned()).chain(variants).collect());
-    let status = table.rows.iter().map(|(_, flow)| flow.status.name().to_owned());
+    let status = table.rows.iter().map(|(_, flow)| status(flow).0.to_owned());
     columns.push(std::iter::once("status".to_owned()).chain(status).collect());
     for column in &table.columns {
         let values = table.rows.iter().map(|(_, flow)| (column.value)(flow).unwrap_or_else(|| "–".to_owned()));

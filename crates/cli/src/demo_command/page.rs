@@ -20,12 +20,17 @@ pub(super) fn write(
     started_at: String,
     took: std::time::Duration,
 ) -> Result<(), RecordError> {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
     let run = PlottedRun { variant: "", config: &played.world, record: &played.record };
     let figure = progress_of_flows(&run, &panels(story), "the link is cut");
     figure.write(results.path())?;
     let end = played.record.ended_at;
     let more: Vec<Plot> =
         plots(&run, &[PlotKind::TimeSequence, PlotKind::Window], end).into_iter().take(2 * SHOWN).collect();
+    results.write_summary(&summary(story, played, &version))?;
+    let directory = &ResultsDir::variant_directories([VARIANT])[0];
+    let mut files = vec!["summary.json".to_owned(), "flows.csv".to_owned()];
+    files.extend(results.files_below(directory)?);
     let article = Article {
         title: &title(story),
         lead: &story.lesson(),
@@ -34,10 +39,9 @@ pub(super) fn write(
         notes: &[story.what_the_ideal_is()],
         more: &more,
         facts: &facts(story, played),
+        files: &files,
     };
     results.write("report.html", article.to_html().as_bytes())?;
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    results.write_summary(&summary(story, played, &version))?;
     results.write_manifest(&Manifest {
         version,
         seed: Some(played.world.seed),
@@ -92,9 +96,8 @@ fn facts(story: &Story, played: &Played) -> Vec<String> {
         ));
     }
     let command: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let directory = &ResultsDir::variant_directories([VARIANT])[0];
     facts.push(format!(
-        "Holdover {}: {}. Beside this page, summary.json and flows.csv have every figure, and {directory}/captures every packet.",
+        "Holdover {}: {}. The files have every figure and every packet.",
         env!("CARGO_PKG_VERSION"),
         command.join(" ")
     ));

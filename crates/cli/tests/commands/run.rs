@@ -214,6 +214,32 @@ fn results_are_not_mixed_with_what_is_there() {
 }
 
 #[test]
+fn a_trace_or_capture_of_ones_own_is_never_replaced() {
+    let trace =
+        SCENARIO.replace("rate = \"4 Mbit/s\"\ndelay = \"15 ms\"\n", "delay = \"15 ms\"\ntrace = \"radio.csv\"\n");
+    assert_ne!(trace, SCENARIO);
+    let place = Place::with_scenario("run-own-files", &trace);
+    place.write("radio.csv", "t,rate\n0,4 Mbit/s\n10,2 Mbit/s\n");
+    let run = "run short.toml --no-plots --quiet --out out --force";
+    fs::create_dir(place.path("out")).unwrap();
+    place.write("out/radio.csv", "mine");
+    let error = place.run(run).refused();
+    assert!(error.contains("radio.csv") && error.contains("--force"), "{error}");
+    assert_eq!(fs::read_to_string(place.path("out/radio.csv")).unwrap(), "mine");
+    fs::remove_file(place.path("out/radio.csv")).unwrap();
+    // The run's own copy is replaced.
+    place.run(run).well();
+    place.run(run).well();
+    assert_eq!(fs::read(place.path("out/radio.csv")).unwrap(), fs::read(place.path("radio.csv")).unwrap());
+    let own = place.path("out/variants/cubic/captures/filtered.pcap");
+    fs::write(&own, "mine").unwrap();
+    let before = files_but(&place.path("out"), &[]);
+    let error = place.run(run).refused();
+    assert!(error.contains("filtered.pcap"), "{error}");
+    assert_eq!(files_but(&place.path("out"), &[]), before);
+}
+
+#[test]
 fn a_full_disk_is_named() {
     if !std::path::Path::new("/dev/full").exists() || !rustix::process::geteuid().is_root() {
         return;
@@ -242,19 +268,33 @@ fn tables_fit_a_narrow_terminal() {
 }
 
 #[test]
+fn a_flow_without_an_end_is_not_called_unfinished() {
+    let place = Place::with_scenario("run-endless", &exchanges());
+    let ended = place.run("run short.toml --no-captures --no-plots --out out").well();
+    assert!(ended.out.contains("to the end") && !ended.out.contains("unfinished"), "{}", ended.out);
+}
+
+#[test]
 fn an_interrupted_run_leaves_nothing_behind() {
     let place = Place::with_scenario("run-interrupted", SCENARIO);
-    // 700,000 segments: longer than it takes to see that the run has begun.
-    let run = "run short.toml --out out --no-captures --set flow.download.bulk=1GB --set time_limit=5h";
-    let child = place.command(run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while !place.path("out/variants").exists() {
-        std::thread::sleep(Duration::from_millis(1));
+    for json in [false, true] {
+        // 700,000 segments: longer than it takes to see that the run has begun.
+        let run = "run short.toml --out out --no-captures --set flow.download.bulk=1GB --set time_limit=5h";
+        let run = format!("{run}{}", if json { " --json" } else { "" });
+        let child = place.command(&run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while !place.path("out/variants").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = Ended::new(&run, child.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(130), "{ended:?}");
+        if json {
+            assert!(ended.json()["error"].as_str().unwrap().contains("interrupted"), "{ended:?}");
+        } else {
+            assert!(ended.out.is_empty() && ended.err.contains("interrupted"), "{ended:?}");
+        }
+        assert_eq!(place.entries(), ["short.toml"]);
     }
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let ended = Ended::new(run, child.wait_with_output().unwrap());
-    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{}", ended.err);
-    assert!(ended.err.contains("interrupted"), "{}", ended.err);
-    assert_eq!(place.entries(), ["short.toml"]);
 }
 
 #[test]

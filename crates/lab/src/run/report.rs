@@ -110,7 +110,9 @@ pub fn write_report(
         .collect();
     let written = in_parallel(files.len(), jobs, |index| files[index].1.write(&files[index].0), || {});
     written.into_iter().collect::<Result<Vec<()>, RecordError>>()?;
+    let files = summary.variants.iter().map(|variant| results.files_below(&variant.directory));
+    let files = files.collect::<Result<Vec<_>, RecordError>>()?;
     let text = scenario.to_toml();
-    let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn };
+    let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn, files: &files };
     results.write("report.html", page.to_html().as_bytes())
 }

@@ -1,7 +1,7 @@
 //! A chart over time: axes, curves, outages as bands, and a legend.
 
-use super::curve::{Curve, Kind, draw_curve};
-use super::{Axis, Entry, Figure, Frame, Ink, Reach, Shape, Unit, head};
+use super::curve::{Curve, Kind, course, draw_curve};
+use super::{Axis, Entry, Figure, Frame, Ink, PlotArea, Reach, Shape, Unit, head};
 
 /// Shaded intervals of time.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,34 +37,31 @@ impl Chart {
         self.draw_bands(&frame, &mut shapes);
         frame.draw_y_axis(&mut shapes);
         frame.draw_x_axis(&time, 10.0, &mut shapes);
+        let mut curves = Vec::new();
         for curve in &self.curves {
+            let first = shapes.len();
             draw_curve(curve, &frame, &mut shapes);
+            curves.push((curve.name.clone(), first..shapes.len()));
         }
         frame.draw_base_line(&mut shapes);
-        Figure { width: super::WIDTH, height: frame.bottom + BOTTOM, label: self.description(), shapes }
+        let edges = [frame.left, frame.top, frame.right, frame.bottom];
+        let plot = PlotArea { edges, time: frame.x, value: frame.y, unit: self.axis.unit, curves };
+        let (width, height) = (super::WIDTH, frame.bottom + BOTTOM);
+        Figure { width, height, label: self.description(), shapes, plots: vec![plot] }
     }
 
     /// Alternative text for readers who cannot see the chart.
     fn description(&self) -> String {
         let mut sentences = vec![format!("{}.", self.title.trim_end_matches('.'))];
-        let value = |value: f64| self.axis.unit.value(value);
         let time = |seconds: f64| Unit::Seconds.value(seconds);
         for curve in &self.curves {
             let points: Vec<(f64, f64)> = curve.points.iter().copied().filter(|point| point.1.is_finite()).collect();
             let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
-            let most = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
-            sentences.push(match curve.kind {
-                Kind::Marks(_) => format!("{}: between {} and {}.", curve.name, time(first.0), time(last.0)),
-                _ => format!(
-                    "{}: {} at {}, at most {}, {} at {}.",
-                    curve.name,
-                    value(first.1),
-                    time(first.0),
-                    value(most),
-                    value(last.1),
-                    time(last.0)
-                ),
-            });
+            let course = match curve.kind {
+                Kind::Marks(_) => Some(format!("{}: between {} and {}", curve.name, time(first.0), time(last.0))),
+                _ => course(&curve.name, points.iter().copied(), (Unit::Seconds, self.axis.unit)),
+            };
+            sentences.extend(course.map(|course| course + "."));
         }
         for band in self.bands.iter().filter(|band| !band.times_s.is_empty()) {
             const LISTED: usize = 3;

@@ -1,7 +1,7 @@
 //! Curves: joined values, or marks.
 
 use super::simplify::{simplify, spread};
-use super::{At, Entry, Frame, Ink, Mark, Shape};
+use super::{At, Entry, Frame, Ink, Mark, Shape, Unit};
 
 /// The style of a curve.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -39,6 +39,12 @@ impl Curve {
         Self { name: name.into(), ink, kind, width: 1.5, dashed: false, mark: None, hollow: false, points, fits: true }
     }
 
+    /// Curve number `index` of several in one chart, distinguished by dashes and marks as well as colour.
+    pub(crate) fn distinct(index: usize, name: impl Into<String>, kind: Kind, points: Vec<(f64, f64)>) -> Self {
+        let mark = (index > 0).then(|| Mark::category(index - 1));
+        Self { dashed: index % 2 == 1, mark, ..Self::new(name, Ink::category(index), kind, points) }
+    }
+
     /// The legend entry.
     pub(crate) fn entry(&self) -> Entry {
         match self.kind {
@@ -52,6 +58,19 @@ impl Curve {
             }
         }
     }
+}
+
+/// The course of values in words: `NAME: 0 bytes at 0 s, at most 6 MB, 6 MB at 9 s`. `None` without values.
+pub(crate) fn course(name: &str, points: impl Iterator<Item = (f64, f64)>, (x, y): (Unit, Unit)) -> Option<String> {
+    let points: Vec<(f64, f64)> = points.filter(|point| point.0.is_finite() && point.1.is_finite()).collect();
+    let (first, last) = (points.first()?, points.last()?);
+    let most = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+    let at = |point: &(f64, f64)| format!("{} at {}", y.value(point.1), x.value(point.0));
+    Some(if points.len() == 1 {
+        format!("{name}: {}", at(first))
+    } else {
+        format!("{name}: {}, at most {}, {}", at(first), y.value(most), at(last))
+    })
 }
 
 /// Draws the part of `curve` within `frame`.

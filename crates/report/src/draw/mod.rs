@@ -13,10 +13,12 @@ pub(crate) mod text;
 mod ticks;
 mod unit;
 
+use std::ops::Range;
+
 pub use axis::{Axis, Scale};
 pub(crate) use axis::{Reach, Span};
 pub(crate) use chart::{Band, Chart};
-pub(crate) use curve::{Curve, Kind, draw_curve};
+pub(crate) use curve::{Curve, Kind, course, draw_curve};
 pub(crate) use frame::{AXIS_CAPTION, AXIS_ROW, Frame, left_of};
 pub(crate) use legend::{Entry, head};
 pub use png::PngError;
@@ -278,6 +280,18 @@ pub(crate) fn label(at: At, text: String, anchor: Anchor, ink: Ink) -> Shape {
     Shape::Text { at, text, size: TEXT_SIZE, anchor, ink, bold: false, turned: false }
 }
 
+/// The plot area of a chart over time, from which a page's script reads values under the pointer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PlotArea {
+    /// Left, top, right and bottom.
+    pub(crate) edges: [f32; 4],
+    pub(crate) time: Span,
+    pub(crate) value: Span,
+    pub(crate) unit: Unit,
+    /// The name of each curve, and the places of its shapes in the figure.
+    pub(crate) curves: Vec<(String, Range<usize>)>,
+}
+
 /// A picture: shapes in drawing order, from back to front.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Figure {
@@ -286,14 +300,24 @@ pub(crate) struct Figure {
     /// Alternative text for readers who cannot see the picture.
     pub(crate) label: String,
     pub(crate) shapes: Vec<Shape>,
+    pub(crate) plots: Vec<PlotArea>,
 }
 
 impl Figure {
     /// Joins pictures vertically.
     pub(crate) fn stacked(figures: impl IntoIterator<Item = Self>) -> Self {
-        let mut all = Self { width: 0.0, height: 0.0, label: String::new(), shapes: Vec::new() };
+        let mut all = Self { width: 0.0, height: 0.0, label: String::new(), shapes: Vec::new(), plots: Vec::new() };
         for figure in figures {
             let below = (0.0, all.height);
+            let shapes = all.shapes.len();
+            all.plots.extend(figure.plots.into_iter().map(|mut plot| {
+                plot.edges[1] += below.1;
+                plot.edges[3] += below.1;
+                for (_, places) in &mut plot.curves {
+                    *places = places.start + shapes..places.end + shapes;
+                }
+                plot
+            }));
             all.shapes.extend(figure.shapes.into_iter().map(|shape| shape.moved(below)));
             all.width = all.width.max(figure.width);
             all.height += figure.height;

@@ -2,12 +2,18 @@
 
 use std::fmt::Write;
 
-use super::{Anchor, Figure, HOLLOW_SCALE, Ink, Shape, outline};
+use super::{Anchor, Figure, HOLLOW_SCALE, Ink, PlotArea, Scale, Shape, outline};
 
-/// An SVG element for a page with [`style_sheet`], on the page's own background.
+/// An SVG element for a page with [`style_sheet`], on the page's own background. With its plot areas, for the page's script.
 pub(crate) fn to_svg(figure: &Figure) -> String {
     let mut svg = String::new();
-    write_svg(&mut svg, figure, "");
+    let plots = if figure.plots.is_empty() {
+        String::new()
+    } else {
+        let plots: Vec<_> = figure.plots.iter().map(described).collect();
+        format!(" data-plots=\"{}\"", escape(&serde_json::Value::from(plots).to_string()))
+    };
+    write_svg(&mut svg, figure, &plots, "");
     svg
 }
 
@@ -28,7 +34,7 @@ pub(crate) fn to_svg_file(figure: &Figure) -> String {
     style.push_str("</style>");
     let mut svg = String::new();
     let _ = write!(style, r#"<rect class="f-paper" width="{}" height="{}"/>"#, figure.width, figure.height);
-    write_svg(&mut svg, figure, &style);
+    write_svg(&mut svg, figure, "", &style);
     svg.push('\n');
     svg
 }
@@ -58,12 +64,25 @@ const COMMON_STYLE: &str = "svg text{font-family:system-ui,-apple-system,'Segoe 
 font-variant-numeric:tabular-nums}\
 .line{fill:none;stroke-linejoin:round;stroke-linecap:butt}.mark{stroke-width:1.5}.open{fill:none}";
 
-fn write_svg(svg: &mut String, figure: &Figure, head: &str) {
+/// What the page's script needs to know of a plot area.
+fn described(plot: &PlotArea) -> serde_json::Value {
+    let curves = plot.curves.iter().map(|(name, places)| (name.as_str(), places.start, places.end));
+    serde_json::json!({
+        "box": plot.edges.map(|edge| (f64::from(edge) * 10.0).round() / 10.0),
+        "x": [plot.time.from, plot.time.to],
+        "y": [plot.value.from, plot.value.to],
+        "log": plot.value.scale == Scale::Logarithmic,
+        "unit": plot.unit.scaled(1.0).1,
+        "curves": curves.collect::<Vec<_>>(),
+    })
+}
+
+fn write_svg(svg: &mut String, figure: &Figure, attributes: &str, head: &str) {
     let (width, height) = (figure.width, figure.height);
     let label = escape(&figure.label);
     let _ = write!(
         svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{head}"#,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}"{attributes}>{head}"#,
     );
     for shape in &figure.shapes {
         write_shape(svg, shape);

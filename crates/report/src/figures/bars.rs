@@ -113,7 +113,24 @@ impl Bars {
         shapes.push(line(vec![(frame.left, zero), (frame.right, zero)], Ink::Axis));
         let below = self.draw_groups(&frame, &mut shapes);
         let why = "not a number, or beyond the axis";
-        finish(&self.title, below, left_out(unseen, "value", why).into_iter().collect(), shapes)
+        finish(&self.title, self.in_words(), below, left_out(unseen, "value", why).into_iter().collect(), shapes)
+    }
+
+    /// The values of each group.
+    fn in_words(&self) -> impl Iterator<Item = String> {
+        let groups = self.groups.iter().enumerate().map(|(group, name)| {
+            let values = self.series.iter().filter_map(|series| {
+                let value = match series.bars.get(group)?.value {
+                    None => self.words.missing.clone(),
+                    Some(value) if self.y.can_show(value) => self.y.unit.value(value),
+                    // The note of values that are not shown counts it.
+                    Some(_) => return None,
+                };
+                Some(format!("{} {value}", series.name))
+            });
+            format!("{name}: {}", values.collect::<Vec<_>>().join(", "))
+        });
+        std::iter::once(self.y.label.clone()).chain(groups)
     }
 
     /// The span of the axis; it leaves room for values beyond the ends of bars.

@@ -1,7 +1,7 @@
 //! Distributions of samples.
 
 use super::{finish, leaves_as_svg_and_png, left_out};
-use crate::draw::{Axis, Curve, Figure, Frame, Ink, Kind, Reach, Span, Unit, draw_curve, head};
+use crate::draw::{Axis, Curve, Figure, Frame, Kind, Reach, Span, Unit, draw_curve, head};
 
 /// The distribution of samples of several series, without smoothing.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,7 +62,7 @@ impl Density {
         let mut curves = Vec::new();
         for (index, (series, points)) in self.series.iter().zip(points).enumerate() {
             let name = format!("{} (n = {})", series.name, crate::quantity::count(samples[index].len() as u64));
-            curves.push(Curve { width: 1.8, ..Curve::new(name, Ink::category(index), kind, points) });
+            curves.push(Curve { width: 1.8, ..Curve::distinct(index, name, kind, points) });
         }
         let mut shapes = Vec::new();
         let entries: Vec<_> = curves.iter().map(Curve::entry).collect();
@@ -82,7 +82,14 @@ impl Density {
             left_out(unusable, "sample", "not a number, or without a place on the axis"),
             left_out(beyond, "sample", "beyond the axis, but counted in the shares"),
         ];
-        finish(&self.title, frame.bottom, notes.into_iter().flatten().collect(), shapes)
+        // Sorted, so that the middle one is the median.
+        let in_words = curves.iter().zip(&samples).filter_map(|(curve, samples)| {
+            let value = |value: &f64| self.x.unit.value(*value);
+            let (least, median, most) = (samples.first()?, samples.get(samples.len() / 2)?, samples.last()?);
+            let (least, median, most) = (value(least), value(median), value(most));
+            Some(format!("{}: {} from {least} to {most}, median {median}", curve.name, self.x.label))
+        });
+        finish(&self.title, in_words, frame.bottom, notes.into_iter().flatten().collect(), shapes)
     }
 
     /// The `values` that the axis can show, sorted.

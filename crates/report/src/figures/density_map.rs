@@ -85,7 +85,25 @@ impl DensityMap {
             left_out(unusable, "pair", "not numbers, or without a place on the axes"),
             left_out(beyond, "pair", "beyond the axes, but counted in the shares"),
         ];
-        finish(&self.title, bottom, notes.into_iter().flatten().collect(), shapes)
+        let in_words = self.series.iter().map(|series| {
+            let pairs = series.pairs.iter().filter(usable);
+            let range = |axis: &Axis, values: &mut dyn Iterator<Item = f64>| {
+                let ends =
+                    values.fold((f64::MAX, f64::MIN), |(least, most), value| (value.min(least), value.max(most)));
+                format!("{} from {} to {}", axis.label, axis.unit.value(ends.0), axis.unit.value(ends.1))
+            };
+            match pairs.clone().count() {
+                0 => format!("{}: no pairs", series.name),
+                count => format!(
+                    "{} (n = {}): {}, {}",
+                    series.name,
+                    crate::quantity::count(count as u64),
+                    range(&self.x, &mut pairs.clone().map(|pair| pair.0)),
+                    range(&self.y, &mut pairs.map(|pair| pair.1))
+                ),
+            }
+        });
+        finish(&self.title, in_words, bottom, notes.into_iter().flatten().collect(), shapes)
     }
 
     fn draw_plane(

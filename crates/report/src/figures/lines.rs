@@ -1,7 +1,7 @@
 //! Series over a parameter.
 
 use super::{Words, error_bar, error_bar_entry, finish, leaves_as_svg_and_png, left_out};
-use crate::draw::{Axis, Curve, Entry, Figure, Frame, Ink, Kind, Mark, Reach, Scale, Shape, draw_curve, head};
+use crate::draw::{Axis, Curve, Entry, Figure, Frame, Ink, Kind, Mark, Reach, Scale, Shape, course, draw_curve, head};
 
 /// Several series over a numeric axis other than time, each with published values for comparison.
 #[derive(Clone, PartialEq, Debug)]
@@ -63,7 +63,23 @@ impl Lines {
         }
         let unseen = places().filter(|place| !(x.covers(place.0) && y.covers(place.1))).count();
         let why = "not a number, or not within the axes";
-        finish(&self.title, frame.bottom, left_out(unseen, "value", why).into_iter().collect(), shapes)
+        finish(&self.title, self.in_words(), frame.bottom, left_out(unseen, "value", why).into_iter().collect(), shapes)
+    }
+
+    /// The course of each series, and of its published values.
+    fn in_words(&self) -> impl Iterator<Item = String> {
+        let axes = format!("{} over {}", self.y.label, self.x.label);
+        let units = (self.x.unit, self.y.unit);
+        let by_x = |mut places: Vec<(f64, f64)>| {
+            places.sort_by(|a, b| a.0.total_cmp(&b.0));
+            places.into_iter()
+        };
+        let series = self.series.iter().flat_map(move |series| {
+            let ours = by_x(series.points.iter().map(|point| (point.x, point.y)).collect());
+            let published = format!("{}, {}", series.name, self.words.published);
+            [course(&series.name, ours, units), course(&published, by_x(series.published.clone()), units)]
+        });
+        std::iter::once(axes).chain(series.flatten())
     }
 
     fn entries(&self) -> Vec<Entry> {

@@ -80,15 +80,34 @@ use leaves_as_svg_and_png;
 const ROW: f32 = 18.0;
 const BELOW_AXIS: f32 = 42.0;
 
-/// Completes a figure whose plot area ends at `bottom`; notes go below everything else.
-fn finish(title: &str, bottom: f32, notes: Vec<String>, mut shapes: Vec<Shape>) -> Figure {
+/// Completes a figure whose plot area ends at `bottom`; notes go below everything else. `shown` says what the figure shows, for readers
+/// who cannot see it.
+fn finish(
+    title: &str,
+    shown: impl Iterator<Item = String>,
+    bottom: f32,
+    notes: Vec<String>,
+    mut shapes: Vec<Shape>,
+) -> Figure {
+    /// More than this is not listened to.
+    const SENTENCES: usize = 16;
+    let mut shown: Vec<String> = shown.collect();
+    if shown.len() > SENTENCES {
+        let more = shown.len() - (SENTENCES - 1);
+        shown.truncate(SENTENCES - 1);
+        shown.push(format!("and {more} more"));
+    }
+    let title_sentence = title.trim_end_matches('.').to_owned();
+    let sentences = std::iter::once(title_sentence).chain(shown).chain(notes.iter().cloned());
+    let sentences = sentences.filter(|text| !text.is_empty()).map(|text| format!("{}.", text.trim_end_matches('.')));
+    let description = sentences.collect::<Vec<_>>().join(" ");
     let mut y = bottom + AXIS_CAPTION;
     for note in notes {
         y += ROW;
         let note = text::fit(&note, TEXT_SIZE, WIDTH - LEFT - RIGHT);
         shapes.push(label((LEFT, y), note, Anchor::Start, Ink::Muted));
     }
-    Figure { width: WIDTH, height: y + BELOW_AXIS - AXIS_CAPTION, label: title.to_owned(), shapes }
+    Figure { width: WIDTH, height: y + BELOW_AXIS - AXIS_CAPTION, label: description, shapes, plots: Vec::new() }
 }
 
 /// `1 value is not shown: WHY.`, if there are any.

@@ -91,7 +91,30 @@ impl Surface {
         shapes.push(label((left, top - 8.0), caption, Anchor::Start, Ink::Muted));
         let beyond = Beyond::of(values(), span);
         draw_bar(&self.value, span, beyond, (top, bottom), right, caption_room, &mut shapes);
-        finish(&self.title, bottom, beyond.note(&self.value, span).into_iter().collect(), shapes)
+        finish(
+            &self.title,
+            self.in_words().into_iter(),
+            bottom,
+            beyond.note(&self.value, span).into_iter().collect(),
+            shapes,
+        )
+    }
+
+    /// The axes, and the least and greatest value with their places.
+    fn in_words(&self) -> Vec<String> {
+        let mut sentences = vec![format!("{} over {} and {}", self.value.label, self.x.label, self.y.label)];
+        let cells = (0..self.y_values.len()).flat_map(|row| (0..self.x_values.len()).map(move |column| (column, row)));
+        let has_place =
+            |&(column, row): &(usize, usize)| self.x_values[column].is_finite() && self.y_values[row].is_finite();
+        let values = cells.filter(has_place).filter_map(|(column, row)| Some((self.cell(column, row)?, column, row)));
+        let place = |name: &str, (value, column, row): (f64, usize, usize)| {
+            let (x, y) = (self.x.unit.value(self.x_values[column]), self.y.unit.value(self.y_values[row]));
+            format!("{name} {} at {x} and {y}", self.value.unit.value(value))
+        };
+        let by_value = |a: &(f64, usize, usize), b: &(f64, usize, usize)| a.0.total_cmp(&b.0);
+        sentences.extend(values.clone().min_by(by_value).map(|least| place("least", least)));
+        sentences.extend(values.max_by(by_value).map(|most| place("greatest", most)));
+        sentences
     }
 
     /// The value of a cell, if it has a colour.

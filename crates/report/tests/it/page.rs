@@ -9,6 +9,11 @@ use holdover_tcp::Profile;
 
 use crate::worlds::{empty_dir, record, train};
 
+/// What a variant leaves.
+fn files_of(variant: &str) -> Vec<String> {
+    ["captures/phone-eth0.pcapng", "events.jsonl", "samples.csv"].map(|name| format!("{variant}/{name}")).to_vec()
+}
+
 /// The page of a run with three stacks.
 fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
     let dir = empty_dir(name);
@@ -34,8 +39,9 @@ fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
         seed: 1,
         variants: records.iter().map(|(name, _, record)| VariantSummary::new(name, name, record)).collect(),
     };
-    let page =
-        Page { summary: &summary, scenario: "title = \"<b>\"\n", progress: Some(&progress), plots: &plots }.to_html();
+    let files: Vec<Vec<String>> = profiles.iter().map(|profile| files_of(profile.name())).collect();
+    let scenario = "title = \"<b>\"\n";
+    let page = Page { summary: &summary, scenario, progress: Some(&progress), plots: &plots, files: &files }.to_html();
     fs::write(dir.join("report.html"), &page).unwrap();
     progress.write(&dir).unwrap();
     for (variant, plots) in profiles.iter().zip(&plots) {
@@ -50,16 +56,28 @@ fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
 fn a_page_needs_nothing_but_itself() {
     let (page, _) = page("page");
     let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
-    for reference in ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"] {
+    for reference in
+        ["http:", "https:", "//", "src=", "url(", "@import", "<link", "<img", "<iframe", "fetch(", "import("]
+    {
         assert!(!page.contains(reference), "{reference}");
     }
+    // Plots are whole without the script, which reads what the page has.
+    assert_eq!(page.matches("<script").count(), 1);
+    assert!(page.find("</script>") < page.find("<body>"));
     // Links point to a place on the page, or to a file beside it.
     let links: Vec<&str> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     assert!(links.len() >= 8, "{links:?}");
+    for file in files_of("reno-bsd") {
+        assert!(links.contains(&file.as_str()), "{file} in {links:?}");
+    }
     for link in links {
         let leads = match link.strip_prefix('#') {
             Some(id) => page.matches(&format!("id=\"{id}\"")).count() == 1,
-            None => link.ends_with('/') || ["summary.json", "flows.csv", "scenario.toml"].contains(&link),
+            None => {
+                let is_variants = |profile: &Profile| files_of(profile.name()).contains(&link.to_owned());
+                let of_variants = [Profile::Linux6Cubic, Profile::RenoBsd, Profile::TahoeBsd].iter().any(is_variants);
+                of_variants || link.ends_with('/') || ["summary.json", "flows.csv", "scenario.toml"].contains(&link)
+            }
         };
         assert!(leads, "{link}");
     }
@@ -86,14 +104,56 @@ fn a_page_says_in_words_what_happened() {
 /// Readable without colour, and without sight.
 #[test]
 fn curves_differ_in_more_than_colour_and_plots_are_described() {
-    let (page, _) = page("described");
+    let (page, plots) = page("described");
     let figure = page.split("<figure>").nth(1).unwrap().split("</figure>").next().unwrap();
     let label = figure.split("aria-label=\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(label.starts_with("Data received: ") && label.contains("Shaded: wifi down, 10 s to 17 s"), "{label}");
     assert!(label.contains("linux-6-cubic: ") && label.contains(", 6 MB at "), "{label}");
-    let lines: Vec<&str> = figure.split("<path ").filter(|path| path.contains("class=\"line")).collect();
-    let dashed = lines.iter().filter(|line| line.contains("stroke-dasharray")).count();
-    assert!(dashed > 0 && dashed < lines.len(), "{dashed} of {}", lines.len());
+    // Curves have their own colours; grid lines and axes share theirs.
+    let styles = |figure: &str| -> Vec<(String, bool)> {
+        let lines = figure.split("<path ").filter_map(|path| path.strip_prefix("class=\"line s-"));
+        let lines = lines.map(|line| {
+            let ink = line.split('"').next().unwrap();
+            let is_marked = figure.contains(&format!("class=\"f-{ink}\" d="));
+            (ink.to_owned(), line.contains("stroke-dasharray") || is_marked)
+        });
+        lines.filter(|(ink, _)| !["grid", "axis"].contains(&ink.as_str())).collect()
+    };
+    let lines = styles(figure);
+    assert!(lines.iter().any(|line| line.1) && lines.iter().any(|line| !line.1), "{lines:?}");
+    for name in ["time-sequence", "rtt", "queues", "window"] {
+        let plot = plots[0].iter().find(|plot| plot.name == name).unwrap().inline_svg();
+        let mut lines = styles(&plot);
+        lines.sort();
+        lines.dedup();
+        let plain = lines.iter().filter(|line| !line.1).count();
+        // Of the window's two solid lines without marks, one is the edge of an area.
+        assert!(plain <= if name == "window" { 2 } else { 1 }, "{name}: {lines:?}");
+    }
+}
+
+/// What the script shows under the pointer: it finds curves by their places among the children of a picture.
+#[test]
+fn a_page_has_the_values_of_its_plots() {
+    let (page, plots) = page("values");
+    assert_eq!(page.matches(" data-plots=").count(), page.matches("<svg ").count());
+    let plot = plots[0].iter().find(|plot| plot.name == "rtt").unwrap().inline_svg();
+    let (_, rest) = plot.split_once(" data-plots=\"").unwrap();
+    let (data, shapes) = rest.split_once("\">").unwrap();
+    let data: serde_json::Value = serde_json::from_str(&data.replace("&quot;", "\"")).unwrap();
+    let data = &data[0];
+    assert_eq!((data["unit"].as_str(), data["log"].as_bool()), (Some("s"), Some(true)), "{data}");
+    let [left, top, right, bottom] = [0, 1, 2, 3].map(|edge| data["box"][edge].as_f64().unwrap());
+    assert!(0.0 < left && left < right && 0.0 < top && top < bottom, "{data}");
+    // Each shape is one element.
+    let shapes: Vec<&str> = shapes.split("<").skip(1).filter(|element| !element.starts_with('/')).collect();
+    let curve = &data["curves"][0];
+    assert_eq!(curve[0], "RTO");
+    let places = curve[1].as_u64().unwrap() as usize..curve[2].as_u64().unwrap() as usize;
+    assert!(!places.is_empty());
+    for shape in &shapes[places] {
+        assert!(shape.starts_with("path class=\"line s-timeout\""), "{shape}");
+    }
 }
 
 #[test]
