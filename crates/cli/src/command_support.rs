@@ -185,9 +185,13 @@ pub(crate) fn columns<const N: usize>(names: [&str; N], rows: impl Iterator<Item
 
 /// A table for people, whose first row has the names of its columns, as wide as the terminal at most.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    table_within(rows, table_width())
+}
+
+/// The greatest width of a table.
+pub(crate) fn table_width() -> Option<usize> {
     // Unit tests compare whole tables, whatever terminal they run in.
-    let width = if cfg!(test) { None } else { terminal_width() };
-    table_within(rows, width)
+    if cfg!(test) { None } else { terminal_width() }
 }
 
 /// Each column is as wide as its widest cell. If the table is wider than `limit`, each row becomes a block: its first cell, and below it

@@ -31,6 +31,20 @@ fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     let page = fs::read_to_string(place.path("r/report.html")).unwrap();
     assert!(page.contains("with the agent") && page.contains("the link is cut") && page.contains("<svg"), "{page}");
     assert!(place.path("r/progress.svg").exists() && place.path("r/manifest.json").exists());
+    // Links lead to places on the page, and to files.
+    let links: Vec<&str> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(links.iter().filter(|link| link.ends_with(".pcapng")).count() > 8, "{links:?}");
+    for link in links {
+        let leads = match link.strip_prefix('#') {
+            Some(id) => page.matches(&format!(" id=\"{id}\"")).count() == 1,
+            None => place.path("r").join(link).exists(),
+        };
+        assert!(leads, "{link}");
+    }
+    // The table of a narrow terminal is a block for each transfer.
+    let narrow = place.command("demo --simulated --out narrow").env("COLUMNS", "50").output().unwrap();
+    let narrow = String::from_utf8(narrow.stdout).unwrap();
+    assert!(narrow.contains("\nupload, with the agent\n  lost after the link's return "), "{narrow}");
     let again = place.run("demo --simulated --out r");
     assert_eq!(again.code, Some(2), "what is there stays: {}", again.err);
 }
