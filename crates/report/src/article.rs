@@ -26,6 +26,8 @@ pub struct Article<'a> {
     pub facts: &'a [String],
     /// The files beside the page, relative to it.
     pub files: &'a [String],
+    /// The directory of most of them.
+    pub directory: &'a str,
 }
 
 /// A table of text.
@@ -64,7 +66,7 @@ impl Article<'_> {
         html.push_str("</section>\n");
         if !self.files.is_empty() {
             html.push_str("<section>\n<h2 id=\"files\">Files</h2>\n");
-            file_links(&mut html, self.files, "");
+            file_links(&mut html, self.files, self.directory);
             html.push_str("</section>\n");
         }
         html.push_str("</main>\n</body>\n</html>\n");

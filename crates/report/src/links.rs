@@ -29,16 +29,14 @@ pub(crate) fn file_links(html: &mut String, files: &[String], directory: &str) {
         }
         let link = |name: &&String| {
             let shown = name.strip_prefix(directory).unwrap_or(name).trim_start_matches('/');
-            format!("<a href=\"{}\">{}</a>", escape(&address(name)), escape(shown.trim_start_matches("captures/")))
+            format!("<a href=\"{}\">{}</a>", escape(&address(name)), escape(&shown.replacen("captures/", "", 1)))
         };
         let links: Vec<String> = names.iter().take(MOST).map(link).collect();
         let more = if names.len() > MOST { format!(", and {} more", names.len() - MOST) } else { String::new() };
         let _ = writeln!(html, "<p class=\"facts\">{kind}: {}{more}</p>", links.join(", "));
     }
-    if !directory.is_empty() {
-        let address = escape(&address(directory));
-        let _ = writeln!(html, "<p class=\"facts\">All files: <a href=\"{address}/\">{}/</a></p>", escape(directory));
-    }
+    let address = escape(&address(directory));
+    let _ = writeln!(html, "<p class=\"facts\">All files: <a href=\"{address}/\">{}/</a></p>", escape(directory));
 }
 
 /// A relative path as an address: what has a meaning in addresses is percent-encoded.
@@ -75,7 +73,7 @@ mod tests {
     fn long_lists_are_cut() {
         let files: Vec<String> = (0..100).map(|number| format!("v/captures/{number}.pcap")).collect();
         let mut html = String::new();
-        file_links(&mut html, &files, "");
-        assert!(html.contains(", and 40 more</p>") && html.matches("href").count() == 60, "{html}");
+        file_links(&mut html, &files, "v");
+        assert!(html.contains(", and 40 more</p>") && html.matches("href").count() == 61, "{html}");
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn write(
         more: &more,
         facts: &facts(story, played),
         files: &files,
+        directory,
     };
     results.write("report.html", article.to_html().as_bytes())?;
     results.write_manifest(&Manifest {

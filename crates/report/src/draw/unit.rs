@@ -48,8 +48,12 @@ impl Unit {
         let text = match self {
             _ if size != 0.0 && !(1e-8..1e13).contains(&size) => {
                 let (_, unit) = self.scaled(1.0);
-                let size = if self == Self::Ratio { size * 100.0 } else { size };
-                format!("{} {unit}", plain(size))
+                match (self, size * 100.0) {
+                    (Self::Ratio, percent) if percent.is_finite() => format!("{} {unit}", plain(percent)),
+                    // A share whose percentage is no number.
+                    (Self::Ratio, _) => plain(size),
+                    _ => format!("{} {unit}", plain(size)),
+                }
             }
             // On an axis, 1000 s are not 16 min 40 s.
             Self::Seconds if size >= 1.0 => format!("{} s", plain(size)),
@@ -107,6 +111,8 @@ mod tests {
             (Unit::Count, 12.0, "12"),
             (Unit::Count, 1e99, "1e99"),
             (Unit::Seconds, 1e-30, "1e-30 s"),
+            (Unit::Ratio, 1e20, "1e22 %"),
+            (Unit::Ratio, 1e308, "1e308"),
         ] {
             assert_eq!(unit.value(value), text);
         }
