@@ -30,9 +30,7 @@ pub struct BlackHole {
 ///
 /// Those of [`crate::World::new`].
 pub fn black_holes(config: &WorldConfig) -> Result<Vec<BlackHole>, WorldError> {
-    check::describes_a_world(config)?;
-    let network = Network::new(config, 0)?;
-    check::all_is_within_reach(config, &network)?;
+    let network = check::network_of(config)?;
     let goes_down = |link: &usize| own_outages(&config.links[*link]).goes_down();
     let links: Vec<usize> = (0..config.links.len()).filter(goes_down).collect();
     let mut found = Vec::new();

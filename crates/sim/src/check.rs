@@ -13,6 +13,14 @@ use crate::layer2::LinkKind;
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;
 
+/// Checks the description of a world. Returns its network, without hosts in the schedule.
+pub(crate) fn network_of(config: &WorldConfig) -> Result<Network, WorldError> {
+    describes_a_world(config)?;
+    let network = Network::new(config, 0)?;
+    all_is_within_reach(config, &network)?;
+    Ok(network)
+}
+
 /// Checks everything that does not need paths through the network.
 pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> {
     check_names("nodes", config.nodes.iter().map(|node| &node.name))?;

@@ -106,6 +106,11 @@ impl Frame {
         }
     }
 
+    /// Bytes behind the IP header.
+    pub(crate) fn payload_len(&self) -> usize {
+        (self.len + self.saved) as usize - self.packet.ip_header_len()
+    }
+
     /// Bytes of the encrypted packet behind its IP header; 0 if there is none.
     pub(crate) fn inner_len(&self) -> usize {
         self.inner().map_or(0, Inner::payload_len)
@@ -125,13 +130,13 @@ impl Frame {
         self.measure();
     }
 
-    /// The packet between identities again.
-    pub(crate) fn decapsulate(&mut self) {
+    /// The packet between identities again, with `len` bytes behind its IP header.
+    pub(crate) fn decapsulate(&mut self, len: usize) {
         if let Some(inner) = self.inner().cloned() {
             (self.packet.src, self.packet.dst) = (inner.src, inner.dst);
             self.packet.payload = inner.payload;
+            self.len = u32::try_from(self.packet.ip_header_len() + len).unwrap_or(u32::MAX);
         }
-        self.measure();
     }
 
     /// Compresses the packet's payload at a router, for all links up to its destination. It stays readable here.

@@ -234,7 +234,7 @@ impl Identity {
         let to = NodeId::of(frame.packet.dst).and_then(|node| Some((node, self.peers.get_mut(&node)?)));
         let is_to_identity = |node: NodeId| frame.packet.dst == node.address(frame.packet.dst.is_ipv6());
         let Some((_, peer)) = to.filter(|(node, _)| is_to_identity(*node)) else { return Outgoing::Sent(frame) };
-        let len = frame.packet.wire_len() - frame.packet.ip_header_len();
+        let len = frame.payload_len();
         match self.host.assign(now, peer.hit, len) {
             Ok(assigned) => {
                 frame.encapsulate(&assigned, len);
@@ -274,7 +274,7 @@ impl Identity {
         let len = frame.inner_len();
         match self.host.accept(now, spi, number, len, outer_len) {
             Ok(_) => {
-                frame.decapsulate();
+                frame.decapsulate(len);
                 if u64::from(number).is_multiple_of(UPDATE_DEADLINE_EVERY) {
                     self.update_deadline();
                 }
@@ -393,7 +393,11 @@ impl Identity {
 
     /// The next deadline.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.noticed.as_ref().map(|(at, _)| *at).into_iter().chain(self.deadline).min()
+        match (&self.noticed, self.deadline) {
+            (Some((noticed_at, _)), Some(deadline)) => Some(deadline.min(*noticed_at)),
+            (Some((noticed_at, _)), None) => Some(*noticed_at),
+            (None, deadline) => deadline,
+        }
     }
 
     fn update_deadline(&mut self) {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{LinkConfig, QueueLimit, Rate};
 use holdover_sim::{
-    Amount, Bulk, FlowConfig, FlowStatus, LinkBetween, NoObserver, NodeConfig, NodeId, Opener, Role, Traffic, World,
-    WorldConfig,
+    Amount, Bulk, FlowConfig, FlowStatus, LinkBetween, NodeConfig, NodeId, Opener, Role, Traffic, World, WorldConfig,
 };
 use holdover_tcp::Profile;
+
+const TIME_LIMIT: Instant = Instant::from_secs(1000);
 
 /// Sends 250 MB over 10 Mbit/s with 25 ms each way and a drop-tail queue of 75 packets, in segments of 1448 bytes with SACK and
 /// timestamps, without captures. Returns how many data segments were sent, retransmissions included.
@@ -35,11 +36,11 @@ pub(super) fn run() -> u64 {
             traffic: Traffic::Bulk(Bulk { amount: Amount::Bytes(ByteCount(250_000_000)), opener: Opener::Sender }),
             ipv6: false,
         }],
-        time_limit: Instant::from_secs(1000),
+        time_limit: TIME_LIMIT,
         ..WorldConfig::default()
     };
     let mut world = World::new(world).expect("a valid world");
-    world.run(&mut NoObserver);
+    world.advance_to(TIME_LIMIT);
     let report = &world.report()[0];
     assert_eq!(report.status, FlowStatus::Completed, "the transfer ends");
     let sent = report.sender.as_ref().map_or(0, |counters| counters.bytes_sent.0 + counters.bytes_retransmitted.0);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{LinkConfig, QueueLimit, Rate};
 use holdover_sim::{
-    Amount, Bulk, FlowConfig, FlowStatus, LinkBetween, NoObserver, NodeConfig, NodeId, Opener, Role, Traffic, World,
-    WorldConfig,
+    Amount, Bulk, FlowConfig, FlowStatus, LinkBetween, NodeConfig, NodeId, Opener, Role, Traffic, World, WorldConfig,
 };
 use holdover_tcp::Profile;
 
@@ -48,7 +47,7 @@ pub(super) fn run() -> (u64, u64) {
     let mut world = World::new(world).expect("a valid world");
     let mut most = 0;
     let mut until = Instant::ZERO;
-    while world.run_to(until, &mut NoObserver).is_none() {
+    while world.advance_to(until).is_none() {
         most = most.max(heap::in_use().saturating_sub(before));
         until += Duration::from_millis(100);
     }

@@ -7,7 +7,7 @@ use std::time;
 use holdover_base::{Duration, Instant};
 use holdover_report::FlowMetrics;
 use holdover_scenario::{Scenario, ScenarioError};
-use holdover_sim::{Ending, NoObserver, World, WorldConfig, WorldError};
+use holdover_sim::{Ending, World, WorldConfig, WorldError};
 
 use super::journal::Row;
 use super::ledger::{FinishedRuns, Ledger};
@@ -256,8 +256,7 @@ fn simulate(config: WorldConfig, unwanted: impl Fn() -> bool) -> Result<Option<(
     loop {
         until = if limit.saturating_since(until) > STEP { until + STEP } else { limit };
         // The time limit itself may have events, so the last step runs to the end.
-        let ending =
-            if until < limit { world.run_to(until, &mut NoObserver) } else { Some(world.run(&mut NoObserver)) };
+        let ending = world.advance_to(until).or_else(|| (until >= limit).then_some(Ending::TimeLimit));
         match ending {
             Some(ending) => return Ok(Some((world, name(ending)))),
             None if unwanted() => return Ok(None),

@@ -170,7 +170,7 @@ impl Plan {
                 must_end: world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect(),
                 is_random: world.is_random(),
             };
-            World::new(world).map_err(|error| PlanError::World {
+            World::check(&world).map_err(|error| PlanError::World {
                 name: self.scenario.name().to_owned(),
                 point: point_in_words(point),
                 variant: variant.name().to_owned(),

@@ -14,8 +14,7 @@ pub(crate) fn within_reach(file: &ScenarioFile, mut config: WorldConfig) -> Resu
     for (flow, kind) in file.flows.iter().zip(&mut config.flows) {
         kind.start = start_of(flow, flow.count.unwrap_or(1) - 1);
     }
-    let time_limit = config.time_limit;
-    World::new(config).map(drop).map_err(|error| place(file, time_limit, &error))
+    World::check(&config).map_err(|error| place(file, config.time_limit, &error))
 }
 
 /// Warnings about `config`: flows that stop with a link although another path exists.

@@ -129,6 +129,11 @@ fn a_run_in_pieces_is_the_same_run() {
     }
     assert_eq!(log.hash, whole.hash);
     assert_eq!(world.report(), report);
+    assert_eq!(World::check(&config), Ok(()));
+    let mut unobserved = World::new(config).expect("a valid world");
+    assert_eq!(unobserved.advance_to(Instant::from_millis(777)), None);
+    assert!(unobserved.advance_to(Instant::from_secs(100)).is_some(), "the run does not end");
+    assert_eq!(unobserved.report(), report);
 }
 
 #[test]

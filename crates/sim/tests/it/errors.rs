@@ -10,7 +10,10 @@ use holdover_sim::{
 use crate::support::*;
 
 fn error(config: WorldConfig) -> WorldError {
-    World::new(config).expect_err("this world cannot be")
+    let checked = World::check(&config);
+    let error = World::new(config).expect_err("this world cannot be");
+    assert_eq!(checked.as_ref(), Err(&error), "the check finds the same error");
+    error
 }
 
 fn wired(change: impl FnOnce(&mut WorldConfig)) -> WorldError {

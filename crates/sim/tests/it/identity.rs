@@ -404,7 +404,10 @@ fn invalid_identities_are_refused() {
     let error = |change: &dyn Fn(&mut WorldConfig)| {
         let mut config = with_identities(moving(2, 5, vec![upload()]));
         change(&mut config);
-        World::new(config).expect_err("an error")
+        let checked = World::check(&config);
+        let error = World::new(config).expect_err("an error");
+        assert_eq!(checked.as_ref(), Err(&error), "the check finds the same error");
+        error
     };
     let router = error(&|config| config.addressing[0].node = NodeId(1));
     assert_eq!(router, WorldError::AddressingOfRouter { node: "x".into() });
