@@ -15,7 +15,7 @@ use super::survey::Survey;
 static BUILT_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
 /// The description of a paper, in its directory.
-const PAPER: &str = "paper.toml";
+pub(super) const PAPER: &str = "paper.toml";
 
 /// The setting that best fits the paper's printed numbers, if a fit was made.
 pub const FITTED: &str = "fitted.toml";
@@ -265,6 +265,8 @@ pub struct Figure {
     pub x: String,
     /// For a surface, the label of the vertical axis.
     pub y: Option<String>,
+    /// The label of another axis: a plot is drawn for each of its values.
+    pub each: Option<String>,
     /// The metric.
     pub metric: String,
     /// The variants; all if empty. A surface is drawn for each.

@@ -47,27 +47,13 @@ macro_rules! picture {
 pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
     let mut drawn = Vec::new();
     for figure in &experiment.figures {
-        let plot = Plot::new(experiment, figure, results);
-        match figure.kind {
-            FigureKind::Surface => {
-                for variant in &plot.variants {
-                    let surface = plot.surface(variant);
-                    let title = format!("{}, {variant}", figure.title);
-                    drawn.push(plot.drawn(&title, variant, picture!(surface)));
-                }
-            }
-            FigureKind::Lines => {
-                let lines = plot.lines();
-                drawn.push(plot.drawn(&figure.title, "", picture!(lines)));
-            }
-            FigureKind::Bars => {
-                let bars = plot.bars();
-                drawn.push(plot.drawn(&figure.title, "", picture!(bars)));
-            }
-            FigureKind::Density => {
-                let density = plot.density();
-                drawn.push(plot.drawn(&figure.title, "", picture!(density)));
-            }
+        let Some(label) = &figure.each else {
+            drawn.extend(Plot::new(experiment, figure, results.cells.iter().collect(), None).draw());
+            continue;
+        };
+        for value in results.written(label) {
+            let cells = results.cells.iter().filter(|cell| cell.words.get(label) == Some(value)).collect();
+            drawn.extend(Plot::new(experiment, figure, cells, Some(value)).draw());
         }
     }
     drawn
@@ -122,44 +108,65 @@ fn spread(places: &[f64], input: &Open) -> Vec<f64> {
 struct Plot<'a> {
     experiment: &'a Experiment,
     figure: &'a Figure,
-    results: &'a Results,
+    cells: Vec<&'a Cell>,
+    /// The value of the axis [`Figure::each`] in these cells.
+    value: Option<&'a str>,
+    title: String,
     variants: Vec<String>,
 }
 
 impl<'a> Plot<'a> {
-    fn new(experiment: &'a Experiment, figure: &'a Figure, results: &'a Results) -> Self {
+    fn new(experiment: &'a Experiment, figure: &'a Figure, cells: Vec<&'a Cell>, value: Option<&'a str>) -> Self {
         let mut variants = figure.variants.clone();
         if variants.is_empty() {
-            for cell in &results.cells {
+            for cell in &cells {
                 if !variants.contains(&cell.variant) {
                     variants.push(cell.variant.clone());
                 }
             }
         }
-        Self { experiment, figure, results, variants }
+        let title = value.map_or_else(|| figure.title.clone(), |value| format!("{}, {value}", figure.title));
+        Self { experiment, figure, cells, value, title, variants }
+    }
+
+    fn draw(&self) -> Vec<Drawn> {
+        let whole = |picture| vec![self.drawn(&self.title, "", picture)];
+        match self.figure.kind {
+            FigureKind::Surface => {
+                let of = |variant: &String| {
+                    self.drawn(&format!("{}, {variant}", self.title), variant, picture!(self.surface(variant)))
+                };
+                self.variants.iter().map(of).collect()
+            }
+            FigureKind::Lines => whole(picture!(self.lines())),
+            FigureKind::Bars => whole(picture!(self.bars())),
+            FigureKind::Density => whole(picture!(self.density())),
+        }
     }
 
     fn drawn(&self, title: &str, part: &str, picture: Picture) -> Drawn {
         let Figure { metric, x, .. } = self.figure;
-        let parts = [self.experiment.id.as_str(), metric, x, part];
+        // Several figures of an experiment may have the same metric and axis, for other variants.
+        let of_value = self.value.map(|value| format!("{}-{value}", self.figure.title.to_lowercase()));
+        let parts = [self.experiment.id.as_str(), metric, x, of_value.as_deref().unwrap_or_default(), part];
         let name = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-");
         Drawn { experiment: self.experiment.id.clone(), name: file_name(&name), title: title.to_owned(), picture }
     }
 
     fn cells(&self, variant: &str) -> impl Iterator<Item = &'a Cell> {
-        self.results.cells.iter().filter(move |cell| cell.variant == variant)
+        self.cells.iter().copied().filter(move |cell| cell.variant == variant)
     }
 
     /// The values on an axis, in order.
     fn places(&self, label: &str) -> Vec<f64> {
-        let mut places: Vec<f64> = self.results.cells.iter().filter_map(|cell| cell.at.get(label).copied()).collect();
+        let mut places: Vec<f64> = self.cells.iter().filter_map(|cell| cell.at.get(label).copied()).collect();
         places.sort_by(f64::total_cmp);
         places.dedup();
         places
     }
 
     fn axis(&self, label: &str) -> Axis {
-        let written = self.results.cells.iter().find_map(|cell| cell.words.get(label));
+        let written = self.cells.iter().find_map(|cell| cell.words.get(label));
         let unit = match written.and_then(|written| unit_suffix(written)) {
             Some("s") => Unit::Seconds,
             Some("bps") => Unit::BitsPerSecond,
@@ -193,7 +200,7 @@ impl<'a> Plot<'a> {
             self.cells(variant).find(is_there)?.median(&self.figure.metric)
         };
         Surface {
-            title: format!("{}: {variant}", self.figure.title),
+            title: format!("{}: {variant}", self.title),
             x: self.axis(&self.figure.x),
             y: self.axis(y_label),
             value: self.value_axis(),
@@ -218,7 +225,7 @@ impl<'a> Plot<'a> {
         };
         let x = self.axis(&self.figure.x);
         Lines {
-            title: self.figure.title.clone(),
+            title: self.title.clone(),
             x: if self.figure.log_x { x.logarithmic() } else { x },
             y: self.value_axis(),
             series: self.variants.iter().map(series).collect(),
@@ -282,7 +289,7 @@ impl<'a> Plot<'a> {
         };
         let label = |label: &str| self.axis(label).label;
         Bars {
-            title: self.figure.title.clone(),
+            title: self.title.clone(),
             y: self.value_axis(),
             groups_label: match y_label {
                 None => label(&self.figure.x),
@@ -306,7 +313,7 @@ impl<'a> Plot<'a> {
                 .collect(),
         };
         Density {
-            title: self.figure.title.clone(),
+            title: self.title.clone(),
             x: self.value_axis(),
             form: Form::Cumulative,
             series: self.variants.iter().map(samples).collect(),
@@ -321,4 +328,55 @@ fn words() -> Words {
 /// A name without characters that trouble file systems or Markdown.
 fn file_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const EXPERIMENT: &str = r#"
+id = "fig"
+source = "Figure 1"
+title = "Two axes"
+scenario = "grid"
+figure = [
+    { kind = "lines", title = "All", x = "cut", metric = "duration" },
+    { kind = "lines", title = "By stack", x = "cut", each = "stack", metric = "duration" },
+]
+"#;
+
+    fn cell(stack: &str, cut: f64) -> Cell {
+        let words = [("stack", stack.to_owned()), ("cut", format!("{cut} s"))];
+        Cell {
+            variant: "plain".to_owned(),
+            at: BTreeMap::from([("cut".to_owned(), cut)]),
+            words: words.map(|(label, word)| (label.to_owned(), word)).into(),
+            values: BTreeMap::from([("duration".to_owned(), vec![cut])]),
+            runs: 1,
+            completed: 1,
+        }
+    }
+
+    #[test]
+    fn a_plot_for_each_value_of_an_axis_has_the_cells_of_that_value() {
+        let experiment: Experiment = toml::from_str(EXPERIMENT).unwrap();
+        let results =
+            Results { cells: vec![cell("reno", 1.0), cell("reno", 3.0), cell("cubic", 1.0), cell("cubic", 3.0)] };
+        let drawn = of(&experiment, &results);
+        let said: Vec<(&str, &str)> = drawn.iter().map(|it| (it.name.as_str(), it.title.as_str())).collect();
+        let expected = [
+            ("fig-duration-cut", "All"),
+            ("fig-duration-cut-by-stack-reno", "By stack, reno"),
+            ("fig-duration-cut-by-stack-cubic", "By stack, cubic"),
+        ];
+        assert_eq!(said, expected);
+        let points = |cells: &[Cell], value| {
+            let plot = Plot::new(&experiment, &experiment.figures[1], cells.iter().collect(), value);
+            plot.lines().series.iter().map(|series| series.points.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(points(&results.cells, None), [4]);
+        assert_eq!(points(&results.cells[..2], Some("reno")), [2]);
+    }
 }

@@ -152,6 +152,23 @@ fn refused(paper: &str) -> String {
 }
 
 #[test]
+fn a_figure_for_each_value_of_no_axis_is_an_error() {
+    let figure = r#"figure = [{ kind = "lines", title = "Time", x = "delay", each = "rate", metric = "duration" }]"#;
+    let papers = Papers::new("figure", &PAPER.replacen("[[claim]]", &format!("{figure}\n[[claim]]"), 1));
+    let error = papers.work().err().expect("an error").to_string();
+    assert_eq!(
+        error,
+        "mine/paper.toml: a figure of experiment \"fig\" is drawn for each \"rate\", which is no axis of its scenario; \
+         there are: delay"
+    );
+    papers.write(
+        "mine/paper.toml",
+        &PAPER.replacen("[[claim]]", &format!("{}\n[[claim]]", figure.replace("\"rate\"", "\"delay\"")), 1),
+    );
+    assert!(papers.work().is_ok());
+}
+
+#[test]
 fn a_bad_input_is_one_error_with_its_place() {
     let place = |needle: &str| {
         let line = PAPER.lines().position(|line| line.contains(needle)).expect("it is there") + 1;

@@ -73,6 +73,17 @@ impl Results {
         Self { cells }
     }
 
+    /// The values on an axis as written, each once, in the order of the cells.
+    pub fn written(&self, axis: &str) -> Vec<&str> {
+        let mut values = Vec::new();
+        for value in self.cells.iter().filter_map(|cell| cell.words.get(axis)) {
+            if !values.contains(&value.as_str()) {
+                values.push(value);
+            }
+        }
+        values
+    }
+
     /// The cell of `variant` at the position `at` on `axis`, within a thousandth.
     pub fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
         let is_there = |cell: &&Cell| {

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use holdover_scenario::{Diagnostic, ErrorKind, Location, Scenario, ScenarioError};
 
-use super::catalogue::{Catalogue, CatalogueError, Experiment};
+use super::catalogue::{Catalogue, CatalogueError, Experiment, PAPER};
 use super::figures::{self, Drawn};
 use super::results::Results;
 use super::setting::Setting;
@@ -88,7 +88,31 @@ impl Work {
             let plan = work.plan_at(&name, &setting, None)?;
             work.plans.insert(name, plan);
         }
+        work.check_figures()?;
         Ok(work)
+    }
+
+    /// Checks that figures are drawn for each value of an axis that their scenario has.
+    fn check_figures(&self) -> Result<(), CatalogueError> {
+        for experiment in self.experiments() {
+            let plan = experiment.scenario.as_ref().and_then(|scenario| self.plans.get(scenario));
+            for each in experiment.figures.iter().filter_map(|figure| figure.each.as_ref()) {
+                // A union of scenarios has no plan of its own.
+                let Some(plan) = plan else { continue };
+                let axes: Vec<String> = plan.point(0).labels.into_iter().map(|label| label.axis).collect();
+                if !axes.contains(each) {
+                    return Err(CatalogueError::Wrong {
+                        file: format!("{}/{PAPER}", self.catalogue.name),
+                        message: format!(
+                            "a figure of experiment \"{}\" is drawn for each \"{each}\", which is no axis of its scenario; there are: {}",
+                            experiment.id,
+                            axes.join(", ")
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The plan of a scenario at a setting; `runs`, if given, replaces the scenario's number of runs per variant and
