@@ -38,9 +38,10 @@ pub struct Picture {
 
 /// Renders a figure in each output format.
 macro_rules! picture {
-    ($figure:expr) => {
-        Picture { svg: $figure.to_svg_file(), inline: $figure.inline_svg(), png: $figure.to_png() }
-    };
+    ($figure:expr) => {{
+        let figure = $figure;
+        Picture { svg: figure.to_svg_file(), inline: figure.inline_svg(), png: figure.to_png() }
+    }};
 }
 
 /// Draws the figures of an experiment.
@@ -52,7 +53,8 @@ pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
             continue;
         };
         for value in results.written(label) {
-            let cells = results.cells.iter().filter(|cell| cell.words.get(label) == Some(value)).collect();
+            let cells =
+                results.cells.iter().filter(|cell| cell.words.get(label).map(String::as_str) == Some(value)).collect();
             drawn.extend(Plot::new(experiment, figure, cells, Some(value)).draw());
         }
     }
