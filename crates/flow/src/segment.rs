@@ -37,6 +37,7 @@ pub(crate) fn read(now: Instant, packet: &Packet, segment: &Segment, form: Form)
     }
     let says_more = options.user_timeout.is_some()
         || options.fast_open.is_some()
+        || options.accurate_ecn.is_some()
         || options.experimental.is_some()
         || options.unknown > 0;
     let is_plain = form.has_usual_options && segment.flags.difference(Flags::PSH) == Flags::ACK;

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use holdover_wire::Flags;
+use holdover_wire::{AccurateEcn, Flags};
 
 /// A script: options, an initial command, timed events, a final command.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -114,7 +114,7 @@ pub(crate) enum TcpOption {
     FastOpen(Vec<u8>),
     FastOpenExperimental(Vec<u8>),
     Md5(Vec<u8>),
-    AccurateEcn(Vec<(&'static str, u32)>),
+    AccurateEcn(AccurateEcn),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

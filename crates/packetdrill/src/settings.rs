@@ -1,7 +1,9 @@
 //! TCP settings of the machine under test: sysctls, routes and the scripts' own options.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit};
+use holdover_tcp::{
+    AccurateEcnConfig, AccurateEcnOption, Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit,
+};
 
 /// The settings, initially Linux's defaults.
 #[derive(Clone, PartialEq, Debug)]
@@ -37,6 +39,9 @@ pub(crate) struct Settings {
     pub(crate) rto_min: Option<Duration>,
     pub(crate) rto_max: Option<Duration>,
     pub(crate) ecn: u32,
+    pub(crate) ecn_option: u32,
+    pub(crate) ecn_beacons: u32,
+    pub(crate) ecn_fallback: bool,
     pub(crate) mtu_probing: bool,
     /// `tcp_fastopen`'s bits.
     pub(crate) fast_open: u32,
@@ -81,6 +86,9 @@ impl Default for Settings {
             rto_min: None,
             rto_max: None,
             ecn: 2,
+            ecn_option: 2,
+            ecn_beacons: 3,
+            ecn_fallback: true,
             mtu_probing: false,
             fast_open: Self::FAST_OPEN_CLIENT,
             fast_open_key: None,
@@ -93,7 +101,7 @@ impl Default for Settings {
 }
 
 /// Settings without effect here: limits that no script reaches; pacing and segmentation offload, which a sender without queues below it
-/// does not need; and details of Fast Open and ECN.
+/// does not need; and details of Fast Open.
 const WITHOUT_EFFECT: &[&str] = &[
     "tcp_fack",
     "tcp_tso_win_divisor",
@@ -105,9 +113,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_metrics_save",
     "tcp_limit_output_bytes",
     "tcp_autocorking",
-    "tcp_ecn_option",
-    "tcp_ecn_option_beacon",
-    "tcp_ecn_fallback",
     "tcp_fastopen_blackhole_timeout_sec",
     "tcp_base_mss",
     "tcp_mtu_probe_floor",
@@ -203,6 +208,9 @@ impl Settings {
             ("tcp_keepalive_intvl", Some(seconds)) => self.keep_alive.1 = seconds,
             ("tcp_keepalive_probes", Some(probes)) => self.keep_alive.2 = probes,
             ("tcp_ecn", Some(mode)) => self.ecn = mode,
+            ("tcp_ecn_option", Some(mode)) => self.ecn_option = mode,
+            ("tcp_ecn_option_beacon", Some(times)) => self.ecn_beacons = times,
+            ("tcp_ecn_fallback", Some(_)) => self.ecn_fallback = on,
             ("tcp_rto_min_us", Some(micros)) => self.rto_min = Some(Duration::from_micros(micros.into())),
             ("tcp_rto_max_ms", Some(millis)) => self.rto_max = Some(Duration::from_millis(millis.into())),
             ("tcp_fastopen", Some(bits)) => self.fast_open = bits,
@@ -281,8 +289,12 @@ impl Settings {
         config.ecn = match self.ecn {
             0 => Ecn::Off,
             1 => Ecn::Request,
+            3 => Ecn::RequestAccurate,
+            4 => Ecn::AcceptAccurateRequest,
+            5 => Ecn::AcceptAccurate,
             _ => Ecn::Accept,
         };
+        config.accurate_ecn = self.accurate_ecn(config.accurate_ecn);
         config.send.buffer_bytes = self.wmem[1].max(4_608);
         config.receive.buffer_bytes = default / 2;
         config.receive.max_buffer_bytes = (max / 2).max(default / 2);
@@ -311,6 +323,21 @@ impl Settings {
         if let Some(max) = self.rto_max {
             config.rto.max = max;
             config.rto.initial = config.rto.initial.min(max);
+        }
+    }
+
+    /// Accurate ECN, which existing connections follow, too.
+    pub(crate) fn accurate_ecn(&self, config: AccurateEcnConfig) -> AccurateEcnConfig {
+        AccurateEcnConfig {
+            option: match self.ecn_option {
+                0 => AccurateEcnOption::Off,
+                1 => AccurateEcnOption::Minimum,
+                2 => AccurateEcnOption::Full,
+                _ => AccurateEcnOption::Persist,
+            },
+            beacons: self.ecn_beacons,
+            fallback: self.ecn_fallback,
+            ..config
         }
     }
 

@@ -37,7 +37,14 @@ max_buffer = "1 MiB"
 growth = "linux-2.6"
 initial_window = "none"
 ack = { policy = "adaptive", quick_acks = 4, min = "40 ms", max = "200 ms" }
+beyond_window = "whole-if-read"
 quick_while_growing = true
+
+[host.stack.accurate_ecn]
+option = "minimum"
+beacons = 4
+fallback = false
+rules = "rfc9768"
 
 [host.stack.recovery]
 with_sack = "rack"

@@ -35,6 +35,8 @@ pub struct Config {
     pub paws: Paws,
     /// Explicit Congestion Notification (RFC 3168).
     pub ecn: Ecn,
+    /// Accurate ECN (RFC 9768), where `ecn` allows it.
+    pub accurate_ecn: AccurateEcnConfig,
     /// Sending.
     pub send: SendConfig,
     /// Receiving.
@@ -89,7 +91,8 @@ impl FastOpenConfig {
     pub const OFF: Self = Self { max_pending: 0, takes_without_cookie: false, sends_without_cookie: false, key: None };
 }
 
-/// Whether Explicit Congestion Notification is used (RFC 3168).
+/// Whether Explicit Congestion Notification is used (RFC 3168), and with which feedback: once in a round trip, or accurate (RFC 9768). An
+/// end that can do both does what the other one can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ecn {
     /// Never.
@@ -98,6 +101,63 @@ pub enum Ecn {
     Accept,
     /// It is asked for in the SYN, and accepted (Linux `tcp_ecn` = 1).
     Request,
+    /// Accurate feedback is asked for in the SYN, and accepted (Linux `tcp_ecn` = 3).
+    RequestAccurate,
+    /// Accurate feedback is accepted; the SYN asks for ECN (Linux `tcp_ecn` = 4).
+    AcceptAccurateRequest,
+    /// Accurate feedback is accepted; the SYN asks for nothing (Linux `tcp_ecn` = 5).
+    AcceptAccurate,
+}
+
+impl Ecn {
+    /// Whether accurate feedback is accepted.
+    pub const fn accepts_accurate(self) -> bool {
+        matches!(self, Self::RequestAccurate | Self::AcceptAccurateRequest | Self::AcceptAccurate)
+    }
+}
+
+/// Accurate ECN (RFC 9768), once it is agreed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccurateEcnConfig {
+    /// When options are sent (Linux `tcp_ecn_option`).
+    pub option: AccurateEcnOption,
+    /// How many options are sent in a round trip at least, where segments leave; 0 for no such minimum (Linux `tcp_ecn_option_beacon`).
+    pub beacons: u32,
+    /// Whether signs of a path that rewrites the ECN field or the flags end the use of ECN (Linux `tcp_ecn_fallback`). It also decides
+    /// whether SYNs that are sent again stop asking.
+    pub fallback: bool,
+    /// Where the standard leaves a choice, or Linux differs from it.
+    pub rules: AccurateEcnRules,
+}
+
+impl AccurateEcnConfig {
+    const RFC: Self =
+        Self { option: AccurateEcnOption::Full, beacons: 3, fallback: true, rules: AccurateEcnRules::Rfc9768 };
+}
+
+/// When a segment carries the option of Accurate ECN (RFC 9768 section 3.2.3.3), provided that the peer's have been seen.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum AccurateEcnOption {
+    /// Never.
+    Off,
+    /// When the counters change, and as often as [`AccurateEcnConfig::beacons`] says.
+    Minimum,
+    /// Whenever there is room, unless segments with it seem to get lost.
+    Full,
+    /// Whenever there is room.
+    Persist,
+}
+
+/// What RFC 9768 leaves open, and where Linux differs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccurateEcnRules {
+    /// Only new data is ECN-capable (RFC 3168 section 6.1). Marks are reported at once by the recommended rules of section 3.2.2.5.1. A turn
+    /// of the counter is ruled out as in appendix A.2.
+    Rfc9768,
+    /// Linux 7.2: all segments but SYNs are ECN-capable. Data whose ECN field differs from that of the packet before is acknowledged at once,
+    /// or if six marks are not reported. The decoder also uses the usual size of ACKs, and the share of bytes with CE. A flags field of 0
+    /// is found only in the ACK of a SYN-ACK.
+    Linux,
 }
 
 /// How data is sent.
@@ -154,6 +214,8 @@ pub struct ReceiveConfig {
     pub initial_window_bytes: u32,
     /// When to acknowledge.
     pub ack: AckPolicy,
+    /// What becomes of data beyond the window.
+    pub beyond_window: BeyondWindow,
     /// Whether, under [`AckPolicy::Adaptive`], a segment that lets the advertised window grow is acknowledged at once, so that the
     /// sender hears of it (Linux `tcp_grow_window`).
     pub quick_while_growing: bool,
@@ -166,8 +228,19 @@ impl ReceiveConfig {
         growth: BufferGrowth::Linux2_6,
         initial_window_bytes: u32::MAX,
         ack: AckPolicy::Delayed { delay: Duration::from_millis(200), tick: Duration::ZERO },
+        beyond_window: BeyondWindow::Cut,
         quick_while_growing: false,
     };
+}
+
+/// What becomes of a segment that begins in the window and reaches beyond it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BeyondWindow {
+    /// It is cut at the edge (RFC 9293 section 3.10.7.4).
+    Cut,
+    /// It is taken whole if nothing waits to be read, and else dropped and answered; a FIN alone is taken even if the window is closed
+    /// (Linux since 6.18, `tcp_sequence` and `tcp_data_queue`).
+    WholeIfRead,
 }
 
 /// How the receive buffer grows when the reader takes more in a round trip (`read`) than ever before (`most`).
@@ -216,6 +289,7 @@ impl Config {
             timestamps: Some(Duration::from_millis(1)),
             paws: Paws::Rfc7323,
             ecn: Ecn::Off,
+            accurate_ecn: AccurateEcnConfig::RFC,
             send: SendConfig::RFC,
             receive: ReceiveConfig::RFC,
             recovery: RecoveryConfig::RFC,

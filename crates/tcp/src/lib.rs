@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ace;
 mod config;
 mod congestion;
 mod connection;
@@ -28,13 +29,17 @@ mod send_buffer;
 mod state;
 mod timers;
 
+pub use ace::EcnBytes;
 pub use config::{
-    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
-    FastOpenConfig, HyStartVariant, InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, Paws,
-    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
-    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AccurateEcnConfig, AccurateEcnOption, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BeyondWindow,
+    BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, FastOpenConfig, HyStartVariant,
+    InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, Paws, PersistConfig, ProbePayload,
+    ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig,
+    WindowUpdate, ZeroWindow,
 };
-pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Opening, Resumption, Transmit};
+pub use connection::{
+    AccurateEcnSeen, AfterRetransmit, Connection, EcnFeedback, Event, IcmpEffect, Opening, Resumption, Transmit,
+};
 pub use counters::{Counters, Disposition, Reason};
 pub use ecn::EcnField;
 pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing, reset_for};

@@ -6,10 +6,10 @@ use core::str::FromStr;
 use holdover_base::Duration;
 
 use crate::config::{
-    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
-    HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws, PersistConfig, ProbePayload, ReceiveConfig,
-    RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate,
-    ZeroWindow,
+    AccurateEcnConfig, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BeyondWindow, BufferGrowth, Config,
+    CongestionConfig, CwndIncrease, Ecn, Estimator, HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws,
+    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
+    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -100,6 +100,7 @@ const fn bsd(detection: LossDetection) -> Config {
         timestamps: None,
         paws: rfc.paws,
         ecn: rfc.ecn,
+        accurate_ecn: rfc.accurate_ecn,
         send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
         receive: ReceiveConfig {
             buffer_bytes: 16_384,
@@ -335,6 +336,8 @@ const fn linux_6(algorithm: Algorithm) -> Config {
         window_scale: Some(10),
         paws: Paws::LinuxOldAcks,
         ecn: Ecn::Accept,
+        // `tcp_ecn_option`, `tcp_ecn_option_beacon` and `tcp_ecn_fallback` of Linux 7.2.
+        accurate_ecn: AccurateEcnConfig { rules: AccurateEcnRules::Linux, ..base.accurate_ecn },
         send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
         receive: ReceiveConfig {
             // tcp_rmem's default of 131072 bytes, half of which are window until the first full segment, and maximum of 32 MiB, of which
@@ -344,6 +347,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             growth: BufferGrowth::Linux6_18,
             initial_window_bytes: 64_240,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
+            beyond_window: BeyondWindow::WholeIfRead,
             quick_while_growing: true,
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },

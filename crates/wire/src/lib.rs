@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accurate_ecn;
 mod checksum;
 mod compression;
 mod emit;
@@ -29,6 +30,7 @@ mod segment;
 mod seq;
 mod tcp_info;
 
+pub use accurate_ecn::{AccurateEcn, AccurateEcnError, AccurateEcnOrder, EcnCounter};
 pub use checksum::transport_checksum;
 pub use compression::Compression;
 pub use encrypted::{Encrypted, EncryptionKey, Inner};

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Experimental, ExperimentalId, FastOpen, OptionKind, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps,
-    UserTimeout,
+    AccurateEcn, AccurateEcnOrder, Experimental, ExperimentalId, FastOpen, OptionKind, SackBlocks, Segment, Seq,
+    SeqRange, TcpOptions, Timestamps, UserTimeout,
 };
 
 pub(crate) const END: u8 = OptionKind::End as u8;
@@ -16,6 +16,8 @@ const SACK: u8 = OptionKind::Sack as u8;
 const TIMESTAMPS: u8 = OptionKind::Timestamps as u8;
 const USER_TIMEOUT: u8 = OptionKind::UserTimeout as u8;
 const FAST_OPEN: u8 = OptionKind::FastOpen as u8;
+const ACCURATE_ECN_0: u8 = OptionKind::AccurateEcn0 as u8;
+const ACCURATE_ECN_1: u8 = OptionKind::AccurateEcn1 as u8;
 const EXPERIMENTAL_1: u8 = OptionKind::Experimental1 as u8;
 const EXPERIMENTAL_2: u8 = OptionKind::Experimental2 as u8;
 
@@ -31,6 +33,11 @@ impl TcpOptions {
         }
     }
 
+    /// Bytes that the options need with all padding for alignment, which may exceed [`Segment::MAX_OPTIONS_LEN`].
+    pub fn aligned_len(&self) -> usize {
+        self.layout_len(true)
+    }
+
     fn layout_len(&self, aligned: bool) -> usize {
         let align = |len| if aligned { len + words_padding(len) } else { len };
         let mut len = 0;
@@ -38,6 +45,7 @@ impl TcpOptions {
         len += if self.window_scale.is_some() { 3 } else { 0 };
         len += if self.sack_permitted { 2 } else { 0 };
         len = if self.timestamps.is_some() { align(len) + 10 } else { len };
+        len += self.accurate_ecn.map_or(0, |option| option.wire_len());
         len = if self.sack.is_empty() { len } else { align(len) + 2 + 8 * self.sack.len() };
         len += if self.user_timeout.is_some() { 4 } else { 0 };
         len += self.fast_open.as_deref().map_or(0, |option| option.wire_len());
@@ -85,6 +93,9 @@ impl TcpOptions {
                 self.sack = blocks.chunks_exact(8).map(read_block).collect();
             }
             (USER_TIMEOUT, &[a, b]) => self.user_timeout = Some(UserTimeout::from_wire(u16::from_be_bytes([a, b]))),
+            (ACCURATE_ECN_0 | ACCURATE_ECN_1, value) => {
+                self.accurate_ecn = AccurateEcnOrder::of_kind(kind).map(|order| AccurateEcn::read(order, value));
+            }
             (FAST_OPEN | EXPERIMENTAL_2, value) => {
                 let Some(option) = FastOpen::read(kind, value) else { return false };
                 self.fast_open = Some(Box::new(option));
@@ -114,6 +125,9 @@ impl TcpOptions {
             out.put(&[TIMESTAMPS, 10]);
             out.put(&timestamps.val.to_be_bytes());
             out.put(&timestamps.ecr.to_be_bytes());
+        }
+        if let Some(option) = &self.accurate_ecn {
+            out.put_accurate_ecn(option);
         }
         if !self.sack.is_empty() {
             out.align_words(aligned);
@@ -159,9 +173,20 @@ impl TcpOptions {
             USER_TIMEOUT => {
                 self.user_timeout.take().map(|time| value.copy_from_slice(&time.wire().to_be_bytes())).is_some()
             }
+            ACCURATE_ECN_0 | ACCURATE_ECN_1 => self.take_accurate_ecn(place),
             FAST_OPEN | EXPERIMENTAL_2 if self.take_fast_open(place) => true,
             _ => self.take_experimental(place),
         }
+    }
+
+    /// Takes the Accurate ECN option if it has the order and the counters of the one at `place`; what follows them there stays.
+    fn take_accurate_ecn(&mut self, place: &mut [u8]) -> bool {
+        let Some(order) = AccurateEcnOrder::of_kind(place[0]) else { return false };
+        let in_place = AccurateEcn::read(order, &place[2..]);
+        let fits = |option: &mut AccurateEcn| (option.order(), option.len()) == (order, in_place.len());
+        let Some(option) = self.accurate_ecn.take_if(fits) else { return false };
+        option.write(&mut place[2..]);
+        true
     }
 
     /// Takes the Fast Open option if it has the kind and length of the one at `place`.
@@ -302,6 +327,13 @@ impl Cursor<'_> {
         self.put(option.cookie());
     }
 
+    fn put_accurate_ecn(&mut self, option: &AccurateEcn) {
+        let len = option.wire_len();
+        self.put(&[option.order().kind(), len as u8]);
+        option.write(&mut self.out[self.at..self.at + len - 2]);
+        self.at += len - 2;
+    }
+
     fn put_experimental(&mut self, option: &Experimental) {
         self.put(&[if option.second_kind { EXPERIMENTAL_2 } else { EXPERIMENTAL_1 }, option.wire_len() as u8]);
         match option.id {
@@ -414,6 +446,22 @@ mod tests {
             write(&TcpOptions { mss: Some(5), window_scale: Some(1), ..TcpOptions::default() }),
             [2, 4, 0, 5, 3, 3, 1, 0]
         );
+    }
+
+    #[test]
+    fn accurate_ecn_shares_the_padding_of_sack() {
+        let timestamps = Some(Timestamps { val: 1, ecr: 2 });
+        for (counters, sack, len) in [(3, 0, 24), (3, 1, 36), (2, 2, 40), (1, 2, 36), (0, 3, 40), (1, 3, 44)] {
+            let accurate_ecn = Some(AccurateEcn::new(AccurateEcnOrder::One, &[1, 0, 1][..counters]).unwrap());
+            let options = TcpOptions { timestamps, accurate_ecn, sack: blocks(sack), ..TcpOptions::default() };
+            assert_eq!(options.layout_len(true), len, "{counters} counters and {sack} blocks");
+            if len <= Segment::MAX_OPTIONS_LEN {
+                let bytes = write(&options);
+                assert_eq!(TcpOptions::parse(&bytes.clone().into(), 0, bytes.len()), options);
+            }
+        }
+        let options = parse(&[172, 8, 0, 0, 2, 0, 0, 1, 0, 0]);
+        assert_eq!(options.to_string(), "ECN e0b 2 ceb 1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use core::fmt;
 use bytes::Bytes;
 use holdover_base::Duration;
 
-use crate::{FastOpen, Seq, SeqRange};
+use crate::{AccurateEcn, FastOpen, Seq, SeqRange};
 
 bitflags::bitflags! {
     /// The control bits of a segment (RFC 9293 section 3.1; ECE and CWR from RFC 3168, AE from RFC 9768).
@@ -142,6 +142,8 @@ pub struct TcpOptions {
     /// SACK blocks, kind 5 (RFC 2018 section 3), the most recently received first; a duplicate is reported in the first
     /// (RFC 2883).
     pub sack: SackBlocks,
+    /// Accurate ECN, kind 172 or 174 (RFC 9768 section 3.2.3).
+    pub accurate_ecn: Option<AccurateEcn>,
     /// User Timeout, kind 28 (RFC 5482).
     pub user_timeout: Option<UserTimeout>,
     /// Fast Open, kind 34 or as an experiment (RFC 7413 section 4.1.1), which only SYNs carry: hence one word.
@@ -187,6 +189,9 @@ impl fmt::Display for TcpOptions {
                 write!(f, " {{{}:{}}}", block.start, block.end)?;
             }
         }
+        if let Some(option) = &self.accurate_ecn {
+            item(f, format_args!("{option}"))?;
+        }
         if let Some(uto) = self.user_timeout {
             item(f, format_args!("uto {uto}"))?;
         }
@@ -222,6 +227,10 @@ pub enum OptionKind {
     UserTimeout = 28,
     /// Fast Open.
     FastOpen = 34,
+    /// Accurate ECN, order 0.
+    AccurateEcn0 = 172,
+    /// Accurate ECN, order 1.
+    AccurateEcn1 = 174,
     /// Experimental 1.
     Experimental1 = 253,
     /// Experimental 2.

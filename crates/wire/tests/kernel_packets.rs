@@ -196,9 +196,11 @@ fn check_options_with_the_other_codec(mut bytes: &[u8], options: &TcpOptions) {
     }
     let ours = usize::from(options.user_timeout.is_some())
         + usize::from(options.fast_open.is_some())
+        + usize::from(options.accurate_ecn.is_some())
         + options.experimental.iter().flatten().count();
     assert_eq!(unknown, ours);
-    let known = TcpOptions { user_timeout: None, fast_open: None, experimental: None, ..options.clone() };
+    let known =
+        TcpOptions { user_timeout: None, fast_open: None, accurate_ecn: None, experimental: None, ..options.clone() };
     assert_eq!(seen, known);
 }
 

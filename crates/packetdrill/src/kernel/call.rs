@@ -175,6 +175,7 @@ impl Kernel {
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         match socket.role {
             Role::Listener { .. } => Attempt::failed("EISCONN"),
+            Role::Connection(id) if is_unspecified(args) => self.disconnect(fd, id),
             Role::Connection(id) => self.connect_again(fd, id, progress),
             Role::Fresh { .. } if socket.put_off => Attempt::failed("EISCONN"),
             Role::Fresh { .. } => {
@@ -193,6 +194,18 @@ impl Kernel {
                 if nonblocking { Attempt::failed("EINPROGRESS") } else { Attempt::Blocks }
             }
         }
+    }
+
+    /// `connect` to an address of the family AF_UNSPEC aborts a connection; the socket can connect again.
+    fn disconnect(&mut self, fd: i64, id: ConnectionId) -> Attempt {
+        self.endpoint.connection_mut(id).into_iter().for_each(holdover_tcp::Connection::abort);
+        self.settle();
+        if let Some(socket) = self.sockets.get_mut(&fd) {
+            socket.role = Role::Fresh { port: None };
+            socket.error_told = false;
+            socket.connecting = false;
+        }
+        Attempt::done(0)
     }
 
     fn connect_again(&mut self, fd: i64, id: ConnectionId, progress: &Progress) -> Attempt {
@@ -388,4 +401,9 @@ pub(super) fn iovec_bytes(buffers: &[Expr]) -> Option<usize> {
         sum = sum.checked_add(usize::try_from(length(buffer)?).ok()?)?;
     }
     Some(sum)
+}
+
+/// Whether a call of `connect` names no address.
+fn is_unspecified(args: &[Expr]) -> bool {
+    matches!(args.get(1), Some(Expr::Word(family)) if family == "AF_UNSPEC")
 }

@@ -39,6 +39,13 @@ impl Kernel {
         if core::mem::take(&mut self.settings.flush_metrics) {
             self.endpoint.forget_cookies();
         }
+        let ids: Vec<_> = self.endpoint.connections().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(connection) = self.endpoint.connection_mut(id) {
+                let config = self.settings.accurate_ecn(connection.config().accurate_ecn);
+                connection.set_accurate_ecn(config);
+            }
+        }
     }
 
     /// `connect` with `TCP_FASTOPEN_CONNECT`: if the SYN may carry data, it waits for that data. `None` for an ordinary call.

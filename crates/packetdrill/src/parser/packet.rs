@@ -1,6 +1,6 @@
 //! Packets: `< S 0:0(0) win 65535 <mss 1000>`.
 
-use holdover_wire::Flags;
+use holdover_wire::{AccurateEcn, AccurateEcnOrder, EcnCounter, Flags};
 
 use super::{Parsed, Parser};
 use crate::ast::{Body, IcmpSpec, IpInfo, PacketSpec, TcpOption, TcpSpec, Tos};
@@ -270,23 +270,31 @@ impl Parser<'_> {
             .ok_or_else(|| self.error_at(from, "an even number of hexadecimal digits", text))
     }
 
-    fn accurate_ecn(&mut self) -> Parsed<Vec<(&'static str, u32)>> {
-        let mut fields: Vec<(&'static str, u32)> = Vec::new();
+    fn accurate_ecn(&mut self) -> Parsed<AccurateEcn> {
+        let (from, _) = self.place();
+        let mut names = Vec::new();
+        let mut fields = Vec::new();
         while let Some(word) = self.peek_word() {
-            let Some(name) = ["e0b", "ceb", "e1b"].into_iter().find(|&name| name == word) else { break };
+            let counter = match word.as_str() {
+                "e0b" => EcnCounter::Ect0,
+                "ceb" => EcnCounter::Ce,
+                "e1b" => EcnCounter::Ect1,
+                _ => break,
+            };
             self.at += 1;
-            fields.push((name, self.number("a count of bytes", 0xff_ffff)? as u32));
+            names.push(counter);
+            fields.push(self.number("a count of bytes", AccurateEcn::COUNTER_MASK.into())? as u32);
         }
-        let first = fields.first().map(|&(name, _)| name);
-        let order: &[&str] = match first {
-            Some("e0b") => &["e0b", "ceb", "e1b"],
-            Some("e1b") => &["e1b", "ceb", "e0b"],
+        let order = match names.first() {
+            Some(EcnCounter::Ect0) => AccurateEcnOrder::Zero,
+            Some(EcnCounter::Ect1) => AccurateEcnOrder::One,
             _ => return Err(self.expected("e0b or e1b")),
         };
-        if fields.iter().map(|&(name, _)| name).ne(order.iter().copied().take(fields.len())) {
+        if names.iter().ne(order.counters().iter().take(names.len())) {
             return Err(self.expected("the counters in the order e0b, ceb, e1b or the reverse"));
         }
-        Ok(fields)
+        AccurateEcn::new(order, &fields)
+            .map_err(|error| self.error_at(from, "at most three counters of 24 bits", error.to_string()))
     }
 }
 
@@ -334,7 +342,7 @@ impl TcpOption {
             Self::FastOpen(cookie) => 2 + cookie.len(),
             Self::FastOpenExperimental(cookie) => 4 + cookie.len(),
             Self::Md5(digest) => 2 + digest.len(),
-            Self::AccurateEcn(fields) => 2 + 3 * fields.len(),
+            Self::AccurateEcn(option) => option.wire_len(),
         }
     }
 }

@@ -92,6 +92,7 @@ fn live_options(flow: &Flow, segment: &Segment) -> Vec<TcpOption> {
         let number = |seq: holdover_wire::Seq| seq.value().wrapping_sub(offset);
         list.push(TcpOption::Sack(options.sack.iter().map(|block| (number(block.start), number(block.end))).collect()));
     }
+    list.extend(options.accurate_ecn.map(TcpOption::AccurateEcn));
     list.extend(options.fast_open.as_deref().map(|option| match option.is_experiment() {
         false => TcpOption::FastOpen(option.cookie().to_vec()),
         true => TcpOption::FastOpenExperimental(option.cookie().to_vec()),
@@ -201,10 +202,7 @@ fn show_options(text: &mut String, options: &[TcpOption]) {
             TcpOption::FastOpen(cookie) => write!(text, "FO {}", hex(cookie)),
             TcpOption::FastOpenExperimental(cookie) => write!(text, "FOEXP {}", hex(cookie)),
             TcpOption::Md5(digest) => write!(text, "md5 {}", hex(digest)),
-            TcpOption::AccurateEcn(fields) => {
-                let fields: Vec<String> = fields.iter().map(|(name, count)| format!("{name} {count}")).collect();
-                write!(text, "ECN {}", fields.join(" "))
-            }
+            TcpOption::AccurateEcn(option) => write!(text, "{option}"),
         };
     }
     if separator == "," {

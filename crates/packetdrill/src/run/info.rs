@@ -52,8 +52,10 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
         + 2 * i64::from(connection.sack_agreed())
         + 4 * i64::from(scales.is_some())
         + 8 * i64::from(connection.ecn_agreed())
+        + 16 * i64::from(connection.ecn_seen())
         + 32 * i64::from(connection.syn_data_taken())
         + 128 * i64::from(connection.was_early());
+    let (delivered, received) = (connection.delivered_ecn_bytes(), connection.received_ecn_bytes());
     let fields: &[(&str, i64)] = &[
         ("tcpi_state", Kernel::tcp_state(connection)),
         ("tcpi_ca_state", ca_state(connection.recovery_state())),
@@ -90,6 +92,14 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
         ("tcpi_notsent_bytes", connection.unsent_len() as i64),
         ("tcpi_snd_wnd", connection.snd_wnd().into()),
         ("tcpi_delivered", counters.delivered.into()),
+        ("tcpi_delivered_ce", connection.delivered_ce().into()),
+        ("tcpi_delivered_e0_bytes", delivered.ect0.into()),
+        ("tcpi_delivered_e1_bytes", delivered.ect1.into()),
+        ("tcpi_delivered_ce_bytes", delivered.ce.into()),
+        ("tcpi_received_ce", connection.received_ce().into()),
+        ("tcpi_received_e0_bytes", received.ect0.into()),
+        ("tcpi_received_e1_bytes", received.ect1.into()),
+        ("tcpi_received_ce_bytes", received.ce.into()),
         ("tcpi_total_rto", counters.timeouts.into()),
     ];
     for &(name, value) in fields {

@@ -72,9 +72,6 @@ fn of_settings(settings: &Settings) -> Option<String> {
     if settings.paced_by_fq {
         return Some("pacing by the queueing discipline fq".to_owned());
     }
-    if settings.ecn > 2 {
-        return Some("Accurate ECN (tcp_ecn)".to_owned());
-    }
     if settings.mtu_probing {
         return Some("probing of the path MTU by segments (tcp_mtu_probing)".to_owned());
     }
@@ -96,10 +93,9 @@ fn of_packet(packet: &PacketSpec) -> Option<String> {
     }
     let missing = tcp.options.iter().flatten().find_map(|option| match option {
         TcpOption::Md5(_) => Some("TCP MD5 signatures"),
-        TcpOption::AccurateEcn(_) => Some("Accurate ECN"),
         _ => None,
     });
-    missing.or_else(|| tcp.ace.then_some("Accurate ECN")).map(str::to_owned)
+    missing.map(str::to_owned)
 }
 
 fn of_call(call: &Call) -> Option<String> {

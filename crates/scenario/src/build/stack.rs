@@ -28,6 +28,13 @@ pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<C
     put(&mut config.dsack, stack.dsack);
     put_word(&mut config.paws, stack.paws);
     put_word(&mut config.ecn, stack.ecn);
+    if let Some(changes) = &stack.accurate_ecn {
+        let accurate = &mut config.accurate_ecn;
+        put_word(&mut accurate.option, changes.option);
+        put(&mut accurate.beacons, changes.beacons);
+        put(&mut accurate.fallback, changes.fallback);
+        put_word(&mut accurate.rules, changes.rules);
+    }
     if let Some(OrNone(tick)) = stack.timestamps {
         config.timestamps = tick.map(|tick| tick.0);
     }
@@ -102,6 +109,7 @@ fn receive(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
         }
         None => {}
     }
+    put_word(&mut receive.beyond_window, changes.beyond_window);
     put(&mut receive.quick_while_growing, changes.quick_while_growing);
     if let Some(Short(ack)) = &changes.ack {
         receive.ack = ack_policy(receive.ack, ack).under("ack").under("receive")?;

@@ -3,8 +3,9 @@
 use core::num::NonZeroU32;
 
 use holdover_tcp::{
-    AckCounting, Algorithm, BufferGrowth, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, Paws,
-    ProbePayload, Profile, Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AccurateEcnOption, AccurateEcnRules, AckCounting, Algorithm, BeyondWindow, BufferGrowth, CwndIncrease, Ecn,
+    Estimator, HyStartVariant, LossDetection, Paws, ProbePayload, Profile, Reduction, SsthreshBasis, WindowUpdate,
+    ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -52,7 +53,22 @@ vocabulary!(Algorithm as "Algorithm" {
     Self::Bbr => "bbr",
     Self::Bbr3 => "bbr3",
 });
-vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
+vocabulary!(Ecn as "Ecn" {
+    Self::Off => "off",
+    Self::Accept => "accept",
+    Self::Request => "request",
+    Self::RequestAccurate => "request-accurate",
+    Self::AcceptAccurateRequest => "accept-accurate-request",
+    Self::AcceptAccurate => "accept-accurate",
+});
+vocabulary!(AccurateEcnOption as "AccurateEcnOption" {
+    Self::Off => "off",
+    Self::Minimum => "minimum",
+    Self::Full => "full",
+    Self::Persist => "persist",
+});
+vocabulary!(AccurateEcnRules as "AccurateEcnRules" { Self::Rfc9768 => "rfc9768", Self::Linux => "linux" });
+vocabulary!(BeyondWindow as "BeyondWindow" { Self::Cut => "cut", Self::WholeIfRead => "whole-if-read" });
 vocabulary!(Paws as "Paws" {
     Self::Rfc7323 => "rfc7323",
     Self::LinuxDuplicates => "linux-duplicates",
@@ -88,8 +104,11 @@ pub(crate) struct Stack {
     pub(crate) timestamps: Option<OrNone<Time>>,
     /// Which segments with an old timestamp are accepted nevertheless, or dropped without an answer.
     pub(crate) paws: Option<Word<Paws>>,
-    /// Whether Explicit Congestion Notification is off, accepted if the peer requests it, or requested.
+    /// Whether Explicit Congestion Notification is off, accepted if the peer requests it, or requested; with accurate feedback (RFC 9768)
+    /// requested and accepted, accepted while that of RFC 3168 is requested, or only accepted.
     pub(crate) ecn: Option<Word<Ecn>>,
+    /// Accurate feedback, where `ecn` allows it.
+    pub(crate) accurate_ecn: Option<AccurateEcn>,
     /// Sending.
     pub(crate) send: Option<Send>,
     /// Receiving and acknowledging.
@@ -122,6 +141,21 @@ impl Shorthand for Stack {
     }
 }
 
+/// Accurate ECN feedback (RFC 9768).
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AccurateEcn {
+    /// When segments carry the option: never, when its counters change, whenever there is room unless such segments seem to get lost, or
+    /// whenever there is room.
+    pub(crate) option: Option<Word<AccurateEcnOption>>,
+    /// How many options are sent in a round trip at least; 0 for no minimum.
+    pub(crate) beacons: Option<u32>,
+    /// Whether a path that rewrites flags or the ECN field ends the use of ECN, and SYNs that are sent again stop asking for it.
+    pub(crate) fallback: Option<bool>,
+    /// What the standard leaves open: its recommendations, or what Linux does.
+    pub(crate) rules: Option<Word<AccurateEcnRules>>,
+}
+
 /// How data is sent.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -152,6 +186,9 @@ pub(crate) struct Receive {
     pub(crate) initial_window: Option<OrNone<Bytes>>,
     /// When to acknowledge: "immediate", "delayed" or "adaptive", or a table.
     pub(crate) ack: Option<Short<Ack>>,
+    /// What becomes of data beyond the window: it is cut off, or the segment is taken whole if nothing waits to be read and dropped
+    /// otherwise.
+    pub(crate) beyond_window: Option<Word<BeyondWindow>>,
     /// Whether "adaptive" acknowledges at once data that lets the advertised window grow.
     pub(crate) quick_while_growing: Option<bool>,
 }

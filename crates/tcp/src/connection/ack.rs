@@ -38,8 +38,10 @@ pub(super) struct AckReport {
     pub(super) original_acked: bool,
     /// It carries a DSACK.
     pub(super) dsack: bool,
-    /// It echoes a mark (RFC 3168).
+    /// It echoes a mark (RFC 3168), or counts more (RFC 9768).
     pub(super) congestion_echoed: bool,
+    /// Bytes that are known to have arrived since the ACK before.
+    pub(super) delivered_bytes: u32,
     /// A retransmission is held lost again.
     pub(super) lost_retransmission: bool,
     /// The lowest never-retransmitted segment that arrived out of order with respect to a higher one.
@@ -105,6 +107,7 @@ impl Connection {
         if self.sack && !segment.options.sack.is_empty() {
             self.take_sack_blocks(now, segment, &mut report);
         }
+        self.take_accurate_feedback(segment, &mut report);
         if had_outstanding {
             self.after_outstanding_ack(now, prior_highest_sacked, &mut report);
         }
@@ -150,6 +153,7 @@ impl Connection {
             original_acked: false,
             dsack: false,
             congestion_echoed: self.is_congestion_echoed(segment),
+            delivered_bytes: 0,
             lost_retransmission: false,
             reordered_at: None,
             rtt_of_first: None,
@@ -221,6 +225,7 @@ impl Connection {
         if let Some(episode) = self.recovery.episode.if_present() {
             episode.dup_acks = 0;
         }
+        let mut sacked_before = 0;
         let mut first_sent_at = None;
         let mut last_sent_at = None;
         while let Some(sent) = self.queue.pop_acked(ack) {
@@ -237,6 +242,7 @@ impl Connection {
             }
             if sent.sacked {
                 report.already_delivered += 1;
+                sacked_before += sent.payload.len() as u32;
             } else {
                 self.note_delivered(now, &sent, report);
             }
@@ -246,6 +252,7 @@ impl Connection {
         let data =
             (ack - self.snd.una) - u32::from(self.snd.fin.is_some_and(|fin| fin.lt(ack) && fin.ge(self.snd.una)));
         self.counters.bytes_acked.0 += u64::from(data);
+        report.delivered_bytes = data.saturating_sub(sacked_before);
         self.snd.una = ack;
         if self.snd.urgent.is_some_and(|end| end.le(ack)) {
             self.snd.urgent = None;
@@ -423,7 +430,7 @@ impl Connection {
     fn after_window_change(&mut self, now: Instant) {
         if self.snd.wnd == 0 {
             // An answered probe: the next one waits for its backed-off time (`output` arms it).
-            self.silence.since = now;
+            self.heard_at = now;
             return;
         }
         self.probing = None;

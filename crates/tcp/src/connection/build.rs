@@ -12,6 +12,7 @@ impl Connection {
         let is_syn = flags.contains(Flags::SYN);
         let ack = self.ack_point();
         let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
+        self.note_ecn_option_sent(now, &options);
         let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
         let urgent = match self.snd.urgent {
             Some(end) if end.gt(seq) && !is_syn && !flags.contains(Flags::RST) => {
@@ -46,7 +47,8 @@ impl Connection {
     /// The window that a SYN can tell is open to the peer.
     pub(super) fn open_window(&mut self) -> u32 {
         let (window, _) = self.select_window(self.rcv.nxt);
-        let window = window.min(0xffff);
+        // Data of the peer's SYN takes nothing of the window that the answer tells (Linux `tcp_openreq_init_rwin`).
+        let window = window.max(self.offerable_window()).min(0xffff);
         self.rcv.wup = self.rcv.nxt;
         self.rcv.wnd = window;
         window
@@ -62,6 +64,9 @@ impl Connection {
     /// Bytes of data that fit into a segment besides the SACK blocks it has to carry and the room that the owner reserves.
     pub(super) fn data_room(&self) -> u32 {
         let room = self.snd.mss.saturating_sub(self.steering.option_room).max(1);
+        if self.sends_ecn_option() {
+            return room.saturating_sub(self.ecn_and_sack_len()).max(1);
+        }
         if !self.sack || (!self.received.has_gap() && self.rcv.dsack.is_none()) {
             return room;
         }
@@ -82,6 +87,9 @@ impl Connection {
             options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
             self.pending.user_timeout_option = false;
         }
+        if self.sends_ecn_option() {
+            self.add_ecn_option(&mut options);
+        }
         options
     }
 
@@ -92,19 +100,22 @@ impl Connection {
         if !self.pending.user_timeout_option {
             return false;
         }
-        let options = TcpOptions {
+        let mut options = TcpOptions {
             timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
             sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
             user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         };
+        if self.sends_ecn_option() {
+            self.add_ecn_option(&mut options);
+        }
         let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
         options.wire_len() <= Segment::MAX_OPTIONS_LEN && payload_len + options.wire_len() <= room
     }
 
     /// As many blocks as fit besides the timestamps (RFC 2018 section 3). Under a held ACK point, only what lies above
     /// RCV.NXT is reported, as ever.
-    fn sack_blocks(&self) -> SackBlocks {
+    pub(super) fn sack_blocks(&self) -> SackBlocks {
         let most = if self.timestamps.is_some() { 3 } else { 4 };
         let Some(duplicate) = self.rcv.dsack else { return self.received.sack_blocks(None, most) };
         let mut sack: SackBlocks = [duplicate].into_iter().collect();

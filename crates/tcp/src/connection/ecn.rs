@@ -1,4 +1,4 @@
-//! Explicit Congestion Notification (RFC 3168): negotiation, echoing marks, and the response to echoes as in Linux.
+//! Explicit Congestion Notification (RFC 3168): negotiation, also of accurate feedback (RFC 9768), echoing marks, and the response to echoes as in Linux.
 //!
 //! After a marked segment the receiver sets ECE on every ACK until the sender signals by CWR that it has reduced its
 //! window. The sender does so once per window of data, as for a loss, but retransmits nothing.
@@ -6,54 +6,114 @@
 use holdover_wire::{Flags, Segment};
 
 use super::Connection;
-use crate::config::Ecn;
+use super::accurate_ecn::AccurateState;
+use crate::ace;
+use crate::config::{AccurateEcnRules, Ecn};
 use crate::ecn::EcnField;
 use crate::recovery::RecoveryState;
 
 /// ACKs that Linux sends at once after a mark: the sender's window may be very small.
 const QUICK_ACKS_AFTER_MARK: u8 = 2;
 
+/// How the ends of a connection tell each other of marks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Feedback {
+    /// Not at all: ECN is not in use.
+    #[default]
+    None,
+    /// Once in a round trip (RFC 3168).
+    Classic,
+    /// By counters (RFC 9768).
+    Accurate,
+}
+
 /// Negotiated state and pending signals.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EcnState {
-    pub(super) agreed: bool,
-    /// Our SYN asked for it, or the peer's did.
-    asked: bool,
+    pub(super) feedback: Feedback,
+    /// What our SYN asked for: of SYNs that were sent again without, what the earlier ones did, if it is accurate.
+    asked: Feedback,
     /// A mark has arrived, and no CWR since.
     echoes: bool,
     /// The window was reduced: the next new data carries CWR.
     cwr_due: bool,
-    /// The field of the segment that is being processed.
-    arriving: EcnField,
+    /// The field of the packet that is being processed.
+    pub(super) arriving: EcnField,
 }
 
 /// Agreeing (section 6.1.1).
 impl Connection {
     /// Whether ECN was agreed.
     pub fn ecn_agreed(&self) -> bool {
-        self.ecn.agreed
+        self.ecn.feedback != Feedback::None
     }
 
-    /// The flags that our SYN or SYN-ACK carries beside SYN and ACK. A SYN that is sent again does not ask: something on the path may
-    /// have dropped it for the asking (section 6.1.1.1).
+    /// The feedback that was agreed on.
+    pub fn ecn_feedback(&self) -> Feedback {
+        self.ecn.feedback
+    }
+
+    /// The flags that our SYN or SYN-ACK carries beside SYN and ACK. A SYN that is sent again does not ask, for accurate feedback from the
+    /// second time on: something on the path may have dropped it for the asking (section 6.1.1.1, RFC 9768 section 3.1.4.1).
     pub(super) fn handshake_ecn_flags(&mut self, is_syn_ack: bool, is_repeated: bool) -> Flags {
         if is_syn_ack {
-            return if self.ecn.agreed { Flags::ECE } else { Flags::empty() };
+            return match self.ecn.feedback {
+                Feedback::None => Flags::empty(),
+                Feedback::Classic => Flags::ECE,
+                Feedback::Accurate => self.accurate_syn_ack_flags(),
+            };
         }
-        self.ecn.asked = self.config.ecn == Ecn::Request && !is_repeated;
-        if self.ecn.asked { Flags::ECE | Flags::CWR } else { Flags::empty() }
+        let falls_back = self.config.accurate_ecn.fallback;
+        match self.config.ecn {
+            Ecn::Off | Ecn::Accept | Ecn::AcceptAccurate => Flags::empty(),
+            Ecn::Request | Ecn::AcceptAccurateRequest => {
+                let asks = !(is_repeated && falls_back);
+                self.ecn.asked = if asks { Feedback::Classic } else { Feedback::None };
+                if asks { Flags::ECE | Flags::CWR } else { Flags::empty() }
+            }
+            Ecn::RequestAccurate => {
+                self.ecn.asked = Feedback::Accurate;
+                if self.asks_for_accurate_ecn() { Flags::AE | Flags::ECE | Flags::CWR } else { Flags::empty() }
+            }
+        }
     }
 
-    /// The peer's SYN or SYN-ACK.
+    /// Whether our latest SYN asks for accurate feedback, if it was to ask for it.
+    fn asks_for_accurate_ecn(&self) -> bool {
+        self.recovery.retransmits <= 1 || !self.config.accurate_ecn.fallback
+    }
+
+    /// The peer's SYN or SYN-ACK (RFC 9768 sections 3.1.1 to 3.1.3, table 2).
     pub(super) fn agree_on_ecn(&mut self, syn: &Segment) {
-        let echoes = syn.flags.contains(Flags::ECE);
-        let reduces = syn.flags.contains(Flags::CWR);
-        self.ecn.agreed = if syn.flags.contains(Flags::ACK) {
+        let is_answer = syn.flags.contains(Flags::ACK);
+        let field = ace::field(syn.flags);
+        self.ecn.feedback = match (is_answer, field) {
             // Both bits set are a reflection of ours.
-            self.ecn.asked && echoes && !reduces
-        } else {
-            self.config.ecn != Ecn::Off && echoes && reduces
+            (true, 0b000 | 0b111) => Feedback::None,
+            (true, _) if self.ecn.asked == Feedback::Accurate && field != 0b001 => Feedback::Accurate,
+            (true, 0b001 | 0b101) if self.ecn.asked != Feedback::None => Feedback::Classic,
+            (true, _) => Feedback::None,
+            // Any combination but these two asks for accurate feedback: later standards may give the others a meaning.
+            (false, field) if !matches!(field, 0b000 | 0b011) && self.config.ecn.accepts_accurate() => {
+                Feedback::Accurate
+            }
+            (false, 0b011 | 0b111) if self.config.ecn != Ecn::Off => Feedback::Classic,
+            (false, _) => Feedback::None,
         };
+        if self.ecn.feedback != Feedback::Accurate {
+            return;
+        }
+        let arriving = self.ecn.arriving;
+        let mut state = Box::new(AccurateState::new(self.config.accurate_ecn, arriving));
+        if is_answer {
+            state.judge_syn_ack(syn, arriving);
+            // Section 3.1.5: after a SYN that asked for nothing no packet is ECN-capable. Linux goes by the SYN-ACK alone.
+            let is_linux = self.config.accurate_ecn.rules == AccurateEcnRules::Linux;
+            state.failures.flags_received |= !self.asks_for_accurate_ecn() && !is_linux;
+        } else {
+            *state = state.accepted();
+        }
+        self.accurate_ecn = Some(state);
     }
 }
 
@@ -65,7 +125,7 @@ impl Connection {
 
     /// A segment with data or a FIN is accepted.
     pub(super) fn take_ecn_mark(&mut self, segment: &Segment) {
-        if !self.ecn.agreed {
+        if self.ecn.feedback != Feedback::Classic {
             return;
         }
         if segment.flags.contains(Flags::CWR) {
@@ -85,13 +145,18 @@ impl Connection {
 impl Connection {
     /// Whether an ACK signals congestion.
     pub(super) fn is_congestion_echoed(&self, segment: &Segment) -> bool {
-        self.ecn.agreed && segment.flags.contains(Flags::ECE) && !segment.flags.contains(Flags::SYN)
+        self.ecn.feedback == Feedback::Classic
+            && segment.flags.contains(Flags::ECE)
+            && !segment.flags.contains(Flags::SYN)
     }
 
     /// The flags and the field of a segment that leaves; only new data is marked as capable (section 6.1.4 and 6.1.5).
-    pub(super) fn ecn_of_departure(&mut self, is_new_data: bool) -> (Flags, EcnField) {
-        if !self.ecn.agreed {
-            return (Flags::empty(), EcnField::NotEct);
+    #[inline]
+    pub(super) fn ecn_of_departure(&mut self, is_new_data: bool, is_pure_ack: bool) -> (Flags, EcnField) {
+        match self.ecn.feedback {
+            Feedback::None => return (Flags::empty(), EcnField::NotEct),
+            Feedback::Accurate => return self.accurate_departure(is_new_data, is_pure_ack),
+            Feedback::Classic => {}
         }
         let mut flags = Flags::empty();
         flags.set(Flags::ECE, self.ecn.echoes);
@@ -104,7 +169,7 @@ impl Connection {
 
     /// The window was reduced, by an echo or a loss.
     pub(super) fn queue_cwr(&mut self) {
-        self.ecn.cwr_due |= self.ecn.agreed;
+        self.ecn.cwr_due |= self.ecn.feedback == Feedback::Classic;
     }
 
     /// The path is congested: the window comes down as after a loss, once for what is outstanding (Linux `tcp_enter_cwr`).

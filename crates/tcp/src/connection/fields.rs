@@ -69,6 +69,8 @@ pub(crate) struct SendSpace {
     pub(crate) probed_byte: bool,
     /// The application has filled the send buffer, and a third of it has not come free since (Linux `SOCK_NOSPACE`).
     pub(crate) buffer_was_full: bool,
+    /// Keep-alive probes sent since anything last arrived.
+    pub(crate) keep_alives_unanswered: u16,
     /// When data was last sent.
     pub(crate) last_data_at: Instant,
     /// The one segment that is being timed, where only one is.
@@ -99,6 +101,7 @@ impl SendSpace {
             pushed: true,
             probed_byte: false,
             buffer_was_full: false,
+            keep_alives_unanswered: 0,
             last_data_at: now,
             timed: None,
         }
@@ -241,15 +244,6 @@ pub(crate) struct Probing {
     /// Probes that were not answered.
     pub(crate) sent: u32,
     pub(crate) backoff: u32,
-}
-
-/// The peer's silence.
-#[derive(Clone, Debug)]
-pub(crate) struct Silence {
-    /// When anything last arrived.
-    pub(crate) since: Instant,
-    /// Keep-alive probes sent since then.
-    pub(crate) probes_unanswered: u32,
 }
 
 /// What the owner has asked for by its verbs.

@@ -1,11 +1,11 @@
 //! Processing of an arriving segment, step by step as in RFC 9293 section 3.10.7.
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Segment, SeqRange};
+use holdover_wire::{Flags, Segment, Seq, SeqRange};
 
 use super::receive::Arrival;
 use super::{Connection, Event};
-use crate::config::Paws;
+use crate::config::{BeyondWindow, Paws};
 use crate::counters::{Disposition, Reason};
 use crate::ecn::EcnField;
 use crate::recovery::RecoveryState;
@@ -76,6 +76,7 @@ impl Connection {
         }
         self.end_handshake(now, segment)?;
         self.ack_now(Reason::HandshakeAck);
+        self.reflect_syn_ack();
         // A SYN-ACK may carry data (RFC 9293 section 3.10.7.3): it is processed as in ESTABLISHED.
         if !segment.payload.is_empty() || segment.flags.contains(Flags::FIN) {
             self.take_text_and_fin(now, segment, true)?;
@@ -96,6 +97,7 @@ impl Connection {
     fn arrive(&mut self, now: Instant, segment: &Segment) -> Step {
         self.check_paws(now, segment)?;
         if self.completes_simultaneous_open(segment) {
+            self.judge_handshake_ack(segment);
             self.end_handshake(now, segment)?;
             self.ack_now(Reason::HandshakeAck);
             return Ok(());
@@ -103,10 +105,11 @@ impl Connection {
         self.check_sequence_number(now, segment)?;
         self.check_reset(now, segment)?;
         self.check_syn(now, segment)?;
-        self.note_timestamp(now, segment);
-        self.silence.since = now;
-        if self.silence.probes_unanswered > 0 || self.config.limits.keep_alive.is_some() {
-            self.silence.probes_unanswered = 0;
+        let timestamp_is_newer = self.note_timestamp(now, segment);
+        self.count_ecn_field(segment, timestamp_is_newer);
+        self.heard_at = now;
+        if self.snd.keep_alives_unanswered > 0 || self.config.limits.keep_alive.is_some() {
+            self.snd.keep_alives_unanswered = 0;
             self.arm_keep_alive(now);
         }
         self.check_ack(now, segment)?;
@@ -129,8 +132,7 @@ impl Connection {
             return Ok(());
         }
         if self.is_retransmitted_syn(segment) {
-            self.pending.handshake = true;
-            return Err(Disposition::DuplicateData);
+            return Err(self.repeat_handshake(segment));
         }
         let is_old_ack = is_ack_without_data(segment) && segment.seq.lt(self.rcv.nxt);
         if !(is_old_ack && self.config.paws == Paws::LinuxOldAcks) {
@@ -173,16 +175,15 @@ impl Connection {
             (0, 0) => segment.seq == self.rcv.nxt,
             // A sender that has filled the window sends pure ACKs at the right edge (Linux accepts them too).
             (0, _) => starts_inside || segment.seq == edge,
-            (_, 0) => false,
+            (_, 0) => self.takes_bare_fin(segment),
             _ => {
                 let last = segment.seq + (len - 1);
-                starts_inside || (self.rcv.nxt.le(last) && last.lt(edge))
+                (starts_inside || (self.rcv.nxt.le(last) && last.lt(edge))) && !self.is_refused_beyond(segment, edge)
             }
         };
         // Data in a SYN may reach into the window; the SYN has come before in any case.
         if self.is_retransmitted_syn(segment) && !segment.flags.intersects(Flags::ACK | Flags::RST) {
-            self.pending.handshake = true;
-            return Err(Disposition::DuplicateData);
+            return Err(self.repeat_handshake(segment));
         }
         if acceptable {
             return Ok(());
@@ -195,8 +196,7 @@ impl Connection {
             return Err(Disposition::OutsideWindow);
         }
         if self.is_retransmitted_syn(segment) {
-            self.pending.handshake = true;
-            return Err(Disposition::DuplicateData);
+            return Err(self.repeat_handshake(segment));
         }
         // The window may be closed to data, not to acknowledgments and urgent pointers (section 3.10.7.4: "special
         // allowance should be made to accept valid ACKs, URGs, and RSTs").
@@ -224,16 +224,37 @@ impl Connection {
             // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
             let reaches = data_end.ge(self.rcv.last_ack_sent) && segment.ack.ge(self.snd.una);
             if self.config.paws != Paws::Rfc7323 && reaches && !segment.flags.contains(Flags::SYN) {
-                self.note_timestamp(now, segment);
+                let timestamp_is_newer = self.note_timestamp(now, segment);
+                self.count_ecn_field(segment, timestamp_is_newer);
             }
+            self.judge_duplicate(segment.seq);
         }
         self.answer_unacceptable(now, segment);
+        if segment.flags.contains(Flags::SYN) {
+            self.reflect_challenged_syn(segment);
+        }
         if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt
         {
             // Section 3.10.7.4, eighth: the peer's FIN again restarts the 2 MSL timeout.
             self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
         }
         Err(if duplicate { Disposition::DuplicateData } else { Disposition::OutsideWindow })
+    }
+
+    /// Whether text beyond the window makes a segment unacceptable, by [`BeyondWindow`].
+    fn is_refused_beyond(&self, segment: &Segment, edge: Seq) -> bool {
+        self.config.receive.beyond_window == BeyondWindow::WholeIfRead
+            && self.received.readable_len() > 0
+            && (segment.seq + segment.payload.len() as u32).gt(edge)
+            && !segment.flags.contains(Flags::RST)
+    }
+
+    /// Whether a FIN without text is taken although the window is closed: some peers send it again and again (Linux).
+    fn takes_bare_fin(&self, segment: &Segment) -> bool {
+        self.config.receive.beyond_window == BeyondWindow::WholeIfRead
+            && segment.payload.is_empty()
+            && segment.flags & (Flags::SYN | Flags::FIN | Flags::RST) == Flags::FIN
+            && segment.seq == self.rcv.nxt
     }
 
     /// An unacceptable segment is answered by an ACK (section 3.10.7.4, first): a SYN or one without sequence numbers within the budget of
@@ -253,6 +274,13 @@ impl Connection {
     /// The peer's SYN once more: our SYN-ACK was lost.
     fn is_retransmitted_syn(&self, segment: &Segment) -> bool {
         self.state == State::SynReceived && segment.flags.contains(Flags::SYN) && segment.seq == self.rcv.irs
+    }
+
+    /// Answers the peer's SYN once more.
+    fn repeat_handshake(&mut self, syn: &Segment) -> Disposition {
+        self.take_repeated_syn(syn);
+        self.pending.handshake = true;
+        Disposition::DuplicateData
     }
 
     /// The SYN-ACK that answers our SYN after SYNs have crossed (section 3.5, figure 7): its SYN was taken already, its ACK
@@ -297,6 +325,7 @@ impl Connection {
             return Err(Disposition::HandshakeAbandoned);
         }
         self.challenge(now);
+        self.reflect_challenged_syn(segment);
         Err(Disposition::SynChallenged)
     }
 
@@ -310,6 +339,7 @@ impl Connection {
                 self.reset_at(segment);
                 return Err(Disposition::UnacceptableHandshakeAck);
             }
+            self.judge_handshake_ack(segment);
             self.end_handshake(now, segment)?;
         } else {
             self.process_ack(now, segment)?;
@@ -374,12 +404,14 @@ impl Connection {
     }
 
     /// Returns how the text arrived, if any of it lies in the window.
-    fn take_text(&mut self, now: Instant, segment: &Segment, start: holdover_wire::Seq) -> Option<Arrival> {
+    fn take_text(&mut self, now: Instant, segment: &Segment, start: Seq) -> Option<Arrival> {
         self.measure_receive_rtt(now, segment);
-        // What lies beyond the window was not asked for.
-        let room = (self.rcv.nxt + self.receive_window()).saturating_since(start);
         let mut data = segment.payload.clone();
-        data.truncate(room as usize);
+        if self.config.receive.beyond_window == BeyondWindow::Cut || segment.flags.contains(Flags::SYN) {
+            // What lies beyond the window was not asked for.
+            let room = (self.rcv.nxt + self.receive_window()).saturating_since(start);
+            data.truncate(room as usize);
+        }
         if let Some(fin) = self.rcv.fin {
             data.truncate(fin.saturating_since(start) as usize);
         }
@@ -409,7 +441,7 @@ impl Connection {
     }
 
     /// Remembers where the stream ends, unless an end is known already.
-    fn take_fin(&mut self, now: Instant, fin: holdover_wire::Seq, in_handshake: bool) {
+    fn take_fin(&mut self, now: Instant, fin: Seq, in_handshake: bool) {
         let in_window = fin.lt(self.rcv.nxt + self.receive_window()) || fin == self.rcv.nxt;
         // Text that lies beyond it has arrived already: this is not where the stream ends.
         let belied = self.received.highest().is_some_and(|highest| fin.lt(highest));
@@ -438,7 +470,7 @@ impl Connection {
         self.received.take_fin();
         // Nothing is left to report to a peer that has sent all it had (Linux `tcp_fin`).
         self.rcv.dsack = None;
-        self.ack.due = Some(Reason::FinAck);
+        self.schedule_fin_ack(now);
         self.events.insert(Event::PeerClosed);
         match self.state {
             State::SynReceived | State::Established => self.state = State::CloseWait,
@@ -462,20 +494,24 @@ impl Connection {
     }
 
     /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before the last ACK sent.
-    fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
-        let Some(ts) = segment.options.timestamps else { return };
+    /// Returns whether the timestamp is newer than any before.
+    fn note_timestamp(&mut self, now: Instant, segment: &Segment) -> bool {
+        let Some(ts) = segment.options.timestamps else { return false };
         // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
         if !segment.flags.contains(Flags::ACK) || segment.ack.gt(self.snd_max()) {
-            return;
+            return false;
         }
         let last_ack_sent = self.rcv.last_ack_sent;
         if let Some(state) = &mut self.timestamps
             && segment.seq.le(last_ack_sent)
             && (ts.val.wrapping_sub(state.recent) as i32 >= 0 || now.saturating_since(state.recent_at) > PAWS_IDLE)
         {
+            let is_newer = state.recent != ts.val;
             state.recent = ts.val;
             state.recent_at = now;
+            return is_newer;
         }
+        false
     }
 
     /// Answers with a challenge ACK, within the budget of RFC 5961 section 10 and [`crate::LimitConfig::invalid_ack_interval`].

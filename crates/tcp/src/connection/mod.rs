@@ -19,6 +19,7 @@
 //! 3.10.7.4 in their printed order, `ack` takes its acknowledgment and `sack` its blocks, `loss`, `rack` and `undo` decide what is lost and what was not,
 //! `choice` decides what to send next and why, `build` and `output` send it, `timeout` handles deadlines, `receive` the window and the ACKs.
 
+mod accurate_ecn;
 mod ack;
 mod build;
 mod choice;
@@ -61,15 +62,16 @@ use crate::rtt::RttEstimator;
 use crate::send_buffer::SendBuffer;
 use crate::state::{ConnectionError, State};
 use crate::timers::{Timer, Timers};
+use accurate_ecn::AccurateState;
 use ecn::EcnState;
 use events::EventSet;
 use fast_open::FastOpenState;
-use fields::{
-    AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Silence, Steering, TimestampState,
-};
+use fields::{AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Steering, TimestampState};
 
 use model::Model;
 
+pub use accurate_ecn::AccurateEcnSeen;
+pub use ecn::Feedback as EcnFeedback;
 pub use events::Event;
 pub use icmp::IcmpEffect;
 pub use open::Opening;
@@ -91,6 +93,8 @@ pub struct Connection {
     /// Agreed options.
     sack: bool,
     ecn: EcnState,
+    /// Present with accurate ECN feedback.
+    accurate_ecn: Option<Box<AccurateState>>,
     timestamps: Option<TimestampState>,
     unsent: SendBuffer,
     queue: RetransmissionQueue,
@@ -102,7 +106,8 @@ pub struct Connection {
     pending: Pending,
     /// Zero-window probing, while it goes on.
     probing: Option<Box<Probing>>,
-    silence: Silence,
+    /// When anything last arrived.
+    heard_at: Instant,
     /// Data in the SYN, or a cookie for it.
     fast_open: Option<Box<FastOpenState>>,
     steering: OnDemand<Steering>,
@@ -247,7 +252,7 @@ impl Connection {
 
     /// Probes of a closed window, or keep-alives, that were not answered.
     pub fn unanswered_probes(&self) -> u32 {
-        self.probing.as_ref().map_or(self.silence.probes_unanswered, |probing| probing.sent)
+        self.probing.as_ref().map_or(self.snd.keep_alives_unanswered.into(), |probing| probing.sent)
     }
 
     /// Snd.Wind.Shift and Rcv.Wind.Shift; `None` if scaling was not agreed.

@@ -7,11 +7,12 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
 use super::ecn::EcnState;
-use super::fields::{AckState, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
+use super::fields::{AckState, Pending, ReceiveSpace, SendSpace, TimestampState};
 use super::{Connection, Event, EventSet};
 use crate::config::Config;
 use crate::congestion::CongestionWindow;
 use crate::counters::Counters;
+use crate::ecn::EcnField;
 use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
@@ -53,7 +54,13 @@ impl Connection {
     /// Opens a connection passively with the SYN that a listener received (RFC 9293 section 3.10.7.2, third). The caller
     /// has checked that `syn` is a SYN without ACK and RST.
     pub fn accept(now: Instant, config: Arc<Config>, opening: Opening, syn: &Segment) -> Self {
+        Self::accept_with_ecn(now, config, opening, syn, EcnField::NotEct)
+    }
+
+    /// As [`Self::accept`], with a SYN whose packet has this ECN field (RFC 3168).
+    pub fn accept_with_ecn(now: Instant, config: Arc<Config>, opening: Opening, syn: &Segment, ecn: EcnField) -> Self {
         let mut connection = Self::new(now, config, opening, State::SynReceived, true);
+        connection.note_ecn_field(ecn);
         connection.take_syn(now, syn);
         connection.send_syn(now);
         connection
@@ -72,6 +79,7 @@ impl Connection {
             rcv: ReceiveSpace::new(now, &config.receive, mss.min(u32::from(config.mss))),
             sack: config.sack,
             ecn: EcnState::default(),
+            accurate_ecn: None,
             timestamps: config.timestamps.map(|_| TimestampState {
                 recent: 0,
                 recent_at: now,
@@ -87,7 +95,7 @@ impl Connection {
             pending: Pending::default(),
             probing: None,
             fast_open: None,
-            silence: Silence { since: now, probes_unanswered: 0 },
+            heard_at: now,
             steering: OnDemand::absent(),
             pacer: None,
             model: None,
@@ -118,7 +126,7 @@ impl Connection {
         self.rcv.nxt = syn.seq + 1;
         self.rcv.wup = self.rcv.nxt;
         self.rcv.last_ack_sent = self.rcv.nxt;
-        self.silence.since = now;
+        self.heard_at = now;
         self.agree_on_ecn(syn);
         self.take_syn_options(now, &syn.options);
         // RFC 7323 section 2.2: the window in a SYN is never scaled.

@@ -20,6 +20,9 @@ use crate::timers::Timer;
 impl Connection {
     /// The next segment to send; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if self.accurate_ecn.is_some() {
+            self.decide_on_accurate_option(now);
+        }
         let choice = match self.choose(now) {
             Ok(choice) => choice,
             Err(blocked) => {
@@ -44,7 +47,7 @@ impl Connection {
             return EcnField::NotEct;
         }
         let is_new_data = matches!(choice, Choice::New(_)) && !segment.payload.is_empty();
-        let (flags, field) = self.ecn_of_departure(is_new_data);
+        let (flags, field) = self.ecn_of_departure(is_new_data, matches!(choice, Choice::Ack(_)));
         segment.flags |= flags;
         field
     }
@@ -159,6 +162,9 @@ impl Connection {
         let mut segment = self.build(now, self.snd.iss, flags | ecn, Bytes::new());
         if !is_repeated {
             self.add_fast_open(&mut segment);
+        }
+        if is_syn_ack {
+            self.add_handshake_ecn_option(&mut segment.options);
         }
         segment
     }

@@ -8,6 +8,7 @@ use super::{Connection, Event};
 use crate::config::{AckPolicy, BufferGrowth};
 use crate::counters::Reason;
 use crate::right_sizing::{RightSizing, share_of_data};
+use crate::state::State;
 use crate::timers::Timer;
 
 /// Segments with less data do not open the advertised window (Linux `tcp_event_data_recv`).
@@ -28,6 +29,7 @@ impl Connection {
             drop(data.split_to(known as usize));
         }
         if data.is_empty() {
+            self.judge_duplicate(seq);
             return Arrival::Duplicate;
         }
         if seq.gt(self.rcv.nxt) {
@@ -83,6 +85,9 @@ impl Connection {
         if window_grew && self.config.receive.quick_while_growing {
             self.ack.quick |= 1;
         }
+        if self.is_ecn_feedback_due() {
+            return self.ack_now(Reason::Ack);
+        }
         let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
         let delay = match self.config.receive.ack {
             AckPolicy::Immediate => return self.ack_now(Reason::Ack),
@@ -101,13 +106,41 @@ impl Connection {
                 if unacked > self.rcv.mss || (self.ack.quick > 0 && !self.ack.interactive) {
                     return self.ack_now(Reason::Ack);
                 }
-                let most = self.srtt().map_or(max, |srtt| srtt.max(min)).min(max);
-                self.ack.delay.clamp(min, most)
+                self.adaptive_delay(min, max)
             }
         };
+        self.delay_ack(now, delay);
+    }
+
+    /// The delay of [`AckPolicy::Adaptive`].
+    fn adaptive_delay(&self, min: Duration, max: Duration) -> Duration {
+        let most = self.srtt().map_or(max, |srtt| srtt.max(min)).min(max);
+        self.ack.delay.clamp(min, most)
+    }
+
+    fn delay_ack(&mut self, now: Instant, delay: Duration) {
         if !self.timers.is_armed(Timer::DelayedAck) {
             self.timers.arm(now, Timer::DelayedAck, delay);
         }
+    }
+
+    /// Schedules the ACK of the peer's FIN. In ESTABLISHED Linux expects an answer that carries it, if only our own FIN (`tcp_fin`): it
+    /// delays the ACK as that of data, unless more than a full segment is not acknowledged, or an ACK is due for something else.
+    pub(super) fn schedule_fin_ack(&mut self, now: Instant) {
+        let is_first = matches!(self.state, State::SynReceived | State::Established);
+        if let AckPolicy::Adaptive { min, max, .. } = self.config.receive.ack
+            && is_first
+        {
+            self.ack.interactive = true;
+            let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
+            let is_urgent = self.ack.due.is_some_and(|due| due != Reason::Ack) || self.is_ecn_feedback_due();
+            // Before the first data there is no delay yet.
+            if !is_urgent && unacked <= self.rcv.mss && !self.ack.delay.is_zero() {
+                self.ack.due = None;
+                return self.delay_ack(now, self.adaptive_delay(min, max));
+            }
+        }
+        self.ack.due = Some(Reason::FinAck);
     }
 
     /// Linux `tcp_event_data_recv`: the delay follows the spacing of segments, and a pause longer than the RTO brings
@@ -183,7 +216,7 @@ impl Connection {
 
     /// The window that could be offered: free space up to the growing limit, without silly windows
     /// (RFC 9293 section 3.8.6.2.2).
-    fn offerable_window(&self) -> u32 {
+    pub(super) fn offerable_window(&self) -> u32 {
         let free = self.free_space();
         if free < self.least_window_step() { 0 } else { free.min(self.rcv.limit) }
     }

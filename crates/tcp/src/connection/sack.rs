@@ -27,6 +27,7 @@ impl Connection {
             let model = &mut self.model;
             self.queue.mark_sacked(block, |sent| {
                 report.sacked += 1;
+                report.delivered_bytes += sent.payload.len() as u32;
                 if let Some(model) = model {
                     model.rate_mut().on_delivered(sent);
                 }

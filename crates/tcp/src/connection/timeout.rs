@@ -56,6 +56,7 @@ impl Connection {
             self.events.insert(Event::DeliveryTrouble);
         }
         self.counters.timeouts += 1;
+        self.suspect_options_of_loss();
         self.enter_loss(now);
         // A closed window does not indicate a broken path, so that it does not count towards R2 (Linux
         // `tcp_retransmit_timer`; ssthresh is cut each time for the same reason).
@@ -203,16 +204,16 @@ impl Connection {
         if !self.queue.is_empty() || !self.unsent.is_empty() {
             return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle);
         }
-        let idle = now.saturating_since(self.silence.since);
+        let idle = now.saturating_since(self.heard_at);
         if idle < keep_alive.idle {
             return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle - idle);
         }
-        if self.silence.probes_unanswered >= keep_alive.probes {
+        if u32::from(self.snd.keep_alives_unanswered) >= keep_alive.probes.min(u16::MAX.into()) {
             self.end(Some(ConnectionError::ProbesUnanswered));
             self.pending.reset = true;
             return;
         }
-        self.silence.probes_unanswered += 1;
+        self.snd.keep_alives_unanswered = self.snd.keep_alives_unanswered.saturating_add(1);
         self.pending.keep_alive = true;
         self.timers.arm(now, Timer::KeepAlive, keep_alive.interval);
     }

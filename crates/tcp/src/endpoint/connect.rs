@@ -12,6 +12,7 @@ use siphasher::sip::SipHasher24;
 use super::{ConnectionId, Endpoint, Handshake, hash};
 use crate::config::Config;
 use crate::connection::{Connection, Opening, Resumption};
+use crate::ecn::EcnField;
 
 /// The dynamic ports (RFC 6335 section 6).
 const FIRST_EPHEMERAL_PORT: u16 = 49_152;
@@ -66,7 +67,8 @@ impl Endpoint {
             return None;
         }
         let opening = self.opening(now, local, remote);
-        Some(self.insert(Connection::accept(now, config, opening, segment), Handshake::Done))
+        let ecn = EcnField::of_traffic_class(packet.traffic_class);
+        Some(self.insert(Connection::accept_with_ecn(now, config, opening, segment, ecn), Handshake::Done))
     }
 
     /// Opens a connection to `remote`, from `local` if given (port 0: any port).

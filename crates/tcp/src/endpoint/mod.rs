@@ -231,12 +231,12 @@ impl Endpoint {
     fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> Disposition {
         let local = SocketAddr::new(packet.dst, segment.dst_port);
         let remote = SocketAddr::new(packet.src, segment.src_port);
+        let ecn = EcnField::of_traffic_class(packet.traffic_class);
         let mut replaced = None;
         if let Some(index) = self.find_again(local, remote) {
             if self.may_replace(index, segment) {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
-                let ecn = EcnField::of_traffic_class(packet.traffic_class);
                 let was_opening = connection.state() == State::SynSent;
                 let disposition = connection.handle_segment_with_ecn(now, segment, ecn);
                 if !matches!(connection.state(), State::SynReceived | State::Closed) {
@@ -249,7 +249,7 @@ impl Endpoint {
                 return disposition;
             }
         }
-        let disposition = self.handle_stray(now, local, remote, segment, replaced);
+        let disposition = self.handle_stray(now, local, remote, (segment, ecn), replaced);
         if disposition != Disposition::Accepted {
             *self.strays.entry(disposition).or_default() += 1;
         }

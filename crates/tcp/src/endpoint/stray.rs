@@ -11,6 +11,7 @@ use super::connect::is_unicast;
 use super::{Endpoint, MAX_REPLIES, hash};
 use crate::connection::Connection;
 use crate::counters::Disposition;
+use crate::ecn::EcnField;
 use crate::state::State;
 
 impl Endpoint {
@@ -21,7 +22,7 @@ impl Endpoint {
         now: Instant,
         local: SocketAddr,
         remote: SocketAddr,
-        segment: &Segment,
+        (segment, ecn): (&Segment, EcnField),
         replaced: Option<Seq>,
     ) -> Disposition {
         // Section 3.9.2.3: ignore broadcast, multicast and unspecified addresses.
@@ -51,7 +52,7 @@ impl Endpoint {
             opening.iss = end + 1;
         }
         let verdict = self.fast_open_verdict(local, remote, segment);
-        self.insert_accepted(now, Connection::accept(now, config, opening, segment), segment, verdict);
+        self.insert_accepted(now, Connection::accept_with_ecn(now, config, opening, segment, ecn), segment, verdict);
         Disposition::Accepted
     }
 

@@ -17,6 +17,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::Segment;
 
+use crate::config::BeyondWindow;
 use crate::connection::{Connection, Transmit};
 use crate::timers::Timer;
 
@@ -65,7 +66,10 @@ fn check(connection: &Connection) {
     connection.assert_invariants();
     let config = connection.config();
     let held = connection.receive_buffer_len();
-    assert!(held <= config.receive.max_buffer_bytes.max(config.receive.buffer_bytes) as usize, "{held} bytes are held");
+    let buffer = config.receive.max_buffer_bytes.max(config.receive.buffer_bytes) as usize;
+    // The last segment may reach beyond the window.
+    let beyond = if config.receive.beyond_window == BeyondWindow::WholeIfRead { usize::from(u16::MAX) } else { 0 };
+    assert!(held <= buffer + beyond, "{held} bytes are held");
     let queued = connection.send_queue_len();
     // SYN, FIN and the byte of a probe.
     assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");

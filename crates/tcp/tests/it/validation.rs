@@ -8,8 +8,8 @@ const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/packet-scripts.md");
 
 /// Modules that `docs/validation.md` describes instead, or that are no tests.
-const ELSEWHERE: [&str; 8] =
-    ["corpus", "endpoints", "main", "properties", "storms", "transfer", "validation", "regressions"];
+const ELSEWHERE: [&str; 9] =
+    ["corpus", "endpoints", "main", "properties", "rfc9768_paths", "storms", "transfer", "validation", "regressions"];
 
 const HEAD: &str = "\
 # Packet scripts

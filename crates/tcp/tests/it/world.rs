@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{Config, Connection, EcnField, Event, Opening, State, Transmit};
-use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
+use holdover_wire::{AccurateEcn, Flags, Packet, Payload, Segment, Seq, SeqRange};
 
 use crate::ledger::Ledger;
 use crate::plan::{Action, Verb};
@@ -35,6 +35,8 @@ pub(crate) struct Path {
     /// Routers mark instead of dropping: at random, and above this number of segments in the queue.
     pub(crate) mark: f64,
     pub(crate) mark_above: usize,
+    /// What a device on the path does to ECN.
+    pub(crate) ecn: EcnDevice,
     /// Segments sent in these periods are lost.
     pub(crate) outages: Vec<(Instant, Instant)>,
     /// An outage also loses the segments in the queue and in flight.
@@ -60,11 +62,75 @@ impl Path {
             mangle: 0.0,
             mark: 0.0,
             mark_above: usize::MAX,
+            ecn: EcnDevice::Transparent,
             outages: Vec::new(),
             outages_empty: false,
             sound_from: Instant::FAR_FUTURE,
             busy_until: Instant::ZERO,
         }
+    }
+}
+
+/// What a device on the path does to ECN in every packet of one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EcnDevice {
+    Transparent,
+    /// The ECN field is cleared, as with the rest of the traffic class.
+    ClearsField,
+    /// The ECN field becomes CE, whatever it was.
+    MarksAll,
+    /// AE, a reserved bit once, is cleared.
+    ClearsAe,
+    /// AE, CWR and ECE are cleared.
+    ClearsFlags,
+    /// As before, on SYNs only.
+    ClearsFlagsOfSyns,
+    /// SYNs that ask for accurate feedback are dropped.
+    DropsSyns,
+    /// Options of Accurate ECN are taken out.
+    StripsOption,
+    /// Packets with an option of Accurate ECN are dropped, except SYN-ACKs.
+    DropsOption,
+    /// The counters of the option are overwritten by zeros.
+    ZeroesOption,
+}
+
+impl EcnDevice {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Transparent,
+        Self::ClearsField,
+        Self::MarksAll,
+        Self::ClearsAe,
+        Self::ClearsFlags,
+        Self::ClearsFlagsOfSyns,
+        Self::DropsSyns,
+        Self::StripsOption,
+        Self::DropsOption,
+        Self::ZeroesOption,
+    ];
+
+    /// Treats a packet; returns whether it passes.
+    fn treat(self, segment: &mut Segment, ecn: &mut EcnField) -> bool {
+        let ace = Flags::AE | Flags::CWR | Flags::ECE;
+        let is_syn = segment.flags.contains(Flags::SYN);
+        match self {
+            Self::Transparent => {}
+            Self::ClearsField => *ecn = EcnField::NotEct,
+            Self::MarksAll => *ecn = EcnField::Ce,
+            Self::ClearsAe => segment.flags -= Flags::AE,
+            Self::ClearsFlags => segment.flags -= ace,
+            Self::ClearsFlagsOfSyns if is_syn => segment.flags -= ace,
+            Self::DropsSyns => return !(is_syn && segment.flags.contains(Flags::AE)),
+            Self::ClearsFlagsOfSyns => {}
+            Self::StripsOption => segment.options.accurate_ecn = None,
+            Self::DropsOption => return is_syn || segment.options.accurate_ecn.is_none(),
+            Self::ZeroesOption => {
+                if let Some(option) = &mut segment.options.accurate_ecn {
+                    *option = AccurateEcn::with(option.order(), option.len(), |_| 0);
+                }
+            }
+        }
+        true
     }
 }
 
@@ -300,7 +366,7 @@ impl World {
                 ledger.on_arrival(to, segment, disposition);
             }
         } else if to == Side::Server && is_syn {
-            host.connection = Some(Connection::accept(now, Arc::clone(&host.config), opening, segment));
+            host.connection = Some(Connection::accept_with_ecn(now, Arc::clone(&host.config), opening, segment, ecn));
         }
     }
 
@@ -359,6 +425,9 @@ impl World {
         }
         if path.mangle > 0.0 && !sound && self.rng.next_f64() < path.mangle {
             mangle(&mut self.rng, &mut segment);
+        }
+        if !path.ecn.treat(&mut segment, &mut ecn) {
+            return self.note_loss(from, &segment);
         }
         let waiting = path.busy_until.saturating_since(now);
         let limited = !path.per_segment.is_zero() && now < path.queue_unlimited_from;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdover_base::Duration;
-use holdover_tcp::{Algorithm, Config, Ecn, Profile, RetryLimit};
+use holdover_tcp::{AccurateEcnConfig, AccurateEcnOption, Algorithm, Config, Ecn, Profile, RetryLimit};
 
 use crate::{Congestion, SocketOptions};
 
@@ -96,6 +96,9 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
         Ecn::Off => "0",
         Ecn::Request => "1",
         Ecn::Accept => "2",
+        Ecn::RequestAccurate => "3",
+        Ecn::AcceptAccurateRequest => "4",
+        Ecn::AcceptAccurate => "5",
     };
     let RetryLimit::LinuxTime(retries2) = config.limits.r2 else { return BTreeMap::new() };
     let mut sysctls = BTreeMap::from([
@@ -121,6 +124,18 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     }
     if config.rto.max != linux.rto.max {
         sysctls.insert("net.ipv4.tcp_rto_max_ms", (config.rto.max.as_nanos() / 1_000_000).to_string());
+    }
+    if config.ecn.accepts_accurate() {
+        let AccurateEcnConfig { option, beacons, fallback, .. } = config.accurate_ecn;
+        let option = match option {
+            AccurateEcnOption::Off => "0",
+            AccurateEcnOption::Minimum => "1",
+            AccurateEcnOption::Full => "2",
+            AccurateEcnOption::Persist => "3",
+        };
+        sysctls.insert("net.ipv4.tcp_ecn_option", option.to_owned());
+        sysctls.insert("net.ipv4.tcp_ecn_option_beacon", beacons.to_string());
+        sysctls.insert("net.ipv4.tcp_ecn_fallback", switch(fallback));
     }
     if config.limits.syn_linear_timeouts != linux.limits.syn_linear_timeouts {
         sysctls.insert("net.ipv4.tcp_syn_linear_timeouts", config.limits.syn_linear_timeouts.to_string());
@@ -155,6 +170,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
     let whole_millis = |time: Duration| time.as_nanos().is_multiple_of(1_000_000);
     [
         ("paws", rest.paws != linux.paws),
+        ("accurate_ecn", rest.accurate_ecn.rules != linux.accurate_ecn.rules && rest.ecn.accepts_accurate()),
         ("send", rest.send != linux.send),
         ("receive", rest.receive != linux.receive),
         ("recovery", rest.recovery != linux.recovery),

@@ -7,8 +7,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use holdover_wire::{
-    Experimental, ExperimentalId, FastOpen, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, SackBlocks, Segment,
-    Seq, SeqRange, TcpOptions, Timestamps, Udp, Unreachable, UserTimeout,
+    AccurateEcn, AccurateEcnOrder, Experimental, ExperimentalId, FastOpen, Flags, Fragment, IcmpEcho, IcmpError,
+    Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Udp, Unreachable, UserTimeout,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -90,31 +90,47 @@ fn options() -> impl Strategy<Value = TcpOptions> {
     let fast_open = (vec(any::<u8>(), 4..=16), any::<bool>()).prop_map(|(cookie, is_experiment)| {
         FastOpen::new(&cookie).unwrap_or(FastOpen::REQUEST).as_experiment(is_experiment)
     });
+    let order = prop_oneof![Just(AccurateEcnOrder::Zero), Just(AccurateEcnOrder::One)];
+    let accurate_ecn = (order, vec(0..=AccurateEcn::COUNTER_MASK, 0..=AccurateEcn::MAX_COUNTERS))
+        .prop_map(|(order, fields)| AccurateEcn::new(order, &fields).expect("three counters of 24 bits"));
     (
         of(any::<u16>()),
         of(any::<u8>()),
         any::<bool>(),
         of((any::<u32>(), any::<u32>()).prop_map(|(val, ecr)| Timestamps { val, ecr })),
-        sack,
+        (sack, of(accurate_ecn)),
         of(any::<u16>().prop_map(UserTimeout::from_wire)),
         of(fast_open),
         of(experimental),
     )
         .prop_map(
-            |(mss, window_scale, sack_permitted, timestamps, sack, user_timeout, fast_open, experimental)| {
+            |(
+                mss,
+                window_scale,
+                sack_permitted,
+                timestamps,
+                (sack, accurate_ecn),
+                user_timeout,
+                fast_open,
+                experimental,
+            )| {
                 let mut options = TcpOptions {
                     mss,
                     window_scale,
                     sack_permitted,
                     timestamps,
                     sack,
+                    accurate_ecn,
                     user_timeout,
                     fast_open: fast_open.map(Box::new),
                     experimental: experimental.filter(|list| !list.is_empty()),
                     unknown: 0,
                 };
                 while options.wire_len() > Segment::MAX_OPTIONS_LEN {
-                    if options.experimental.take().is_none() && options.fast_open.take().is_none() {
+                    if options.experimental.take().is_none()
+                        && options.fast_open.take().is_none()
+                        && options.accurate_ecn.take().is_none()
+                    {
                         options.sack.truncate(options.sack.len() - 1);
                     }
                 }

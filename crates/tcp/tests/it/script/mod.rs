@@ -87,9 +87,18 @@ impl Script {
     }
 
     pub(crate) fn accept_with(config: Config, iss: u32, irs: u32, syn: Inject) -> Self {
+        Self::accept_marked(config, iss, irs, syn, EcnField::NotEct)
+    }
+
+    /// As [`Self::accept`], of a SYN whose packet has this ECN field.
+    pub(crate) fn accept_with_field(config: Config, syn: Inject, ecn: EcnField) -> Self {
+        Self::accept_marked(config, ISS, IRS, syn, ecn)
+    }
+
+    fn accept_marked(config: Config, iss: u32, irs: u32, syn: Inject, ecn: EcnField) -> Self {
         let mut peer = Peer::default();
         let segment = peer.build(START, Seq::new(iss), Seq::new(irs), Seq::new(irs), syn);
-        let connection = Connection::accept(START, Arc::new(config), Self::opening(iss), &segment);
+        let connection = Connection::accept_with_ecn(START, Arc::new(config), Self::opening(iss), &segment, ecn);
         let mut script = Self::new(connection, iss, irs);
         script.peer = peer;
         script.note('<', &segment, "");
@@ -277,11 +286,25 @@ impl Script {
     /// Injects a segment that a router has marked (RFC 3168).
     #[track_caller]
     pub(crate) fn inject_marked(&mut self, template: Inject) {
+        self.inject_with(EcnField::Ce, template);
+    }
+
+    /// Injects a segment whose packet has this ECN field.
+    #[track_caller]
+    pub(crate) fn inject_with(&mut self, ecn: EcnField, template: Inject) {
+        self.inject_with_as(ecn, Disposition::Accepted, template);
+    }
+
+    /// As [`Self::inject_as`], of a segment whose packet has this ECN field.
+    #[track_caller]
+    pub(crate) fn inject_with_as(&mut self, ecn: EcnField, disposition: Disposition, template: Inject) {
         self.expect_nothing();
-        let segment = self.peer.build(self.now, self.iss, self.irs, self.connection.rcv_nxt(), template);
-        self.note('<', &segment, "CE");
-        let found = self.connection.handle_segment_with_ecn(self.now, &segment, EcnField::Ce);
-        assert_eq!(found, Disposition::Accepted);
+        let rcv_nxt = self.connection.rcv_nxt();
+        let rcv_nxt = if self.connection.state() == State::SynSent { self.irs } else { rcv_nxt };
+        let segment = self.peer.build(self.now, self.iss, self.irs, rcv_nxt, template);
+        self.note('<', &segment, &format!("{ecn:?}"));
+        let found = self.connection.handle_segment_with_ecn(self.now, &segment, ecn);
+        assert_eq!(found, disposition);
         self.connection.assert_invariants();
         self.flush();
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use holdover_tcp::Reason;
-use holdover_wire::{Flags, TcpOptions, UserTimeout};
+use holdover_wire::{AccurateEcn, AccurateEcnOrder, Flags, TcpOptions, UserTimeout};
 
 /// A segment for the connection under test. Unset fields have the values of a well-behaved peer: the next sequence
 /// number that the connection expects, the former acknowledgment number, and the former window.
@@ -117,6 +117,12 @@ impl Inject {
 
     pub(crate) fn no_ts(mut self) -> Self {
         self.timestamps = Some(None);
+        self
+    }
+
+    /// The option of Accurate ECN: the fields in order 0.
+    pub(crate) fn ecn_option(mut self, fields: &[u32]) -> Self {
+        self.options.accurate_ecn = Some(AccurateEcn::new(AccurateEcnOrder::Zero, fields).unwrap());
         self
     }
 

@@ -1,0 +1,573 @@
+//! RFC 9768: accurate ECN is agreed on in both directions, marks are counted and reported, counts are decoded, and signs of a path that
+//! rewrites them end its use.
+
+use holdover_tcp::{
+    AccurateEcnOption, AccurateEcnRules, AccurateEcnSeen, Config, Disposition, Ecn, EcnBytes, EcnFeedback, EcnField,
+    Profile, Reason, RecoveryState, Reduction,
+};
+use holdover_wire::{AccurateEcn, EcnCounter, Flags, Segment};
+
+use crate::script::*;
+
+const ALL_FLAGS: Flags = Flags::AE.union(Flags::CWR).union(Flags::ECE);
+
+fn config(rules: AccurateEcnRules) -> Config {
+    let mut config = plain();
+    config.ecn = Ecn::RequestAccurate;
+    config.accurate_ecn.rules = rules;
+    config.accurate_ecn.option = AccurateEcnOption::Off;
+    config.recovery.reduction = Reduction::Immediate;
+    config
+}
+
+fn rfc() -> Config {
+    config(AccurateEcnRules::Rfc9768)
+}
+
+fn linux() -> Config {
+    config(AccurateEcnRules::Linux)
+}
+
+/// AE, CWR and ECE of a number.
+fn ace(field: u8) -> Flags {
+    let mut flags = Flags::empty();
+    flags.set(Flags::AE, field & 4 != 0);
+    flags.set(Flags::CWR, field & 2 != 0);
+    flags.set(Flags::ECE, field & 1 != 0);
+    flags
+}
+
+fn ace_of(segment: &Segment) -> u8 {
+    (0..8).find(|&field| segment.flags & ALL_FLAGS == ace(field)).unwrap()
+}
+
+/// A connection that has requested accurate feedback successfully.
+fn agreed(config: Config) -> Script {
+    let mut t = Script::connect(config);
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)));
+    t.expect(ack(1).and(ace(0b010)).reason(Reason::HandshakeAck));
+    assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate);
+    t
+}
+
+/// The same of a listener's.
+fn accepted(config: Config) -> Script {
+    let mut t = Script::accept(config, syn().and(ALL_FLAGS));
+    t.expect(our_syn_ack().and(ace(0b010)));
+    t.at(50).inject(seg().ack(1).and(ace(0b010)));
+    assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate);
+    t
+}
+
+/// Table 2, and section 3.1.3: what each SYN-ACK means to a client that has asked for accurate feedback.
+#[test]
+fn rfc9768_3_1_2_answers_to_a_client() {
+    let answers = [
+        (0b000, EcnFeedback::None),
+        (0b001, EcnFeedback::Classic),
+        (0b010, EcnFeedback::Accurate),
+        (0b011, EcnFeedback::Accurate),
+        (0b100, EcnFeedback::Accurate),
+        (0b101, EcnFeedback::Accurate),
+        (0b110, EcnFeedback::Accurate),
+        (0b111, EcnFeedback::None),
+    ];
+    for config in [rfc(), linux()] {
+        for (field, feedback) in answers {
+            let mut t = Script::connect(config.clone());
+            t.expect(our_syn().and(ALL_FLAGS));
+            t.at(50).inject(syn_ack().and(ace(field)));
+            assert_eq!(t.connection.ecn_feedback(), feedback, "{field:03b}");
+            t.forget_sent();
+        }
+    }
+}
+
+/// Table 2, and section 3.1.3: what a listener answers to each SYN. It takes part in accurate feedback unless the SYN asks for nothing, or
+/// for ECN as in RFC 3168.
+#[test]
+fn rfc9768_3_1_2_answers_of_a_listener() {
+    for ecn in [Ecn::RequestAccurate, Ecn::AcceptAccurateRequest, Ecn::AcceptAccurate] {
+        for field in 0..8 {
+            let mut config = rfc();
+            config.ecn = ecn;
+            let mut t = Script::accept(config, syn().and(ace(field)));
+            let (answer, feedback) = match field {
+                0b000 => (0b000, EcnFeedback::None),
+                0b011 => (0b001, EcnFeedback::Classic),
+                _ => (0b010, EcnFeedback::Accurate),
+            };
+            t.expect(our_syn_ack().and(ace(answer)));
+            assert_eq!(t.connection.ecn_feedback(), feedback, "{field:03b}");
+        }
+    }
+    let mut t = Script::accept(Config { ecn: Ecn::Accept, ..rfc() }, syn().and(ALL_FLAGS));
+    t.expect(our_syn_ack().and(Flags::ECE));
+    let mut t = Script::accept(Config { ecn: Ecn::Off, ..rfc() }, syn().and(ALL_FLAGS));
+    t.expect(our_syn_ack());
+}
+
+/// Table 2 of a client that asks for ECN as in RFC 3168 only, or for nothing.
+#[test]
+fn rfc9768_3_1_2_requests() {
+    for (ecn, request) in [
+        (Ecn::AcceptAccurate, Flags::empty()),
+        (Ecn::AcceptAccurateRequest, Flags::CWR | Flags::ECE),
+        (Ecn::RequestAccurate, ALL_FLAGS),
+    ] {
+        let mut t = Script::connect(Config { ecn, ..rfc() });
+        t.expect(our_syn().and(request));
+        t.at(50).inject(syn_ack().and(Flags::ECE));
+        t.expect(ack(1));
+        let feedback = if request.is_empty() { EcnFeedback::None } else { EcnFeedback::Classic };
+        assert_eq!(t.connection.ecn_feedback(), feedback);
+    }
+}
+
+/// Section 3.1.2: SYN-ACK and the ACK that ends the handshake tell the ECN field of what they answer (tables 3 and 4).
+#[test]
+fn rfc9768_3_1_2_the_handshake_reflects_the_ecn_field() {
+    for (field, reflection) in
+        [(EcnField::NotEct, 0b010), (EcnField::Ect1, 0b011), (EcnField::Ect0, 0b100), (EcnField::Ce, 0b110)]
+    {
+        let mut t = Script::accept_with_field(rfc(), syn().and(ALL_FLAGS), field);
+        t.expect(our_syn_ack().and(ace(reflection)));
+        let mut t = Script::connect(rfc());
+        t.expect(our_syn().and(ALL_FLAGS));
+        t.at(50).inject_with(field, syn_ack().and(ace(0b010)));
+        t.expect(ack(1).and(ace(reflection)));
+        // Later segments carry the count, in which a mark of the SYN-ACK counts.
+        t.write(1_000);
+        t.expect(data(1, 1_001).and(ace(if field == EcnField::Ce { 6 } else { 5 })));
+    }
+}
+
+/// Section 3.1.4.1: the first SYN that is sent again asks for accurate feedback, the second for nothing.
+#[test]
+fn rfc9768_3_1_4_1_a_repeated_syn_asks_once_more() {
+    for (config, is_capable) in [(rfc(), false), (linux(), true)] {
+        let mut t = Script::connect(config);
+        t.expect(our_syn().and(ALL_FLAGS));
+        t.at(1_000).expect(our_syn().and(ALL_FLAGS));
+        t.at(3_000).expect(our_syn());
+        t.inject(syn_ack().and(ace(0b010)));
+        t.expect(ack(1).and(ace(0b010)));
+        assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate);
+        // Section 3.1.5: no packet is ECN-capable after a SYN without. Linux goes by the answer.
+        t.write(1_000);
+        let field = if is_capable { EcnField::Ect0 } else { EcnField::NotEct };
+        assert_eq!(t.fields(), [field]);
+        t.forget_sent();
+    }
+}
+
+/// Section 3.1.4.2: the first SYN-ACK that is sent again has the flags and no option, the second neither; nothing is ECN-capable after that.
+#[test]
+fn rfc9768_3_1_4_2_a_repeated_syn_ack_gives_up() {
+    let mut config = rfc();
+    config.accurate_ecn.option = AccurateEcnOption::Full;
+    let mut t = Script::accept(config, syn().and(ALL_FLAGS));
+    let first = t.take_sent();
+    assert_eq!((ace_of(&first), first.options.accurate_ecn.map(|option| option.len())), (0b010, Some(3)));
+    t.at(1_000);
+    let second = t.take_sent();
+    assert_eq!((ace_of(&second), second.options.accurate_ecn), (0b010, None));
+    t.at(3_000);
+    let third = t.take_sent();
+    assert_eq!((ace_of(&third), third.options.accurate_ecn), (0b000, None));
+    t.inject(seg().ack(1).and(ace(0b010)));
+    assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate);
+    t.write(1_000);
+    assert_eq!(t.fields(), [EcnField::NotEct]);
+    t.forget_sent();
+}
+
+/// Section 3.1.5: a SYN without flags after one that asked ends the use of ECN-capable packets, not the feedback.
+#[test]
+fn rfc9768_3_1_5_a_client_that_gave_up_gets_no_capable_packets() {
+    let mut t = Script::accept(rfc(), syn().and(ALL_FLAGS));
+    t.expect(our_syn_ack().and(ace(0b010)));
+    t.at(100).inject_as(Disposition::DuplicateData, syn());
+    t.expect(our_syn_ack().and(ace(0b010)));
+    t.inject(seg().ack(1).and(ace(0b010)));
+    t.write(1_000);
+    assert_eq!(t.fields(), [EcnField::NotEct]);
+    t.expect(data(1, 1_001).and(ace(5)));
+}
+
+/// Section 3.2.2: the field counts packets with CE, pure ACKs among them, from 5 and modulo 8.
+#[test]
+fn rfc9768_3_2_2_marks_are_counted() {
+    for config in [rfc(), linux()] {
+        let mut t = agreed(config);
+        for n in 0..10 {
+            t.inject_marked(seg().data(100).and(ace(5)));
+            t.forget_sent();
+            t.at(50 + 200 * (n + 1));
+            t.forget_sent();
+            assert_eq!(u64::from(t.connection.received_ce()), n + 1);
+        }
+        t.inject_marked(seg().and(ace(5)));
+        t.write(1_000);
+        let segment = t.take_sent();
+        assert_eq!(ace_of(&segment), (5 + 11) % 8);
+        assert!(!segment.flags.contains(Flags::URG));
+    }
+}
+
+/// A mark reduces the window once for what is outstanding, as an echo of RFC 3168 does; CWR is no signal.
+#[test]
+fn rfc9768_3_2_2_a_count_that_grows_reduces_once_in_a_round() {
+    let mut t = agreed(rfc());
+    t.write(40_000);
+    assert_eq!(t.forget_sent(), 10);
+    t.at(100).inject(seg().ack(1_001).and(ace(6)));
+    assert_eq!((t.connection.cwnd(), t.connection.ssthresh()), (4, Some(4)));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Cwr);
+    t.inject(seg().ack(3_001).and(ace(0)));
+    assert_eq!((t.connection.cwnd(), t.connection.delivered_ce()), (4, 3), "once");
+    t.expect_nothing();
+    t.inject(seg().ack(7_001).and(ace(0)));
+    t.expect(data(10_001, 11_001).and(ace(5)));
+    // Counts that do not grow end the reduction, when what was sent after it is acknowledged.
+    t.at(150).inject(seg().ack(11_001).and(ace(0)));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+    t.forget_sent();
+}
+
+/// Section 3.2.2.5.2: an ACK that brings nothing new may have been overtaken, and its count is old.
+#[test]
+fn rfc9768_3_2_2_5_2_an_overtaken_ack_counts_nothing() {
+    let mut t = agreed(rfc());
+    t.write(5_000);
+    t.forget_sent();
+    t.at(100).inject(seg().ack(2_001).and(ace(7)));
+    assert_eq!(t.connection.delivered_ce(), 2);
+    t.inject(seg().ack(1_001).and(ace(6)));
+    t.inject(seg().ack(2_001).and(ace(6)));
+    assert_eq!(t.connection.delivered_ce(), 2);
+}
+
+/// Section 3.2.2.5.2, appendix A.2.1: an ACK of eight packets and more may report eight marks more than its field shows, and the safest
+/// count is taken.
+#[test]
+fn rfc9768_3_2_2_5_2_a_large_ack_is_decoded_safely() {
+    let mut t = agreed(rfc());
+    t.write(10_000);
+    t.forget_sent();
+    t.at(100).inject(seg().ack(10_001).and(ace(6)));
+    assert_eq!(t.connection.delivered_ce(), 9);
+}
+
+/// Section 3.2.2.5.1: data with the first mark is acknowledged at once, as is every second mark.
+#[test]
+fn rfc9768_3_2_2_5_1_marks_hasten_the_ack() {
+    let mut t = agreed(rfc());
+    t.inject(seg().data(400).and(ace(5)));
+    t.expect_nothing();
+    t.inject_marked(seg().data(400).and(ace(5)));
+    t.expect(ack(801).and(ace(6)));
+    t.inject_marked(seg().data(100).and(ace(5)));
+    t.expect_nothing();
+    t.inject_marked(seg().data(100).and(ace(5)));
+    t.expect(ack(1_001).and(ace(0)));
+    // Without data three.
+    for _ in 0..2 {
+        t.inject_marked(seg().and(ace(5)));
+        t.expect_nothing();
+    }
+    t.inject_marked(seg().and(ace(5)));
+    t.expect(ack(1_001).and(ace(3)));
+}
+
+/// Linux acknowledges data at once whose ECN field differs from that of the packet before.
+#[test]
+fn linux_any_change_of_the_ecn_field_hastens_the_ack() {
+    let mut config = Profile::Linux6Reno.config();
+    config.ecn = Ecn::RequestAccurate;
+    config.timestamps = None;
+    config.mss = 1000;
+    let mut t = Script::connect(config);
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().wscale(0).sack_ok().and(ace(0b010)));
+    t.expect(ack(1).and(ace(0b010)));
+    // The first segments are acknowledged at once in any case.
+    for _ in 0..20 {
+        t.inject(seg().data(1_000).and(ace(5)));
+        t.forget_sent();
+    }
+    t.inject(seg().data(100).and(ace(5)));
+    t.expect_nothing();
+    for field in [EcnField::Ect0, EcnField::Ce, EcnField::Ect1] {
+        t.inject_with(field, seg().data(100).and(ace(5)));
+        assert_eq!(t.forget_sent(), 1, "{field:?}");
+    }
+}
+
+/// Section 3.2.2.3: what the peer says of our SYN-ACK or SYN cannot be: the network rewrites the ECN field.
+#[test]
+fn rfc9768_3_2_2_3_a_rewritten_ecn_field_ends_capable_packets() {
+    for reflection in [0b011, 0b100, 0b110] {
+        let mut t = Script::connect(rfc());
+        t.expect(our_syn().and(ALL_FLAGS));
+        t.at(50).inject(syn_ack().and(ace(reflection)));
+        t.expect(ack(1).and(ace(0b010)));
+        t.write(1_000);
+        assert_eq!(t.fields(), [EcnField::NotEct]);
+        t.forget_sent();
+        let mut t = Script::accept(rfc(), syn().and(ALL_FLAGS));
+        t.expect(our_syn_ack().and(ace(0b010)));
+        t.at(50).inject(seg().ack(1).and(ace(reflection)));
+        assert!(t.connection.accurate_ecn_failed());
+        t.write(1_000);
+        assert_eq!(t.fields(), [EcnField::NotEct]);
+        t.forget_sent();
+    }
+    let mut config = rfc();
+    config.accurate_ecn.fallback = false;
+    let mut t = Script::connect(config);
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b100)));
+    t.forget_sent();
+    t.write(1_000);
+    assert_eq!(t.fields(), [EcnField::Ect0], "without fallback");
+    t.forget_sent();
+}
+
+/// Section 3.2.2.4: a field of 0 in the first segment after the handshake was overwritten; its counts are not believed.
+#[test]
+fn rfc9768_3_2_2_4_a_zeroed_field_ends_capable_packets() {
+    let mut t = agreed(rfc());
+    t.write(2_000);
+    t.forget_sent();
+    t.at(100).inject(seg().ack(1_001));
+    assert!(t.connection.accurate_ecn_failed());
+    t.inject(seg().ack(2_001));
+    assert_eq!((t.connection.delivered_ce(), t.connection.recovery_state()), (0, RecoveryState::Open));
+    t.write(1_000);
+    assert_eq!(t.fields(), [EcnField::NotEct]);
+    t.forget_sent();
+    // As in the ACK that ends the handshake (table 4).
+    for config in [rfc(), linux()] {
+        let mut t = Script::accept(config, syn().and(ALL_FLAGS));
+        t.expect(our_syn_ack().and(ace(0b010)));
+        t.at(50).inject(seg().ack(1));
+        assert!(t.connection.accurate_ecn_failed());
+        assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate, "marks of the peer's packets are reported");
+    }
+}
+
+/// RFC 3168 sections 6.1.4 and 6.1.5: only new data is ECN-capable. Linux sends all but SYNs so.
+#[test]
+fn rfc3168_6_1_what_is_capable_under_accurate_feedback() {
+    for (config, other) in [(rfc(), EcnField::NotEct), (linux(), EcnField::Ect0)] {
+        let mut t = agreed(config);
+        t.write(1_000);
+        assert_eq!(t.fields(), [EcnField::Ect0]);
+        t.forget_sent();
+        t.at(1_050);
+        assert_eq!(t.fields(), [other], "by a timer");
+        t.forget_sent();
+        t.inject(seg().data(1_000).ack(1_001).and(ace(5)));
+        t.inject(seg().data(1_000).ack(1_001).and(ace(5)));
+        assert_eq!(t.fields()[0], other, "an ACK");
+        t.forget_sent();
+    }
+}
+
+fn with_option() -> Config {
+    let mut config = rfc();
+    config.accurate_ecn.option = AccurateEcnOption::Full;
+    config
+}
+
+fn fields_of(segment: &Segment) -> Vec<(EcnCounter, u32)> {
+    segment.options.accurate_ecn.iter().flat_map(|option| option.fields().collect::<Vec<_>>()).collect()
+}
+
+/// Section 3.2.3: bytes are counted by their codepoint; where options of the peer were seen, every segment reports them, and the data makes
+/// room.
+#[test]
+fn rfc9768_3_2_3_bytes_are_counted() {
+    let mut t = Script::connect(with_option());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    let ack = t.take_sent();
+    assert_eq!(fields_of(&ack), [(EcnCounter::Ect1, 1), (EcnCounter::Ce, 0), (EcnCounter::Ect0, 1)]);
+    t.write(1_000);
+    assert_eq!(t.take_sent().payload.len(), 988);
+    t.forget_sent();
+    t.inject_with(EcnField::Ect0, seg().data(300).and(ace(5)));
+    t.forget_sent();
+    t.inject_with(EcnField::Ect1, seg().data(200).and(ace(5)));
+    t.forget_sent();
+    t.inject_marked(seg().data(100).and(ace(5)));
+    let bytes = EcnBytes { ect0: 300, ect1: 200, ce: 100 };
+    assert_eq!(t.connection.received_ecn_bytes(), bytes);
+    let last = t.take_sent();
+    assert_eq!(fields_of(&last), [(EcnCounter::Ect1, 201), (EcnCounter::Ce, 100), (EcnCounter::Ect0, 301)]);
+}
+
+/// Section 3.2.3.1: no option of the peer's was seen, so that the path may take them out: none is sent.
+#[test]
+fn rfc9768_3_2_3_1_without_the_peers_option_none_is_sent() {
+    let mut t = Script::connect(with_option());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)));
+    assert_eq!(t.take_sent().options.accurate_ecn, None);
+    t.write(1_000);
+    assert_eq!(t.take_sent().options.accurate_ecn, None);
+    assert_eq!(t.connection.accurate_ecn_seen(), AccurateEcnSeen::Nothing);
+}
+
+/// Section 3.2.3.2.3: counters that begin with 0 were overwritten, and are not believed.
+#[test]
+fn rfc9768_3_2_3_2_zeroed_counters_are_ignored() {
+    let mut t = Script::connect(with_option());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)).ecn_option(&[0, 0, 0]));
+    t.forget_sent();
+    assert_eq!(t.connection.accurate_ecn_seen(), AccurateEcnSeen::Mangled);
+    t.write(5_000);
+    t.forget_sent();
+    t.at(100).inject(seg().ack(2_001).and(ace(5)).ecn_option(&[5_000, 9_000, 1]));
+    assert_eq!(t.connection.delivered_ecn_bytes(), EcnBytes::default());
+}
+
+/// Section 3.2.3.2.2: an option that seems to cost the segment that carries it is left out from then on.
+#[test]
+fn rfc9768_3_2_3_2_options_that_get_lost_are_left_out() {
+    let mut config = with_option();
+    config.sack = true;
+    let mut t = Script::connect(config);
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().sack_ok().and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    t.forget_sent();
+    t.inject(seg().data(1_000).and(ace(5)));
+    t.inject(seg().data(1_000).and(ace(5)));
+    assert_eq!(t.take_sent().options.accurate_ecn.map(|option| option.len()), Some(3));
+    t.inject_as(Disposition::DuplicateData, seg().seq(1_001).data(1_000).and(ace(5)));
+    let answer = t.take_sent();
+    assert!(answer.options.accurate_ecn.is_some() && !answer.options.sack.is_empty());
+    t.inject_as(Disposition::DuplicateData, seg().seq(1_001).data(1_000).and(ace(5)));
+    let answer = t.take_sent();
+    assert!(answer.options.accurate_ecn.is_none() && !answer.options.sack.is_empty());
+}
+
+/// ... and so is one whose data is not acknowledged before the timer runs out.
+#[test]
+fn rfc9768_3_2_3_2_a_timeout_ends_options_that_never_passed() {
+    let mut t = Script::connect(with_option());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    t.forget_sent();
+    t.write(500);
+    assert!(t.take_sent().options.accurate_ecn.is_some());
+    t.at(1_050);
+    assert!(t.take_sent().options.accurate_ecn.is_none());
+    // Once data with options was acknowledged, a timeout is no such sign.
+    let mut t = Script::connect(with_option());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    t.forget_sent();
+    t.write(500);
+    t.forget_sent();
+    t.at(100).inject(seg().ack(501).and(ace(5)));
+    t.write(500);
+    t.forget_sent();
+    t.at(1_100);
+    assert!(t.take_sent().options.accurate_ecn.is_some());
+}
+
+/// Section 3.2.3.3: under the minimum an option is sent when a counter changes, and three in a round trip.
+#[test]
+fn rfc9768_3_2_3_3_the_minimum_of_options() {
+    let mut config = with_option();
+    config.accurate_ecn.option = AccurateEcnOption::Minimum;
+    config.accurate_ecn.beacons = 0;
+    let mut t = Script::accept(config, syn().and(ALL_FLAGS));
+    t.forget_sent();
+    t.at(100).inject(seg().ack(1).and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    let sends_option = |t: &mut Script, field| {
+        t.write(100);
+        let has = t.take_sent().options.accurate_ecn.is_some();
+        let acked = t.snd_nxt();
+        t.inject_with(field, seg().ack(acked).and(ace(5)));
+        has
+    };
+    assert!(sends_option(&mut t, EcnField::NotEct), "the first segment");
+    assert!(!sends_option(&mut t, EcnField::NotEct));
+    t.inject_with(EcnField::Ect0, seg().data(100).and(ace(5)));
+    t.forget_sent();
+    let sent = [(); 4].map(|()| sends_option(&mut t, EcnField::Ect0));
+    assert_eq!(sent.iter().filter(|&&has| has).count(), 2, "two after a change, {sent:?}");
+    // With beacons, one when a third of a round trip has passed.
+    let mut config = t.connection.config().accurate_ecn;
+    config.beacons = 3;
+    t.connection.set_accurate_ecn(config);
+    t.at(1_000).forget_sent();
+    assert!(sends_option(&mut t, EcnField::Ect0));
+    assert!(!sends_option(&mut t, EcnField::Ect0));
+    t.at(1_100).forget_sent();
+    assert!(sends_option(&mut t, EcnField::Ect0));
+}
+
+/// Section 3.2.3.3: the option shares 40 bytes with timestamps and SACK blocks. A third block yields to counters that have changed;
+/// otherwise the option does.
+#[test]
+fn rfc9768_3_2_3_3_options_share_their_room() {
+    let mut config = with_option();
+    config.sack = true;
+    config.timestamps = Profile::Linux6Reno.config().timestamps;
+    let mut t = Script::accept(config, syn().sack_ok().ts(PEER_CLOCK, 0).and(ALL_FLAGS));
+    t.forget_sent();
+    t.at(50).inject(seg().ack(1).and(ace(0b010)).ecn_option(&[1, 0, 1]));
+    let blocks = |t: &mut Script, field, start: i64| {
+        t.inject_with(field, seg().seq(start).data(1_000).and(ace(5)));
+        let options = t.take_sent().options;
+        assert!(options.aligned_len() <= Segment::MAX_OPTIONS_LEN);
+        (options.sack.len(), options.accurate_ecn.as_ref().map_or(0, AccurateEcn::len))
+    };
+    assert_eq!(blocks(&mut t, EcnField::Ect1, 1_001), (1, 3));
+    assert_eq!(blocks(&mut t, EcnField::Ect1, 3_001), (2, 2));
+    assert_eq!(blocks(&mut t, EcnField::Ce, 5_001), (2, 2));
+    assert_eq!(blocks(&mut t, EcnField::Ect0, 6_001), (3, 0), "ECT(0) is the third counter, which does not fit");
+}
+
+/// The SYN-ACK once more, after the handshake: the answer reflects it.
+#[test]
+fn rfc5961_4_2_the_challenge_of_a_syn_ack_reflects_it() {
+    let mut t = agreed(rfc());
+    let again = syn_ack().and(ace(0b010));
+    t.at(1_000).inject_with_as(EcnField::Ect0, Disposition::DuplicateData, again);
+    assert_eq!(ace_of(&t.take_sent()), 0b100);
+    t.write(1_000);
+    t.expect(data(1, 1_001).and(ace(5)));
+}
+
+/// Both ends ask at the same time: SYNs have crossed, and both agree.
+#[test]
+fn rfc9768_3_1_2_crossed_syns_agree() {
+    let mut t = Script::connect(rfc());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn().and(ALL_FLAGS));
+    t.expect(our_syn_ack().and(ace(0b010)));
+    assert_eq!(t.connection.ecn_feedback(), EcnFeedback::Accurate);
+    t.inject(syn_ack().and(ace(0b010)));
+    t.forget_sent();
+    t.write(1_000);
+    t.expect(data(1, 1_001).and(ace(5)));
+}
+
+/// A listener's connection counts as its peer's does.
+#[test]
+fn rfc9768_3_2_2_both_ends_count() {
+    let mut t = accepted(rfc());
+    t.inject_marked(seg().data(1_000).and(ace(5)));
+    t.expect(ack(1_001).and(ace(6)));
+    t.write(1_000);
+    t.expect(data(1, 1_001).and(ace(6)));
+    t.inject(seg().ack(1_001).and(ace(6)));
+    assert_eq!(t.connection.delivered_ce(), 1);
+}
