@@ -99,7 +99,9 @@ pub(super) struct AccurateState {
     duplicate_reported: Option<Seq>,
     /// Where the last duplicate began: without DSACK it stands for the one reported.
     last_duplicate: Option<Seq>,
-    /// Data was acknowledged since the first option was sent: the path lets segments with options pass.
+    /// The end of the first data that was sent with an option, until it is acknowledged.
+    first_with_option: Option<Seq>,
+    /// It was: the path lets segments with options pass.
     options_pass: bool,
     /// SYN-ACKs that came again, although our ACK with an option was sent.
     syn_acks_again: u8,
@@ -131,6 +133,7 @@ impl AccurateState {
             option_wanted: false,
             duplicate_reported: None,
             last_duplicate: None,
+            first_with_option: None,
             options_pass: false,
             syn_acks_again: 0,
             decoder: Decoder::default(),
@@ -364,11 +367,10 @@ impl Connection {
         state.last_duplicate = Some(seq);
     }
 
-    /// The retransmission timer has run out, and no data was acknowledged since options are sent: the path may drop segments that carry
-    /// them.
+    /// The retransmission timer has run out, and no data that was sent with an option was acknowledged: the path may drop such segments.
     pub(super) fn suspect_options_of_loss(&mut self) {
         if let Some(state) = &mut self.accurate_ecn {
-            state.failures.options_sent |= state.option_sent_at.is_some() && !state.options_pass;
+            state.failures.options_sent |= state.first_with_option.is_some();
         }
     }
 
@@ -393,7 +395,7 @@ impl Connection {
             // Section 3.2.2.4: the field never begins with 0.
             state.failures.flags_received = true;
         }
-        state.options_pass |= report.acked > 0 && state.option_sent_at.is_some();
+        state.options_pass |= state.first_with_option.take_if(|end| end.le(segment.ack)).is_some();
         // An ACK without news may have been overtaken.
         if !has_progress {
             return;
@@ -489,8 +491,8 @@ impl Connection {
         });
     }
 
-    /// A segment is built with these options.
-    pub(super) fn note_ecn_option_sent(&mut self, now: Instant, options: &TcpOptions) {
+    /// A segment is built with these options, and with data up to `end` if it has any.
+    pub(super) fn note_ecn_option_sent(&mut self, now: Instant, options: &TcpOptions, end: Option<Seq>) {
         let dsack = self.rcv.dsack.map(|range| range.start);
         let reports_duplicates = self.sack && self.config.dsack;
         let Some(state) = &mut self.accurate_ecn else { return };
@@ -503,6 +505,9 @@ impl Connection {
         state.options_due = state.options_due.saturating_sub(1);
         state.option_sent_at = Some(now);
         state.duplicate_reported = duplicate;
+        if !state.options_pass {
+            state.first_with_option = state.first_with_option.or(end);
+        }
     }
 
     /// Bytes of a segment's space that SACK blocks and the option take from its data.

@@ -12,7 +12,10 @@ impl Connection {
         let is_syn = flags.contains(Flags::SYN);
         let ack = self.ack_point();
         let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
-        self.note_ecn_option_sent(now, &options);
+        if self.accurate_ecn.is_some() {
+            let end = (!payload.is_empty()).then(|| seq + payload.len() as u32);
+            self.note_ecn_option_sent(now, &options, end);
+        }
         let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
         let urgent = match self.snd.urgent {
             Some(end) if end.gt(seq) && !is_syn && !flags.contains(Flags::RST) => {
