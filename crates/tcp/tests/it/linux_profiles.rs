@@ -2,7 +2,7 @@
 //! delayed ACKs, the decay of an unused window (RFC 2861), the growth of the advertised window, and rate halving.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, ConnectionError, Disposition, Profile, Reason, RecoveryState, State, Timer};
+use holdover_tcp::{BeyondWindow, Config, ConnectionError, Disposition, Profile, Reason, RecoveryState, State, Timer};
 use holdover_wire::Flags;
 
 use crate::script::*;
@@ -501,4 +501,90 @@ fn linux_6_answers_empty_segments_twice_a_second() {
         // A SYN carries no data.
         t.inject_as(Disposition::DuplicateData, syn());
     }
+}
+
+/// `tcp_fin`: in ESTABLISHED the ACK of a FIN is delayed as that of data, because an answer may carry it, if only our own FIN.
+#[test]
+fn linux_delays_the_ack_of_a_fin() {
+    let after_data = || {
+        let mut t = Script::established(linux_6());
+        t.inject(seg().data(1000));
+        t.expect(ack(1001).reason(Reason::Ack));
+        t.read(1000);
+        t
+    };
+    let mut t = after_data();
+    t.at(10).inject(fin());
+    t.expect_state(State::CloseWait);
+    t.at(50).expect(ack(1002).reason(Reason::DelayedAck));
+    let mut t = after_data();
+    t.at(10).inject(fin());
+    t.shutdown();
+    t.expect(our_fin(1).ack(1002));
+    t.expect_no_timer(Timer::DelayedAck);
+}
+
+/// It is sent at once before any data has set the delay, and in the states in which the connection ends.
+#[test]
+fn linux_acknowledges_a_fin_at_once_where_no_answer_is_expected() {
+    let mut t = Script::established(linux_6());
+    t.inject(fin());
+    t.expect(ack(2).reason(Reason::FinAck));
+    let mut t = Script::established(linux_6());
+    t.inject(seg().data(1000));
+    t.expect(ack(1001));
+    t.read(1000);
+    t.shutdown();
+    t.expect(our_fin(1));
+    t.inject(seg().ack(2));
+    t.inject(fin());
+    t.expect(ack(1002).reason(Reason::FinAck));
+    t.expect_state(State::TimeWait);
+}
+
+fn with_a_window_of(bytes: u32) -> Config {
+    let mut config = linux_6();
+    config.receive.buffer_bytes = bytes;
+    config.receive.max_buffer_bytes = bytes;
+    config.receive.initial_window_bytes = bytes;
+    config
+}
+
+/// `tcp_sequence`: a segment that reaches beyond the window is taken whole if nothing waits to be read, and refused otherwise.
+#[test]
+fn linux_6_takes_a_segment_beyond_the_window_whole() {
+    let mut t = Script::established(with_a_window_of(10_000));
+    t.inject(seg().data(12_000));
+    assert_eq!(t.rcv_nxt(), 12_001);
+    t.forget_sent();
+    t.read(12_000);
+    t.forget_sent();
+    t.inject(seg().data(1000));
+    t.forget_sent();
+    t.inject_as(Disposition::OutsideWindow, seg().data(12_000));
+    t.expect(ack(13_001).reason(Reason::ChallengeAck));
+    t.inject_as(Disposition::OutsideWindow, seg().seq(14_001).data(12_000));
+    t.expect(ack(13_001).reason(Reason::ChallengeAck));
+    // Other stacks take what fits.
+    let mut config = with_a_window_of(10_000);
+    config.receive.beyond_window = BeyondWindow::Cut;
+    let mut t = Script::established(config);
+    t.inject(seg().data(1000));
+    t.forget_sent();
+    t.inject(seg().data(12_000));
+    assert_eq!(t.rcv_nxt(), 10_001);
+    t.forget_sent();
+}
+
+/// `tcp_data_queue`: a FIN alone is taken although the window is closed, and acknowledged at once.
+#[test]
+fn linux_6_takes_a_fin_into_a_closed_window() {
+    let mut t = Script::established(with_a_window_of(10_000));
+    t.inject(seg().data(12_000));
+    t.forget_sent();
+    t.inject(fin());
+    t.expect(ack(12_002).win(0).reason(Reason::FinAck));
+    t.expect_state(State::CloseWait);
+    t.read(12_000);
+    t.forget_sent();
 }
