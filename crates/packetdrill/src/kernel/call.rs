@@ -200,7 +200,6 @@ impl Kernel {
     fn disconnect(&mut self, fd: i64, id: ConnectionId) -> Attempt {
         self.endpoint.connection_mut(id).into_iter().for_each(holdover_tcp::Connection::abort);
         self.settle();
-        self.endpoint.release(id);
         if let Some(socket) = self.sockets.get_mut(&fd) {
             socket.role = Role::Fresh { port: None };
             socket.error_told = false;

@@ -19,7 +19,7 @@ pub(crate) fn run_text(text: &str, options: &RunOptions) -> Report {
     run(&script, options, &mut |name| std::fs::read_to_string(directory().join(name)).ok())
 }
 
-const SCRIPTS: [&str; 3] = ["server.pkt", "client.pkt", "errors.pkt"];
+const SCRIPTS: [&str; 4] = ["server.pkt", "client.pkt", "errors.pkt", "accurate_ecn.pkt"];
 
 #[test]
 fn scripts_pass_with_addresses_of_every_kind() {
@@ -126,13 +126,26 @@ fn settings_of_commands_reach_the_connection() {
 }
 
 #[test]
+fn a_wrong_count_of_marks_is_reported() {
+    let marked = "> [ect0] .6 1:1(0) ack 2001 <ECN e1b 1 ceb 1000 e0b 1001,nop>";
+    let changed = |from: &str, to: &str| marked.replace(from, to);
+    differs("accurate_ecn.pkt", (marked, &changed(".6", ".5")), "EA.", "(flags)");
+    differs("accurate_ecn.pkt", (marked, &changed("ceb 1000", "ceb 0")), "ceb 0", "(options)");
+    differs("accurate_ecn.pkt", (marked, &changed("[ect0]", "[noecn]")), "[noecn]", "(ECN)");
+    differs("accurate_ecn.pkt", ("assert tcpi_delivered_ce == 1", "assert tcpi_delivered_ce == 2"), "== 2", "= 1");
+}
+
+#[test]
 fn what_is_missing_is_named_and_not_run() {
     let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
     for (text, reason) in [
         (format!("{socket}+0 epoll_create(1) = 5"), "the kernel's epoll"),
         (format!("{socket}+0 < udp (100)"), "UDP"),
         (format!("{socket}+0 > ipv4 1.1.1.1 > 2.2.2.2: . 1:1(0) ack 1"), "IP in IP"),
-        (format!("{socket}+0 < .5 1:1(0) ack 1 win 5"), "Accurate ECN"),
+        (
+            format!("{socket}+0 < . 1:1(0) ack 1 win 5 <nop,nop,md5 00112233445566778899aabbccddeeff>"),
+            "TCP MD5 signatures",
+        ),
         (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_NOBODY, [1], 4) = 0"), "TCP_NOBODY in setsockopt()"),
         (format!("`./nowhere.sh`\n{socket}"), "the script ./nowhere.sh is not there"),
         (format!("`tc qdisc replace dev tun0 root fq`\n{socket}"), "pacing by the queueing discipline fq"),

@@ -8,7 +8,7 @@
 //! 3.1.5, 3.2.2.3, 3.2.2.4 and 3.2.3.2), and then stop sending ECN-capable packets, or options.
 
 use holdover_base::Instant;
-use holdover_wire::{AccurateEcn, AccurateEcnOrder, Flags, Segment, Seq, TcpOptions, Timestamps};
+use holdover_wire::{AccurateEcn, AccurateEcnOrder, Flags, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 
 use super::Connection;
 use super::ack::AckReport;
@@ -491,22 +491,24 @@ impl Connection {
         });
     }
 
-    /// A segment is built with these options, and with data up to `end` if it has any.
-    pub(super) fn note_ecn_option_sent(&mut self, now: Instant, options: &TcpOptions, end: Option<Seq>) {
+    /// A segment is built with these options and this data.
+    pub(super) fn note_ecn_option_sent(&mut self, now: Instant, options: &TcpOptions, data: SeqRange) {
         let dsack = self.rcv.dsack.map(|range| range.start);
         let reports_duplicates = self.sack && self.config.dsack;
         let Some(state) = &mut self.accurate_ecn else { return };
         let duplicate = if reports_duplicates { dsack } else { state.last_duplicate };
         state.duplicate_reported = None;
         if options.accurate_ecn.is_none() {
+            // An ACK of it would no longer tell which copy has arrived.
+            state.first_with_option.take_if(|end| data.start.lt(*end) && end.le(data.end));
             return;
         }
         state.least_counters = 0;
         state.options_due = state.options_due.saturating_sub(1);
         state.option_sent_at = Some(now);
         state.duplicate_reported = duplicate;
-        if !state.options_pass {
-            state.first_with_option = state.first_with_option.or(end);
+        if !state.options_pass && !data.is_empty() {
+            state.first_with_option.get_or_insert(data.end);
         }
     }
 

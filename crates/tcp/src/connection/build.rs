@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_wire::{Flags, SackBlocks, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
+use holdover_wire::{Flags, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout};
 
 use super::Connection;
 
@@ -13,8 +13,7 @@ impl Connection {
         let ack = self.ack_point();
         let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
         if self.accurate_ecn.is_some() {
-            let end = (!payload.is_empty()).then(|| seq + payload.len() as u32);
-            self.note_ecn_option_sent(now, &options, end);
+            self.note_ecn_option_sent(now, &options, SeqRange::new(seq, seq + payload.len() as u32));
         }
         let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
         let urgent = match self.snd.urgent {
