@@ -99,9 +99,10 @@ pub(super) struct AccurateState {
     duplicate_reported: Option<Seq>,
     /// Where the last duplicate began: without DSACK it stands for the one reported.
     last_duplicate: Option<Seq>,
-    /// The end of the first data that was sent with an option, until it is acknowledged.
-    first_with_option: Option<Seq>,
-    /// It was: the path lets segments with options pass.
+    /// The end of the data that was sent, and of a segment of it whose only copy has an option and is not acknowledged.
+    data_end: Option<Seq>,
+    only_with_option: Option<Seq>,
+    /// Such a segment was acknowledged: the path lets options pass.
     options_pass: bool,
     /// SYN-ACKs that came again, although our ACK with an option was sent.
     syn_acks_again: u8,
@@ -133,7 +134,8 @@ impl AccurateState {
             option_wanted: false,
             duplicate_reported: None,
             last_duplicate: None,
-            first_with_option: None,
+            data_end: None,
+            only_with_option: None,
             options_pass: false,
             syn_acks_again: 0,
             decoder: Decoder::default(),
@@ -367,10 +369,10 @@ impl Connection {
         state.last_duplicate = Some(seq);
     }
 
-    /// The retransmission timer has run out, and no data that was sent with an option was acknowledged: the path may drop such segments.
+    /// The retransmission timer has run out, and nothing shows that segments with options pass: the path may drop them.
     pub(super) fn suspect_options_of_loss(&mut self) {
         if let Some(state) = &mut self.accurate_ecn {
-            state.failures.options_sent |= state.first_with_option.is_some();
+            state.failures.options_sent |= state.option_sent_at.is_some() && !state.options_pass;
         }
     }
 
@@ -395,7 +397,7 @@ impl Connection {
             // Section 3.2.2.4: the field never begins with 0.
             state.failures.flags_received = true;
         }
-        state.options_pass |= state.first_with_option.take_if(|end| end.le(segment.ack)).is_some();
+        state.options_pass |= state.only_with_option.take_if(|end| end.le(segment.ack)).is_some();
         // An ACK without news may have been overtaken.
         if !has_progress {
             return;
@@ -498,17 +500,21 @@ impl Connection {
         let Some(state) = &mut self.accurate_ecn else { return };
         let duplicate = if reports_duplicates { dsack } else { state.last_duplicate };
         state.duplicate_reported = None;
+        let is_new = !data.is_empty() && state.data_end.is_none_or(|end| data.end.gt(end));
+        if is_new {
+            state.data_end = Some(data.end);
+        }
         if options.accurate_ecn.is_none() {
             // An ACK of it would no longer tell which copy has arrived.
-            state.first_with_option.take_if(|end| data.start.lt(*end) && end.le(data.end));
+            state.only_with_option.take_if(|end| data.start.lt(*end) && end.le(data.end));
             return;
         }
         state.least_counters = 0;
         state.options_due = state.options_due.saturating_sub(1);
         state.option_sent_at = Some(now);
         state.duplicate_reported = duplicate;
-        if !state.options_pass && !data.is_empty() {
-            state.first_with_option.get_or_insert(data.end);
+        if is_new && !state.options_pass {
+            state.only_with_option.get_or_insert(data.end);
         }
     }
 
