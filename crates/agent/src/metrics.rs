@@ -127,7 +127,7 @@ pub fn encode_status(status: &Status) -> String {
 }
 
 /// Each packet that passed has one fate; injected packets are counted separately.
-fn fates(counters: &Counters) -> [(&'static str, u64); 11] {
+fn fates(counters: &Counters) -> [(&'static str, u64); 12] {
     let Counters {
         packets,
         rewritten,
@@ -137,6 +137,7 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 11] {
         fragments,
         vlan,
         extension_headers,
+        signed,
         other,
         evicted,
         map_full,
@@ -150,6 +151,7 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 11] {
         ("left_alone_fragment", fragments),
         ("left_alone_vlan", vlan),
         ("left_alone_extension_header", extension_headers),
+        ("left_alone_signed", signed),
         ("left_alone_other", other),
         ("connection_evicted", evicted),
         ("no_room", map_full),

@@ -179,6 +179,8 @@ pub struct Counters {
     pub vlan: u64,
     /// Passed unchanged: IPv6 with unsupported extension headers.
     pub extension_headers: u64,
+    /// Passed unchanged: with a signature (TCP-MD5, TCP-AO).
+    pub signed: u64,
     /// Passed unchanged: malformed, or not TCP.
     pub other: u64,
     /// Connections evicted because the table was full.
@@ -200,6 +202,7 @@ impl Counters {
             fragments: self.fragments + other.fragments,
             vlan: self.vlan + other.vlan,
             extension_headers: self.extension_headers + other.extension_headers,
+            signed: self.signed + other.signed,
             other: self.other + other.other,
             evicted: self.evicted + other.evicted,
             map_full: self.map_full + other.map_full,

@@ -19,9 +19,12 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear.
+    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear, or one with a signature
+    /// ([`TcpOptions::is_signed`]), of which mechanisms may change nothing.
+    ///
+    /// [`TcpOptions::is_signed`]: holdover_wire::TcpOptions::is_signed
     pub fn of(direction: Direction, packet: &Packet) -> Option<Self> {
-        let segment = packet.tcp()?;
+        let segment = packet.tcp().filter(|segment| !segment.options.is_signed)?;
         let src = SocketAddr::new(packet.src, segment.src_port);
         let dst = SocketAddr::new(packet.dst, segment.dst_port);
         Some(match direction {

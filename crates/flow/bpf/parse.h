@@ -34,6 +34,7 @@ struct offsets {
 struct scratch {
 	struct options options;
 	u32 option_at; // how far they are read
+	u32 is_signed; // one of them is a signature
 	struct offsets offsets;
 	struct packet packet;
 	struct verdict verdict;
@@ -57,6 +58,9 @@ struct {
 #define OPTION_SACK_PERMITTED 4
 #define OPTION_SACK 5
 #define OPTION_TIMESTAMPS 8
+// Signatures. They cover at least ACK and window: a receiver drops a segment that was changed on its way, or made there.
+#define OPTION_MD5 19 // RFC 2385
+#define OPTION_AO 29  // RFC 5925
 
 INLINE void read_sack(struct scratch *scratch, const u8 *option, u32 size, u32 at)
 {
@@ -117,6 +121,8 @@ __attribute__((noinline)) int read_option(struct scratch *scratch, u32 options_a
 		read_sack(scratch, option, size, options_at + at);
 	} else if (kind == OPTION_WINDOW_SCALE && size == 3) {
 		packet->window_scale = option[2] > 14 ? 14 : option[2];
+	} else if (kind == OPTION_MD5 || kind == OPTION_AO) {
+		scratch->is_signed = 1;
 	} else if (!(kind == OPTION_MSS && size == 4) && !(kind == OPTION_SACK_PERMITTED && size == 2)) {
 		packet->says_more = 1;
 	}
@@ -128,6 +134,7 @@ __attribute__((noinline)) int read_option(struct scratch *scratch, u32 options_a
 INLINE void read_options(struct scratch *scratch, u32 from, u32 options_at, u32 len)
 {
 	scratch->option_at = from;
+	scratch->is_signed = 0;
 #pragma clang loop unroll(disable)
 	for (u32 n = 0; n < OPTIONS_MAX; n++) {
 		if (READ_ONCE(scratch->option_at) >= len || read_option(scratch, options_at, len) == STOP)
@@ -277,10 +284,15 @@ INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *
 		scratch->offsets.stamps = at + 24;
 		from = USUAL_OPTIONS_LEN;
 	}
-	if (from == options_len)
+	if (from == options_len) {
 		packet->is_plain = !bounds->has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
-	else
-		read_options(scratch, from, at + 20, options_len);
+		return READ;
+	}
+	read_options(scratch, from, at + 20, options_len);
+	if (scratch->is_signed) {
+		count(ALONE_SIGNED);
+		return ALONE;
+	}
 	return READ;
 }
 

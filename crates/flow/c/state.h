@@ -311,6 +311,7 @@ enum counter {
 	ALONE_UNKNOWN,    // left alone: flows of which the host has sent nothing yet
 	ALONE_FULL,       // left alone: flows without room in the table
 	ALONE_POLICY,     // left alone: flows that a policy leaves alone
+	ALONE_SIGNED,     // left alone: TCP-MD5 and TCP-AO
 	NOTICE_LOST,      // notices without room in the ring
 	PREDICTED,        // outgoing TCP packets that header prediction took
 	SEEN_IN,          // as SEEN, incoming

@@ -114,6 +114,8 @@ pub struct PathCounters {
     pub injected: u64,
     /// TCP packets of connections without room in the table.
     pub connections_full: u64,
+    /// TCP packets with a signature (TCP-MD5, TCP-AO), passed unchanged.
+    pub signed: u64,
     /// Windows limited by order.
     pub limited: u64,
     /// Zero-window probes answered for mobile hosts.
@@ -449,6 +451,7 @@ impl KernelPath {
             withheld: of_flows(Counter::Withheld),
             injected: of_flows(Counter::Injected),
             connections_full: of_flows(Counter::AloneFull),
+            signed: of_flows(Counter::AloneSigned),
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),

@@ -76,7 +76,7 @@ pub use lateness::Lateness;
 pub use listen::{Heard, PacketListener};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, TunDirection, Waker, WallClock};
-pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};
+pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions, set_md5_key};
 
 /// The release of the running kernel, as `uname -r` prints it.
 pub fn kernel_release() -> String {

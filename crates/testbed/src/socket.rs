@@ -1,7 +1,7 @@
 //! Kernel TCP sockets for tests: congestion control always pinned, a timeout on everything that waits.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use holdover_base::{ByteCount, Duration};
@@ -44,6 +44,8 @@ pub struct SocketOptions {
     pub fast_open_connect: bool,
     /// The address to connect from.
     pub local: Option<SocketAddr>,
+    /// The peer whose segments, and those to which, carry signatures ([`set_md5_key`]).
+    pub md5_peer: Option<IpAddr>,
     /// The timeout of a call of [`Read`] or [`Write`], which fails with [`io::ErrorKind::TimedOut`] then.
     pub io_timeout: Duration,
 }
@@ -118,6 +120,7 @@ impl SocketOptions {
             max_segment: None,
             fast_open_connect: false,
             local: None,
+            md5_peer: None,
             io_timeout: Duration::from_secs(30),
         }
     }
@@ -143,6 +146,9 @@ impl SocketOptions {
         }
         if self.fast_open_connect {
             set_tcp_option(&socket, libc::TCP_FASTOPEN_CONNECT, 1, "setsockopt(TCP_FASTOPEN_CONNECT)")?;
+        }
+        if let Some(peer) = self.md5_peer {
+            set_md5_key(&socket, peer).map_err(failed("setsockopt(TCP_MD5SIG)"))?;
         }
         Ok(socket)
     }
@@ -310,6 +316,38 @@ impl AsFd for KernelStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Has segments to and from a peer signed, with a fixed key (`TCP_MD5SIG`, RFC 2385).
+///
+/// # Errors
+/// The kernel's, also without `CONFIG_TCP_MD5SIG`.
+pub fn set_md5_key(socket: &impl AsFd, peer: IpAddr) -> io::Result<()> {
+    const KEY: &[u8] = b"holdover";
+    // `struct tcp_md5sig` of `linux/tcp.h`: a socket address in 128 bytes, flags, a prefix length, the key's length, an interface, the key.
+    let mut signature = [0_u8; 128 + 8 + 80];
+    let (family, at) = match peer {
+        IpAddr::V4(_) => (libc::AF_INET, 4),
+        IpAddr::V6(_) => (libc::AF_INET6, 8),
+    };
+    signature[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    match peer {
+        IpAddr::V4(peer) => signature[at..at + 4].copy_from_slice(&peer.octets()),
+        IpAddr::V6(peer) => signature[at..at + 16].copy_from_slice(&peer.octets()),
+    }
+    signature[130..132].copy_from_slice(&(KEY.len() as u16).to_ne_bytes());
+    signature[136..136 + KEY.len()].copy_from_slice(KEY);
+    // SAFETY: the kernel reads the structure, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MD5SIG,
+            signature.as_ptr().cast(),
+            signature.len() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// `TCP_INFO` of a socket.

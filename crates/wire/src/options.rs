@@ -14,6 +14,8 @@ const WINDOW_SCALE: u8 = OptionKind::WindowScale as u8;
 const SACK_PERMITTED: u8 = OptionKind::SackPermitted as u8;
 const SACK: u8 = OptionKind::Sack as u8;
 const TIMESTAMPS: u8 = OptionKind::Timestamps as u8;
+const MD5_SIGNATURE: u8 = OptionKind::Md5Signature as u8;
+const AUTHENTICATION: u8 = OptionKind::Authentication as u8;
 const USER_TIMEOUT: u8 = OptionKind::UserTimeout as u8;
 const FAST_OPEN: u8 = OptionKind::FastOpen as u8;
 const ACCURATE_ECN_0: u8 = OptionKind::AccurateEcn0 as u8;
@@ -99,6 +101,10 @@ impl TcpOptions {
             (FAST_OPEN | EXPERIMENTAL_2, value) => {
                 let Some(option) = FastOpen::read(kind, value) else { return false };
                 self.fast_open = Some(Box::new(option));
+            }
+            (MD5_SIGNATURE | AUTHENTICATION, _) => {
+                self.is_signed = true;
+                return false;
             }
             _ => return false,
         }
@@ -416,6 +422,15 @@ mod tests {
             let options = TcpOptions::parse(&bytes.into(), 0, len);
             assert_eq!(options, TcpOptions { mss: Some(0x500), unknown: 1, ..TcpOptions::default() }, "{option:?}");
         }
+    }
+
+    #[test]
+    fn signatures_are_noted_and_skipped() {
+        let md5 = parse(&[1, 1, 19, 18, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 2, 4, 5, 0]);
+        assert_eq!(md5, TcpOptions { mss: Some(0x500), unknown: 1, is_signed: true, ..TcpOptions::default() });
+        assert_eq!(md5.wire_len(), 4);
+        assert!(parse(&[29, 4, 1, 1]).is_signed);
+        assert!(!parse(&[1, 0, 19, 2]).is_signed, "it is behind the end");
     }
 
     #[test]

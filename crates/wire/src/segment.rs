@@ -153,6 +153,9 @@ pub struct TcpOptions {
     pub experimental: Option<Box<[Experimental]>>,
     /// The number of options skipped on parsing, for an unknown kind or an invalid length; not emitted.
     pub unknown: u8,
+    /// One of the skipped options is a signature (TCP-MD5, TCP-AO), which covers at least ACK and window: the receiver drops a segment
+    /// that was changed on its way. Not emitted.
+    pub is_signed: bool,
 }
 
 impl TcpOptions {
@@ -223,8 +226,12 @@ pub enum OptionKind {
     Sack = 5,
     /// Timestamps.
     Timestamps = 8,
+    /// The signature of TCP-MD5 (RFC 2385), read as [`TcpOptions::is_signed`].
+    Md5Signature = 19,
     /// User timeout.
     UserTimeout = 28,
+    /// The signature of TCP-AO (RFC 5925), read as [`TcpOptions::is_signed`].
+    Authentication = 29,
     /// Fast Open.
     FastOpen = 34,
     /// Accurate ECN, order 0.

@@ -85,6 +85,8 @@ pub struct Counters {
     pub alone_vlan: u64,
     /// Passed unchanged: IPv6 with too many or unknown extension headers.
     pub alone_header: u64,
+    /// Passed unchanged: with a signature (TCP-MD5, TCP-AO).
+    pub alone_signed: u64,
     /// Passed unchanged: malformed.
     pub alone_malformed: u64,
     /// Passed unchanged: of connections on which the host has not sent anything yet.
@@ -372,6 +374,7 @@ impl KernelPath {
             alone_fragment: self.counter(Counter::AloneFragment),
             alone_vlan: self.counter(Counter::AloneVlan),
             alone_header: self.counter(Counter::AloneHeader),
+            alone_signed: self.counter(Counter::AloneSigned),
             alone_malformed: self.counter(Counter::AloneMalformed),
             alone_unknown: self.counter(Counter::AloneUnknown),
             alone_full: self.alone_full(),

@@ -130,6 +130,7 @@ impl PathEngine for Engine {
             fragments: counters.alone_fragment,
             vlan: counters.alone_vlan,
             extension_headers: counters.alone_header,
+            signed: counters.alone_signed,
             other: counters.alone_malformed,
             evicted: self.evicted,
             map_full: counters.alone_full,

@@ -89,6 +89,11 @@ impl Transfer {
         let near = world.mobile(mobile).enter(|| TcpStream::connect(to))??;
         let (far, _) = listener.accept()?;
         let (from, into) = if is_upload { (near, far) } else { (far, near) };
+        Ok(Self::between(from, into, pause))
+    }
+
+    /// The same over an established connection.
+    pub fn between(from: TcpStream, into: TcpStream, pause: Duration) -> Self {
         let (received, is_sending) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
         let wrong = Arc::new(Mutex::new(None));
         let sender = std::thread::spawn({
@@ -99,7 +104,7 @@ impl Transfer {
             let (received, wrong) = (Arc::clone(&received), Arc::clone(&wrong));
             move || *wrong.lock().unwrap_or_else(PoisonError::into_inner) = receive(into, &received).err()
         });
-        Ok(Self { received, is_sending, wrong, sender: Some(sender), receiver: Some(receiver) })
+        Self { received, is_sending, wrong, sender: Some(sender), receiver: Some(receiver) }
     }
 
     /// Bytes received so far.

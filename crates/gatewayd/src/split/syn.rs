@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_wire::{Flags, OptionKind, Packet, Segment, Seq};
 
 /// A SYN without ACK, and its packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,8 +38,8 @@ pub(super) enum Unfit {
 
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
-const MD5: u8 = 19;
-const AUTHENTICATION: u8 = 29;
+const MD5: u8 = OptionKind::Md5Signature as u8;
+const AUTHENTICATION: u8 = OptionKind::Authentication as u8;
 const MULTIPATH: u8 = 30;
 
 impl Syn {

@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Of the link. A transfer has some 110 segments in flight.
-const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
+pub(crate) const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
 /// Far beyond the first 150 kB, of which nothing is held.
 const BULK: u64 = 2_000_000;

@@ -17,6 +17,7 @@ mod modes;
 mod presence;
 mod process;
 mod routing;
+mod signed;
 mod split;
 mod watch;
 mod wireguard;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         (&with_etcd, "cluster", cluster::TESTS),
         (&harness, "handoff", handoff::TESTS),
         (&harness, "hold_back", hold_back::TESTS),
+        (&harness, "signed", signed::TESTS),
         (&harness, "absences", absences::TESTS),
         (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),

@@ -19,6 +19,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Test;
 use crate::process::Gateway;
+use crate::signed::connect_signed;
 
 pub(crate) const TESTS: &[Test] = &[
     ("both_ends_see_each_others_addresses", |_| addresses_are_kept(&World::new(1).unwrap())),
@@ -573,35 +574,11 @@ fn cannot_be_split(_: &Namespace) {
         }
         Err(error) => eprintln!("no multipath TCP here: {error}"),
     }
-    // TCP-MD5, with a key at both ends.
-    set_md5(&listener, world.mobile_address(0)).unwrap();
-    let signed = || -> io::Result<Socket> {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        set_md5(&socket, at.ip())?;
-        socket.connect_timeout(&at.into(), SOON)?;
-        Ok(socket)
-    };
-    let mut near = TcpStream::from(world.mobile(0).enter(signed).unwrap().unwrap());
-    talks(&mut near, &mut listener.accept().unwrap().0);
+    // TCP-MD5.
+    let (mut near, mut far) = connect_signed(&world, 0).unwrap();
+    talks(&mut near, &mut far);
     let status = split(&gateway);
     assert_eq!((status.unsplit.authenticated, status.total), (1, 0), "{status:?}");
-}
-
-/// Sets a key for a peer (`TCP_MD5SIG` of `linux/tcp.h`).
-fn set_md5(socket: &impl std::os::fd::AsRawFd, peer: IpAddr) -> io::Result<()> {
-    let IpAddr::V4(peer) = peer else { return Err(io::ErrorKind::Unsupported.into()) };
-    // `struct tcp_md5sig`: an address of 128 bytes, flags, a prefix length, the key's length, an interface, the key.
-    let mut signature = [0_u8; 128 + 8 + 80];
-    signature[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-    signature[4..8].copy_from_slice(&peer.octets());
-    signature[130..132].copy_from_slice(&4_u16.to_ne_bytes());
-    signature[136..140].copy_from_slice(b"key!");
-    // SAFETY: the kernel reads the structure, which lives until the call returns.
-    let result = unsafe {
-        let len = signature.len() as libc::socklen_t;
-        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, 14, signature.as_ptr().cast(), len)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// SYNs with anything in their headers.

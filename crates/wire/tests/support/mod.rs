@@ -125,6 +125,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
                     fast_open: fast_open.map(Box::new),
                     experimental: experimental.filter(|list| !list.is_empty()),
                     unknown: 0,
+                    is_signed: false,
                 };
                 while options.wire_len() > Segment::MAX_OPTIONS_LEN {
                     if options.experimental.take().is_none()

@@ -32,6 +32,33 @@ fn ethernet(near: &Namespace) -> Namespace {
     far
 }
 
+/// Connections with TCP-MD5 pass as they are, over the same events that make the engine hold, lower and inject ACKs of others. A
+/// changed segment, or one without a signature, would be dropped by its receiver, and counted.
+pub(crate) fn signed_connections_are_left_alone(near: &Namespace) {
+    let far = ethernet(near);
+    let kind = |ipv6, way| Kind { ipv6, is_signed: true, ..Kind::bulk(Congestion::Cubic, way) };
+    let kinds = [kind(false, Direction::Outgoing), kind(false, Direction::Incoming), kind(true, Direction::Incoming)];
+    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
+    let traffic = Traffic::start(near, &far, &kinds);
+    for _ in 0..10 {
+        for event in [LinkEvent::Fading { lead: Some(Duration::from_millis(20)) }, LinkEvent::Down, UP] {
+            engine.link(event);
+            sleep(StdDuration::from_millis(50));
+        }
+    }
+    traffic.wait_for(1_000_000);
+    let (counters, known) = engine.with(|engine| (engine.counters(), engine.connections()));
+    traffic.finish();
+    eprintln!("{counters:?}");
+    assert!(counters.alone_signed > 1000 && known.is_empty(), "{counters:?} {known:?}");
+    assert_eq!(counters, Counters { alone_signed: counters.alone_signed, ..Counters::default() });
+    for namespace in [near, &far] {
+        let refused = namespace.enter(|| holdover_testbed::Counters::read(namespace).unwrap()).unwrap();
+        let refused = ["TcpExtTCPMD5Failure", "TcpExtTCPMD5NotFound"].map(|name| refused.get(name));
+        assert_eq!(refused, [Some(0); 2]);
+    }
+}
+
 /// Random events of a link without losses: whatever is withheld, lowered and injected, streams stay exact.
 pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) {
     let far = ethernet(near);
@@ -109,6 +136,15 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
     assert_eq!(counters(), expected);
     assert_eq!(engine.with(|engine| engine.connections().len()), 0);
 
+    // Signatures: TCP-MD5 (RFC 2385), and TCP-AO (RFC 5925) behind timestamps.
+    let signature = |kind: u8, len: u8| [vec![1, 1, kind, len], vec![9; usize::from(len) - 2]].concat();
+    let stamps = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1];
+    for options in [signature(19, 18), [&stamps[..], &signature(29, 16), &[1, 1]].concat()] {
+        send(libc::ETH_P_IP, &with_options(&v4, &options));
+    }
+    expected.alone_signed = 2;
+    assert_eq!(counters(), expected);
+
     // Hop-by-hop options, destination options: these it reads.
     send(libc::ETH_P_IPV6, &after_headers(&v6, &[0, 60]));
     send(libc::ETH_P_IP, &v4);
@@ -116,6 +152,14 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
     assert_eq!(counters(), expected);
     assert_eq!(engine.with(|engine| engine.connections().len()), 2);
     drop(far);
+}
+
+/// The IPv4 packet with TCP options in place of the first bytes of its payload.
+fn with_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut with = packet.to_vec();
+    with[20 + 12] = (20 + options.len() as u8) / 4 << 4;
+    with[40..40 + options.len()].copy_from_slice(options);
+    with
 }
 
 /// The packet with extension headers of these kinds before its TCP header, each of 8 bytes.

@@ -43,6 +43,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("when_there_is_no_room_the_longest_idle_go", many::when_there_is_no_room_the_longest_idle_go),
     ("packets_that_stand_for_many_are_rewritten_right", frames::packets_that_stand_for_many_are_rewritten_right),
+    ("signed_connections_are_left_alone", frames::signed_connections_are_left_alone),
     ("a_phone_behind_a_router_is_woken", nat::a_phone_behind_a_router_is_woken),
     ("a_router_wakes_the_phones_behind_it", nat::a_router_wakes_the_phones_behind_it),
     ("what_is_not_understood_is_left_alone_and_counted", frames::what_is_not_understood_is_left_alone_and_counted),

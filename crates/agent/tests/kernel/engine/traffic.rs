@@ -14,7 +14,7 @@ use holdover_testbed::matrix::{Digest, Sink, Source};
 use holdover_testbed::{Congestion, KernelListener, KernelStream, Lateness, Namespace, SocketOptions, sysctl};
 
 use super::process::{EngineThread, UP};
-use crate::wire::{FAR, FAR_V6, LIMIT, Wire};
+use crate::wire::{FAR, FAR_V6, LIMIT, NEAR, NEAR_V6, Wire};
 
 /// On a busy machine an outage may be noticed late: then the test is repeated, if the machine was indeed late.
 const ATTEMPTS: usize = 3;
@@ -33,6 +33,8 @@ pub(crate) struct Kind {
     pub(crate) ways: Vec<Direction>,
     /// Whether data is sent at full speed, into a receive buffer of so many bytes, or at 1 MB/s.
     pub(crate) bulk: Option<ByteCount>,
+    /// Whether segments carry signatures (TCP-MD5).
+    pub(crate) is_signed: bool,
 }
 
 /// Connections under load.
@@ -61,6 +63,7 @@ impl Kind {
             ipv6: false,
             ways: vec![way],
             bulk: Some(ByteCount(64 * 1024)),
+            is_signed: false,
         }
     }
 
@@ -82,12 +85,14 @@ impl Kind {
             ipv6,
             ways: vec![Direction::Outgoing, Direction::Incoming],
             bulk: is_bulk.then_some(ByteCount(32 * 1024)),
+            is_signed: false,
         };
         all.map(kind).into()
     }
 
-    fn options(&self) -> SocketOptions {
-        SocketOptions { io_timeout: STUCK, recv_buffer: self.bulk, ..SocketOptions::new(self.congestion) }
+    fn options(&self, peer: IpAddr) -> SocketOptions {
+        let md5_peer = self.is_signed.then_some(peer);
+        SocketOptions { io_timeout: STUCK, recv_buffer: self.bulk, md5_peer, ..SocketOptions::new(self.congestion) }
     }
 }
 
@@ -213,11 +218,11 @@ impl Stream {
 }
 
 fn connect(near: &Namespace, far: &Namespace, kind: &Kind, port: u16) -> (KernelStream, KernelStream) {
-    let address: IpAddr = if kind.ipv6 { FAR_V6 } else { FAR }.parse().unwrap();
-    let to = SocketAddr::new(address, port);
-    let options = kind.options();
-    let listener = far.enter(|| KernelListener::bind(far, to, &options).unwrap()).unwrap();
-    let ours = KernelStream::connect(near, to, &options, LIMIT).unwrap();
+    let parse = |address: &str| -> IpAddr { address.parse().unwrap() };
+    let [ours, theirs] = if kind.ipv6 { [NEAR_V6, FAR_V6] } else { [NEAR, FAR] }.map(parse);
+    let to = SocketAddr::new(theirs, port);
+    let listener = far.enter(|| KernelListener::bind(far, to, &kind.options(ours)).unwrap()).unwrap();
+    let ours = KernelStream::connect(near, to, &kind.options(theirs), LIMIT).unwrap();
     (ours, listener.accept(LIMIT).unwrap())
 }
 
