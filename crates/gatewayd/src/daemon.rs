@@ -23,7 +23,7 @@ use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError
 use holdover_host::privileges::{self, CapabilitySet};
 use holdover_host::scrape::Scrapes;
 
-use crate::config::{Config, Mode};
+use crate::config::{self, Config, Mode};
 use crate::control::{Request, Response};
 use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
@@ -113,6 +113,7 @@ pub fn give_up_privileges() -> Result<(), DaemonError> {
 pub struct Daemon {
     engine: Engine,
     sources: Sources,
+    presence: config::PresenceSources,
     mode: Mode,
     began: Instant,
     control: Requesters,
@@ -168,6 +169,7 @@ impl Daemon {
         Ok(Self {
             engine,
             sources,
+            presence: setup.config.presence.clone(),
             mode: setup.config.mobiles.mode,
             began: now,
             stop,
@@ -340,7 +342,11 @@ impl PollLoop for Daemon {
                 }
                 Token::Diverted => drop(self.engine.handle_diverted(now)?),
                 Token::Heard => self.engine.handle_heard(now),
-                Token::Watch => self.engine.handle_watch(now)?,
+                Token::Watch => {
+                    if self.engine.handle_watch(now)? {
+                        self.sources.follow(now, self.engine.mobile_facing(), &self.presence);
+                    }
+                }
                 Token::Echo => self.engine.handle_echo(now),
                 Token::Sources => self.hear_sources(now),
                 Token::Handoff => self.engine.handle_handoff(now),

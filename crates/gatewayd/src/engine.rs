@@ -12,6 +12,7 @@ mod echo;
 mod handoff;
 mod presence;
 mod release;
+mod removal;
 mod setup;
 mod split;
 
@@ -90,7 +91,7 @@ pub enum EngineError {
         /// The reason.
         source: io::Error,
     },
-    /// The interface is gone.
+    /// The interface is gone, and this process cannot wait for it, or one with other frames has come in its place.
     #[error("interface {interface} is gone")]
     Gone {
         /// The interface.
@@ -102,6 +103,8 @@ pub enum EngineError {
 #[derive(Debug)]
 pub(crate) struct Engine {
     interface: Interface,
+    /// The interface was removed, and is waited for.
+    is_gone: bool,
     networks: Vec<(Network, bool)>,
     config: Config,
     requests: Requests,
@@ -228,11 +231,12 @@ impl Engine {
         let splitter = prepared.map(|prepared| prepared.start(attached_at)).transpose()?;
         path.renew_split(attached_at, splitter.is_some())?;
         let mut engine = Self {
+            is_gone: false,
             networks,
             config: config.clone(),
             requests,
             neighbours: Neighbours::open().map_err(socket("a netlink socket"))?,
-            watch: Watch::open(interface.index).map_err(socket("a netlink socket"))?,
+            watch: Watch::open(&interface).map_err(socket("a netlink socket"))?,
             tun,
             path,
             store,
@@ -336,8 +340,9 @@ impl Engine {
         }
     }
 
-    /// Handles kernel notifications.
-    pub(crate) fn handle_watch(&mut self, now: Instant) -> Result<(), EngineError> {
+    /// Handles kernel notifications. Returns whether the interface has come back with another index.
+    pub(crate) fn handle_watch(&mut self, now: Instant) -> Result<bool, EngineError> {
+        let mut has_returned = false;
         for news in self.watch.handle_ready() {
             match news {
                 LinkNotification::Link(interface) => {
@@ -346,20 +351,18 @@ impl Engine {
                         self.handle_link(now);
                     }
                 }
-                LinkNotification::Gone => return Err(EngineError::Gone { interface: self.interface.name.clone() }),
+                LinkNotification::Gone => has_returned |= self.handle_gone(now)?,
+                LinkNotification::Returned(interface) => has_returned |= self.handle_returned(now, interface)?,
                 LinkNotification::Unresolved(hop) if self.config.presence.neighbours => {
                     if self.path.seen(hop).is_some() {
                         self.diverter.handle_report(now, hop, Source::Neighbour, Presence::Away);
                     }
                 }
                 LinkNotification::Unresolved(_) => {}
-                LinkNotification::Lost => {
-                    self.interface = Interface::find(&mut self.requests, &self.interface.name.clone())?;
-                    self.handle_link(now);
-                }
+                LinkNotification::Lost => has_returned |= self.look_up(now)?,
             }
         }
-        Ok(())
+        Ok(has_returned)
     }
 
     /// Handles a report of an outside source. Returns whether there was room for it.

@@ -38,6 +38,8 @@ fn counts(fates: &[(&'static str, u64)]) -> Counts {
 pub fn encode_status(status: &Status) -> String {
     let mut registry = Registry::with_prefix("holdover_gateway");
     let Status { path, buffer, unsendable, .. } = status;
+    let is_there = u64::from(!status.interface_gone);
+    registry.register("interface_present", "Whether the mobile-facing interface exists", gauge(is_there));
     registry.register("mobiles", "Mobile hosts that are known", gauge(status.mobiles));
     registry.register("mobiles_away", "Mobile hosts that are away", gauge(status.away));
     registry.register("absences", "How often mobile hosts were away", counter(buffer.absences));
@@ -184,6 +186,7 @@ mod tests {
         Status {
             version: "1".to_owned(),
             interface: "wlan0".to_owned(),
+            interface_gone: false,
             mode: Mode::Buffer,
             attached_by: AttachedBy::Tcx,
             pinned: true,

@@ -1,5 +1,6 @@
 //! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
 
+mod attach;
 mod flows;
 mod pins;
 mod records;
@@ -11,15 +12,14 @@ use std::path::Path;
 
 use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::tc::{self, NlOptions, TcAttachOptions};
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::programs::links::PinnedLink;
+use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
 use holdover_gateway::divert::{Course, STRAGGLERS};
-use holdover_host::clsact::{Filters, Owner};
+use holdover_host::clsact::Filters;
 use holdover_mobility::wake::WakeConfig;
 
 use crate::network::Network;
@@ -195,7 +195,7 @@ pub(crate) struct KernelPath {
     flows: Flows,
     /// The record of a new mobile host.
     unknown: MobileRecord,
-    _filters: Option<Filters>,
+    filters: Option<Filters>,
     attached_by: AttachedBy,
     /// `None` if nothing is pinned.
     pins: Option<Pins>,
@@ -204,40 +204,6 @@ pub(crate) struct KernelPath {
 }
 
 impl KernelPath {
-    /// Loads the programs and attaches them to an interface.
-    pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
-        let pins = place.pins.and_then(|root| {
-            let opened = Pins::open(root, &place);
-            opened.inspect_err(|error| tracing::warn!(%error, "cannot pin programs: they end with the process")).ok()
-        });
-        let mut path = Self::load(&place, networks, pins)?;
-        match path.attach_tcx(place.interface) {
-            Ok(()) => {
-                drop(Filters::clear(Owner::GATEWAY, place.index));
-                if let Some(pins) = &mut path.pins {
-                    pins.handle_started();
-                }
-            }
-            Err(error) if is_unknown_to_kernel(&error) => {
-                let of = |name| -> Result<_, PathError> {
-                    let program: &SchedClassifier =
-                        path.ebpf.program(name).ok_or(PathError::Object { lacks: name })?.try_into()?;
-                    Ok((program.fd()?.as_fd(), program.info()?.id()))
-                };
-                let programs = [of("ingress")?, of("egress")?];
-                path._filters =
-                    Some(Filters::attach(Owner::GATEWAY, place.index, programs).map_err(PathError::Clsact)?);
-                path.attached_by = AttachedBy::Clsact;
-                path.unpin();
-            }
-            Err(error) => return Err(error.into()),
-        }
-        if let Some(split) = place.split {
-            path.attach_deliver(split)?;
-        }
-        Ok(path)
-    }
-
     /// Loads the programs, without attaching them.
     fn load(place: &Place<'_>, networks: &[(Network, bool)], pins: Option<Pins>) -> Result<Self, PathError> {
         let is_taken_over = pins.as_ref().is_some_and(Pins::are_whole);
@@ -272,7 +238,7 @@ impl KernelPath {
             notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
             flows: Flows::open(&mut ebpf)?,
             ebpf,
-            _filters: None,
+            filters: None,
             unknown,
             attached_by: AttachedBy::Tcx,
             pins,
@@ -301,52 +267,6 @@ impl KernelPath {
         let mut ebpf = open_object(&place, None)?;
         for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
-        }
-        Ok(())
-    }
-
-    fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
-        // Last on egress and first on ingress, as far as other programs permit.
-        let hooks = [
-            ("ingress", TcAttachType::Ingress, LinkOrder::first as fn() -> LinkOrder),
-            ("egress", TcAttachType::Egress, LinkOrder::last),
-        ];
-        for (name, direction, order) in hooks {
-            let program: &mut SchedClassifier =
-                self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-            // Replaces a program of an earlier process atomically, so that no packet passes none or two.
-            if let Some(link) = self.pins.as_ref().filter(|_| self.is_taken_over).and_then(|pins| pins.link(name)) {
-                program.attach_to_link(link)?;
-                continue;
-            }
-            let link = program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
-            let Some(pins) = &self.pins else { continue };
-            let link = FdLink::try_from(program.take_link(link)?).map_err(|error| error.to_string());
-            match link.and_then(|link| link.pin(pins.path(name)).map_err(|error| error.to_string())) {
-                Ok(link) => self.links.push(link),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot pin programs: they end with the process");
-                    self.pins = None;
-                    program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Attaches the program that gives SYNs to listening sockets. The device, and with it the filter, ends with the process.
-    fn attach_deliver(&mut self, split: &SplitPlace) -> Result<(), PathError> {
-        let program = program(&mut self.ebpf, "deliver")?;
-        let tcx = TcAttachOptions::TcxOrder(LinkOrder::first());
-        match program.attach_with_options(&split.device, TcAttachType::Ingress, tcx) {
-            Err(error) if is_unknown_to_kernel(&error) => {
-                tc::qdisc_add_clsact(&split.device).map_err(|error| PathError::Clsact(std::io::Error::other(error)))?;
-                let netlink = TcAttachOptions::Netlink(NlOptions::default());
-                program.attach_with_options(&split.device, TcAttachType::Ingress, netlink)?;
-            }
-            attached => {
-                attached?;
-            }
         }
         Ok(())
     }
@@ -532,11 +452,6 @@ fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedCl
 
 fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, PathError> {
     ebpf.take_map(name).ok_or(PathError::Object { lacks: name })
-}
-
-/// Whether the kernel does not know tcx: it reports unknown attach types as invalid arguments.
-fn is_unknown_to_kernel(error: &ProgramError) -> bool {
-    matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ pub struct Status {
     pub version: String,
     /// The mobile-facing interface.
     pub interface: String,
+    /// Whether that was removed, and is waited for.
+    #[serde(default)]
+    pub interface_gone: bool,
     /// Its mode.
     pub mode: Mode,
     /// How its programs are attached.
@@ -124,6 +127,7 @@ impl Status {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             interface: engine.interface().to_owned(),
+            interface_gone: engine.is_gone(),
             mode,
             attached_by: engine.attached_by(),
             pinned: engine.pinning().1,

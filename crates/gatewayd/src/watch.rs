@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_host::{Group, Monitor, Notification};
 use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 
@@ -16,8 +17,10 @@ use crate::interface::Interface;
 pub(crate) enum LinkNotification {
     /// The state of the interface.
     Link(Interface),
-    /// The interface is gone.
+    /// The interface is gone, or in another network namespace.
     Gone,
+    /// There is an interface of this name, after the other one is gone.
+    Returned(Interface),
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
     /// Notifications were lost: the interface is to be looked up again.
@@ -27,13 +30,21 @@ pub(crate) enum LinkNotification {
 /// A socket for notifications.
 pub(crate) struct Watch {
     monitor: Monitor,
-    index: u32,
+    name: String,
+    /// `None` while there is no such interface.
+    index: Option<u32>,
 }
 
 impl Watch {
     /// Subscribes in the network namespace of the calling thread.
-    pub(crate) fn open(index: u32) -> io::Result<Self> {
-        Ok(Self { monitor: Monitor::open(&[Group::Link, Group::Neighbour])?, index })
+    pub(crate) fn open(interface: &Interface) -> io::Result<Self> {
+        let monitor = Monitor::open(&[Group::Link, Group::Neighbour])?;
+        Ok(Self { monitor, name: interface.name.clone(), index: Some(interface.index) })
+    }
+
+    /// Follows the interface of this index, or waits for one of the same name.
+    pub(crate) fn follow(&mut self, index: Option<u32>) {
+        self.index = index;
     }
 
     /// The notifications since the last call.
@@ -59,12 +70,21 @@ impl Watch {
     }
 
     fn read(&self, message: &RouteNetlinkMessage) -> Option<LinkNotification> {
+        let Some(index) = self.index else {
+            return Interface::of_message(message)
+                .filter(|link| link.name == self.name)
+                .map(LinkNotification::Returned);
+        };
         match message {
             RouteNetlinkMessage::NewLink(_) => {
-                Interface::of_message(message).filter(|link| link.index == self.index).map(LinkNotification::Link)
+                Interface::of_message(message).filter(|link| link.index == index).map(LinkNotification::Link)
             }
-            RouteNetlinkMessage::DelLink(link) if link.header.index == self.index => Some(LinkNotification::Gone),
-            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == self.index => {
+            // A port that leaves its bridge is reported as removed by the bridge.
+            RouteNetlinkMessage::DelLink(link) => {
+                let is_gone = link.header.index == index && link.header.interface_family != AddressFamily::Bridge;
+                is_gone.then_some(LinkNotification::Gone)
+            }
+            RouteNetlinkMessage::NewNeighbour(entry) if entry.header.ifindex == index => {
                 let has_failed = entry.header.state == NeighbourState::Failed;
                 address_of(entry).filter(|_| has_failed).map(LinkNotification::Unresolved)
             }

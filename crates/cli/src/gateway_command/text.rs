@@ -10,8 +10,9 @@ use crate::command_support::columns;
 pub(super) fn status(status: &Status) -> String {
     let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;
     let mut text = format!(
-        "gateway {} on {interface}: {mode:?}, attached by {:?}, running for {:.0} s{}\n",
+        "gateway {} on {interface}{}: {mode:?}, attached by {:?}, running for {:.0} s{}\n",
         status.version,
+        if status.interface_gone { " (gone: waiting for it)" } else { "" },
         status.attached_by,
         status.running_s,
         if status.draining { ", draining" } else { "" },

@@ -5,7 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 
 use holdover_base::Duration;
-use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
+use holdover_host::{
+    Namespace, NamespaceError, Netlink, NetlinkError, Requests, Route, SysctlError, TunError, carrier, sysctl,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
 
 use super::wire::Wire;
 use crate::path::PathError;
@@ -72,12 +76,13 @@ pub struct World {
     mobiles: Vec<Namespace>,
     is_v6: bool,
     _wire: Option<Wire>,
+    plan: LinkPlan,
     /// The link, if it is not the bridge.
     link: Option<Wire>,
 }
 
 /// The link between the router and the mobile hosts.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LinkPlan {
     /// A bridge in its own namespace.
     Bridge,
@@ -134,7 +139,7 @@ impl World {
         let (fixed, router) = (new("fixed")?, new("router")?);
         let bridge = if plan == LinkPlan::Bridge { new("bridge")? } else { router.clone() };
         let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
-        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None, link: None };
+        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None, plan, link: None };
         // A bridge is created first, so that the ends of a veth pair have different indices: Linux handles the
         // carrier of a pair with equal ones once a second (`linkwatch_urgent_event`).
         match plan {
@@ -190,13 +195,7 @@ impl World {
     /// Connects the router with its mobile hosts by a bridge.
     fn add_bridge(&self, bridge: &str) -> Result<(), WorldError> {
         let (is_apart, bits) = (bridge != MOBILE_FACING, self.bits());
-        inside(&self.router, |netlink| {
-            if is_apart {
-                netlink.add_veth(MOBILE_FACING, "router0", &self.bridge)?;
-            }
-            netlink.set_up(MOBILE_FACING)?;
-            netlink.add_address(MOBILE_FACING, self.address(2, 1), bits)
-        })?;
+        self.add_router_end(is_apart)?;
         for (number, mobile) in self.mobiles.iter().enumerate() {
             inside(mobile, |netlink| {
                 netlink.add_veth("eth0", &format!("mobile{number}"), &self.bridge)?;
@@ -208,13 +207,64 @@ impl World {
             self.bridge.enter(|| sysctl::set(&self.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
         }
         inside(&self.bridge, |netlink| {
-            let ports = (0..self.mobiles.len()).map(|number| format!("mobile{number}"));
-            for port in ports.chain(is_apart.then(|| "router0".to_owned())) {
+            for port in (0..self.mobiles.len()).map(|number| format!("mobile{number}")) {
                 netlink.add_port(bridge, &port)?;
                 netlink.set_up(&port)?;
             }
             netlink.set_up(bridge)
+        })?;
+        if is_apart { self.add_router_port() } else { Ok(()) }
+    }
+
+    /// The router's end of the link to the bridge; `is_apart`, if that is in another namespace.
+    fn add_router_end(&self, is_apart: bool) -> Result<(), WorldError> {
+        inside(&self.router, |netlink| {
+            if is_apart {
+                netlink.add_veth(MOBILE_FACING, "router0", &self.bridge)?;
+            }
+            netlink.set_up(MOBILE_FACING)?;
+            netlink.add_address(MOBILE_FACING, self.address(2, 1), self.bits())
         })
+    }
+
+    fn add_router_port(&self) -> Result<(), WorldError> {
+        inside(&self.bridge, |netlink| {
+            netlink.add_port(BRIDGE, "router0")?;
+            netlink.set_up("router0")
+        })
+    }
+
+    /// Removes the router's mobile-facing interface, as PPP does with its connection. Without Ethernet the mobile host's interface goes too.
+    /// Not with [`Self::bridged`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove_mobile_facing(&mut self) -> Result<(), WorldError> {
+        if self.link.take().is_some() {
+            return Ok(());
+        }
+        let index = inside(&self.router, |netlink| netlink.link(MOBILE_FACING))?.index;
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let remove = || Requests::open()?.request(RouteNetlinkMessage::DelLink(message), 0);
+        Ok(self.router.enter(remove)?.map(drop)?)
+    }
+
+    /// Makes it again, with the same name and addresses.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn add_mobile_facing(&mut self) -> Result<(), WorldError> {
+        match self.plan {
+            LinkPlan::Wire(round_trip) => {
+                self.add_wire(round_trip)?;
+                self.add_default_route(&self.mobiles[0], self.address(2, 1))
+            }
+            LinkPlan::Bridge | LinkPlan::RouterBridge => {
+                self.add_router_end(true)?;
+                self.add_router_port()
+            }
+        }
     }
 
     fn add_default_route(&self, host: &Namespace, gateway: IpAddr) -> Result<(), WorldError> {

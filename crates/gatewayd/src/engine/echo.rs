@@ -67,12 +67,12 @@ impl Echo {
     pub(super) fn open(interface: &str) -> io::Result<Self> {
         let mut token = [0; TOKEN];
         getrandom(&mut token[..], GetRandomFlags::empty())?;
-        let open = |domain, protocol| {
-            let opened = open(interface, domain, protocol);
-            opened.inspect_err(|error| tracing::warn!(%error, "cannot probe by ICMP echo")).ok()
-        };
-        let sockets = [open(Domain::IPV4, Protocol::ICMPV4), open(Domain::IPV6, Protocol::ICMPV6)];
-        Ok(Self { sockets, token, sequence: 0, hosts: BTreeMap::new() })
+        Ok(Self { sockets: sockets(interface), token, sequence: 0, hosts: BTreeMap::new() })
+    }
+
+    /// The interface of this name is another one now.
+    pub(super) fn reopen(&mut self, interface: &str) {
+        self.sockets = sockets(interface);
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -167,6 +167,14 @@ impl Host {
         let former = self.answers_within.map_or(0, |within| within.as_nanos() / 8 * 7);
         self.answers_within = Some(took.max(Duration::from_nanos(former)));
     }
+}
+
+/// For IPv4 and IPv6.
+fn sockets(interface: &str) -> [Option<Socket>; 2] {
+    [(Domain::IPV4, Protocol::ICMPV4), (Domain::IPV6, Protocol::ICMPV6)].map(|(domain, protocol)| {
+        let opened = open(interface, domain, protocol);
+        opened.inspect_err(|error| tracing::warn!(%error, "cannot probe by ICMP echo")).ok()
+    })
 }
 
 fn open(interface: &str, domain: Domain, protocol: Protocol) -> io::Result<Socket> {

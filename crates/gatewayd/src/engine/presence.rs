@@ -41,10 +41,14 @@ impl Engine {
     pub(super) fn handle_link(&mut self, now: Instant) {
         // The kernel's neighbours are lost with the carrier.
         self.keep_neighbours_at = now;
-        if !self.config.presence.carrier {
-            return;
+        if self.config.presence.carrier {
+            self.note_carrier(now, self.interface.has_carrier);
         }
-        let has_carrier = self.interface.has_carrier;
+    }
+
+    /// All mobile hosts are away without a carrier, and with one possibly back.
+    pub(super) fn note_carrier(&mut self, now: Instant, has_carrier: bool) {
+        self.keep_neighbours_at = now;
         tracing::info!(interface = self.interface.name, has_carrier, "carrier");
         for (mobile, _) in self.path.all() {
             if !has_carrier {
@@ -62,7 +66,7 @@ impl Engine {
 
     /// Whether the interface's carrier is queried.
     pub(super) fn asks_carrier(&self) -> bool {
-        self.config.presence.carrier && !self.interface.has_carrier
+        self.config.presence.carrier && !self.interface.has_carrier && !self.is_gone
     }
 
     /// Whether a host is probed: by address resolution, or by ICMP echo.

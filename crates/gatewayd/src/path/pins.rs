@@ -66,7 +66,6 @@ pub(crate) fn is_bpf_fs(directory: &Path) -> bool {
 impl Pins {
     /// The pins of the gateway on an interface of this network namespace; creates the directories.
     pub(super) fn open(root: &Path, place: &Place<'_>) -> io::Result<Self> {
-        let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
         let mut layout = Sha256::new();
         LAYOUT.iter().for_each(|text| layout.update(text));
         layout.update(place.most_mobiles.to_ne_bytes());
@@ -74,8 +73,7 @@ impl Pins {
         layout.update(place.most_detailed.to_ne_bytes());
         layout.update(place.modes);
         let layout: String = layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        // A BPF file system allows no dots in names.
-        let directory = root.join(format!("{namespace}-{}", place.index)).join(layout);
+        let directory = own_directory(root, place.index)?.join(layout);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         let starting = File::open(root)?;
         flock(&starting, FlockOperation::LockShared)?;
@@ -102,6 +100,32 @@ impl Pins {
     pub(super) fn are_whole(&self) -> bool {
         ["ingress", "egress"].into_iter().chain(MAPS).all(|name| self.path(name).exists())
             && is_attached(&self.path("egress"))
+    }
+
+    /// The interface is gone: what looks left over is kept by other gateways until [`Self::handle_started`].
+    pub(super) fn keep(&mut self) -> io::Result<()> {
+        let Some(root) = self.directory.parent().and_then(Path::parent) else { return Ok(()) };
+        let starting = File::open(root)?;
+        flock(&starting, FlockOperation::LockShared)?;
+        self.starting = Some(starting);
+        Ok(())
+    }
+
+    /// The pinned maps are those of another interface from now on, to which no program is attached yet.
+    pub(super) fn rename(&mut self, index: u32) -> io::Result<()> {
+        for link in ["ingress", "egress"] {
+            match fs::remove_file(self.path(link)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let (Some(layout), Some(own)) = (self.directory.file_name(), self.directory.parent()) else { return Ok(()) };
+        let renamed = own_directory(own.parent().unwrap_or(own), index)?;
+        // Of an interface that had this index before.
+        remove(&renamed);
+        fs::rename(own, &renamed)?;
+        self.directory = renamed.join(layout);
+        Ok(())
     }
 
     /// The programs are attached: removes pins of other layouts, and, unless another gateway is starting, those on
@@ -131,6 +155,12 @@ impl Drop for Pins {
             remove(parent);
         }
     }
+}
+
+/// The directory of the gateway on an interface of this network namespace. A BPF file system allows no dots in names.
+fn own_directory(root: &Path, index: u32) -> io::Result<PathBuf> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(root.join(format!("{namespace}-{index}")))
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -241,6 +271,18 @@ mod tests {
         let directory = second.directory.clone();
         drop(second);
         assert!(!directory.exists());
+        // The interface is removed while another gateway starts, and comes back with another index.
+        let mut moved = open(&root, 8, "a");
+        moved.handle_started();
+        moved.keep().unwrap();
+        first.keep().unwrap();
+        first.handle_started();
+        assert!(moved.directory.exists());
+        let left = moved.directory.clone();
+        moved.rename(9).unwrap();
+        moved.handle_started();
+        assert!(moved.directory.exists() && moved.directory != left && !left.exists());
+        drop(moved);
         let mut other = open(&root, 2, "b");
         assert_ne!(other.directory, directory);
         fs::create_dir_all(&directory).unwrap();

@@ -21,7 +21,7 @@ use holdover_gateway::divert::Source;
 use rustix::event::PollFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{Config, PresenceSources};
 use crate::interface::Interface;
 use crate::network::Network;
 use bridge::Bridge;
@@ -118,15 +118,20 @@ pub(crate) struct Sources {
     counters: ReportCounters,
 }
 
-impl Sources {
-    /// Opens the configured sources. Unreadable secrets prevent the start: the gateway would accept less than
-    /// configured.
-    pub(crate) fn open(now: Instant, interface: &Interface, config: &Config) -> Result<Self, SecretError> {
-        let bridge = config.presence.bridge.then(|| Bridge::open(interface.index));
+/// The sources that follow the mobile-facing interface by its index.
+struct OfInterface {
+    bridge: Option<Bridge>,
+    stations: Option<StationWatch>,
+    wireguard: Option<WireGuardWatch>,
+}
+
+impl OfInterface {
+    fn open(now: Instant, interface: &Interface, presence: &PresenceSources) -> Self {
+        let index = interface.index;
+        let bridge = presence.bridge.then(|| Bridge::open(index));
         let bridge = bridge.and_then(|opened| {
             opened.inspect_err(|error| tracing::warn!(%error, "cannot follow the bridge's forwarding table")).ok()
         });
-        let (presence, index) = (&config.presence, interface.index);
         let stations = presence.stations.then(|| StationWatch::open(now, index));
         let stations = stations
             .and_then(|opened| opened.inspect_err(|error| tracing::warn!(%error, "cannot follow stations")).ok());
@@ -134,6 +139,15 @@ impl Sources {
         let wireguard = wireguard.and_then(|opened| {
             opened.inspect_err(|error| tracing::warn!(%error, "cannot follow WireGuard peers")).ok().flatten()
         });
+        Self { bridge, stations, wireguard }
+    }
+}
+
+impl Sources {
+    /// Opens the configured sources. Unreadable secrets prevent the start: the gateway would accept less than
+    /// configured.
+    pub(crate) fn open(now: Instant, interface: &Interface, config: &Config) -> Result<Self, SecretError> {
+        let OfInterface { bridge, stations, wireguard } = OfInterface::open(now, interface, &config.presence);
         Ok(Self {
             bridge,
             stations,
@@ -144,6 +158,12 @@ impl Sources {
             going: Going::default(),
             counters: ReportCounters::default(),
         })
+    }
+
+    /// The interface is another one now.
+    pub(crate) fn follow(&mut self, now: Instant, interface: &Interface, presence: &PresenceSources) {
+        let OfInterface { bridge, stations, wireguard } = OfInterface::open(now, interface, presence);
+        (self.bridge, self.stations, self.wireguard) = (bridge, stations, wireguard);
     }
 
     pub(crate) fn counters(&self) -> ReportCounters {

@@ -16,6 +16,7 @@ mod limits;
 mod modes;
 mod presence;
 mod process;
+mod removal;
 mod routing;
 mod signed;
 mod split;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         (&with_etcd, "cluster", cluster::TESTS),
         (&harness, "handoff", handoff::TESTS),
         (&harness, "hold_back", hold_back::TESTS),
+        (&harness, "removal", removal::TESTS),
         (&harness, "signed", signed::TESTS),
         (&harness, "absences", absences::TESTS),
         (&harness, "crashes", crashes::TESTS),

@@ -1,0 +1,104 @@
+//! The mobile-facing interface is removed and made again while transfers are under way.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_gatewayd::demo::{Transfer, World};
+use holdover_gatewayd::status::Status;
+use holdover_testbed::Namespace;
+
+use crate::Test;
+use crate::process::Gateway;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("transfers_survive_the_removal_of_the_interface", |_| survives(World::new(1).unwrap())),
+    ("transfers_survive_the_removal_of_the_interface_without_ethernet", |_| {
+        survives(World::without_ethernet(holdover_base::Duration::from_millis(20)).unwrap());
+    }),
+    ("a_daemon_killed_after_a_removal_leaves_its_state", killed),
+    ("with_split_connections_the_daemon_ends_with_the_interface", split),
+];
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn becomes(gateway: &Gateway, what: &str, is_so: impl Fn(&Status) -> bool) -> Status {
+    let began = Instant::now();
+    loop {
+        let status = gateway.status();
+        if is_so(&status) {
+            return status;
+        }
+        assert!(began.elapsed() < SOON, "{what}: {status:?}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A download and an upload, and the mobile host that is present.
+fn start(world: &World) -> [Transfer; 2] {
+    let transfers = [false, true].map(|is_upload| Transfer::start(world, 0, is_upload).unwrap());
+    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    transfers
+}
+
+fn survives(mut world: World) {
+    let gateway = Gateway::start(world.router(), "");
+    let mobile = world.mobile_address(0);
+    let transfers = start(&world);
+    for gap in [Duration::ZERO, Duration::from_millis(2500)] {
+        let before = gateway.status();
+        world.remove_mobile_facing().unwrap();
+        if gap > Duration::ZERO {
+            let gone = becomes(&gateway, "the interface is gone", |status| status.interface_gone);
+            assert_eq!((gone.away, gone.mobiles), (1, 1), "{gone:?}");
+        }
+        sleep(gap);
+        let back_at = Instant::now();
+        world.add_mobile_facing().unwrap();
+        for transfer in &transfers {
+            transfer.goes_on(500_000).unwrap();
+        }
+        eprintln!("removed for {gap:?}: both transfers go on {:?} after the return", back_at.elapsed());
+        gateway.says(mobile, "present");
+        let after = gateway.status();
+        assert!(!after.interface_gone, "{after:?}");
+        assert_eq!(after.buffer.absences, before.buffer.absences + 1, "{after:?}");
+        assert!(after.path.passed > before.path.passed, "the programs are attached again: {after:?}");
+    }
+    transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
+}
+
+/// After the interface has come back with another index, `kill -9` loses nothing either.
+fn killed(_: &Namespace) {
+    let mut world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    if !gateway.status().pinned {
+        return eprintln!("programs are not pinned here");
+    }
+    let transfers = start(&world);
+    world.remove_mobile_facing().unwrap();
+    becomes(&gateway, "the interface is gone", |status| status.interface_gone);
+    world.add_mobile_facing().unwrap();
+    becomes(&gateway, "the interface is back", |status| !status.interface_gone);
+    assert!(gateway.status().pinned);
+    gateway.kill();
+    sleep(Duration::from_millis(300));
+    gateway.restart();
+    assert!(gateway.status().taken_over);
+    for transfer in transfers {
+        transfer.goes_on(500_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+}
+
+fn split(_: &Namespace) {
+    let mut world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "[mobiles]\nmode = \"split\"\n");
+    world.remove_mobile_facing().unwrap();
+    assert!(!gateway.ends(SOON), "it fails, and is started again by its service manager");
+    assert!(!gateway.try_restart(), "there is no interface");
+    world.add_mobile_facing().unwrap();
+    gateway.restart();
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+}
