@@ -407,7 +407,9 @@ impl Identity {
 
     /// The next HIP packet to send.
     pub(crate) fn poll_transmit(&mut self) -> Option<Packet> {
-        self.host.poll_transmit()
+        let packet = self.host.poll_transmit()?;
+        self.update_deadline();
+        Some(packet)
     }
 
     /// The consequences of the next event. Call it until `None`, and send HIP packets before each call.

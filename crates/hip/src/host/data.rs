@@ -121,7 +121,10 @@ impl Host {
         let association = association.ok_or(DataError::NoAssociation)?;
         let local = &mut self.local;
         let dst = association.paths.for_data(now, bytes, |dst| local.source_for(dst).is_some());
-        let between = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
+        let Some(between) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))) else {
+            association.check_again(local, now);
+            return Err(DataError::NoPath);
+        };
         if association.is_worn_out(local) {
             return Err(SealError::Exhausted.into());
         }
@@ -153,6 +156,9 @@ impl Host {
         let is_newest = is_current && inbound.greatest() > before;
         association.note_alive(now);
         association.paths.earn(now, outer_len);
+        if is_newest {
+            association.check_again(&mut self.local, now);
+        }
         Ok((taken, peer, is_newest))
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Local {
     pub(super) notified_sources: SourceRates,
     /// While handling a packet that a relay has forwarded.
     pub(super) reply_via: Option<ReplyVia>,
+    /// See [`super::Host::has_shown_source`].
+    pub(super) has_shown_source: bool,
 }
 
 impl Local {

@@ -119,6 +119,7 @@ impl Host {
             notified,
             notified_sources,
             reply_via,
+            has_shown_source: false,
         };
         Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
     }
@@ -148,6 +149,11 @@ impl Host {
     /// The number of remembered peers, and of signed R1s and Diffie-Hellman key pairs kept for initiators.
     pub fn remembered(&self) -> (usize, usize) {
         (self.associations.len(), self.responder.kept())
+    }
+
+    /// The number of inbound SPIs: one for each association, and another one while its keys change.
+    pub fn inbound_spis(&self) -> usize {
+        self.local.spis.len()
     }
 
     /// Adds possible addresses of a peer. Sends nothing.
@@ -312,7 +318,15 @@ impl Host {
         self.handle(now, packet, Some(port))
     }
 
+    /// Whether the HIP packet that was handled last shows where an associated peer is: an UPDATE with a MAC and a signature that came from
+    /// the peer itself and is no replay. Anyone can send an I1, and replay a NOTIFY, from any address. The last packets of exchanges are
+    /// reported by [`Event::Established`].
+    pub const fn has_shown_source(&self) -> bool {
+        self.local.has_shown_source
+    }
+
     fn handle(&mut self, now: Instant, packet: &Packet, port: Option<u16>) -> Result<(), Dropped> {
+        self.local.has_shown_source = false;
         let received = HipPacket::parse(packet)?;
         let HipPacket { kind, sender, receiver, .. } = received.packet;
         let is_opportunistic = kind == PacketType::I1 && receiver == Hit::UNSPECIFIED;

@@ -39,6 +39,10 @@ impl PeerAddress {
         self.expires_at.is_some()
     }
 
+    pub(super) const fn is_preferred(&self) -> bool {
+        self.preferred
+    }
+
     fn is_unverified_translation(&self) -> bool {
         self.is_translated && self.status == Status::Unverified
     }

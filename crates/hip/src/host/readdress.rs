@@ -11,7 +11,7 @@ use holdover_base::{Duration, Instant};
 
 use super::association::Association;
 use super::local::Local;
-use super::paths::Status;
+use super::paths::{PeerAddress, Status};
 use super::update::Outgoing;
 use super::{Dropped, Event};
 use crate::codec::{Locator, Parameter};
@@ -69,6 +69,17 @@ impl Association {
         let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
         let new = announced.map(|it| it.address).filter(|it| !asked(*it) && local.source_for(*it).is_some());
         for address in new.take(MAX_CHECKS).collect::<Vec<IpAddr>>() {
+            self.ask_at(local, now, address);
+        }
+    }
+
+    /// Begins the checks of the peer's address again that were given up, as in an outage whose end only the peer has noticed: it has
+    /// answered them, and does not announce the address once more. Called when the peer is heard, and when data for it have no path.
+    pub(super) fn check_again(&mut self, local: &mut Local, now: Instant) {
+        let is_left = |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && it.is_preferred();
+        let left = self.paths.iter().filter(is_left).map(|it| it.address);
+        let left: Vec<IpAddr> = left.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some()).collect();
+        for address in left {
             self.ask_at(local, now, address);
         }
     }

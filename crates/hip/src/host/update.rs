@@ -176,8 +176,9 @@ impl Association {
         if is_news || is_unprocessed {
             self.note_alive(now);
         }
-        if let Some(via) = arrival.via.filter(|_| is_news) {
-            self.note_relay(local, now, &via);
+        match arrival.via.filter(|_| is_news) {
+            Some(via) => self.note_relay(local, now, &via),
+            None => local.has_shown_source = is_news && arrival.via.is_none(),
         }
         let from = between.1;
         let between = answered_between(local, between, arrival);

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use holdover_base::{Duration, Rng};
-use holdover_hip::codec::{PROTOCOL, PacketType};
+use holdover_hip::codec::{Builder, Notification, NotifyType, PROTOCOL, PacketType, Parameter};
 use holdover_hip::host::{Event, State};
+use holdover_hip::identity::Algorithm;
 use holdover_wire::{Packet, Payload, transport_checksum};
 use proptest::prelude::*;
 
 use crate::base_exchange::{BOTH, states};
+use crate::support::{TestRng, key};
 use crate::world::{Network, World, quick};
 
 fn network() -> impl Strategy<Value = Network> {
@@ -61,27 +63,86 @@ proptest! {
     }
 }
 
-/// Exchanges with one packet damaged at one position, and its checksum corrected. Nothing panics; the result is an association with the
-/// same keys on both sides, or none. `HOLDOVER_HIP_MUTATIONS` sets their number; each core takes a part of them.
+/// Exchanges of every kind with one packet damaged at some positions, and its checksum corrected: a base exchange, and if that succeeds a
+/// readdressing, a change of keys, a NOTIFY and the end of the association. Nothing panics; what results are associations with the same keys
+/// on both sides, or none, with nothing left over. `HOLDOVER_HIP_MUTATIONS` sets the number of exchanges; each core takes a part of them.
 #[test]
 fn mutated_exchanges() {
     let count = std::env::var("HOLDOVER_HIP_MUTATIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000_u64);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let repaired: u64 = std::thread::scope(|scope| {
+    let cases = count.div_ceil(STAGES);
+    let damaged: u64 = std::thread::scope(|scope| {
         let parts = (0..threads)
-            .map(|first| scope.spawn(move || (first as u64..count).step_by(threads).map(mutated).sum::<u64>()));
+            .map(|first| scope.spawn(move || (first as u64..cases).step_by(threads).map(mutated).sum::<u64>()));
         // All are started before the first one is waited for.
         let parts: Vec<_> = parts.collect();
         parts.into_iter().map(|part| part.join().unwrap()).sum()
     });
-    assert!(repaired > count / 2, "damage is repaired by sending again: {repaired} of {count}");
+    assert!(
+        damaged > cases * STAGES / 2,
+        "most base exchanges are repaired by sending again: {damaged} in {cases} cases"
+    );
 }
 
-/// An exchange with damage that depends on the number alone; 1 if there is an association in the end.
+/// Exchanges in a case.
+const STAGES: u64 = 5;
+
+/// Exchanges with damage that depends on the number alone. Returns how many took place.
 fn mutated(case: u64) -> u64 {
     let mut world = World::pair(40, Network::CLEAN, &quick());
-    let mut rng = Rng::split(case, "mutations");
-    let (target, damage, mut seen) = (rng.below(4), rng.below(5) + 1, 0);
+    let before = leftovers(&world);
+    damage_one(&mut world, case, "base exchange", 4);
+    world.connect(0);
+    world.run_for(Duration::from_secs(4));
+    match states(&world) {
+        (State::Established, State::R2Sent | State::Established) => {}
+        (State::Established, other) => panic!("case {case}: only one side is established, the other {other}"),
+        (_, State::Established) => panic!("case {case}: the responder takes an exchange for complete"),
+        _ => return 1,
+    }
+    assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())), "case {case}");
+    assert_eq!(how_often(&world, |it| matches!(it, Event::Established { .. })), [1, 1], "case {case}");
+    assert_eq!(leftovers(&world).map(|it| it.1), [1, 1], "case {case}: one SPI each");
+    world.tamper = None;
+    world.run_for(Duration::from_secs(60));
+    let peers = [world.hit(1), world.hit(0)];
+
+    damage_one(&mut world, case, "move", 3);
+    let place = format!("203.0.113.{}", 1 + case % 250);
+    world.move_to(0, &[&place]);
+    settle(&mut world, case, "move");
+    assert_eq!(world.hosts[1].verified_addresses(peers[1]), [crate::support::address(&place)], "case {case}");
+
+    let spis =
+        |world: &World| [0, 1].map(|index| world.hosts[index].security_associations(peers[index]).unwrap().0.spi());
+    let former = spis(&world);
+    damage_one(&mut world, case, "rekey", 3);
+    let from = (case % 2) as usize;
+    world.hosts[from].rekey(world.now, peers[from], case % 3 == 0).unwrap();
+    world.collect();
+    settle(&mut world, case, "rekey");
+    assert_eq!(how_often(&world, |it| matches!(it, Event::Rekeyed { .. })), [1, 1], "case {case}: keys are made once");
+    let now = spis(&world);
+    assert!((0..2).all(|index| now[index] != former[index]), "case {case}: {former:?} {now:?}");
+
+    damaged_notify(&mut world, case);
+    settle(&mut world, case, "notify");
+
+    damage_one(&mut world, case, "close", 2);
+    world.hosts[0].close(world.now, peers[0]).unwrap();
+    world.run_for(Duration::from_secs(60 * 60));
+    assert_eq!(states(&world), (State::Unassociated, State::Unassociated), "case {case}");
+    assert_eq!(how_often(&world, |it| matches!(it, Event::Closed { .. })), [1, 1], "case {case}");
+    let after = leftovers(&world);
+    assert_eq!(after.map(|it| (it.0, it.1)), before.map(|it| (it.0, it.1)), "case {case}: peers and SPIs");
+    assert!(after.iter().all(|it| it.2 <= 4), "case {case}: signed R1s and key pairs: {after:?}");
+    STAGES
+}
+
+/// Damages one of the next `of` HIP packets.
+fn damage_one(world: &mut World, case: u64, stage: &str, of: u64) {
+    let mut rng = Rng::split(case, stage);
+    let (target, damage, mut seen) = (rng.below(of), rng.below(5) + 1, 0);
     world.tamper = Some(Box::new(move |packet| {
         if seen == target {
             mutate(packet, &mut rng, damage);
@@ -89,17 +150,54 @@ fn mutated(case: u64) -> u64 {
         seen += 1;
         true
     }));
-    world.connect(0);
-    world.run_for(Duration::from_secs(4));
-    match states(&world) {
-        (State::Established, State::R2Sent | State::Established) => {
-            assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())), "case {case}");
-            1
+}
+
+/// The damage is repaired, the association works, and nothing is left over.
+fn settle(world: &mut World, case: u64, stage: &str) {
+    world.run_for(Duration::from_secs(30));
+    world.tamper = None;
+    assert_eq!(states(world), BOTH, "case {case}, {stage}");
+    assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())), "case {case}, {stage}");
+    // Former keys are kept for a while.
+    world.run_for(Duration::from_secs(200));
+    assert_eq!(leftovers(world).map(|it| (it.0, it.1)), [(1, 1); 2], "case {case}, {stage}: peers and SPIs");
+    assert_eq!(how_often(world, |it| matches!(it, Event::Failed { .. } | Event::Closed { .. })), [0, 0], "case {case}");
+}
+
+/// A NOTIFY with a signature of host 0, damaged. Whatever host 1 reports is what was signed.
+fn damaged_notify(world: &mut World, case: u64) {
+    let mut rng = Rng::split(case, "notify");
+    let data = Bytes::from(vec![7; rng.below(60) as usize]);
+    let notification = Notification { kind: NotifyType::INVALID_HIT, data };
+    let mut notify = Builder::new(PacketType::Notify, world.hit(0), world.hit(1));
+    notify.push(&Parameter::Notification(notification.clone())).unwrap();
+    let signature = key(Algorithm::Ed25519, 40).sign(notify.covered(), &mut TestRng::new(case));
+    notify.push(&Parameter::HipSignature(signature)).unwrap();
+    let mut packet = notify.finish(world.places[0][0], world.places[1][0]);
+    let damage = rng.below(5) + 1;
+    mutate(&mut packet, &mut rng, damage);
+    // Host 1 may have refused an I2 by a NOTIFY before.
+    let before = world.events.len();
+    world.deliver(&packet);
+    world.collect();
+    for (_, _, event) in &world.events[before..] {
+        if let Event::Notified { notification: reported, .. } = event {
+            assert_eq!(*reported, notification, "case {case}");
         }
-        (State::Established, other) => panic!("case {case}: only one side is established, the other {other}"),
-        (_, State::Established) => panic!("case {case}: the responder takes an exchange for complete"),
-        _ => 0,
     }
+}
+
+/// Of each host: remembered peers, SPIs of its security associations, and signed R1s with their key pairs.
+fn leftovers(world: &World) -> [(usize, usize, usize); 2] {
+    [0, 1].map(|index| {
+        let (peers, kept) = world.hosts[index].remembered();
+        (peers, world.hosts[index].inbound_spis(), kept)
+    })
+}
+
+/// How often each host has reported an event.
+fn how_often(world: &World, is_it: impl Fn(&Event) -> bool) -> [usize; 2] {
+    [0, 1].map(|index| world.events.iter().filter(|(_, host, event)| *host == index && is_it(event)).count())
 }
 
 /// Damages bytes of a HIP packet, and corrects its checksum.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_hip::codec::{HipPacket, Locator, PROTOCOL, PacketType, Parameter, kind};
+use holdover_hip::codec::{HipPacket, Locator, PROTOCOL, PacketType, Parameter, Received, kind};
 use holdover_hip::host::{CommandError, Dropped, Event, HostConfig, State};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload, transport_checksum};
@@ -87,6 +87,30 @@ fn each_lost_message_is_sent_again() {
             assert_eq!(data(&mut world), WORKS, "message {lost} lost {times} times");
             assert_eq!(world.hosts[1].verified_addresses(world.hit(0)), [address("203.0.113.7")]);
         }
+    }
+}
+
+/// The third message is lost until the peer has given up its check, while the host takes the readdressing for complete and announces
+/// nothing more. The peer checks again as soon as it has data without a path, or hears the host.
+#[test]
+fn a_check_that_was_given_up_begins_again() {
+    for has_data in [0, 1] {
+        let mut world = World::established(2, &quick());
+        let is_answer = |it: &Received| it.packet.parameters.iter().any(|it| it.kind() == kind::ECHO_RESPONSE_SIGNED);
+        world.tamper = Some(Box::new(move |packet| !HipPacket::parse(packet).is_ok_and(|it| is_answer(&it))));
+        world.move_to(0, &["203.0.113.7"]);
+        world.run_for(Duration::from_secs(300));
+        assert!(world.has_event(0, |event| matches!(event, Event::Readdressed { .. })));
+        assert!(world.hosts[1].verified_addresses(world.hit(0)).is_empty());
+        world.tamper = None;
+        world.forget_history();
+        world.run_for(Duration::from_secs(100));
+        assert_eq!(updates(&world), [], "without data there is nothing to do");
+        let sent = world.data(has_data);
+        assert_eq!(sent.is_ok(), has_data == 0, "{sent:?}");
+        world.run_for(DELAY * 3);
+        assert_eq!(world.hosts[1].verified_addresses(world.hit(0)), [address("203.0.113.7")], "data of {has_data}");
+        assert_eq!(data(&mut world), WORKS);
     }
 }
 

@@ -6,7 +6,7 @@
 use core::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use holdover_hip::codec::{HEADER_LEN, PROTOCOL, PacketType};
+use holdover_hip::codec::{HEADER_LEN, PROTOCOL};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Packet, Payload, Udp, transport_checksum};
 
@@ -108,16 +108,6 @@ pub(super) fn receiver_of(packet: &Packet) -> Option<Hit> {
 /// The claimed sender of a HIP packet.
 pub(super) fn sender_of(packet: &Packet) -> Option<Hit> {
     hit_at(packet, SENDER)
-}
-
-/// Whether an accepted HIP packet proves its sender and freshness: it has a MAC under the association's keys. Anyone
-/// can send an I1, and replay an R1 or a NOTIFY, from any address.
-pub(super) fn proves_sender(packet: &Packet) -> bool {
-    let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return false };
-    // RFC 7401 section 5.1: the type is the lower seven bits of the second octet.
-    let number = payload.get(1).map(|octet| octet & 0x7f);
-    let proving = [PacketType::I2, PacketType::R2, PacketType::Update, PacketType::Close, PacketType::CloseAck];
-    proving.iter().any(|kind| Some(kind.number()) == number)
 }
 
 fn hit_at(packet: &Packet, start: usize) -> Option<Hit> {

@@ -392,10 +392,7 @@ impl Core {
         };
         match handled {
             Ok(()) => {
-                let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
-                let is_proof =
-                    encapsulation::proves_sender(packet) && encapsulation::receiver_of(packet) == Some(self.hit());
-                if let Some(peer) = sender.filter(is_known).filter(|_| is_proof) {
+                if let Some(peer) = sender.filter(|_| self.host.has_shown_source()) {
                     self.peers.entry(peer).or_default().heard(packet.src, port);
                 }
             }
@@ -454,7 +451,11 @@ impl Core {
                 self.network.push_back(Outgoing::Data(Data { inner: packet, outer, port }));
             }
             Err(DataError::NoAssociation) => self.wait(now, peer, packet),
-            Err(DataError::NoPath) => self.counters.no_path += 1,
+            Err(DataError::NoPath) => {
+                self.counters.no_path += 1;
+                // The peer's address may be checked now.
+                self.collect(now, None);
+            }
             Err(_) => self.counters.not_sealed += 1,
         }
     }

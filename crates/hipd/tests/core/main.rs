@@ -8,7 +8,7 @@ mod proxy;
 mod world;
 
 use holdover_base::{Duration, Rng};
-use holdover_hip::codec::{HipPacket, PacketType};
+use holdover_hip::codec::{HEADER_LEN, HipPacket, PacketType, Parameter};
 use holdover_hip::host::{Event, State};
 use holdover_hipd::core::{Note, PORT};
 use holdover_hipd::files::{Peers, Via};
@@ -319,26 +319,68 @@ fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     assert_eq!(world.numbers(0).last(), Some(&9), "the next packet of the peer brings it back");
 }
 
-/// An I1 has no MAC: one in UDP with a peer's HIT does not switch that peer's packets to UDP.
+/// A HIP packet in UDP, whose checksum is zero there.
+fn in_udp(src: &str, port: u16, packet: &Packet) -> Packet {
+    let Payload::Other { payload, .. } = &packet.payload else { panic!("{packet}") };
+    let mut bytes = [&[0; 4], &payload[..]].concat();
+    bytes[8..10].fill(0);
+    let udp = Udp { src_port: port, dst_port: PORT, payload: bytes.into() };
+    Packet::new(address(src), packet.dst, Payload::Udp(udp))
+}
+
+/// An I1 has no MAC: one in UDP with a peer's HIT is answered, and does not switch that peer's packets to UDP; whatever its length, which
+/// stands where other headers have their type.
 #[test]
 fn a_forged_i1_changes_nobodys_way() {
     let mut world = talking(Via::Ip);
-    let i1 = HipPacket::new(PacketType::I1, world.hit(1), world.hit(0));
-    for (src, in_udp) in [("203.0.113.77", true), ("192.0.2.2", true), ("203.0.113.77", false)] {
-        let (src, dst) = (address(src), address("192.0.2.1"));
+    let (src, dst) = (address("192.0.2.2"), address("192.0.2.1"));
+    for kind in PacketType::ALL.map(PacketType::number) {
+        let len = (usize::from(kind) + 1) * 8;
+        // Type, length and one octet for each group.
+        let groups = vec![7; len.saturating_sub(HEADER_LEN + 4).max(1)];
+        let mut i1 = HipPacket::new(PacketType::I1, world.hit(1), world.hit(0));
+        i1.parameters.push(Parameter::DhGroupList(groups));
         let plain = i1.emit(src, dst).unwrap();
-        let Payload::Other { payload, .. } = &plain.payload else { panic!("{plain}") };
-        let mut bytes = [&[0; 4], &payload[..]].concat();
-        // The checksum is zero in UDP.
-        bytes[8..10].fill(0);
-        let udp = Udp { src_port: 4000, dst_port: PORT, payload: bytes.into() };
-        let packet = if in_udp { Packet::new(src, dst, Payload::Udp(udp)) } else { plain };
-        world.hosts[0].handle_network(world.now, packet);
+        assert!(plain.wire_len() - plain.ip_header_len() == len || len <= HEADER_LEN);
+        for packet in [in_udp("203.0.113.77", 4000, &plain), in_udp("192.0.2.2", 4000, &plain), plain] {
+            world.hosts[0].handle_network(world.now, packet);
+            let answer = world.hosts[0].poll_network();
+            assert!(answer.is_some(), "{:?}", world.hosts[0].counters());
+            assert!(!world.hosts[0].peer_status()[0].in_udp, "length {len}");
+        }
     }
-    assert!(!world.hosts[0].peer_status()[0].in_udp);
+    assert_eq!(world.hosts[0].counters().hip_dropped, 0);
     world.send(0, 9);
     world.run_for(SECOND);
     assert_eq!(world.numbers(1), [1, 9]);
+}
+
+/// An UPDATE shows where the peer is, and whether in UDP; a replay of it, from anywhere and in UDP or not, shows nothing.
+#[test]
+fn a_new_update_shows_the_way_of_a_peer_and_a_replay_does_not() {
+    for (before, now) in [(Via::Ip, Via::Udp), (Via::Ip, Via::Ip)] {
+        let mut world = talking(before);
+        world.via = now;
+        let peers = world.peers(0);
+        world.hosts[0].set_peers(world.now, &peers);
+        // The second address is verified by a second exchange of UPDATEs, which are not there yet.
+        world.move_to(0, &["192.0.2.1", "203.0.113.5"]);
+        let update = world.sent.first().unwrap().clone();
+        world.run_for(Duration::from_millis(60));
+        let in_udp_now = |world: &World| world.hosts[1].peer_status()[0].in_udp;
+        assert_eq!(in_udp_now(&world), now == Via::Udp);
+        world.run_for(SECOND * 5);
+        if now == Via::Ip {
+            let replay = in_udp("203.0.113.77", 4000, &update);
+            let dropped = world.hosts[1].counters().hip_dropped;
+            world.hosts[1].handle_network(world.now, replay);
+            assert_eq!(world.hosts[1].counters().hip_dropped, dropped, "it is answered as a retransmission");
+            assert!(!in_udp_now(&world));
+        }
+        world.send(1, 3);
+        world.run_for(SECOND);
+        assert_eq!(world.numbers(0), [2, 3]);
+    }
 }
 
 #[derive(Clone, Debug)]

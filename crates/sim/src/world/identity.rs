@@ -119,7 +119,13 @@ impl World {
         let entry = &mut self.hosts[host];
         let Some(identity) = &mut entry.identity else { return Some(frame) };
         if frame.is_encrypted() {
-            let Err(why) = identity.open(self.now, &mut frame) else { return Some(frame) };
+            let Err(why) = identity.open(self.now, &mut frame) else {
+                // A check of the peer's address may begin again.
+                if self.network.send_control(self.now, entry.node, identity, observer) {
+                    self.reschedule_host(host);
+                }
+                return Some(frame);
+            };
             observer.dropped(self.now, why(entry.node), &frame);
         } else if matches!(frame.packet.payload, Payload::Other { protocol: PROTOCOL, .. }) {
             identity.handle_packet(self.now, &frame.packet);
@@ -278,11 +284,20 @@ impl Network {
         self.send_control(now, node, identity, observer);
     }
 
-    /// Sends the HIP packets of a host.
-    fn send_control<O: Observer>(&mut self, now: Instant, node: NodeId, identity: &mut Identity, observer: &mut O) {
+    /// Sends the HIP packets of a host. Returns whether there were any.
+    fn send_control<O: Observer>(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        identity: &mut Identity,
+        observer: &mut O,
+    ) -> bool {
+        let mut any = false;
         while let Some(packet) = identity.poll_transmit() {
+            any = true;
             let frame = self.pool.frame(packet, None);
             self.forward(now, node, frame, observer);
         }
+        any
     }
 }

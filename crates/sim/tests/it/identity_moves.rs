@@ -95,6 +95,19 @@ fn an_announcement_waits_while_there_is_no_address() {
     assert_eq!(world.report()[0].status, FlowStatus::Completed);
 }
 
+/// The third message of a readdressing is lost with the link. The host is back at the same address after the server has given up its check,
+/// and announces nothing, as the server has answered there: the server checks again when it has data, or hears the host.
+#[test]
+fn a_check_that_was_given_up_begins_again() {
+    let down = flow("down", 2, 0, bulk_bytes(20_000_000));
+    let config = with_identities(moving(2, 5, vec![down]));
+    let (wire, world) = run_on_wire(with_outages(config, &[(2_000, NEVER)], &[(0, 5_000), (5_110, 200_110)]));
+    assert_eq!(wire.when(&WorldEvent::Readdressed(MOBILE, SERVER)), [5_100], "the host has the server's check");
+    let verified = wire.when(&WorldEvent::Readdressed(SERVER, MOBILE));
+    assert!(verified.len() == 1 && (200_110..330_000).contains(&verified[0]), "{:?}", wire.events);
+    assert_eq!(world.report()[0].status, FlowStatus::Completed);
+}
+
 /// The server verifies the second link's address when the mobile host is back on the first one: only the return is a readdressing.
 #[test]
 fn the_time_of_a_readdressing_belongs_to_its_address() {
