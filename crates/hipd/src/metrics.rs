@@ -121,6 +121,7 @@ fn dropped(status: &Status) -> Family<Cause, Counter<u64, AtomicU64>> {
         ("unknown_spi", counters.unknown_spi),
         ("no_path", counters.no_path),
         ("not_sealed", counters.not_sealed),
+        ("too_big", counters.too_big),
         ("not_waited", counters.not_waited),
         ("unreachable", counters.unreachable),
         ("not_for_hits", counters.not_for_hits),

@@ -144,6 +144,9 @@ pub struct Counters {
     pub no_path: u64,
     /// Packets dropped because they could not be encrypted, as with worn-out keys or if they are too long.
     pub not_sealed: u64,
+    /// Packets dropped because they exceed the MTU of the path, answered by an ICMP error.
+    #[serde(default)]
+    pub too_big: u64,
     /// Packets dropped because too many waited for an association.
     pub not_waited: u64,
     /// Packets to unknown or unreachable peers, answered by an ICMP error.
@@ -181,6 +184,7 @@ impl core::ops::AddAssign for Counters {
         self.unknown_spi += other.unknown_spi;
         self.no_path += other.no_path;
         self.not_sealed += other.not_sealed;
+        self.too_big += other.too_big;
         self.not_waited += other.not_waited;
         self.unreachable += other.unreachable;
         self.not_for_hits += other.not_for_hits;

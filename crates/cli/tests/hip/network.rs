@@ -7,14 +7,14 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdover_testbed::{Namespace, Netlink, Route, Tun, TunConfig};
-use holdover_wire::{Packet, Payload, pcapng};
+use holdover_wire::{Checksums, IcmpError, Packet, Payload, Unreachable, pcapng};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Half of a round trip.
@@ -48,6 +48,8 @@ type Bindings = Arc<Mutex<[u16; 2]>>;
 /// See the module's documentation. The devices go with it.
 pub(crate) struct Network {
     bindings: Bindings,
+    /// The longest packet that the router forwards.
+    mtu: Arc<AtomicUsize>,
     pub(crate) mobile: Namespace,
     pub(crate) server: Namespace,
     is_over: Arc<AtomicBool>,
@@ -72,11 +74,17 @@ impl Network {
         let is_over = Arc::new(AtomicBool::new(false));
         let bindings = Arc::new(Mutex::new([20_000, 30_000]));
         let capture = capture.map(|path| BufWriter::new(File::create(path).unwrap()));
+        let mtu = Arc::new(AtomicUsize::new(usize::MAX));
         let router = std::thread::spawn({
-            let (is_over, bindings) = (Arc::clone(&is_over), Arc::clone(&bindings));
-            move || route(&tuns, capture, &bindings, &is_over)
+            let (is_over, bindings, mtu) = (Arc::clone(&is_over), Arc::clone(&bindings), Arc::clone(&mtu));
+            move || route(&tuns, capture, &bindings, &mtu, &is_over)
         });
-        Self { bindings, mobile, server, is_over, router: Some(router) }
+        Self { bindings, mtu, mobile, server, is_over, router: Some(router) }
+    }
+
+    /// Longer packets are dropped from now on, and their senders told.
+    pub(crate) fn set_mtu(&self, mtu: usize) {
+        self.mtu.store(mtu, Ordering::Relaxed);
     }
 
     /// The translators forget their bindings: the next packet of the mobile host makes others, and what comes for the old ones is dropped.
@@ -169,7 +177,21 @@ fn translate(bytes: Bytes, bindings: &Bindings) -> Option<Bytes> {
     None
 }
 
-fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, bindings: &Bindings, is_over: &AtomicBool) {
+/// What a router answers to the sender of a packet that is too long (RFC 1191, RFC 8201).
+fn too_big(bytes: &Bytes, mtu: usize) -> Bytes {
+    let dropped = Packet::parse_with(bytes.clone(), Checksums::Ignore).unwrap();
+    let error = IcmpError::quoting(Unreachable::PacketTooBig { mtu: mtu as u32 }, bytes).unwrap();
+    let router = if dropped.src.is_ipv4() { "10.250.0.1" } else { "fd00:250::1" };
+    Packet::new(router.parse().unwrap(), dropped.src, error).emit().unwrap()
+}
+
+fn route(
+    tuns: &[Tun; 3],
+    capture: Option<BufWriter<File>>,
+    bindings: &Bindings,
+    mtu: &AtomicUsize,
+    is_over: &AtomicBool,
+) {
     let start = Instant::now();
     let mut capture = capture.map(|out| {
         let mut writer = pcapng::Writer::new(out, "tests").unwrap();
@@ -186,6 +208,8 @@ fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, bindings: &Bindings,
                     let at = holdover_base::Instant::ZERO + start.elapsed().into();
                     writer.write_bytes(&pcapng::Record::new(at, *interface), &bytes, bytes.len()).unwrap();
                 }
+                let mtu = mtu.load(Ordering::Relaxed);
+                let bytes = if bytes.len() > mtu { too_big(&bytes, mtu) } else { bytes };
                 let Some(bytes) = translate(bytes, bindings) else { continue };
                 if let Some(to) = device(&bytes) {
                     count += 1;

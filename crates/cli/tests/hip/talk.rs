@@ -10,7 +10,7 @@ use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
 use crate::daemon::{Host, PATIENCE, Place, pair, tshark};
-use crate::network::{LTE, Network, SERVER, WIFI};
+use crate::network::{Attachment, LTE, LTE_V6, Network, SERVER, WIFI};
 use crate::transfer::{Transfer, Way};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("another_identity_is_refused", another_identity_is_refused),
     ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
+    ("a_narrow_path_is_discovered", a_narrow_path_is_discovered),
+    ("a_narrow_interface_is_discovered", a_narrow_interface_is_discovered),
     ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
 ];
 
@@ -239,6 +241,73 @@ fn keys_are_changed_and_written_for_wireshark() {
     if let Some(all) = count("esp") {
         let read = count("esp and (tcp.port == 5001 or icmpv6 or ipv6.nxt == 59)").unwrap();
         assert!(all > 3000 && read == all, "{read} of {all} were decrypted");
+    }
+}
+
+/// The two hosts and their network, whose mobile host is attached there.
+fn attached(name: &str, attachment: &Attachment, via: &str) -> (Place, Network, [Host; 2]) {
+    let (place, network) = (Place::new(&format!("{name}-{via}-{}", attachment.link)), Network::new(None));
+    network.attach(attachment);
+    let addresses: [&[&str]; 2] = [&[attachment.address], &SERVER];
+    let hosts = pair(&place, [&network.mobile, &network.server], addresses, via);
+    (place, network, hosts)
+}
+
+/// Full segments in ESP exceed the MTU of a link between the hosts: the sender's TCP is told, in IPv6 and IPv4, and packets of every length
+/// arrive then.
+fn a_narrow_path_is_discovered() {
+    for (attachment, via) in [(WIFI, "udp"), (WIFI, "ip"), (LTE_V6, "udp"), (LTE_V6, "ip")] {
+        for way in [Way::ToMobile, Way::FromMobile] {
+            let (_place, network, [mut mobile, mut server]) = attached("narrow", &attachment, via);
+            mobile.up("");
+            server.up("");
+            mobile.ok("ping server --count 1");
+            // Inner packets have 1,400 bytes, 1,360 of them in ESP.
+            network.set_mtu(1380);
+            let transfer = Transfer::start(way, &network.mobile, &network.server, server.hit());
+            transfer.wait_for_more(500_000);
+            transfer.end();
+            let sender = if way == Way::ToMobile { &server } else { &mobile };
+            let told = sender.status()["counters"]["too_big"].as_u64().unwrap();
+            assert!((1..200).contains(&told), "{way:?}, {via}, {}: {told}", attachment.address);
+            // A program with IPv4 only is told an IPv4 packet's length.
+            let lsi: IpAddr = mobile.lsi_of("server").into();
+            echoes(&network.mobile, &network.server, Ipv4Addr::UNSPECIFIED.into(), lsi);
+            let told = network.mobile.enter(|| path_mtu(lsi)).unwrap();
+            eprintln!("{way:?}, {via}, {}: IPv4 programs of the mobile host know {told}", attachment.address);
+            assert!((1260..1400).contains(&told), "{told}");
+        }
+    }
+}
+
+/// The MTU of a path as the kernel here knows it (`IP_MTU`).
+fn path_mtu(address: IpAddr) -> i32 {
+    use std::os::fd::AsRawFd as _;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    socket.connect((address, 9)).unwrap();
+    let (mut mtu, mut len) = (0_i32, size_of::<i32>() as u32);
+    // SAFETY: the kernel writes at most `len` bytes, which is the integer's length.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, libc::IP_MTU, (&raw mut mtu).cast(), &raw mut len)
+    };
+    assert_eq!(result, 0);
+    mtu
+}
+
+/// The host's own interface refuses them (`EMSGSIZE`), one by one or in runs.
+fn a_narrow_interface_is_discovered() {
+    for via in ["udp", "ip"] {
+        let (_place, network, [mut mobile, mut server]) = attached("interface", &WIFI, via);
+        let set_mtu = || Netlink::open(&network.mobile).unwrap().set_mtu(WIFI.link, 1380).unwrap();
+        network.mobile.enter(set_mtu).unwrap();
+        mobile.up("");
+        server.up("");
+        let transfer = Transfer::start(Way::FromMobile, &network.mobile, &network.server, server.hit());
+        transfer.wait_for_more(500_000);
+        transfer.end();
+        let counters = mobile.status()["counters"].clone();
+        let (refused, told) = (counters["not_sent"].as_u64().unwrap(), counters["too_big"].as_u64().unwrap());
+        assert!(refused > 0 && (1..200).contains(&told), "{via}: {counters}");
     }
 }
 

@@ -232,6 +232,11 @@ impl core::fmt::Debug for Sealing {
 }
 
 impl Sealing {
+    /// The transform.
+    pub const fn suite(&self) -> EspSuite {
+        self.suite
+    }
+
     /// Appends the ESP payload for the packet for which this was begun. On an error `out` is as before. Consumes itself,
     /// because its nonce may be used once.
     ///

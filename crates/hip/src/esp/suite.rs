@@ -70,6 +70,12 @@ impl EspSuite {
         HEADER_LEN + self.iv_len() + (len + 2).next_multiple_of(self.alignment()) + ICV_LEN
     }
 
+    /// The most bytes of payload in `len` bytes of ESP.
+    pub const fn payload_within(self, len: usize) -> usize {
+        let encrypted = len.saturating_sub(HEADER_LEN + self.iv_len() + ICV_LEN);
+        (encrypted / self.alignment() * self.alignment()).saturating_sub(2)
+    }
+
     /// Bytes of an initialization vector in each packet.
     pub(super) const fn iv_len(self) -> usize {
         match self {

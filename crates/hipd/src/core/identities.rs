@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use holdover_base::Instant;
 use holdover_hip::host::SpiPart;
 use holdover_hip::identity::{Hit, KeyPair};
-use holdover_wire::{Packet, Payload};
+use holdover_wire::{Packet, Payload, Quoted};
 use rand_core::CryptoRng;
 
 use super::encapsulation::{Receiver, any_receiver_of};
@@ -159,6 +159,18 @@ impl Identities {
     /// As [`Core::set_locators`], for all identities.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         self.cores_mut().for_each(|core| core.set_locators(now, locators));
+    }
+
+    /// As [`Core::set_path_mtu`], for all identities.
+    pub fn set_path_mtu(&mut self, now: Instant, address: IpAddr, mtu: u32) {
+        self.cores_mut().for_each(|core| core.set_path_mtu(now, address, mtu));
+    }
+
+    /// As [`Core::handle_too_big`]: the path is that of all identities.
+    pub fn handle_too_big(&mut self, now: Instant, quoted: &Quoted, mtu: u32) {
+        if self.cores_mut().any(|core| core.handle_too_big(now, quoted, mtu)) && mtu > 0 {
+            self.set_path_mtu(now, quoted.dst, mtu);
+        }
     }
 
     /// As [`Core::peer_addresses`], for all identities.

@@ -15,6 +15,7 @@ mod events;
 mod identities;
 mod last_data;
 mod lsi;
+mod path_mtu;
 mod peer;
 mod translation;
 
@@ -36,6 +37,7 @@ pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
 pub use self::identities::{Identities, MAX_HOSTS, PlainHost, Side};
 pub use self::lsi::{LsiPrefix, LsiPrefixError};
+use self::path_mtu::PathMtus;
 use self::peer::PeerState;
 use self::translation::Translation;
 pub use self::translation::{End, IpVersion, KernelSockets, ProgramAddresses};
@@ -93,6 +95,7 @@ pub struct Core {
     translation: Option<Translation>,
     peers: BTreeMap<Hit, PeerState>,
     locators: Vec<IpAddr>,
+    path_mtus: PathMtus,
     network: VecDeque<Outgoing>,
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
@@ -110,6 +113,7 @@ impl Core {
             translation: None,
             peers: BTreeMap::new(),
             locators: Vec::new(),
+            path_mtus: PathMtus::default(),
             network: VecDeque::new(),
             inner: VecDeque::new(),
             notes: VecDeque::new(),
@@ -221,6 +225,7 @@ impl Core {
             return;
         }
         let before = std::mem::replace(&mut self.locators, locators.to_vec());
+        self.path_mtus.clear();
         let is_other = before.first() != locators.first();
         let mut announced = Vec::new();
         for (&hit, peer) in &mut self.peers {
@@ -442,6 +447,9 @@ impl Core {
     fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {
         match self.host.begin_seal(now, &packet) {
             Ok(outer) => {
+                if !self.fits(now, peer, &packet, &outer) {
+                    return;
+                }
                 self.counters.sealed += 1;
                 if let Some(state) = self.peers.get_mut(&peer) {
                     state.counters.packets_out += 1;

@@ -10,6 +10,7 @@ mod device;
 mod error;
 mod kernel_sockets;
 mod key_file;
+mod path_mtu;
 mod proxy;
 mod proxy_routing;
 mod sending;
@@ -42,6 +43,7 @@ use self::device::Device;
 pub use self::error::DaemonError;
 pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
+use self::path_mtu::{IcmpSockets, path_mtu};
 pub(crate) use self::proxy::missing_forwarding;
 use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
@@ -100,6 +102,7 @@ pub struct Daemon {
     /// Hosts of the proxy without effect, with the reasons.
     left_out: BTreeMap<String, String>,
     sockets: Sockets,
+    icmp: IcmpSockets,
     workers: Workers,
     addresses: Addresses,
     control: Requesters,
@@ -139,6 +142,8 @@ pub enum Token {
     Tun(Side),
     /// The network sends packets to the socket of this number.
     Socket(usize),
+    /// Routers report packets that they could not forward.
+    Icmp,
 }
 
 impl Daemon {
@@ -182,6 +187,7 @@ impl Daemon {
             proxy: None,
             left_out: BTreeMap::new(),
             sockets,
+            icmp: IcmpSockets::open(),
             addresses,
             control: requesters(listener),
             metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
@@ -470,6 +476,7 @@ impl PollLoop for Daemon {
         for (index, socket) in self.sockets.descriptors().enumerate() {
             interests.add_readable(Token::Socket(index), [socket]);
         }
+        interests.add_readable(Token::Icmp, self.icmp.descriptors());
         interests.add_readable(Token::Tun(Side::Programs), [self.device.tun.as_fd()]);
         interests.add_readable(Token::Tun(Side::Hosts), self.proxy.iter().map(|proxy| proxy.device.tun.as_fd()));
         interests.add_deadlines(self.identities.poll_timeout().into_iter().chain(self.ends_at));
@@ -498,10 +505,22 @@ impl PollLoop for Daemon {
                 Token::Metrics => self.serve_metrics(now),
                 Token::Tun(side) => self.take_inner(now, side)?,
                 Token::Socket(index) => self.take_outer(now, index),
+                Token::Icmp => {
+                    for (quoted, mtu) in self.icmp.receive() {
+                        self.identities.handle_too_big(now, &quoted, mtu);
+                    }
+                }
             }
         }
         self.identities.handle_timeout(now);
         self.flush();
+        // Packets that exceeded what the kernel sends there: the next ones are not to.
+        for address in self.sockets.senders().take_too_big() {
+            match path_mtu(address) {
+                Ok(mtu) => self.identities.set_path_mtu(now, address, mtu),
+                Err(error) => tracing::debug!(%error, %address, "no path MTU"),
+            }
+        }
         if core::mem::take(&mut self.is_elsewhere) {
             // A peer has moved: the route to it may have another source address.
             self.look_at_addresses(now)?;

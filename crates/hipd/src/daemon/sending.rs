@@ -4,11 +4,12 @@
 //! header (`IPPROTO_RAW`, `raw(7)`). Data in UDP is sent by the UDP socket, in runs of equal datagrams that pass the network stack as one
 //! (`UDP_SEGMENT`, `udp(7)`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{Packet, Payload};
@@ -36,6 +37,8 @@ pub(super) struct Senders {
     udp: [Option<Arc<Socket>>; 2],
     /// Whether the kernel takes runs.
     joins: AtomicBool,
+    /// Destinations of packets that were longer than the kernel sends there.
+    too_big: Mutex<BTreeSet<IpAddr>>,
 }
 
 /// The kind of socket for a message.
@@ -177,7 +180,18 @@ impl Batch {
 impl Senders {
     /// `udp` are the sockets of both IP versions at the port of HIP.
     pub(super) const fn new(raw_v4: Socket, raw_v6: Option<Socket>, udp: [Option<Arc<Socket>>; 2]) -> Self {
-        Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true) }
+        Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true), too_big: Mutex::new(BTreeSet::new()) }
+    }
+
+    /// Where packets were too long for, since the last call.
+    pub(super) fn take_too_big(&self) -> BTreeSet<IpAddr> {
+        core::mem::take(&mut *self.too_big.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, error: &io::Error, to: SocketAddr) {
+        if error.raw_os_error() == Some(libc::EMSGSIZE) {
+            self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert(to.ip());
+        }
     }
 
     /// Whether to send runs of datagrams.
@@ -224,6 +238,7 @@ impl Senders {
         let Message { kind, to, path, ref pieces, segment } = *message;
         let [_, payloads] = pieces;
         if path.is_none() || payloads.len() <= segment {
+            self.note(error, to);
             tracing::debug!(to = %to.ip(), %error, "not sent");
             return 1;
         }
@@ -231,7 +246,10 @@ impl Senders {
         for start in (0..payloads.len()).step_by(segment) {
             let payload = payloads.slice(start..payloads.len().min(start + segment));
             let datagram = Message { kind, to, path, pieces: [Bytes::new(), payload], segment };
-            refused += u64::from(send_together(socket, &[datagram]).is_err());
+            if let Err(error) = send_together(socket, &[datagram]) {
+                self.note(&error, to);
+                refused += 1;
+            }
         }
         if refused == 0 && is_unsupported(error) && self.joins.swap(false, Ordering::Relaxed) {
             tracing::warn!(%error, "the system sends no runs of datagrams (UDP_SEGMENT): each is sent by itself");

@@ -1,0 +1,140 @@
+//! What the network and the kernel tell of paths' MTUs: ICMP errors about packets that a router could not forward (RFC 1191, RFC 8201),
+//! and the kernel's own limit for packets that it refuses (`EMSGSIZE`).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+
+use bytes::Bytes;
+use holdover_wire::{IcmpError, Packet, Payload, Quoted, Unreachable};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The longest error that is read: it quotes at most the least MTU of IPv6.
+const LONGEST: usize = 2048;
+/// Errors read in one turn.
+const BATCH: usize = 64;
+/// `ICMP_FILTER` of `linux/icmp.h`, `ICMPV6_FILTER` of `linux/icmpv6.h`.
+const ICMP_FILTER: libc::c_int = 1;
+const ICMPV6_FILTER: libc::c_int = 1;
+/// "Destination unreachable" of ICMP, "packet too big" of ICMPv6.
+const UNREACHABLE: u8 = 3;
+const TOO_BIG: u8 = 2;
+
+/// Raw sockets that receive these errors; `None` if the kernel refuses one.
+#[derive(Debug)]
+pub(super) struct IcmpSockets([Option<Socket>; 2]);
+
+impl IcmpSockets {
+    /// Without the privilege there are none: then paths are measured at the interface only.
+    pub(super) fn open() -> Self {
+        Self([Domain::IPV4, Domain::IPV6].map(|domain| {
+            let opened = open(domain);
+            opened.inspect_err(|error| tracing::warn!(%error, "no ICMP: narrow paths are not detected")).ok()
+        }))
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().flatten().map(|socket| socket.as_fd())
+    }
+
+    /// The packets that did not fit, and the MTU of the link that they did not fit.
+    pub(super) fn receive(&self) -> Vec<(Quoted, u32)> {
+        let mut errors = Vec::new();
+        for (socket, read) in self.0.iter().zip([read_v4 as fn(Bytes) -> Option<IcmpError>, read_v6]) {
+            for _ in 0..BATCH {
+                let mut buffer = [MaybeUninit::uninit(); LONGEST];
+                let Some(Ok(len)) = socket.as_ref().map(|socket| socket.recv(&mut buffer)) else { break };
+                // SAFETY: the kernel has written so many bytes.
+                let bytes: Vec<u8> = buffer[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                errors.extend(read(bytes.into()).and_then(|error| match error.kind {
+                    Unreachable::PacketTooBig { mtu } => Some((error.quoted().ok()?, mtu)),
+                    _ => None,
+                }));
+            }
+        }
+        errors
+    }
+}
+
+fn open(domain: Domain) -> io::Result<Socket> {
+    let is_v4 = domain == Domain::IPV4;
+    let protocol = if is_v4 { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    // Bits of types that do not pass: those of ICMP in one word, those of ICMPv6 in eight.
+    let (level, name, filter) = if is_v4 {
+        (libc::SOL_RAW, ICMP_FILTER, vec![!(1_u32 << UNREACHABLE)])
+    } else {
+        let mut words = vec![u32::MAX; 8];
+        words[0] = !(1 << TOO_BIG);
+        (libc::SOL_ICMPV6, ICMPV6_FILTER, words)
+    };
+    let len = size_of_val(&filter[..]) as libc::socklen_t;
+    // SAFETY: the filter lives until the call returns, and `len` is its length.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, filter.as_ptr().cast(), len) };
+    if result == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
+}
+
+/// With its IP header.
+fn read_v4(bytes: Bytes) -> Option<IcmpError> {
+    match Packet::parse(bytes).ok()?.payload {
+        Payload::IcmpError(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// Without; the kernel has verified the checksum. Type, code, checksum, MTU, quote (RFC 4443 section 3.2).
+fn read_v6(bytes: Bytes) -> Option<IcmpError> {
+    let &[TOO_BIG, 0, _, _, a, b, c, d] = bytes.first_chunk()? else { return None };
+    let kind = Unreachable::PacketTooBig { mtu: u32::from_be_bytes([a, b, c, d]) };
+    Some(IcmpError { kind, quote: bytes.slice(8..) })
+}
+
+/// The longest packet that the kernel sends to an address: the MTU of the path as it knows it, at most that of the interface.
+///
+/// # Errors
+/// There is no route.
+pub(super) fn path_mtu(address: IpAddr) -> io::Result<u32> {
+    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    // It sends nothing: the port does not matter.
+    socket.connect(SocketAddr::new(address, 9))?;
+    let (level, option) =
+        if address.is_ipv4() { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
+    let (mut mtu, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the kernel writes at most `len` bytes, which is the integer's length.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut mtu).cast(), &raw mut len) };
+    if result == 0 { u32::try_from(mtu).map_err(io::Error::other) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_the_mtu_of_a_path() {
+        assert!(path_mtu(Ipv4Addr::LOCALHOST.into()).unwrap() >= 1280);
+    }
+
+    #[test]
+    fn errors_are_read_as_the_kernel_hands_them_out() {
+        let (own, peer): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "198.51.100.2".parse().unwrap());
+        let esp = Packet::new(own, peer, Payload::Esp(vec![1; 100].into()));
+        let error = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu: 1400 }, &esp).unwrap();
+        let bytes = Packet::new("203.0.113.1".parse().unwrap(), own, error).emit().unwrap();
+        let read = read_v4(bytes).unwrap();
+        assert_eq!(read.kind, Unreachable::PacketTooBig { mtu: 1400 });
+        assert_eq!(read.quoted().unwrap().dst, peer);
+        let (own, peer): (IpAddr, IpAddr) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        let esp = Packet::new(own, peer, Payload::Esp(vec![1; 100].into()));
+        let error = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu: 1300 }, &esp).unwrap();
+        let bytes = Packet::new("2001:db8::9".parse().unwrap(), own, error).emit().unwrap();
+        let read = read_v6(bytes.slice(40..)).unwrap();
+        assert_eq!(read.kind, Unreachable::PacketTooBig { mtu: 1300 });
+        assert_eq!(read.quoted().unwrap().dst, peer);
+        for len in 0..8 {
+            assert_eq!(read_v6(bytes.slice(40..40 + len)), None);
+        }
+    }
+}
