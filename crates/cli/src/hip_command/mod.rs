@@ -125,7 +125,7 @@ struct PeerAddArgs {
     /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
     /// How packets to it are carried.
-    #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
+    #[arg(long, value_enum, default_value_t = ViaArg::Udp)]
     via: ViaArg,
     #[command(flatten)]
     files: FileArgs,
@@ -187,9 +187,10 @@ struct InviteArgs {
     /// This host's address (repeatable); default: from the daemon.
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
-    /// The encapsulation of packets to this host; "udp" if it is a relay or has one.
-    #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
-    via: ViaArg,
+    /// The encapsulation of packets to this host; default: "udp", but "ip" if it is a rendezvous server or has one. Always "udp" if it
+    /// is a relay or has one.
+    #[arg(long, value_enum)]
+    via: Option<ViaArg>,
     /// The service of this host for joining hosts; default: from the daemon.
     #[arg(long, value_enum)]
     serves: Option<ServesArg>,
@@ -360,7 +361,7 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     for &address in &args.addresses {
         check_address(address).map_err(|error| wrong(&error))?;
     }
-    let own = Own { addresses: &args.addresses, via: args.via.into(), serves: args.serves.map(Serves::from) };
+    let own = Own { addresses: &args.addresses, via: args.via.map(Via::from), serves: args.serves.map(Serves::from) };
     let invitation = own.invitation(&args.directory.dir, &args.socket.socket, name)?;
     let invitation = match &args.proxied {
         Some(host) => for_host(invitation, &args.directory.dir, host)?,
@@ -383,7 +384,7 @@ fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invita
 /// This host's properties from the command line, the rest from the daemon.
 struct Own<'a> {
     addresses: &'a [IpAddr],
-    via: Via,
+    via: Option<Via>,
     serves: Option<Serves>,
 }
 
@@ -400,8 +401,14 @@ impl Own<'_> {
         let own_servers = peers.iter().filter(|peer| peer.serves.is_some());
         let servers = own_servers.flat_map(|peer| peer.addresses.iter().copied()).take(MAX_SERVERS).collect();
         let serves = self.serves.or(status.and_then(|status| status.serves));
-        let has_relay = serves == Some(Serves::Relay) || peers.iter().any(|peer| peer.serves == Some(Serves::Relay));
-        let via = if has_relay { Via::Udp } else { self.via };
+        let has = |service| serves == Some(service) || peers.iter().any(|peer| peer.serves == Some(service));
+        let via = match (has(Serves::Relay), self.via) {
+            (true, _) => Via::Udp,
+            (false, Some(via)) => via,
+            // It forwards no packets in UDP.
+            (false, None) if has(Serves::Rendezvous) => Via::Ip,
+            (false, None) => Via::Udp,
+        };
         Ok(Invitation { name, hit, addresses, via, servers, serves })
     }
 }
@@ -411,7 +418,7 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
     let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
-    let back = Own { addresses: &[], via: invitation.via, serves: None }.invitation(directory, socket, own)?;
+    let back = Own { addresses: &[], via: Some(invitation.via), serves: None }.invitation(directory, socket, own)?;
     if back.hit == invitation.hit {
         return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
     }

@@ -56,8 +56,7 @@ fn invitations_go_both_ways() {
     for host in ["a", "b"] {
         well(&place, &format!("keygen --dir {host}"));
     }
-    let of_a =
-        well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --address 2001:db8::1 --via udp");
+    let of_a = well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --address 2001:db8::1");
     let joined = well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
     let back = joined.split_whitespace().find(|word| word.starts_with("hip:")).unwrap();
     well(&place, &format!("join {back} --dir a --socket s --name beta"));
@@ -78,6 +77,17 @@ fn invitations_go_both_ways() {
     assert!(code == 2 && err.contains("own invitation"), "{err}");
     well(&place, "peer remove alpha --dir b --socket s");
     assert!(well(&place, "peer list --dir b").contains("no peers"));
+    // In UDP, unless the host serves as a rendezvous server, or it is asked for something else.
+    for (words, via) in [("", "udp"), ("--via ip", "ip"), ("--serves rendezvous", "ip"), ("--serves relay", "udp")] {
+        let of_a = well(&place, &format!("invite --dir a --socket s --name alpha --address 192.0.2.1 {words}"));
+        well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
+        let listed = well(&place, "peer list --dir b");
+        assert!(listed.contains(&format!("{via}  ")), "{words}: {listed}");
+        well(&place, "peer remove alpha --dir b --socket s");
+    }
+    well(&place, "peer remove beta --dir a --socket s");
+    well(&place, &format!("peer add gamma {hit_of_b} 192.0.2.2 --dir a --socket s"));
+    assert!(well(&place, "peer list --dir a").contains("udp  192.0.2.2"));
 }
 
 fn hosts_that_speak_no_hip_get_identities() {
