@@ -19,6 +19,10 @@ use crate::codec::{Locator, Parameter};
 /// The most addresses of a peer checked at the same time: each costs a third party packets if the peer lies.
 const MAX_CHECKS: usize = 4;
 
+/// The shortest time between the first and the second restart of checks that were given up; it doubles with each restart until the peer
+/// announces its addresses again. It bounds what third parties receive if the peer lies.
+const RESTART_AFTER: Duration = Duration::from_secs(30);
+
 /// The shortest time between two moves of an association to the source address of a packet. It bounds how many UPDATEs an attacker who
 /// rewrites source addresses on the path can have sent to others.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -73,13 +77,24 @@ impl Association {
         }
     }
 
-    /// Begins the checks of the peer's address again that were given up, as in an outage whose end only the peer has noticed: it has
-    /// answered them, and does not announce the address once more. Called when the peer is heard, and when data for it have no path.
+    /// Restarts checks of the peer's preferred addresses that were given up: if the peer's answers were lost in an outage, the peer has an
+    /// acknowledgement and announces nothing more. Called when data from the peer arrive, and when data for it have no path.
     pub(super) fn check_again(&mut self, local: &mut Local, now: Instant) {
-        let is_left = |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && it.is_preferred();
-        let left = self.paths.iter().filter(is_left).map(|it| it.address);
-        let left: Vec<IpAddr> = left.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some()).collect();
-        for address in left {
+        if now < self.updates.no_restart_before {
+            return;
+        }
+        let is_unverified =
+            |it: &&PeerAddress| it.status == Status::Unverified && it.is_announced() && it.is_preferred();
+        let given_up = self.paths.iter().filter(is_unverified).map(|it| it.address);
+        let given_up = given_up.filter(|it| !self.is_asking(*it) && local.source_for(*it).is_some());
+        let room = MAX_CHECKS.saturating_sub(self.updates.checks.len());
+        let given_up: Vec<IpAddr> = given_up.take(room).collect();
+        if given_up.is_empty() {
+            return;
+        }
+        self.updates.no_restart_before = now + RESTART_AFTER.saturating_shl(self.updates.restarts);
+        self.updates.restarts = self.updates.restarts.saturating_add(1);
+        for address in given_up {
             self.ask_at(local, now, address);
         }
     }
@@ -158,6 +173,7 @@ impl Association {
             unverified.insert(0, address);
         }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
+        (self.updates.restarts, self.updates.no_restart_before) = (0, Instant::ZERO);
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
@@ -186,8 +202,8 @@ impl Association {
         }
         if !is_rebound && self.paths.status(address) == Some(Status::Active) {
             self.paths.return_to(address);
-            let is_left = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
-            self.updates.checks.retain(|check| !is_left(check));
+            let is_deprecated = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
+            self.updates.checks.retain(|check| !is_deprecated(check));
             return true;
         }
         let is_early = self.updates.followed_at.is_some_and(|at| now.saturating_since(at) < FOLLOW_EVERY);

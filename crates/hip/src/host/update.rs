@@ -42,6 +42,10 @@ pub(super) struct Updates {
     pub(super) renew_at: Option<Instant>,
     /// The pending checks of the peer's addresses.
     pub(super) checks: Vec<Check>,
+    /// How often checks that were given up have restarted since the peer's last announcement.
+    pub(super) restarts: u32,
+    /// Checks that were given up do not restart before this time.
+    pub(super) no_restart_before: Instant,
     pub(super) rekey: Option<Rekey>,
     /// The pending announcement of this server's services.
     pub(super) offer: Option<Outgoing>,

@@ -249,7 +249,7 @@ fn credit_for_addresses_that_are_not_verified() {
 }
 
 /// A peer that announces a third party's addresses: the victim gets a bounded number of packets, and no data beyond the
-/// credit.
+/// credit; also if the peer keeps sending data, which restart checks that were given up.
 #[test]
 fn spoofed_locators_do_not_amplify() {
     let mut world = World::established(7, &quick());
@@ -259,11 +259,24 @@ fn spoofed_locators_do_not_amplify() {
     // It does not answer from there.
     world.places[0] = vec![];
     world.run_for(Duration::from_secs(200));
-    let to_victims = world.packets.iter().filter(|(_, packet)| victims.iter().any(|it| packet.dst == address(it)));
-    let count = to_victims.count();
+    let to_victims = |world: &World| {
+        let is_victim = |packet: &Packet| victims.iter().any(|it| packet.dst == address(it));
+        world.packets.iter().filter(|(_, packet)| is_victim(packet)).count()
+    };
+    let count = to_victims(&world);
     assert!((1..=4 * 6 + 1).contains(&count), "{count} packets to eight strangers: four are asked, six times each");
     assert!(world.hosts[1].verified_addresses(world.hit(0)).is_empty());
     assert!(world.data(1).is_err());
+    // 40 minutes of data from the attacker, before the keys are due. A check takes 63 s, and restarts are 30 s, 60 s, 120 s, ... apart at
+    // least: seven in this time.
+    for _ in 0..240 {
+        assert_eq!(world.data(0), Ok(()));
+        world.run_for(Duration::from_secs(10));
+    }
+    let restarted = to_victims(&world) - count;
+    assert!((6..=7 * 6).contains(&restarted), "{restarted} packets: the preferred address is asked six times each");
+    assert!(world.hosts[1].verified_addresses(world.hit(0)).is_empty());
+    assert_eq!(world.state(1), State::Established, "the attacker's data still arrive");
     let broadcast = ["255.255.255.255", "224.0.0.1", "0.0.0.0", "ff02::1", "::"].map(address);
     assert!(broadcast.iter().all(|it| !world.packets.iter().any(|(_, packet)| packet.dst == *it)));
 }
