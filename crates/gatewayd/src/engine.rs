@@ -352,14 +352,13 @@ impl Engine {
                     }
                 }
                 LinkNotification::Gone => has_returned |= self.handle_gone(now)?,
-                LinkNotification::Returned(interface) => has_returned |= self.handle_returned(now, interface)?,
                 LinkNotification::Unresolved(hop) if self.config.presence.neighbours => {
                     if self.path.seen(hop).is_some() {
                         self.diverter.handle_report(now, hop, Source::Neighbour, Presence::Away);
                     }
                 }
                 LinkNotification::Unresolved(_) => {}
-                LinkNotification::Lost => has_returned |= self.look_up(now)?,
+                LinkNotification::Returned | LinkNotification::Lost => has_returned |= self.look_up(now)?,
             }
         }
         Ok(has_returned)

@@ -13,6 +13,7 @@ use std::path::Path;
 use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::links::PinnedLink;
+use aya::programs::tc::SchedClassifierLink;
 use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
@@ -200,6 +201,8 @@ pub(crate) struct KernelPath {
     /// `None` if nothing is pinned.
     pins: Option<Pins>,
     links: Vec<PinnedLink>,
+    /// Detached on drop.
+    unpinned_links: Vec<SchedClassifierLink>,
     is_taken_over: bool,
 }
 
@@ -243,6 +246,7 @@ impl KernelPath {
             attached_by: AttachedBy::Tcx,
             pins,
             links: Vec::new(),
+            unpinned_links: Vec::new(),
             is_taken_over,
         })
     }

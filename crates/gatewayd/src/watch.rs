@@ -19,8 +19,8 @@ pub(crate) enum LinkNotification {
     Link(Interface),
     /// The interface is gone, or in another network namespace.
     Gone,
-    /// There is an interface of this name, after the other one is gone.
-    Returned(Interface),
+    /// There is or was an interface of this name, after the other one is gone: it is to be looked up.
+    Returned,
     /// Address resolution has failed for a neighbour.
     Unresolved(IpAddr),
     /// Notifications were lost: the interface is to be looked up again.
@@ -40,6 +40,11 @@ impl Watch {
     pub(crate) fn open(interface: &Interface) -> io::Result<Self> {
         let monitor = Monitor::open(&[Group::Link, Group::Neighbour])?;
         Ok(Self { monitor, name: interface.name.clone(), index: Some(interface.index) })
+    }
+
+    /// The name of the interface when this was opened.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Follows the interface of this index, or waits for one of the same name.
@@ -73,7 +78,7 @@ impl Watch {
         let Some(index) = self.index else {
             return Interface::of_message(message)
                 .filter(|link| link.name == self.name)
-                .map(LinkNotification::Returned);
+                .map(|_| LinkNotification::Returned);
         };
         match message {
             RouteNetlinkMessage::NewLink(_) => {

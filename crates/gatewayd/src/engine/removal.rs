@@ -19,6 +19,8 @@ impl Engine {
         if self.is_gone {
             return Ok(false);
         }
+        // It may have been renamed.
+        self.interface.name = self.watch.name().to_owned();
         let interface = self.interface.name.clone();
         // Routes, rules and sockets of split connections are those of its index.
         if self.splitter.is_some() {
@@ -34,7 +36,7 @@ impl Engine {
         self.look_up(now)
     }
 
-    /// Looks the interface up. Returns whether it has come back.
+    /// Looks the interface up, whose notifications may be older than its state. Returns whether it has come back.
     pub(super) fn look_up(&mut self, now: Instant) -> Result<bool, EngineError> {
         match Interface::find(&mut self.requests, &self.interface.name.clone()) {
             Ok(found) if self.is_gone => self.handle_returned(now, found),
@@ -50,21 +52,20 @@ impl Engine {
     }
 
     /// There is an interface of the removed one's name. Returns whether it is served.
-    pub(super) fn handle_returned(&mut self, now: Instant, interface: Interface) -> Result<bool, EngineError> {
-        if !self.is_gone {
-            return Ok(false);
-        }
+    fn handle_returned(&mut self, now: Instant, interface: Interface) -> Result<bool, EngineError> {
         // The programs are loaded for frames of one kind.
         if interface.frame_len() != self.interface.frame_len() {
             return Err(EngineError::Gone { interface: interface.name });
         }
-        if let Err(error) = self.path.reattach(&interface.name, interface.index) {
-            // It may be gone again, which the next notification tells.
-            if Interface::find(&mut self.requests, &interface.name).is_ok_and(|found| found.index == interface.index) {
-                return Err(error.into());
+        let attached = self.path.reattach(&interface.name, interface.index);
+        match Interface::find(&mut self.requests, &interface.name) {
+            Ok(found) if found.index == interface.index => attached?,
+            // Programs are attached by name, which may be that of another interface by now: a notification of it follows.
+            Ok(_) | Err(InterfaceError::Missing { .. }) => {
+                self.path.handle_gone();
+                return Ok(false);
             }
-            self.path.handle_gone();
-            return Ok(false);
+            Err(error) => return Err(error.into()),
         }
         if let Some(echo) = &mut self.echo {
             echo.reopen(&interface.name);

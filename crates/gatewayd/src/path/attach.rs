@@ -37,6 +37,7 @@ impl KernelPath {
         // The filters went with it.
         self.filters = None;
         self.links.clear();
+        self.unpinned_links.clear();
         if let Some(Err(error)) = self.pins.as_mut().map(Pins::keep) {
             tracing::warn!(%error, "another gateway that starts may remove the pins of this one");
         }
@@ -83,18 +84,23 @@ impl KernelPath {
                 self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
             // Replaces a program of an earlier process atomically, so that no packet passes none or two.
             if let Some(link) = self.pins.as_ref().filter(|_| takes_over).and_then(|pins| pins.link(name)) {
-                program.attach_to_link(link)?;
+                let link = program.attach_to_link(link)?;
+                self.unpinned_links.push(program.take_link(link)?);
                 continue;
             }
             let link = program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
-            let Some(pins) = &self.pins else { continue };
+            let Some(pins) = &self.pins else {
+                self.unpinned_links.push(program.take_link(link)?);
+                continue;
+            };
             let link = FdLink::try_from(program.take_link(link)?).map_err(|error| error.to_string());
             match link.and_then(|link| link.pin(pins.path(name)).map_err(|error| error.to_string())) {
                 Ok(link) => self.links.push(link),
                 Err(error) => {
                     tracing::warn!(%error, "cannot pin programs: they end with the process");
                     self.pins = None;
-                    program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
+                    let link = program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
+                    self.unpinned_links.push(program.take_link(link)?);
                 }
             }
         }

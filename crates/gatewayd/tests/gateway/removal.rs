@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use holdover_gatewayd::demo::{Transfer, World};
 use holdover_gatewayd::status::Status;
 use holdover_testbed::Namespace;
+use rustix::process::Signal;
 
 use crate::Test;
 use crate::process::Gateway;
@@ -15,6 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("transfers_survive_the_removal_of_the_interface_without_ethernet", |_| {
         survives(World::without_ethernet(holdover_base::Duration::from_millis(20)).unwrap());
     }),
+    ("the_daemon_reads_returns_and_removals_at_once", at_once),
     ("a_daemon_killed_after_a_removal_leaves_its_state", killed),
     ("with_split_connections_the_daemon_ends_with_the_interface", split),
 ];
@@ -65,6 +67,35 @@ fn survives(mut world: World) {
         assert!(after.path.passed > before.path.passed, "the programs are attached again: {after:?}");
     }
     transfers.into_iter().for_each(|transfer| _ = transfer.ends_exact().unwrap());
+}
+
+/// The daemon reads the notifications of a return, of another removal and of the next return in one batch: those of the first return are
+/// about an interface that is gone, and the last ones have the carrier.
+fn at_once(_: &Namespace) {
+    let mut world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let mobile = world.mobile_address(0);
+    let transfers = start(&world);
+    world.remove_mobile_facing().unwrap();
+    becomes(&gateway, "the interface is gone", |status| status.interface_gone);
+    gateway.hang();
+    world.add_mobile_facing().unwrap();
+    world.remove_mobile_facing().unwrap();
+    world.add_mobile_facing().unwrap();
+    gateway.signal(Signal::CONT);
+    becomes(&gateway, "the interface is back", |status| !status.interface_gone);
+    for transfer in &transfers {
+        transfer.goes_on(500_000).unwrap();
+    }
+    gateway.says(mobile, "present");
+    // The interface that is followed is the one that is there.
+    world.remove_mobile_facing().unwrap();
+    becomes(&gateway, "the interface is gone again", |status| status.interface_gone);
+    world.add_mobile_facing().unwrap();
+    for transfer in transfers {
+        transfer.goes_on(500_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
 }
 
 /// After the interface has come back with another index, `kill -9` loses nothing either.
