@@ -71,7 +71,7 @@ fn mutated_exchanges() {
     let count = std::env::var("HOLDOVER_HIP_MUTATIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000_u64);
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let cases = count.div_ceil(STAGES);
-    let damaged: u64 = std::thread::scope(|scope| {
+    let established: u64 = std::thread::scope(|scope| {
         let parts = (0..threads)
             .map(|first| scope.spawn(move || (first as u64..cases).step_by(threads).map(mutated).sum::<u64>()));
         // All are started before the first one is waited for.
@@ -79,15 +79,15 @@ fn mutated_exchanges() {
         parts.into_iter().map(|part| part.join().unwrap()).sum()
     });
     assert!(
-        damaged > cases * STAGES / 2,
-        "most base exchanges are repaired by sending again: {damaged} in {cases} cases"
+        established > cases / 2,
+        "retransmission repairs most base exchanges: {established} of {cases} cases are established"
     );
 }
 
 /// Exchanges in a case.
 const STAGES: u64 = 5;
 
-/// Exchanges with damage that depends on the number alone. Returns how many took place.
+/// Exchanges with damage that depends on the number alone. Returns 1 if the base exchange succeeds, and all others take place, else 0.
 fn mutated(case: u64) -> u64 {
     let mut world = World::pair(40, Network::CLEAN, &quick());
     let before = leftovers(&world);
@@ -98,7 +98,7 @@ fn mutated(case: u64) -> u64 {
         (State::Established, State::R2Sent | State::Established) => {}
         (State::Established, other) => panic!("case {case}: only one side is established, the other {other}"),
         (_, State::Established) => panic!("case {case}: the responder takes an exchange for complete"),
-        _ => return 1,
+        _ => return 0,
     }
     assert_eq!((world.data(0), world.data(1)), (Ok(()), Ok(())), "case {case}");
     assert_eq!(how_often(&world, |it| matches!(it, Event::Established { .. })), [1, 1], "case {case}");
@@ -136,7 +136,7 @@ fn mutated(case: u64) -> u64 {
     let after = leftovers(&world);
     assert_eq!(after.map(|it| (it.0, it.1)), before.map(|it| (it.0, it.1)), "case {case}: peers and SPIs");
     assert!(after.iter().all(|it| it.2 <= 4), "case {case}: signed R1s and key pairs: {after:?}");
-    STAGES
+    1
 }
 
 /// Damages one of the next `of` HIP packets.
@@ -164,7 +164,7 @@ fn settle(world: &mut World, case: u64, stage: &str) {
     assert_eq!(how_often(world, |it| matches!(it, Event::Failed { .. } | Event::Closed { .. })), [0, 0], "case {case}");
 }
 
-/// A NOTIFY with a signature of host 0, damaged. Whatever host 1 reports is what was signed.
+/// A NOTIFY with a signature of host 0, first undamaged, then damaged. Host 1 reports nothing but what was signed.
 fn damaged_notify(world: &mut World, case: u64) {
     let mut rng = Rng::split(case, "notify");
     let data = Bytes::from(vec![7; rng.below(60) as usize]);
@@ -174,17 +174,24 @@ fn damaged_notify(world: &mut World, case: u64) {
     let signature = key(Algorithm::Ed25519, 40).sign(notify.covered(), &mut TestRng::new(case));
     notify.push(&Parameter::HipSignature(signature)).unwrap();
     let mut packet = notify.finish(world.places[0][0], world.places[1][0]);
+    assert_eq!(reported_notify(world, &packet), [notification.clone()], "case {case}, undamaged");
     let damage = rng.below(5) + 1;
     mutate(&mut packet, &mut rng, damage);
+    assert!(reported_notify(world, &packet).iter().all(|it| *it == notification), "case {case}");
+}
+
+/// Delivers a packet to host 1. Returns the notifications that it reports.
+fn reported_notify(world: &mut World, packet: &Packet) -> Vec<Notification> {
     // Host 1 may have refused an I2 by a NOTIFY before.
     let before = world.events.len();
-    world.deliver(&packet);
+    world.deliver(packet);
     world.collect();
-    for (_, _, event) in &world.events[before..] {
-        if let Event::Notified { notification: reported, .. } = event {
-            assert_eq!(*reported, notification, "case {case}");
-        }
-    }
+    let news = world.events[before..].iter();
+    let reported = news.filter_map(|(_, _, event)| match event {
+        Event::Notified { notification, .. } => Some(notification.clone()),
+        _ => None,
+    });
+    reported.collect()
 }
 
 /// Of each host: remembered peers, SPIs of its security associations, and signed R1s with their key pairs.
