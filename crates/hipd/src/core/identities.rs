@@ -168,7 +168,7 @@ impl Identities {
 
     /// As [`Core::handle_too_big`]: the path is that of all identities.
     pub fn handle_too_big(&mut self, now: Instant, quoted: &Quoted, mtu: u32) {
-        if self.cores_mut().any(|core| core.handle_too_big(now, quoted, mtu)) && mtu > 0 {
+        if self.cores_mut().any(|core| core.handle_too_big(now, quoted, mtu)) {
             self.set_path_mtu(now, quoted.dst, mtu);
         }
     }

@@ -58,9 +58,12 @@ impl PathMtus {
 }
 
 impl Core {
-    /// The path to an address carries packets up to this length, by the kernel of this host. Does nothing if it is no peer's.
+    /// The path to an address carries packets up to this length; 0 if a router does not report it. Does nothing if no peer is there.
     pub fn set_path_mtu(&mut self, now: Instant, address: IpAddr, mtu: u32) {
-        if self.peer_addresses().contains(&address) && self.path_mtus.note(now, address, mtu) {
+        // RFC 1191 section 5: a smaller length is guessed. Programs are not told less than this in any case.
+        let mtu = if mtu == 0 { LEAST_INNER as u32 } else { mtu };
+        let is_peers = || self.peers.keys().any(|&peer| self.host.is_expected_at(peer, address));
+        if (self.peer_addresses().contains(&address) || is_peers()) && self.path_mtus.note(now, address, mtu) {
             tracing::debug!(%address, mtu, "path MTU");
         }
     }
@@ -72,7 +75,7 @@ impl Core {
         let is_of =
             |peer: Hit| self.host.security_associations(peer).is_some_and(|(outbound, _)| outbound.spi() == spi);
         let is_own = self.locators.contains(&quoted.src) && self.peers.keys().any(|&peer| is_of(peer));
-        if is_own && mtu > 0 {
+        if is_own {
             self.set_path_mtu(now, quoted.dst, mtu);
         }
         is_own

@@ -458,6 +458,16 @@ impl Daemon {
             counters,
         }
     }
+
+    /// Asks the kernel for the MTU of paths on which it has refused packets (`EMSGSIZE`).
+    fn learn_path_mtus(&mut self, now: Instant) {
+        for address in self.sockets.senders().take_too_big() {
+            match path_mtu(address) {
+                Ok(mtu) => self.identities.set_path_mtu(now, address, mtu),
+                Err(error) => tracing::debug!(%error, %address, "no path MTU"),
+            }
+        }
+    }
 }
 
 impl PollLoop for Daemon {
@@ -484,6 +494,8 @@ impl PollLoop for Daemon {
     }
 
     fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
+        // Refused packets of the workers, since the last turn.
+        self.learn_path_mtus(now);
         for token in ready {
             match token {
                 Token::Stop => {
@@ -514,13 +526,7 @@ impl PollLoop for Daemon {
         }
         self.identities.handle_timeout(now);
         self.flush();
-        // Packets that exceeded what the kernel sends there: the next ones are not to.
-        for address in self.sockets.senders().take_too_big() {
-            match path_mtu(address) {
-                Ok(mtu) => self.identities.set_path_mtu(now, address, mtu),
-                Err(error) => tracing::debug!(%error, %address, "no path MTU"),
-            }
-        }
+        self.learn_path_mtus(now);
         if core::mem::take(&mut self.is_elsewhere) {
             // A peer has moved: the route to it may have another source address.
             self.look_at_addresses(now)?;
