@@ -361,7 +361,12 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     for &address in &args.addresses {
         check_address(address).map_err(|error| wrong(&error))?;
     }
-    let own = Own { addresses: &args.addresses, via: args.via.map(Via::from), serves: args.serves.map(Serves::from) };
+    let own = Own {
+        addresses: &args.addresses,
+        via: args.via.map(Via::from),
+        proposed: Via::Udp,
+        serves: args.serves.map(Serves::from),
+    };
     let invitation = own.invitation(&args.directory.dir, &args.socket.socket, name)?;
     let invitation = match &args.proxied {
         Some(host) => for_host(invitation, &args.directory.dir, host)?,
@@ -385,6 +390,8 @@ fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invita
 struct Own<'a> {
     addresses: &'a [IpAddr],
     via: Option<Via>,
+    /// Applies without `via`, unless this host is a client of a rendezvous server.
+    proposed: Via,
     serves: Option<Serves>,
 }
 
@@ -400,6 +407,7 @@ impl Own<'_> {
         let peers = Peers::read(directory)?;
         let own_servers = peers.iter().filter(|peer| peer.serves.is_some());
         let servers = own_servers.flat_map(|peer| peer.addresses.iter().copied()).take(MAX_SERVERS).collect();
+        let has_udp = status.as_ref().is_none_or(|status| status.udp);
         let serves = self.serves.or(status.and_then(|status| status.serves));
         let has = |service| serves == Some(service) || peers.iter().any(|peer| peer.serves == Some(service));
         let via = match (has(Serves::Relay), self.via) {
@@ -407,7 +415,11 @@ impl Own<'_> {
             (false, Some(via)) => via,
             // It forwards no packets in UDP.
             (false, None) if has(Serves::Rendezvous) => Via::Ip,
-            (false, None) => Via::Udp,
+            (false, None) if self.proposed == Via::Udp && !has_udp => {
+                eprintln!("the daemon cannot receive UDP (port 10500): peers send ESP without UDP (--via ip)");
+                Via::Ip
+            }
+            (false, None) => self.proposed,
         };
         Ok(Invitation { name, hit, addresses, via, servers, serves })
     }
@@ -418,7 +430,8 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
     let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
-    let back = Own { addresses: &[], via: Some(invitation.via), serves: None }.invitation(directory, socket, own)?;
+    let back = Own { addresses: &[], via: None, proposed: invitation.via, serves: None };
+    let back = back.invitation(directory, socket, own)?;
     if back.hit == invitation.hit {
         return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
     }

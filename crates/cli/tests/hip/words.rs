@@ -85,6 +85,16 @@ fn invitations_go_both_ways() {
         assert!(listed.contains(&format!("{via}  ")), "{words}: {listed}");
         well(&place, "peer remove alpha --dir b --socket s");
     }
+    // A client of a rendezvous server answers an invitation with UDP by one without.
+    let of_a = well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --serves rendezvous");
+    well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
+    well(&place, "keygen --dir c");
+    let of_c = well(&place, "invite --dir c --socket s --name delta --address 192.0.2.3");
+    let joined = well(&place, &format!("join {} --dir b --socket s", of_c.trim()));
+    let back = joined.split_whitespace().find(|word| word.starts_with("hip:")).unwrap();
+    well(&place, &format!("join {back} --dir c --socket s --name beta"));
+    let listed = well(&place, "peer list --dir c");
+    assert!(listed.contains("beta") && !listed.contains("udp"), "{listed}");
     well(&place, "peer remove beta --dir a --socket s");
     well(&place, &format!("peer add gamma {hit_of_b} 192.0.2.2 --dir a --socket s"));
     assert!(well(&place, "peer list --dir a").contains("udp  192.0.2.2"));
