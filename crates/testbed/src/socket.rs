@@ -44,7 +44,7 @@ pub struct SocketOptions {
     pub fast_open_connect: bool,
     /// The address to connect from.
     pub local: Option<SocketAddr>,
-    /// The peer whose segments, and those to which, carry signatures ([`set_md5_key`]).
+    /// Segments from and to this peer carry signatures ([`set_md5_key`]).
     pub md5_peer: Option<IpAddr>,
     /// The timeout of a call of [`Read`] or [`Write`], which fails with [`io::ErrorKind::TimedOut`] then.
     pub io_timeout: Duration,

@@ -180,9 +180,10 @@ impl Association {
         if is_news || is_unprocessed {
             self.note_alive(now);
         }
-        match arrival.via.filter(|_| is_news) {
-            Some(via) => self.note_relay(local, now, &via),
-            None => local.has_shown_source = is_news && arrival.via.is_none(),
+        match arrival.via {
+            Some(via) if is_news => self.note_relay(local, now, &via),
+            Some(_) => {}
+            None => local.has_shown_source = is_news,
         }
         let from = between.1;
         let between = answered_between(local, between, arrival);

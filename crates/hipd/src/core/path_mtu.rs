@@ -1,5 +1,5 @@
-//! The MTU of the paths to peers (RFC 1191, RFC 8201): outer packets are not fragmented, and a program whose packet does not fit is told the
-//! length that does, by an ICMP error as of a router.
+//! The MTU of the paths to peers (RFC 1191, RFC 8201): outer packets are not fragmented. A packet of a program that does not fit is answered
+//! by an ICMP error with the length that does.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const UDP: usize = 8;
 const ESP_PROTOCOL: u8 = 50;
 const UDP_PROTOCOL: u8 = 17;
 
-/// Of each address of a peer for which it is known.
+/// The MTUs of paths that were reported as narrow, by the address of the peer.
 #[derive(Default, Debug)]
 pub(super) struct PathMtus(BTreeMap<IpAddr, Learned>);
 
@@ -38,12 +38,12 @@ struct Learned {
 }
 
 impl PathMtus {
-    /// Another path: nothing is known of it.
+    /// Forgets everything: the paths have changed.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns whether that is new.
+    /// Notes a path's MTU. Returns whether it is less than the one known before.
     fn note(&mut self, now: Instant, address: IpAddr, mtu: u32) -> bool {
         self.0.retain(|_, it| it.until > now);
         let before = self.0.get(&address).map_or(u32::MAX, |known| known.mtu);
@@ -81,13 +81,13 @@ impl Core {
         is_own
     }
 
-    /// Whether a packet for a peer fits the path; else its program is told what does.
+    /// Whether a packet for a peer fits the path; if not, its program gets an ICMP error with the length that does.
     pub(super) fn fits(&mut self, now: Instant, peer: Hit, packet: &Packet, outer: &Encapsulation) -> bool {
         let Some(mtu) = self.path_mtus.get(now, outer.dst) else { return true };
         let in_udp = self.peers.get(&peer).is_some_and(|state| state.port(outer.dst).is_some());
         let most = longest_inner(mtu, outer.dst.is_ipv6(), in_udp, outer.sealing.suite());
         let len = packet.wire_len();
-        // What programs may always send is tried, although it does not arrive.
+        // Programs may send packets of 1,280 bytes over any path: these are sent, also if they are lost.
         if len <= most.max(LEAST_INNER) {
             return true;
         }

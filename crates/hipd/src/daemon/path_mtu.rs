@@ -1,5 +1,5 @@
-//! What the network and the kernel tell of paths' MTUs: ICMP errors about packets that a router could not forward (RFC 1191, RFC 8201),
-//! and the kernel's own limit for packets that it refuses (`EMSGSIZE`).
+//! Sources of path MTUs: ICMP errors of routers that could not forward a packet (RFC 1191, RFC 8201), and the kernel's MTU of a route on
+//! which it has refused one (`EMSGSIZE`).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -26,7 +26,7 @@ const TOO_BIG: u8 = 2;
 pub(super) struct IcmpSockets([Option<Socket>; 2]);
 
 impl IcmpSockets {
-    /// Without the privilege there are none: then paths are measured at the interface only.
+    /// Without the privilege there are none: path MTUs are those of this host's interfaces then.
     pub(super) fn open() -> Self {
         Self([Domain::IPV4, Domain::IPV6].map(|domain| {
             let opened = open(domain);
@@ -38,7 +38,7 @@ impl IcmpSockets {
         self.0.iter().flatten().map(|socket| socket.as_fd())
     }
 
-    /// The packets that did not fit, and the MTU of the link that they did not fit.
+    /// The quoted packets, and the MTU of the link that was too narrow for them.
     pub(super) fn receive(&self) -> Vec<(Quoted, u32)> {
         let mut errors = Vec::new();
         for (socket, read) in self.0.iter().zip([read_v4 as fn(Bytes) -> Option<IcmpError>, read_v6]) {

@@ -183,7 +183,7 @@ impl Senders {
         Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true), too_big: Mutex::new(BTreeSet::new()) }
     }
 
-    /// Where packets were too long for, since the last call.
+    /// The destinations of packets that the kernel has refused as too long since the last call.
     pub(super) fn take_too_big(&self) -> BTreeSet<IpAddr> {
         core::mem::take(&mut *self.too_big.lock().unwrap_or_else(PoisonError::into_inner))
     }
