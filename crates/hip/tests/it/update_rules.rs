@@ -1,5 +1,7 @@
 //! Rules for UPDATEs of a peer of another make, of replays, and of what others have added on the way.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use holdover_base::Duration;
 use holdover_hip::codec::{
@@ -262,4 +264,24 @@ fn locators_by_their_traffic_type() {
     let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"data") };
     let inner = Packet::new(peer.host.hit().0.into(), own.0.into(), payload);
     assert_eq!(peer.host.seal(peer.now, &inner).unwrap().dst, address("192.0.2.11"));
+}
+
+/// A peer that prefers all of its eight addresses, and answers at none: four are checked at a time, and while the host has data the checks
+/// restart after 63 s, 126 s, 189 s, 309 s and 549 s.
+#[test]
+fn checks_restart_at_four_addresses_and_at_growing_intervals() {
+    fn checks(sent: &[Received]) -> usize {
+        sent.iter().filter(|it| kinds(it).contains(&kind::ECHO_REQUEST_SIGNED)).count()
+    }
+    let mut peer = ByHand::established(14, &HostConfig::default(), None);
+    let locators = (10..18_u8).map(|last| Locator::esp(IpAddr::from([192, 0, 2, last]), SPI, 3600, true)).collect();
+    assert_eq!(checks(&announce(&mut peer, locators)), 4);
+    let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"data") };
+    let inner = Packet::new(peer.host.hit().0.into(), peer.own().0.into(), payload);
+    let mut count = 0;
+    for _ in 0..800 {
+        assert!(peer.host.seal(peer.now, &inner).is_err());
+        count += checks(&peer.wait(Duration::from_secs(1)));
+    }
+    assert_eq!(count, 4 * 5 + 5 * 4 * 6, "five repetitions of the first checks, and five restarts");
 }
