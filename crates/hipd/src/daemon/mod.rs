@@ -461,8 +461,8 @@ impl Daemon {
 
     /// Asks the kernel for the MTU of paths on which it has refused packets (`EMSGSIZE`).
     fn learn_path_mtus(&mut self, now: Instant) {
-        for address in self.sockets.senders().take_too_big() {
-            match path_mtu(address) {
+        for (address, source) in self.sockets.senders().take_too_big() {
+            match path_mtu(address, source) {
                 Ok(mtu) => self.identities.set_path_mtu(now, address, mtu),
                 Err(error) => tracing::debug!(%error, %address, "no path MTU"),
             }

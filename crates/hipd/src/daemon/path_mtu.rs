@@ -91,13 +91,14 @@ fn read_v6(bytes: Bytes) -> Option<IcmpError> {
     Some(IcmpError { kind, quote: bytes.slice(8..) })
 }
 
-/// The longest packet that the kernel sends to an address: the MTU of the path as it knows it, at most that of the interface.
+/// The longest packet that the kernel sends to an address, from this source: the MTU of the path as it knows it, at most that of the
+/// interface.
 ///
 /// # Errors
-/// There is no route.
-pub(super) fn path_mtu(address: IpAddr) -> io::Result<u32> {
+/// There is no route, or the source is no address of this host.
+pub(super) fn path_mtu(address: IpAddr, source: Option<IpAddr>) -> io::Result<u32> {
     let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0))?;
+    let socket = UdpSocket::bind((source.unwrap_or(any), 0))?;
     // It sends nothing: the port does not matter.
     socket.connect(SocketAddr::new(address, 9))?;
     let (level, option) =
@@ -114,7 +115,10 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_the_mtu_of_a_path() {
-        assert!(path_mtu(Ipv4Addr::LOCALHOST.into()).unwrap() >= 1280);
+        let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
+        for source in [None, Some(localhost)] {
+            assert!(path_mtu(localhost, source).unwrap() >= 1280);
+        }
     }
 
     #[test]

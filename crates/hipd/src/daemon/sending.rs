@@ -37,8 +37,8 @@ pub(super) struct Senders {
     udp: [Option<Arc<Socket>>; 2],
     /// Whether the kernel takes runs.
     joins: AtomicBool,
-    /// Destinations of packets that were longer than the kernel sends there.
-    too_big: Mutex<BTreeSet<IpAddr>>,
+    /// Destinations of packets that were longer than the kernel sends there, and their sources if they were in UDP.
+    too_big: Mutex<BTreeSet<(IpAddr, Option<IpAddr>)>>,
 }
 
 /// The kind of socket for a message.
@@ -183,14 +183,14 @@ impl Senders {
         Self { raw_v4, raw_v6, udp, joins: AtomicBool::new(true), too_big: Mutex::new(BTreeSet::new()) }
     }
 
-    /// The destinations of packets that the kernel has refused as too long since the last call.
-    pub(super) fn take_too_big(&self) -> BTreeSet<IpAddr> {
+    /// The destinations of packets that the kernel has refused as too long since the last call, and their sources if they were in UDP.
+    pub(super) fn take_too_big(&self) -> BTreeSet<(IpAddr, Option<IpAddr>)> {
         core::mem::take(&mut *self.too_big.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn note(&self, error: &io::Error, to: SocketAddr) {
+    fn note(&self, error: &io::Error, to: SocketAddr, path: Option<Path>) {
         if error.raw_os_error() == Some(libc::EMSGSIZE) {
-            self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert(to.ip());
+            self.too_big.lock().unwrap_or_else(PoisonError::into_inner).insert((to.ip(), path.map(|path| path.src)));
         }
     }
 
@@ -238,7 +238,7 @@ impl Senders {
         let Message { kind, to, path, ref pieces, segment } = *message;
         let [_, payloads] = pieces;
         if path.is_none() || payloads.len() <= segment {
-            self.note(error, to);
+            self.note(error, to, path);
             tracing::debug!(to = %to.ip(), %error, "not sent");
             return 1;
         }
@@ -247,7 +247,7 @@ impl Senders {
             let payload = payloads.slice(start..payloads.len().min(start + segment));
             let datagram = Message { kind, to, path, pieces: [Bytes::new(), payload], segment };
             if let Err(error) = send_together(socket, &[datagram]) {
-                self.note(&error, to);
+                self.note(&error, to, path);
                 refused += 1;
             }
         }
