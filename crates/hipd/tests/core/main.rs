@@ -4,6 +4,7 @@
 
 mod lsi;
 mod nat;
+mod path_mtu;
 mod proxy;
 mod world;
 
