@@ -12,10 +12,20 @@ use crate::config::NodeId;
 use crate::layer2::EthernetHeader;
 use crate::observer::LinkId;
 
-/// The key of hosts with identities, and of observers. No other part of a world has it.
-const KEY: EncryptionKey = EncryptionKey::new(0);
+/// Names the key of hosts with identities and of observers. It is private to this module, so that no filter can decrypt.
+struct Secret;
+
+const KEY: EncryptionKey = EncryptionKey::of::<Secret>();
 
 /// A packet in transit. Its length is computed once, not at every hop.
+///
+/// Only a world makes frames: a filter that holds an encrypted packet cannot make a frame of it to see what an observer sees.
+///
+/// ```compile_fail,E0624
+/// fn peek(packet: holdover_wire::Packet) -> bool {
+///     holdover_sim::Frame::new(packet, None).observed_tcp().is_some()
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The packet.
@@ -38,13 +48,13 @@ pub struct Frame {
 
 impl Frame {
     /// A packet about to be sent.
-    pub fn new(packet: Packet, reason: Option<Reason>) -> Self {
+    pub(crate) fn new(packet: Packet, reason: Option<Reason>) -> Self {
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
         Self { packet, reason, tunnel: None, link: None, ethernet: None, raw: false, saved: 0, len }
     }
 
     /// An Ethernet frame other than a packet between nodes of the world, such as ARP.
-    pub fn raw(header: EthernetHeader, payload: Bytes) -> Self {
+    pub(crate) fn raw(header: EthernetHeader, payload: Bytes) -> Self {
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let nowhere = core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
         let packet = Packet::new(nowhere, nowhere, Payload::Other { protocol: 0, payload });

@@ -79,6 +79,8 @@ mod tests {
 
     use super::*;
 
+    struct Secret;
+
     const HOST: NodeId = NodeId(0);
     const ROUTER: NodeId = NodeId(1);
     const OTHER: NodeId = NodeId(2);
@@ -130,8 +132,13 @@ mod tests {
         let (mut tunnelled, mut encrypted) = (good.clone(), good);
         tunnelled.enter_tunnel(OTHER, 20);
         let Packet { src, dst, payload, .. } = encrypted.packet.clone();
-        let content =
-            Encrypted::new(1, 1, Inner { src, dst, payload }, Bytes::from_static(&[0; 32]), EncryptionKey::new(1));
+        let content = Encrypted::new(
+            1,
+            1,
+            Inner { src, dst, payload },
+            Bytes::from_static(&[0; 32]),
+            EncryptionKey::of::<Secret>(),
+        );
         encrypted.packet.payload = Payload::Encrypted(content);
         assert!(!about(&tunnelled));
         assert!(!about(&encrypted));

@@ -1,5 +1,6 @@
 //! Encrypted payload without the cost of a cipher.
 
+use core::any::TypeId;
 use core::fmt;
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -46,14 +47,22 @@ impl Inner {
     }
 }
 
-/// The key of an [`Encrypted`] payload: a name, not a secret. It is not printed.
+/// The key of an [`Encrypted`] payload, named by a type. Code that cannot name the type cannot make the key: the type is private to
+/// the module of the hosts, so that no filter on the path can decrypt. It is not printed.
+///
+/// ```compile_fail,E0603
+/// mod hosts {
+///     struct Secret;
+/// }
+/// let key = holdover_wire::EncryptionKey::of::<hosts::Secret>();
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct EncryptionKey(u64);
+pub struct EncryptionKey(TypeId);
 
 impl EncryptionKey {
-    /// The key with this name.
-    pub const fn new(name: u64) -> Self {
-        Self(name)
+    /// The key of the owner of this type, which should be private.
+    pub const fn of<Secret: 'static>() -> Self {
+        Self(TypeId::of::<Secret>())
     }
 }
 
@@ -121,6 +130,12 @@ mod tests {
 
     const CIPHERTEXT: Bytes = Bytes::from_static(&[0; 50]);
 
+    struct Secret;
+
+    mod elsewhere {
+        pub(super) struct Secret;
+    }
+
     fn inner() -> Inner {
         let payload = Payload::Udp(Udp { payload: Bytes::from_static(b"secret"), ..Udp::default() });
         Inner { src: "fd00::1".parse().unwrap(), dst: "fd00::2".parse().unwrap(), payload }
@@ -129,15 +144,16 @@ mod tests {
     #[test]
     fn plaintext_needs_the_key_and_is_not_printed() {
         let inner = inner();
-        let encrypted = Encrypted::new(1, 2, inner.clone(), CIPHERTEXT, EncryptionKey::new(1));
-        assert_eq!(encrypted.plaintext(EncryptionKey::new(1)), Some(&inner));
-        assert_eq!(encrypted.plaintext(EncryptionKey::new(2)), None);
+        let encrypted = Encrypted::new(1, 2, inner.clone(), CIPHERTEXT, EncryptionKey::of::<Secret>());
+        assert_eq!(encrypted.plaintext(EncryptionKey::of::<Secret>()), Some(&inner));
+        // A type of the same name in another module is another key.
+        assert_eq!(encrypted.plaintext(EncryptionKey::of::<elsewhere::Secret>()), None);
         assert_eq!(format!("{encrypted:?}"), "Encrypted(58 bytes)");
     }
 
     #[test]
     fn it_is_emitted_as_esp_without_the_plaintext() {
-        let encrypted = Encrypted::new(0xdead_beef, 0x0102_0304, inner(), CIPHERTEXT, EncryptionKey::new(1));
+        let encrypted = Encrypted::new(0xdead_beef, 0x0102_0304, inner(), CIPHERTEXT, EncryptionKey::of::<Secret>());
         assert_eq!((encrypted.spi(), encrypted.number()), (0xdead_beef, 0x0102_0304));
         let bytes: Vec<u8> = [0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4].into_iter().chain([0; 50]).collect();
         for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
