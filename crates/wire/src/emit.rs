@@ -84,7 +84,7 @@ impl Packet {
 
     /// Appends the IP header, and returns the bytes of the whole packet.
     fn put_ip(&self, received: Option<&Received>, upper: &Upper<'_>, buf: &mut BytesMut) -> Result<usize, EmitError> {
-        match (received, self.src, self.dst) {
+        match (received.filter(|came| came.keeps_ip()), self.src, self.dst) {
             (Some(came), ..) => came.put_ip(self, upper.len(), buf),
             (None, IpAddr::V4(src), IpAddr::V4(dst)) => self.put_ipv4(buf, src, dst, upper),
             (None, IpAddr::V6(src), IpAddr::V6(dst)) => self.put_ipv6(buf, src, dst, upper),

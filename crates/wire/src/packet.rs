@@ -46,7 +46,7 @@ impl Packet {
 
     /// Bytes of the IP header: 20 or 40, or with the options and extension headers of a received packet.
     pub fn ip_header_len(&self) -> usize {
-        self.as_received().map_or_else(|| self.own_ip_header_len(), Received::ip_len)
+        self.as_received().and_then(Received::ip_len).unwrap_or_else(|| self.own_ip_header_len())
     }
 
     fn own_ip_header_len(&self) -> usize {
@@ -58,15 +58,16 @@ impl Packet {
 
     /// Bytes of the whole packet on the wire.
     pub fn wire_len(&self) -> usize {
-        match (self.as_received(), &self.payload) {
-            (Some(came), Payload::Tcp(segment)) => {
-                came.ip_len() + came.tcp_header_len(&segment.options) + segment.payload.len()
+        let received = self.as_received();
+        let ip_len = received.and_then(Received::ip_len).unwrap_or_else(|| self.own_ip_header_len());
+        ip_len
+            + match (received, &self.payload) {
+                (Some(came), Payload::Tcp(segment)) => came.tcp_header_len(&segment.options) + segment.payload.len(),
+                (Some(came), payload) => {
+                    came.upper(payload).map_or_else(|| payload.wire_len(self.dst), |upper| upper.len())
+                }
+                (None, payload) => payload.wire_len(self.dst),
             }
-            (Some(came), payload) => {
-                came.ip_len() + came.upper(payload).map_or_else(|| payload.wire_len(self.dst), |upper| upper.len())
-            }
-            (None, payload) => self.own_ip_header_len() + payload.wire_len(self.dst),
-        }
     }
 
     /// The TCP segment, if the packet carries one in the clear.

@@ -6,6 +6,11 @@
 //! [`Packet::parse_to_forward`] keeps a reference to the received bytes. [`Packet::emit`] returns these bytes, without
 //! copying them, if the value is unchanged. Otherwise it starts from them and edits the differences; the TCP checksum
 //! is then updated by the difference of the headers (RFC 1624), and the payload is not read.
+//!
+//! A translator of addresses calls [`Packet::readdress`]: within an IP version the received IP header stays, and between IP
+//! versions the TCP header.
+
+use core::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -16,8 +21,9 @@ use crate::{EmitError, Packet, ParseError, Payload, Segment, TcpOptions};
 
 /// The bytes of a received packet.
 ///
-/// They are used only while the packet is recognizably the same: with its original addresses, and, for TCP, ports, and
-/// for other protocols, payload. Otherwise the packet is emitted from its value alone.
+/// They are used only while the packet is recognizably the same: with its original addresses or those of
+/// [`Packet::readdress`], and, for TCP, ports, and for other protocols, payload. Otherwise the packet is emitted from its
+/// value alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
     /// The packet from its IP header on, without link padding.
@@ -28,6 +34,8 @@ pub struct Received {
     identification: u16,
     /// Whether the checksums were verified on parsing.
     is_verified: bool,
+    /// The packet's current source and destination.
+    ends: (IpAddr, IpAddr),
 }
 
 /// Offsets of the fields of an IPv4 header, in bytes (RFC 791 section 3.1).
@@ -66,7 +74,7 @@ impl Packet {
 
     /// IPv4's identification of a forwarded packet; `None` for IPv6 and for packets generated here.
     pub fn identification(&self) -> Option<u16> {
-        self.received.as_ref().filter(|_| self.dst.is_ipv4()).map(|received| received.identification)
+        self.received.as_ref().filter(|came| self.dst.is_ipv4() && came.is_v4()).map(|received| received.identification)
     }
 
     /// Sets the identification of a forwarded packet, as segmentation does for each segment. Has no effect if
@@ -75,6 +83,25 @@ impl Packet {
         if let Some(received) = &mut self.received {
             received.identification = identification;
         }
+    }
+
+    /// Replaces the addresses, by those of either IP version, as a translator does. The rest stays as it came: in the same IP
+    /// version everything, in the other one what is behind the IP header (RFC 7915 drops IPv4's options and IPv6's extension
+    /// headers). Checksums are updated. The checksums of fragments and of [`Payload::Other`] stay.
+    #[must_use]
+    pub fn readdress(mut self, src: IpAddr, dst: IpAddr) -> Self {
+        let is_tcp = matches!(self.payload, Payload::Tcp(_));
+        self.received = match self.received.take() {
+            Some(mut came)
+                if came.is_of(&self) && src.is_ipv4() == dst.is_ipv4() && (is_tcp || came.is_v4() == dst.is_ipv4()) =>
+            {
+                came.ends = (src, dst);
+                Some(came)
+            }
+            _ => None,
+        };
+        (self.src, self.dst) = (src, dst);
+        self
     }
 
     /// Whether two received TCP segments have the same options and the same IP header except lengths, identification,
@@ -98,12 +125,31 @@ impl Received {
         let ip = IpHeader::parse(&bytes, Checksums::Ignore)?;
         bytes.truncate(ip.payload_end);
         let identification = if ip.dst.is_ipv4() { read_u16(&bytes, v4::IDENTIFICATION.start) } else { 0 };
-        Ok(Self { bytes, ip_len: ip.payload_start, identification, is_verified })
+        Ok(Self { bytes, ip_len: ip.payload_start, identification, is_verified, ends: (ip.src, ip.dst) })
     }
 
-    /// Bytes of the IP header with its options or extension headers.
-    pub(crate) fn ip_len(&self) -> usize {
-        self.ip_len
+    fn is_v4(&self) -> bool {
+        self.bytes[0] >> 4 == 4
+    }
+
+    /// Whether the packet is still of the IP version in which it came, so that its IP header may be used.
+    pub(crate) fn keeps_ip(&self) -> bool {
+        self.is_v4() == self.ends.1.is_ipv4()
+    }
+
+    /// Bytes of the received IP header with its options or extension headers; `None` in the other IP version.
+    pub(crate) fn ip_len(&self) -> Option<usize> {
+        self.keeps_ip().then_some(self.ip_len)
+    }
+
+    /// The addresses of the received IP header.
+    fn came_between(&self) -> &[u8] {
+        &self.bytes[if self.is_v4() { v4::ADDRESSES } else { v6::ADDRESSES }]
+    }
+
+    fn is_readdressed(&self) -> bool {
+        let (addresses, len) = octets(self.ends);
+        self.came_between() != &addresses[..len]
     }
 
     /// Everything behind the IP header, if `payload`, which is not TCP, may be sent unchanged: its checksum is known to
@@ -111,19 +157,21 @@ impl Received {
     pub(crate) fn upper(&self, payload: &Payload) -> Option<Bytes> {
         let upper = &self.bytes[self.ip_len..];
         let is_complete = match payload {
-            Payload::Udp(_) => self.is_verified || upper.get(6..8) == Some(&[0, 0]),
+            Payload::Udp(_) if upper.get(6..8) == Some(&[0, 0]) => true,
             Payload::Esp(_) | Payload::Encrypted(_) | Payload::Fragment(_) | Payload::Other { .. } => true,
-            _ => self.is_verified,
+            // ICMP's checksum does not cover IPv4's addresses.
+            Payload::IcmpError(_) | Payload::IcmpEcho(_) if self.is_v4() => self.is_verified,
+            _ => self.is_verified && !self.is_readdressed(),
         };
-        is_complete.then(|| self.bytes.slice(self.ip_len..))
+        (is_complete && self.keeps_ip()).then(|| self.bytes.slice(self.ip_len..))
     }
 
     /// Whether a value matches these bytes, except for fields that may be edited.
     fn is_of(&self, packet: &Packet) -> bool {
-        let Ok(ip) = IpHeader::parse(&self.bytes, Checksums::Ignore) else { return false };
-        if (ip.src, ip.dst) != (packet.src, packet.dst) {
+        if self.ends != (packet.src, packet.dst) {
             return false;
         }
+        let Ok(ip) = IpHeader::parse(&self.bytes, Checksums::Ignore) else { return false };
         match &packet.payload {
             Payload::Tcp(segment) => {
                 let header = self.tcp_header();
@@ -141,11 +189,13 @@ impl Received {
 
     fn is_like(&self, other: &Self) -> bool {
         let (one, two) = (&self.bytes, &other.bytes);
-        if self.ip_len != other.ip_len || one[0] != two[0] {
+        if self.ip_len() != other.ip_len() || one[0] != two[0] {
             return false;
         }
         let same = |range: core::ops::Range<usize>| one[range.clone()] == two[range];
-        let same_ip = if one[0] >> 4 == 4 {
+        let same_ip = if !self.keeps_ip() {
+            true
+        } else if one[0] >> 4 == 4 {
             same(v4::FRAGMENT) && same(v4::ADDRESSES.start..self.ip_len)
         } else {
             one[1] & 0xf == two[1] & 0xf && same(v6::FLOW_LABEL_LOW) && same(v6::ADDRESSES.start..self.ip_len)
@@ -168,8 +218,8 @@ impl Received {
         Segment::HEADER_LEN + self.edit_options(options, &mut out)
     }
 
-    /// Appends the IP header with the changes in `packet`, which has `upper_len` bytes behind it. Returns the bytes of
-    /// the whole.
+    /// Appends the received IP header ([`Self::keeps_ip`]) with the changes in `packet`, which has `upper_len` bytes behind it.
+    /// Returns the bytes of the whole.
     pub(crate) fn put_ip(&self, packet: &Packet, upper_len: usize, buf: &mut BytesMut) -> Result<usize, EmitError> {
         let len = self.ip_len + upper_len;
         let start = buf.len();
@@ -185,6 +235,8 @@ impl Received {
             header[FLAGS_AT] = header[FLAGS_AT] & !RESERVED_FLAG | if packet.reserved_flag { RESERVED_FLAG } else { 0 };
             header[v4::TOTAL_LENGTH].copy_from_slice(&length.to_be_bytes());
             header[v4::IDENTIFICATION].copy_from_slice(&self.identification.to_be_bytes());
+            let (addresses, addresses_len) = octets(self.ends);
+            header[v4::ADDRESSES].copy_from_slice(&addresses[..addresses_len]);
             if !self.is_verified || header[..] != self.bytes[..self.ip_len] {
                 header[v4::CHECKSUM].fill(0);
                 let sum = checksum(Cover::Plain, header, &[]);
@@ -194,6 +246,7 @@ impl Received {
             header[0] = 0x60 | packet.traffic_class >> 4;
             header[1] = packet.traffic_class << 4 | header[1] & 0xf;
             header[v6::HOP_LIMIT] = packet.ttl;
+            header[v6::ADDRESSES].copy_from_slice(&octets(self.ends).0);
             header[v6::PAYLOAD_LENGTH].copy_from_slice(&length.to_be_bytes());
         }
         Ok(len)
@@ -201,7 +254,8 @@ impl Received {
 
     /// The received bytes, if `packet` is unchanged and their checksums are known to be right.
     pub(crate) fn unchanged(&self, packet: &Packet) -> Option<Bytes> {
-        let is_same = self.has_ip_header_of(packet)
+        let is_same = !self.is_readdressed()
+            && self.has_ip_header_of(packet)
             && match &packet.payload {
                 Payload::Tcp(segment) => {
                     self.is_verified && self.has_payload(&segment.payload) && self.has_tcp_header_of(segment)
@@ -241,7 +295,7 @@ impl Received {
     }
 
     /// The checksum of a TCP header, whose checksum field is zero, before `payload`: the received one, updated by the
-    /// difference of the headers. `None` if the payload differs, or the received checksum was not verified.
+    /// difference of the headers and addresses. `None` if the payload differs, or the received checksum was not verified.
     pub(crate) fn tcp_checksum(&self, header: &[u8], payload: &[u8]) -> Option<u16> {
         if !(self.is_verified && self.has_payload(payload)) {
             return None;
@@ -249,12 +303,15 @@ impl Received {
         let came = self.tcp_header();
         let sum = read_u16(came, 16);
         // Ones' complement has two zeros, and the received checksum may be the other one.
-        if came.len() == header.len() && came[..16] == header[..16] && came[18..] == header[18..] {
+        let is_same = came.len() == header.len() && came[..16] == header[..16] && came[18..] == header[18..];
+        let (addresses, len) = octets(self.ends);
+        let (from, to) = (self.came_between(), &addresses[..len]);
+        if is_same && from == to {
             return Some(sum);
         }
         // The pseudo header includes the segment's length. `put_ip` refuses segments of 2^16 bytes or more.
         let [was, is] = [came, header].map(|header| (header.len() + payload.len()) as u16);
-        Some(updated(sum, &[&came[..16], &came[18..], &was.to_be_bytes()], &[header, &is.to_be_bytes()]))
+        Some(updated(sum, &[&came[..16], &came[18..], &was.to_be_bytes(), from], &[header, &is.to_be_bytes(), to]))
     }
 
     /// Writes TCP options: the received bytes if the value is the same, else with the differences. Returns their
@@ -310,6 +367,27 @@ fn trimmed(options: &[u8]) -> usize {
         (end, if matches!(option, RawOption::Option(_)) { end } else { used })
     });
     used.1
+}
+
+/// Two addresses of one IP version as in its header, with their number of bytes.
+fn octets(ends: (IpAddr, IpAddr)) -> ([u8; 32], usize) {
+    let mut bytes = [0; 32];
+    match ends {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            bytes[..4].copy_from_slice(&src.octets());
+            bytes[4..8].copy_from_slice(&dst.octets());
+            (bytes, 8)
+        }
+        (src, dst) => {
+            let v6 = |address| match address {
+                IpAddr::V4(address) => address.to_ipv6_mapped(),
+                IpAddr::V6(address) => address,
+            };
+            bytes[..16].copy_from_slice(&v6(src).octets());
+            bytes[16..].copy_from_slice(&v6(dst).octets());
+            (bytes, 32)
+        }
+    }
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> u32 {

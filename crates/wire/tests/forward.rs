@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::net::IpAddr;
+
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{Checksums, Flags, Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
 use proptest::collection::vec;
@@ -170,6 +172,30 @@ impl Edit {
     }
 }
 
+fn other_addresses(is_v4: bool) -> (IpAddr, IpAddr) {
+    match is_v4 {
+        true => (IpAddr::from([198, 18, 0, 1]), IpAddr::from([198, 18, 255, 254])),
+        false => ("2001:20::1".parse().unwrap(), "2001:20:ffff::fffe".parse().unwrap()),
+    }
+}
+
+/// A packet without the checksums of IPv4 and of its payload: zero has two forms.
+fn without_checksum(bytes: &Bytes, packet: &Packet) -> Vec<u8> {
+    let start = Packet::parse_to_forward(bytes.clone(), Checksums::Ignore).unwrap().ip_header_len();
+    let mut bytes = bytes.to_vec();
+    if packet.dst.is_ipv4() {
+        bytes[10..12].fill(0);
+    }
+    let at = match packet.payload {
+        Payload::Tcp(_) => 16,
+        Payload::Udp(_) => 6,
+        Payload::IcmpError(_) | Payload::IcmpEcho(_) => 2,
+        _ => return bytes,
+    };
+    bytes[start + at..start + at + 2].fill(0);
+    bytes
+}
+
 proptest! {
     #[test]
     fn a_packet_is_forwarded_as_it_came(packet in support::packet(), extras in extras(), padding in vec(any::<u8>(), 0..9)) {
@@ -257,6 +283,61 @@ proptest! {
         };
         prop_assert_eq!(canonical(&by_difference), canonical(&of_the_whole));
         prop_assert!(Packet::parse(by_difference).is_ok());
+    }
+
+    /// Other addresses of the same IP version change nothing else, and back again nothing at all.
+    #[test]
+    fn a_readdressed_packet_is_the_same_between_other_addresses(packet in support::packet(), extras in extras(), edit in edit()) {
+        if matches!(packet.payload, Payload::Fragment(_)) {
+            return Ok(());
+        }
+        let bytes = with_extras(&packet, &extras);
+        let came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
+        let (src, dst) = other_addresses(packet.dst.is_ipv4());
+        let mut sent = came.clone().readdress(src, dst);
+        let addresses = if packet.dst.is_ipv4() { 12..20 } else { 8..40 };
+        let first = sent.emit().unwrap();
+        prop_assert_eq!(first.len(), sent.wire_len());
+        prop_assert_eq!(&first[addresses.end..sent.ip_header_len()], &bytes[addresses.end..came.ip_header_len()]);
+        prop_assert_eq!(&first[..4], &bytes[..4]);
+        prop_assert_eq!(sent.identification(), came.identification());
+        let mut head = BytesMut::new();
+        let rest = sent.emit_pieces(&mut head).unwrap();
+        prop_assert_eq!(&[&head[..], &rest[..]].concat()[..], &first[..]);
+        // Others may have a checksum that covers addresses, at a place that is not known.
+        let checksums = if matches!(packet.payload, Payload::Other { .. }) { Checksums::Ignore } else { Checksums::Verify };
+        let read = Packet::parse_to_forward(first, checksums).unwrap();
+        prop_assert_eq!((read.src, read.dst, &read.payload), (src, dst, &came.payload));
+        let back = read.readdress(came.src, came.dst).emit().unwrap();
+        prop_assert_eq!(without_checksum(&back, &packet), without_checksum(&bytes, &packet));
+        prop_assert!(Packet::parse_with(back, checksums).is_ok());
+
+        edit.apply(&mut sent);
+        let Ok(edited) = sent.emit() else { return Ok(()) };
+        prop_assert_eq!(edited.len(), sent.wire_len());
+        prop_assert!(Packet::parse_with(edited, checksums).is_ok());
+    }
+
+    /// In the other IP version the TCP header stays: reserved bits, unknown options and the order of options.
+    #[test]
+    fn a_segment_keeps_its_header_in_the_other_ip_version(packet in support::packet(), extras in extras(), edit in edit()) {
+        let Payload::Tcp(_) = packet.payload else { return Ok(()) };
+        let bytes = with_extras(&packet, &extras);
+        let came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
+        let (src, dst) = other_addresses(packet.dst.is_ipv6());
+        let mut sent = came.clone().readdress(src, dst);
+        let emitted = sent.emit().unwrap();
+        prop_assert_eq!(emitted.len(), sent.wire_len());
+        let read = Packet::parse(emitted.clone()).unwrap();
+        prop_assert_eq!((read.src, read.dst, &read.payload), (src, dst, &came.payload));
+        let [was, is] = [(&bytes, &came), (&emitted, &sent)].map(|(bytes, packet)| &bytes[packet.ip_header_len()..]);
+        prop_assert_eq!((&was[..16], &was[18..]), (&is[..16], &is[18..]));
+
+        edit.apply(&mut sent);
+        sent.reserved_flag = false;
+        let Ok(edited) = sent.emit() else { return Ok(()) };
+        prop_assert_eq!(edited.len(), sent.wire_len());
+        prop_assert!(Packet::parse(edited).is_ok());
     }
 
     /// An offloading device leaves checksums open: they are computed.

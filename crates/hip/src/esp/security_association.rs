@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use holdover_wire::{Packet, ParseError};
+use holdover_wire::{Checksums, Packet, ParseError};
 use rand_core::CryptoRng;
 
 use super::engine::{Engine, HEADER_LEN, ICV_LEN};
@@ -448,7 +448,8 @@ impl Opening {
         (bytes[NEXT_HEADER], bytes[NEXT_HEADER + 1]) = (next_header, ttl);
         bytes[8..24].copy_from_slice(&self.peer.0.octets());
         bytes[24..IPV6_LEN].copy_from_slice(&self.local.0.octets());
-        Packet::parse(Bytes::from(bytes)).map_err(OpenError::Inner)
+        // As it came: endpoints may use options and extension headers that a value does not hold.
+        Packet::parse_to_forward(Bytes::from(bytes), Checksums::Verify).map_err(OpenError::Inner)
     }
 
     /// Next header, and the payload behind `room` bytes of zero.

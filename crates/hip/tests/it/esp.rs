@@ -11,11 +11,11 @@ use holdover_hip::esp::{
     EspKeys, EspSuite, GcmProvider, Inbound, OpenError, Outbound, ReplayWindow, SealError, esp_sa,
 };
 use holdover_hip::identity::Hit;
-use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp, pcap};
+use holdover_wire::{Checksums, Flags, Packet, Payload, Segment, Seq, Udp, pcap, transport_checksum};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{TestRng, address, hit, unhex};
+use crate::support::{TestRng, address, hit, unhex, value_of};
 
 const SPI: u32 = 0x1234_5678;
 
@@ -65,7 +65,8 @@ fn packets_come_out_as_they_went_in() {
             let esp = outbound.seal(&inner, &mut rng).unwrap();
             assert_eq!(esp[..4], SPI.to_be_bytes());
             assert_eq!(esp.len() % 4, 0, "RFC 4303 section 2.4");
-            assert_eq!(inbound.open(&esp, 61, 0x2e << 2), Ok(inner), "{suite:?}");
+            let came = inbound.open(&esp, 61, 0x2e << 2).unwrap();
+            assert_eq!((came.emit(), value_of(came)), (inner.emit(), inner), "{suite:?}");
         }
         assert_eq!(outbound.packets(), 43);
     }
@@ -202,6 +203,34 @@ fn tshark_decrypts() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// What a value does not hold comes out as it went in: unknown options, reserved bits, extension headers.
+    #[test]
+    fn bytes_come_out_as_they_went_in(
+        index in 0..4_usize, option in vec(any::<u8>(), 0..16), reserved in 0..8_u8, has_extension: bool, data in vec(any::<u8>(), 0..100),
+    ) {
+        let (one, other) = hits();
+        // An option of MPTCP.
+        let mut options = [&[30, 2 + option.len() as u8][..], &option].concat();
+        options.resize(options.len().next_multiple_of(4), 1);
+        let offset = (((20 + options.len()) / 4) << 4) as u8 | reserved << 1;
+        let header = [0x9c, 0x40, 0, 22, 0, 0, 0, 7, 0, 0, 0, 0, offset, 0x10, 1, 0, 0, 0, 0, 0];
+        let mut tcp = [&header[..], &options, &data].concat();
+        let sum = transport_checksum(one.0.into(), other.0.into(), 6, &tcp);
+        tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+        // A destination options header with one padding option.
+        let extension: &[u8] = if has_extension { &[6, 0, 1, 4, 0, 0, 0, 0] } else { &[] };
+        let len = (extension.len() + tcp.len()) as u16;
+        let mut bytes = vec![0x60, 0, 0, 0];
+        bytes.extend(len.to_be_bytes());
+        bytes.extend([if has_extension { 60 } else { 6 }, 61]);
+        bytes.extend([one, other].map(|hit| hit.0.octets()).concat());
+        bytes.extend([extension, &tcp].concat());
+        let inner = Packet::parse_to_forward(bytes.clone().into(), Checksums::Verify).unwrap();
+        let (mut outbound, mut inbound) = pair(EspSuite::ALL[index]);
+        let esp = outbound.seal(&inner, &mut TestRng::new(7)).unwrap();
+        prop_assert_eq!(&inbound.open(&esp, 61, 0).unwrap().emit().unwrap()[..], &bytes[..]);
+    }
 
     /// Any damage to any packet is an error.
     #[test]

@@ -7,6 +7,7 @@ use holdover_hip::host::{DataError, Encapsulation, Event, HostConfig, RekeyLimit
 use holdover_wire::{Packet, Payload};
 use proptest::prelude::*;
 
+use crate::support::value_of;
 use crate::world::{Network, World, quick};
 
 const OK: Result<(), String> = Ok(());
@@ -154,10 +155,10 @@ fn keys_change_between_the_halves_of_a_decryption() {
         world.hosts[1].finish_open(world.now, &sealed[at].0, authentic)
     };
     let opened = finish(&mut world, 0, &begun[0]).unwrap();
-    assert_eq!((opened.inner.as_ref(), opened.is_newest), (Some(&sealed[0].1), true));
+    assert_eq!((opened.inner.map(value_of), opened.is_newest), (Some(sealed[0].1.clone()), true));
     change_keys(&mut world);
     let opened = finish(&mut world, 1, &begun[1]).unwrap();
-    assert_eq!((opened.inner.as_ref(), opened.is_newest), (Some(&sealed[1].1), false));
+    assert_eq!((opened.inner.map(value_of), opened.is_newest), (Some(sealed[1].1.clone()), false));
     let replayed = finish(&mut world, 0, &twice).unwrap_err();
     assert!(matches!(replayed, DataError::Open(OpenError::Replay { .. })), "{replayed:?}");
     change_keys(&mut world);
@@ -184,7 +185,7 @@ fn keys_change_between_the_halves_of_an_encryption() {
     assert_eq!(world.data(0), OK, "newer packets overtake it");
     let (outer, inner) = end(early);
     let opened = world.hosts[1].open(world.now, &outer).unwrap();
-    assert_eq!((opened.inner, opened.is_newest), (Some(inner), false));
+    assert_eq!((opened.inner.map(value_of), opened.is_newest), (Some(inner), false));
     world.run_for(HostConfig::default().old_keys_hold);
     let (outer, _) = end(late);
     assert!(matches!(world.hosts[1].open(world.now, &outer), Err(DataError::NoAssociation)));

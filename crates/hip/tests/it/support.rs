@@ -11,6 +11,7 @@ use holdover_hip::codec::{
     TransportAddress,
 };
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
+use holdover_wire::Packet;
 use rand_core::{TryCryptoRng, TryRng};
 
 /// Randomness from a seed. Unfit for keys outside of tests, so it is not in the library.
@@ -153,4 +154,9 @@ fn locators() -> Vec<Locator> {
         },
         Locator { traffic: LocatorTraffic::Unknown(7), preferred: false, lifetime_s: 0, kind: other },
     ]
+}
+
+/// The value of a packet, without the bytes in which it came.
+pub(crate) fn value_of(packet: Packet) -> Packet {
+    Packet { received: None, ..packet }
 }

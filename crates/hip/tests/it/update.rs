@@ -11,7 +11,7 @@ use holdover_wire::{Packet, Payload, transport_checksum};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::address;
+use crate::support::{address, value_of};
 use crate::world::{Network, World, quick};
 
 const DELAY: Duration = Duration::from_millis(50);
@@ -384,7 +384,7 @@ fn rekeying_with_and_without_a_new_exchange() {
             world.hosts[0].security_associations(peer).map(|(outbound, inbound)| (outbound.spi(), inbound.spi()));
         assert!(before.unwrap().0 != after.unwrap().0 && before.unwrap().1 != after.unwrap().1);
         assert_eq!(data(&mut world), WORKS);
-        let opened = world.hosts[0].open(world.now, &old).map(|opened| opened.inner);
+        let opened = world.hosts[0].open(world.now, &old).map(|opened| opened.inner.map(value_of));
         assert_eq!(opened, Ok(Some(inner.clone())), "the old keys are accepted for a while");
         world.run_for(Duration::from_secs(70));
         let late = world.hosts[0].open(world.now, &old);

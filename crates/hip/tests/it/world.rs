@@ -9,7 +9,7 @@ use holdover_hip::host::{Dropped, Event, Host, HostConfig, Relayed, ServerConfig
 use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::{Packet, Payload};
 
-use crate::support::{TestRng, address, key};
+use crate::support::{TestRng, address, key, value_of};
 
 /// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
@@ -216,7 +216,7 @@ impl World {
             Payload::Esp(_) => {
                 let host = &mut self.hosts[index];
                 match host.open(self.now, packet) {
-                    Ok(opened) => self.got.extend(opened.inner.map(|inner| (index, inner))),
+                    Ok(opened) => self.got.extend(opened.inner.map(|inner| (index, value_of(inner)))),
                     Err(_) => _ = host.relay(self.now, packet),
                 }
             }
@@ -290,7 +290,7 @@ impl World {
             return Err(format!("went to {}", outer.dst));
         }
         let opened = self.hosts[1 - from].open(self.now, &outer).map_err(|error| format!("not opened: {error}"))?;
-        assert_eq!(opened.inner, Some(inner));
+        assert_eq!(opened.inner.map(value_of), Some(inner));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Translation between the addresses that programs use and HITs: of this host's programs with IPv4, which know peers by their LSIs, and of
-//! hosts that speak no HIP, which have addresses of their own. Ports stay as they are.
+//! hosts that speak no HIP, which have addresses of their own. Ports stay as they are, and so do fields and options that this module does
+//! not know (`Packet::readdress`).
 
 use std::collections::BTreeMap;
 
@@ -194,7 +195,7 @@ impl Translation {
         Ok(packet)
     }
 
-    fn v4_to_hits(&self, lsi: Ipv4Addr, packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
+    fn v4_to_hits(&self, lsi: Ipv4Addr, mut packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
         let own = self.addresses.v4.map(IpAddr::V4).filter(|own| packet.src == *own).ok_or(None)?;
         if !self.prefix.is_some_and(|prefix| prefix.contains(lsi)) {
             return Err(None);
@@ -206,28 +207,31 @@ impl Translation {
             let reporter = if self.uses_hits() { own } else { lsi.into() };
             return Err(error.map(|error| Box::new(Packet::new(reporter, own, error))));
         };
-        let payload = match packet.payload {
-            Payload::IcmpError(error) => self.error_outgoing(peer, &error, IpVersion::V4).map(Payload::IcmpError),
-            Payload::Tcp(mut segment) => {
-                // Its kernel assumes the shorter header; an IPv6 packet too long for the TUN device does not fit into
-                // ESP.
-                segment.options.mss = segment.options.mss.map(|mss| mss.saturating_sub(HEADER_DIFFERENCE as u16));
-                Some(segment.into())
+        match &mut packet.payload {
+            Payload::IcmpError(error) => {
+                let error = self.error_outgoing(peer, error, IpVersion::V4).ok_or(None)?;
+                packet.payload = error.into();
             }
-            payload => translated(payload),
-        };
-        let (src, dst, payload) = (self.own.0.into(), peer.0.into(), payload.ok_or(None)?);
-        Ok(Packet { src, dst, payload, received: None, ..packet })
+            // Its kernel assumes the shorter header; an IPv6 packet too long for the TUN device does not fit into ESP.
+            Payload::Tcp(segment) => {
+                segment.options.mss = segment.options.mss.map(|mss| mss.saturating_sub(HEADER_DIFFERENCE as u16));
+            }
+            payload if !is_translatable(payload) => return Err(None),
+            _ => {}
+        }
+        Ok(packet.readdress(self.own.0.into(), peer.0.into()))
     }
 
     /// A packet from the programs' IPv6 address, which is not the HIT.
-    fn v6_to_hits(&self, peer: Hit, packet: Packet) -> Option<Packet> {
+    fn v6_to_hits(&self, peer: Hit, mut packet: Packet) -> Option<Packet> {
         self.addresses.v6.filter(|own| packet.src == IpAddr::V6(*own))?;
-        let payload = match &packet.payload {
-            Payload::IcmpError(error) => self.error_outgoing(peer, error, IpVersion::V6)?.into(),
-            _ => translated(packet.payload.clone())?,
-        };
-        Some(Packet { src: self.own.0.into(), payload, received: None, ..packet })
+        match &packet.payload {
+            Payload::IcmpError(error) => packet.payload = self.error_outgoing(peer, error, IpVersion::V6)?.into(),
+            payload if !is_translatable(payload) => return None,
+            _ => {}
+        }
+        let dst = packet.dst;
+        Some(packet.readdress(self.own.0.into(), dst))
     }
 
     /// A packet between HITs for a program, in the program's IP version; `None` if it cannot be delivered.
@@ -251,8 +255,7 @@ impl Translation {
         if dst == IpAddr::V6(self.own.0) {
             return Some(packet);
         }
-        let payload = translated(packet.payload)?;
-        Some(Packet { src, dst, payload, received: None, ..packet })
+        is_translatable(&packet.payload).then(|| packet.readdress(src, dst))
     }
 
     fn ask(&mut self, flow: Flow, lsi: Option<Ipv4Addr>) -> Option<IpVersion> {
@@ -371,11 +374,8 @@ const fn kind_in_other_version(kind: Unreachable) -> Option<Unreachable> {
     }
 }
 
-/// A packet's payload in the other IP version; checksums are computed when it is emitted. Fragments carry parts of a transport checksum's
+/// Whether a payload may follow other addresses; checksums are updated when it is emitted. Fragments carry parts of a transport checksum's
 /// data, and other ICMP messages have no equivalent.
-fn translated(payload: Payload) -> Option<Payload> {
-    match payload {
-        Payload::Fragment(_) | Payload::Other { protocol: ICMP | ICMPV6, .. } => None,
-        payload => Some(payload),
-    }
+const fn is_translatable(payload: &Payload) -> bool {
+    !matches!(payload, Payload::Fragment(_) | Payload::Other { protocol: ICMP | ICMPV6, .. })
 }

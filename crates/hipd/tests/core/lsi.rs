@@ -11,7 +11,7 @@ use holdover_wire::{Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segme
 use proptest::prelude::*;
 
 use crate::SECOND;
-use crate::world::{World, address};
+use crate::world::{World, address, has_unknown_option, with_unknown_option};
 
 /// Ports with sockets of IPv4, and of IPv6.
 #[derive(Debug, Default)]
@@ -79,6 +79,27 @@ fn each_end_has_the_version_of_its_program() {
             world.send_packet(1, &Packet::new(far, back, segment(port, 4000, Flags::ACK)));
             let answer = last(&mut world, 0);
             assert_eq!((answer.src, answer.dst), (peer, own));
+        }
+    }
+}
+
+/// TCP options that Holdover does not know reach the other program, whatever the IP versions at both ends.
+#[test]
+fn unknown_options_survive_translation() {
+    for port in [80, 81] {
+        for is_v4_here in [true, false] {
+            let mut world = world();
+            let [own, peer] = if is_v4_here { lsis(&world, 0) } else { hits(&world, 0) };
+            let syn = Segment { window: 500, ..segment(4000, port, Flags::SYN) };
+            world.send_packet(0, &with_unknown_option(&Packet::new(own, peer, syn)));
+            let came = last(&mut world, 1);
+            assert_eq!(came.dst.is_ipv4(), port == 80);
+            assert!(has_unknown_option(&came), "port {port}, IPv4 here: {is_v4_here}");
+            let answer = segment(port, 4000, Flags::SYN | Flags::ACK);
+            world.send_packet(1, &with_unknown_option(&Packet::new(came.dst, came.src, answer)));
+            let back = last(&mut world, 0);
+            assert_eq!((back.src, back.dst), (peer, own));
+            assert!(has_unknown_option(&back), "port {port}, IPv4 here: {is_v4_here}");
         }
     }
 }

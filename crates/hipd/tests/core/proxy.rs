@@ -11,9 +11,9 @@ use holdover_hipd::core::{
 };
 use holdover_hipd::files::{Peer, Peers, Via};
 use holdover_hipd::random::SystemRandom;
-use holdover_wire::{Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, Udp, Unreachable};
+use holdover_wire::{Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, Udp, Unreachable};
 
-use crate::world::address;
+use crate::world::{address, has_unknown_option, with_unknown_option};
 
 const ROUTER: &str = "192.0.2.1";
 const PEER: &str = "198.51.100.2";
@@ -140,7 +140,7 @@ impl Site {
 
     /// What the peer's programs receive of a packet at the router.
     fn sent_to_peer(&mut self, side: Side, packet: &Packet) -> Vec<Packet> {
-        let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+        let packet = Packet::parse_to_forward(packet.emit().unwrap(), Checksums::Verify).unwrap();
         self.router.handle_inner(self.now, side, packet);
         self.collect();
         self.got[1].drain(..).map(|(_, packet)| packet).collect()
@@ -148,7 +148,7 @@ impl Site {
 
     /// What the router passes to hosts of a packet of the peer's programs.
     fn sent_to_hosts(&mut self, packet: &Packet) -> Vec<Packet> {
-        let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+        let packet = Packet::parse_to_forward(packet.emit().unwrap(), Checksums::Verify).unwrap();
         self.peer.handle_inner(self.now, Side::Programs, packet);
         self.collect();
         let is_valid = |packet: &Packet| Packet::parse(packet.emit().unwrap()).unwrap().payload == packet.payload;
@@ -208,6 +208,24 @@ fn each_host_has_its_identity() {
         assert_eq!((counters.not_authentic, counters.unknown_spi, counters.not_for_hits), (0, 0, 0));
         let in_udp = |packet: &Packet| matches!(packet.payload, Payload::Udp(_));
         assert!(site.sent.iter().all(|packet| in_udp(packet) == (via == Via::Udp)));
+    }
+}
+
+/// TCP options that Holdover does not know pass the proxy in both directions.
+#[test]
+fn unknown_options_of_hosts_survive() {
+    let mut site = Site::new(Via::Ip);
+    let [lsi, hit] = site.peer_addresses();
+    for (index, addresses) in HOSTS.into_iter().enumerate() {
+        for own in addresses.iter().map(|it| address(it)) {
+            let (peer, port) = if own.is_ipv4() { (lsi, 4000) } else { (hit, 6000) };
+            let sent = with_unknown_option(&Packet::new(own, peer, segment(port, 80, Flags::ACK)));
+            assert!(has_unknown_option(&site.sent_to_peer(Side::Hosts, &sent)[0]), "from {own}");
+            let sent = with_unknown_option(&Packet::new(hit, site.hit(index), segment(80, port, Flags::ACK)));
+            let came = site.sent_to_hosts(&sent);
+            assert_eq!((came[0].src, came[0].dst), (peer, own));
+            assert!(has_unknown_option(&came[0]), "to {own}");
+        }
     }
 }
 

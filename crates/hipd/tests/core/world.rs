@@ -9,7 +9,7 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use holdover_hipd::core::{Core, CoreConfig, KernelSockets, LsiPrefix, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Via};
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{Checksums, Packet, Payload, Udp};
 use rand_core::{TryCryptoRng, TryRng};
 
 /// Far more steps than any scenario here needs.
@@ -156,7 +156,7 @@ impl World {
     /// Sends a program's packet from a host.
     pub(crate) fn send_packet(&mut self, from: usize, packet: &Packet) {
         // As bytes, which a TUN device delivers.
-        let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+        let packet = Packet::parse_to_forward(packet.emit().unwrap(), Checksums::Verify).unwrap();
         self.hosts[from].handle_inner(self.now, packet);
         self.collect();
     }
@@ -274,4 +274,26 @@ impl World {
             }
         }
     }
+}
+
+/// An option of MPTCP (RFC 8684), which `wire` does not know.
+pub(crate) const UNKNOWN_OPTION: [u8; 12] = [30, 12, 0, 0x81, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// A packet of TCP as it comes from a program that uses [`UNKNOWN_OPTION`].
+pub(crate) fn with_unknown_option(packet: &Packet) -> Packet {
+    let start = packet.ip_header_len();
+    let mut bytes = packet.emit().unwrap().to_vec();
+    bytes.splice(start + 20..start + 20, UNKNOWN_OPTION);
+    bytes[start + 12] += (UNKNOWN_OPTION.len() as u8 / 4) << 4;
+    let (at, len) = if packet.dst.is_ipv4() { (2, bytes.len()) } else { (4, bytes.len() - 40) };
+    bytes[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+    // Fills in the checksums.
+    let bytes = Packet::parse_to_forward(bytes.into(), Checksums::Ignore).unwrap().emit().unwrap();
+    Packet::parse_to_forward(bytes, Checksums::Verify).unwrap()
+}
+
+/// Whether a packet is emitted with that option and right checksums.
+pub(crate) fn has_unknown_option(packet: &Packet) -> bool {
+    let bytes = packet.emit().unwrap();
+    Packet::parse(bytes.clone()).is_ok() && bytes[packet.ip_header_len() + 20..].starts_with(&UNKNOWN_OPTION)
 }
