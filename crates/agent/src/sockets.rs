@@ -16,9 +16,10 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use holdover_base::Duration;
+use holdover_host::exchange::ExchangeError;
+use holdover_host::inet_diag::InetDiag;
 use holdover_mobility::Connection;
 use holdover_wire::TcpInfo;
-use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_SOCK_DIAG};
 
 pub(crate) use conntrack::Conntrack;
 
@@ -80,11 +81,7 @@ pub enum TimerKind {
 
 /// Queries the TCP sockets of one network namespace: that of the thread which opens it.
 #[derive(Debug)]
-pub struct SocketDiag {
-    socket: Socket,
-    sequence: u32,
-    buffer: Vec<u8>,
-}
+pub struct SocketDiag(InetDiag);
 
 /// A query of sockets failed.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +100,16 @@ pub enum SocketDiagError {
     Answer(&'static str),
 }
 
+impl From<ExchangeError> for SocketDiagError {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Socket(error) => Self::Socket(error),
+            ExchangeError::Refused(error) => Self::Refused(error),
+            ExchangeError::Invalid => Self::Answer("the length of a message"),
+        }
+    }
+}
+
 impl SocketDiag {
     /// Opens it in the calling thread's network namespace; it may be used from any thread.
     ///
@@ -110,10 +117,7 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::Socket`].
     pub fn open() -> Result<Self, SocketDiagError> {
-        let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(SocketDiagError::Socket)?;
-        socket.bind_auto().map_err(SocketDiagError::Socket)?;
-        socket.connect(&NetlinkAddr::new(0, 0)).map_err(SocketDiagError::Socket)?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(diag::BUFFER_LEN) })
+        InetDiag::open().map(Self).map_err(SocketDiagError::Socket)
     }
 
     /// Makes the kernel load the modules that answer (`inet_diag` and `tcp_diag`, on most distributions). Otherwise the
@@ -135,9 +139,9 @@ impl SocketDiag {
     pub fn connections(&mut self) -> Result<Vec<TcpSocket>, SocketDiagError> {
         let mut all = Vec::new();
         for family in [diag::AF_INET, diag::AF_INET6] {
-            self.request(&diag::dump_request(family), &mut |socket| all.push(socket))?;
+            self.0.dump(&diag::request_for_all(family), &mut |answer| all.push(diag::socket_of(answer)))?;
         }
-        Ok(all)
+        all.into_iter().filter_map(Result::transpose).collect()
     }
 
     /// The socket of one connection; `None` if there is none.
@@ -146,9 +150,8 @@ impl SocketDiag {
     ///
     /// See [`SocketDiagError`].
     pub fn find(&mut self, connection: Connection) -> Result<Option<TcpSocket>, SocketDiagError> {
-        let mut found = None;
-        self.request(&diag::exact_request(connection), &mut |socket| found = Some(socket))?;
-        Ok(found)
+        let answer = self.0.query(&diag::request_for(connection))?;
+        answer.map_or(Ok(None), |answer| diag::socket_of(&answer))
     }
 
     /// Destroys a connection of this host: its program gets `ECONNABORTED`, and its peer a reset if reachable. Returns
@@ -158,7 +161,7 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::NotEnded`], or others.
     pub fn destroy(&mut self, socket: &TcpSocket) -> Result<bool, SocketDiagError> {
-        self.end(socket.connection, socket.cookie)
+        self.0.end(&diag::request_for_socket(socket.connection, socket.cookie), |_| true).map_err(not_ended)
     }
 
     /// Whether the kernel destroys connections for this process. Tries it with an impossible one.
@@ -167,70 +170,14 @@ impl SocketDiag {
     ///
     /// [`SocketDiagError::NotEnded`], or others.
     pub fn probe_destroy(&mut self) -> Result<(), SocketDiagError> {
-        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        self.end(Connection { local: nowhere, remote: nowhere }, 0).map(drop)
-    }
-
-    fn end(&mut self, connection: Connection, cookie: u64) -> Result<bool, SocketDiagError> {
-        let answer = self.request(&diag::destroy_request(connection, cookie), &mut |_| {});
-        match answer {
-            Ok(()) => Ok(true),
-            Err(SocketDiagError::Refused(error)) => match error.raw_os_error() {
-                // It has ended by itself, or its addresses and ports are reused.
-                Some(libc::ENOENT | libc::ESTALE) => Ok(false),
-                _ => Err(SocketDiagError::NotEnded(error)),
-            },
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sends one request and passes on its answers.
-    fn request(&mut self, body: &diag::Request, take: &mut dyn FnMut(TcpSocket)) -> Result<(), SocketDiagError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = body.to_bytes(self.sequence);
-        self.socket.send(&request, 0).map_err(SocketDiagError::Socket)?;
-        loop {
-            self.buffer.clear();
-            self.socket.recv(&mut self.buffer, 0).map_err(SocketDiagError::Socket)?;
-            for message in diag::messages(&self.buffer) {
-                let message = message?;
-                if message.sequence != self.sequence {
-                    // Skips the rest of a request that failed half-way.
-                    continue;
-                }
-                match message.body {
-                    diag::Body::Socket(socket) => take(*socket),
-                    diag::Body::Other => {}
-                    // The socket does not exist, which matters when it is to be destroyed.
-                    diag::Body::Error(libc::ENOENT) if !body.is_destroy() => return Ok(()),
-                    // Without an error number it is an acknowledgement.
-                    diag::Body::Error(0) | diag::Body::Done => return Ok(()),
-                    diag::Body::Error(errno) => {
-                        return Err(SocketDiagError::Refused(io::Error::from_raw_os_error(errno)));
-                    }
-                }
-                if !body.is_dump {
-                    return Ok(());
-                }
-            }
-        }
+        self.0.probe_end().map_err(not_ended)
     }
 }
 
-impl TcpSocket {
-    /// The shift of the windows that this host sends in segments other than SYNs, or `None` without window scaling.
-    pub fn local_window_scale(&self) -> Option<u8> {
-        self.agreed_on_scaling().then_some(self.info.tcpi_rcv_wscale)
-    }
-
-    /// The shift of the windows that the peer sends, or `None` without window scaling.
-    pub fn remote_window_scale(&self) -> Option<u8> {
-        self.agreed_on_scaling().then_some(self.info.tcpi_snd_wscale)
-    }
-
-    /// `TCPI_OPT_WSCALE`.
-    const fn agreed_on_scaling(&self) -> bool {
-        self.info.tcpi_options & 4 != 0
+fn not_ended(error: ExchangeError) -> SocketDiagError {
+    match error {
+        ExchangeError::Refused(error) => SocketDiagError::NotEnded(error),
+        error => error.into(),
     }
 }
 
@@ -282,7 +229,7 @@ mod tests {
         assert_eq!(found.info.tcpi_state, TcpState::Established);
         assert_eq!(found.uid, rustix::process::geteuid().as_raw());
         assert_eq!(diag.find(connection(&far)).unwrap().unwrap().recv_queue, 6);
-        assert_eq!(found.local_window_scale(), in_list(&far).remote_window_scale());
+        assert_eq!(found.info.tcpi_rcv_wscale, in_list(&far).info.tcpi_snd_wscale);
         assert!(
             owner::processes_of(&BTreeSet::from([found.inode]))[&found.inode]
                 .iter()

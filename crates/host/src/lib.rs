@@ -3,10 +3,12 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | [`Namespace`] | network namespaces, and threads that live in them |
+//! | [`exchange`] | netlink requests of any protocol and their answers |
 //! | [`Requests`] | rtnetlink requests and their answers, as messages |
 //! | [`Monitor`] | rtnetlink notifications: changes of interfaces, neighbours, addresses, routes and rules |
 //! | [`Netlink`] | rtnetlink requests as in `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`generic_netlink`] | queries of a family of generic netlink, and its notifications |
+//! | [`inet_diag`] | queries of sockets, and the end of connections |
 //! | [`neighbours`] | the next hop to a peer, and its link-layer address in the kernel |
 //! | [`neighbour_frames`] | address resolution packets as bytes |
 //! | [`resolution_socket`] | sockets for address resolution on one interface |
@@ -15,19 +17,22 @@
 //! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, for kernels without tcx |
+//! | [`map_batch`] | all entries of an eBPF map |
 //! | [`packet_socket`] | packets that bypass the host's filters and routes |
 //! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
-//! | [`control_socket`] | a daemon's control socket: its owner, and its callers |
+//! | [`control_socket`], [`control_client`] | a daemon's control socket: its owner, and its callers |
 //! | [`control_line`] | its lines: requests and answers as JSON, and refusals |
 //! | [`session`] | sessions over stream sockets in a poll loop, with bounds |
 //! | [`scrape`] | the endpoint for Prometheus, and metric values |
 //! | [`lock_file`] | a lock that one process holds |
+//! | [`feature`] | what the kernel and this process lack for a feature |
 //! | [`config_error`], [`time_text`] | errors in configuration files, with their position; times |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; a daemon's log |
-//! | [`map_batch`] | all entries of an eBPF map |
 //! | [`notify`] | notifications to the service manager |
 //! | [`open_files`] | the limit of open files |
 //! | [`privileges`] | dropping capabilities |
+//! | [`dependents`] | processes that end with this one |
+//! | `confine` | programs of the test bed with process and mount namespaces of their own |
 //!
 //! Objects belong to the network namespace of the thread that opens them.
 
@@ -43,6 +48,7 @@ pub mod control_client;
 pub mod control_line;
 pub mod control_socket;
 pub mod dependents;
+pub mod exchange;
 pub mod feature;
 pub mod generic_netlink;
 pub mod inet_diag;

@@ -1,21 +1,19 @@
 //! Connection tracking (`linux/netfilter/nfnetlink_conntrack.h`): which connection of a container is behind a translated
 //! one.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use holdover_host::inet_diag::{NLM_F_REQUEST, NLMSG_HEADER_LEN, family_of};
+use holdover_host::exchange::{Exchange, NETLINK_NETFILTER, Request};
+use holdover_host::generic_netlink::{attribute, value};
+use holdover_host::inet_diag::family_of;
 use holdover_mobility::Connection;
-use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_NETFILTER};
 
 use super::SocketDiagError;
-use super::diag::{attributes, take, u16_at, u32_at};
 
 /// `NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_GET`.
 const GET: u16 = 0x101;
 /// The type of its answer, `IPCTNL_MSG_CT_NEW`.
 const NEW: u16 = 0x100;
-const NLMSG_ERROR: u16 = 2;
 /// `struct nfgenmsg`.
 const NFGENMSG_LEN: usize = 4;
 
@@ -30,16 +28,11 @@ const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_SRC_PORT: u16 = 2;
 const CTA_PROTO_DST_PORT: u16 = 3;
 const NLA_F_NESTED: u16 = 0x8000;
-const NLA_TYPE_MASK: u16 = 0x3fff;
 const IPPROTO_TCP: u8 = 6;
 
 /// Queries the tracked connections of one network namespace: that of the thread which opens it.
 #[derive(Debug)]
-pub(crate) struct Conntrack {
-    socket: Socket,
-    sequence: u32,
-    buffer: Vec<u8>,
-}
+pub(crate) struct Conntrack(Exchange);
 
 /// Source and destination of the packets of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,10 +44,7 @@ struct Tuple {
 impl Conntrack {
     /// Opens it in the calling thread's network namespace.
     pub(crate) fn open() -> Result<Self, SocketDiagError> {
-        let mut socket = Socket::new(NETLINK_NETFILTER).map_err(SocketDiagError::Socket)?;
-        socket.bind_auto().map_err(SocketDiagError::Socket)?;
-        socket.connect(&NetlinkAddr::new(0, 0)).map_err(SocketDiagError::Socket)?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(4096) })
+        Exchange::open(NETLINK_NETFILTER).map(Self).map_err(SocketDiagError::Socket)
     }
 
     /// The connection as its socket in a container has it, from its addresses on an interface of this host; `None` if it
@@ -72,31 +62,20 @@ impl Conntrack {
 
     /// Both directions of the tracked connection that has one like this.
     fn find(&mut self, tuple: Tuple) -> Result<Option<[Tuple; 2]>, SocketDiagError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&request(tuple, self.sequence), 0).map_err(SocketDiagError::Socket)?;
-        loop {
-            self.buffer.clear();
-            self.socket.recv(&mut self.buffer, 0).map_err(SocketDiagError::Socket)?;
-            if self.buffer.len() < NLMSG_HEADER_LEN + NFGENMSG_LEN {
-                return Err(SocketDiagError::Answer("a tracked connection that is too short"));
+        let mut found = None;
+        let result = self.0.request(&request(tuple), &mut |header, answer| {
+            if header.message_type == NEW {
+                found = answer.get(NFGENMSG_LEN..).and_then(both_tuples);
             }
-            if u32_at(&self.buffer, 8) != self.sequence {
-                continue;
-            }
-            let payload = &self.buffer[NLMSG_HEADER_LEN..];
-            return match u16_at(&self.buffer, 4) {
-                NEW => Ok(both_tuples(&payload[NFGENMSG_LEN..])),
-                NLMSG_ERROR => match i32::from_ne_bytes(take(payload, 0)).wrapping_neg() {
-                    0 | libc::ENOENT => Ok(None),
-                    errno => Err(SocketDiagError::Refused(io::Error::from_raw_os_error(errno))),
-                },
-                _ => Ok(None),
-            };
+        });
+        match result {
+            Err(error) if error.refusal() == Some(libc::ENOENT) => Ok(None),
+            result => Ok(result.map(|()| found)?),
         }
     }
 }
 
-fn request(tuple: Tuple, sequence: u32) -> Vec<u8> {
+fn request(tuple: Tuple) -> Request {
     let family = family_of(tuple.source.ip());
     let first = if tuple.source.is_ipv4() { CTA_IP_V4_SRC } else { CTA_IP_V6_SRC };
     let mut addresses = attribute(first, &octets(tuple.source.ip()));
@@ -106,27 +85,9 @@ fn request(tuple: Tuple, sequence: u32) -> Vec<u8> {
     protocol.extend(attribute(CTA_PROTO_DST_PORT, &tuple.destination.port().to_be_bytes()));
     let mut nested = attribute(CTA_TUPLE_IP | NLA_F_NESTED, &addresses);
     nested.extend(attribute(CTA_TUPLE_PROTO | NLA_F_NESTED, &protocol));
-    let body = attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, &nested);
-
-    let mut message = Vec::new();
-    let len = NLMSG_HEADER_LEN + NFGENMSG_LEN + body.len();
-    message.extend((len as u32).to_ne_bytes());
-    message.extend(GET.to_ne_bytes());
-    message.extend(NLM_F_REQUEST.to_ne_bytes());
-    message.extend(sequence.to_ne_bytes());
-    message.extend([0; 4]);
-    message.extend([family, 0, 0, 0]);
-    message.extend(body);
-    message
-}
-
-/// `struct nlattr`: length, type, value, padding to 4.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
+    let mut payload = vec![family, 0, 0, 0];
+    payload.extend(attribute(CTA_TUPLE_ORIG | NLA_F_NESTED, &nested));
+    Request { kind: GET, flags: 0, payload }
 }
 
 fn octets(address: IpAddr) -> Vec<u8> {
@@ -137,14 +98,14 @@ fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 fn both_tuples(bytes: &[u8]) -> Option<[Tuple; 2]> {
-    Some([tuple(nested(bytes, CTA_TUPLE_ORIG)?)?, tuple(nested(bytes, CTA_TUPLE_REPLY)?)?])
+    Some([tuple(value(bytes, CTA_TUPLE_ORIG)?)?, tuple(value(bytes, CTA_TUPLE_REPLY)?)?])
 }
 
 fn tuple(bytes: &[u8]) -> Option<Tuple> {
-    let (ip, protocol) = (nested(bytes, CTA_TUPLE_IP)?, nested(bytes, CTA_TUPLE_PROTO)?);
+    let (ip, protocol) = (value(bytes, CTA_TUPLE_IP)?, value(bytes, CTA_TUPLE_PROTO)?);
     let end = |offset: u16| {
-        let address = nested(ip, CTA_IP_V4_SRC + offset).or_else(|| nested(ip, CTA_IP_V6_SRC + offset))?;
-        let port = u16::from_be_bytes(*nested(protocol, CTA_PROTO_SRC_PORT + offset)?.first_chunk()?);
+        let address = value(ip, CTA_IP_V4_SRC + offset).or_else(|| value(ip, CTA_IP_V6_SRC + offset))?;
+        let port = u16::from_be_bytes(*value(protocol, CTA_PROTO_SRC_PORT + offset)?.first_chunk()?);
         Some(SocketAddr::new(address_of(address)?, port))
     };
     Some(Tuple { source: end(0)?, destination: end(1)? })
@@ -153,11 +114,6 @@ fn tuple(bytes: &[u8]) -> Option<Tuple> {
 fn address_of(bytes: &[u8]) -> Option<IpAddr> {
     let v6 = || bytes.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes));
     if bytes.len() == 4 { bytes.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes)) } else { v6() }
-}
-
-/// The value of the first attribute of a type.
-fn nested(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(bytes).find(|(found, _)| found & NLA_TYPE_MASK == kind).map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -175,10 +131,9 @@ mod tests {
         for tuple in
             [tuple_of("192.0.2.1:80", "198.51.100.7:40000"), tuple_of("[2001:db8::1]:80", "[2001:db8::2]:40000")]
         {
-            let bytes = request(tuple, 7);
-            assert_eq!(u32_at(&bytes, 0) as usize, bytes.len());
-            let body = &bytes[NLMSG_HEADER_LEN + NFGENMSG_LEN..];
-            assert_eq!(nested(body, CTA_TUPLE_ORIG).and_then(super::tuple), Some(tuple));
+            let request = request(tuple);
+            let body = &request.payload[NFGENMSG_LEN..];
+            assert_eq!(value(body, CTA_TUPLE_ORIG).and_then(super::tuple), Some(tuple));
         }
     }
 

@@ -7,10 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
-use holdover_host::inet_diag::{
-    AF_INET, AF_INET6, ANY_COOKIE, InetDiagRequest, NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN, SOCK_DESTROY,
-    SOCK_DIAG_BY_FAMILY, family_of,
-};
+use holdover_host::inet_diag::{FIN_WAIT_2, Found, InetDiag, InetDiagRequest, TIME_WAIT};
 use holdover_wire::TcpInfo;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
@@ -159,30 +156,18 @@ impl Raw {
     }
 }
 
-/// Requests of `sock_diag(7)` about single TCP sockets.
+/// Requests of `sock_diag(7)` about single TCP connections.
 #[derive(Debug)]
-pub(super) struct Diag {
-    socket: Socket,
-    sequence: u32,
-}
-
-const NETLINK_SOCK_DIAG: i32 = 4;
+pub(super) struct Diag(InetDiag);
 
 impl Diag {
     pub(super) fn open() -> io::Result<Self> {
-        let protocol = Protocol::from(NETLINK_SOCK_DIAG);
-        let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(protocol))?;
-        // The kernel answers before `send` returns.
-        socket.set_read_timeout(Some(Duration::from_secs(1)))?;
-        Ok(Self { socket, sequence: 0 })
+        InetDiag::open().map(Self)
     }
 
     /// Whether the kernel can destroy sockets.
     pub(super) fn can_destroy(&mut self) -> bool {
-        let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        // No socket has this cookie.
-        let error = self.ask(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, (nobody, nobody), [0; 8]).err();
-        error.is_some_and(|error| error.raw_os_error() != Some(libc::EOPNOTSUPP))
+        self.0.probe_end().is_ok()
     }
 
     /// Destroys the socket of a former connection. Fails if there is none.
@@ -192,113 +177,16 @@ impl Diag {
 
     /// The same of a connection that its process has closed and whose FIN is acknowledged.
     pub(super) fn destroy_closed(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
-        self.destroy_if(local, remote, |state| state == FIN_WAIT_2 || state == TIME_WAIT)
+        self.destroy_if(local, remote, |found| found.state == FIN_WAIT_2 || found.state == TIME_WAIT)
     }
 
-    fn destroy_if(&mut self, local: SocketAddr, remote: SocketAddr, may: impl Fn(u8) -> bool) -> io::Result<()> {
-        let found = self.find(local, remote)?.filter(|found| may(found.state)).ok_or(io::ErrorKind::NotFound)?;
-        self.ask(SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, (local, remote), found.cookie).map(drop)
+    fn destroy_if(&mut self, local: SocketAddr, remote: SocketAddr, may: impl Fn(&Found) -> bool) -> io::Result<()> {
+        let is_ended = self.0.end(&InetDiagRequest::of_tcp(local, remote), may)?;
+        if is_ended { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Whether there is a socket.
     pub(super) fn exists(&mut self, local: SocketAddr, remote: SocketAddr) -> bool {
-        self.find(local, remote).is_ok_and(|found| found.is_some())
-    }
-
-    /// The socket with exactly these addresses and ports. If there is none, the kernel answers with a listening one.
-    fn find(&mut self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<Found>> {
-        let answer = self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, (local, remote), ANY_COOKIE)?;
-        let found = Found::parse(&answer).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Some(found).filter(|found| found.state != LISTEN && found.ends == (local, remote)))
-    }
-
-    /// Returns the body of the answer, which is empty if the kernel acknowledges.
-    fn ask(&mut self, kind: u16, flags: u16, ends: (SocketAddr, SocketAddr), cookie: [u8; 8]) -> io::Result<Vec<u8>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let any = InetDiagRequest::new(family_of(ends.0.ip()), libc::IPPROTO_TCP as u8);
-        let request = InetDiagRequest { kind, flags, ends, cookie, ..any };
-        self.socket.send(&request.to_bytes(self.sequence))?;
-        let mut answer = [0; 4096];
-        loop {
-            let len = io::Read::read(&mut &self.socket, &mut answer)?;
-            let header = answer[..len].first_chunk::<{ NLMSG_HEADER_LEN + 4 }>();
-            let Some(header) = header else { return Err(io::ErrorKind::InvalidData.into()) };
-            let [kind, sequence] = [(4, 6), (8, 12)].map(|(from, to)| &header[from..to]);
-            // An answer that came too late for its request.
-            if *sequence != self.sequence.to_ne_bytes() {
-                continue;
-            }
-            /// `linux/netlink.h`
-            const NLMSG_ERROR: u16 = 2;
-            if *kind != NLMSG_ERROR.to_ne_bytes() {
-                return Ok(answer[NLMSG_HEADER_LEN..len].to_vec());
-            }
-            let code = header.last_chunk::<4>().map_or(0, |code| i32::from_ne_bytes(*code));
-            return if code == 0 { Ok(Vec::new()) } else { Err(io::Error::from_raw_os_error(-code)) };
-        }
-    }
-}
-
-// `net/tcp_states.h`
-const FIN_WAIT_2: u8 = 5;
-const TIME_WAIT: u8 = 6;
-const LISTEN: u8 = 10;
-
-/// A socket in an answer (`struct inet_diag_msg`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Found {
-    state: u8,
-    /// Its own, and its peer's.
-    ends: (SocketAddr, SocketAddr),
-    cookie: [u8; 8],
-}
-
-impl Found {
-    fn parse(message: &[u8]) -> Option<Self> {
-        let family = *message.first()?;
-        let end = |address_at: usize, port_at: usize| -> Option<SocketAddr> {
-            let port = u16::from_be_bytes(*message.get(port_at..)?.first_chunk()?);
-            let rest = message.get(address_at..)?;
-            let address = match family {
-                AF_INET => IpAddr::from(*rest.first_chunk::<4>()?),
-                AF_INET6 => IpAddr::from(*rest.first_chunk::<16>()?).to_canonical(),
-                _ => return None,
-            };
-            Some(SocketAddr::new(address, port))
-        };
-        let ends = (end(8, 4)?, end(24, 6)?);
-        Some(Self { state: *message.get(1)?, ends, cookie: *message.get(44..)?.first_chunk()? })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    #[test]
-    fn a_listening_socket_is_not_taken_for_a_connection() {
-        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let [local, remote] = [port, 9].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let mut diag = Diag::open().unwrap();
-        let answer = diag.ask(SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, (local, remote), ANY_COOKIE).unwrap();
-        assert_eq!(Found::parse(&answer).unwrap().state, LISTEN, "the kernel answers with it");
-        assert!(!diag.exists(local, remote));
-        assert_eq!(diag.destroy(local, remote).unwrap_err().kind(), io::ErrorKind::NotFound);
-        let near = TcpStream::connect(local).unwrap();
-        assert!(diag.exists(near.local_addr().unwrap(), local));
-        let open = diag.destroy_closed(near.local_addr().unwrap(), local).unwrap_err();
-        assert_eq!(open.kind(), io::ErrorKind::NotFound, "it is open");
-    }
-
-    #[test]
-    fn short_answers_are_refused() {
-        let mut message = [0; 72];
-        message[0] = AF_INET;
-        for len in 0..=message.len() {
-            assert_eq!(Found::parse(&message[..len]).is_some(), len >= 52, "{len}");
-        }
+        self.0.find(&InetDiagRequest::of_tcp(local, remote)).is_ok_and(|found| found.is_some())
     }
 }

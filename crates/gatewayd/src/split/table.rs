@@ -12,17 +12,15 @@
 //! also after SIGKILL.
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::time::Duration;
 
+use holdover_host::exchange::{Exchange, NETLINK_NETFILTER, Request};
 use holdover_host::generic_netlink::attribute;
-use holdover_host::inet_diag::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_HEADER_LEN};
-use socket2::{Domain, Protocol, Socket, Type};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE};
 
 /// The table, while this value lives.
 #[derive(Debug)]
 pub(super) struct Table {
-    _owner: Socket,
+    _owner: Exchange,
 }
 
 /// The interfaces and marks in the rules.
@@ -55,42 +53,12 @@ impl Table {
         }
     }
 
-    fn transact(messages: &[Message]) -> io::Result<Self> {
-        let socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(NETLINK_NETFILTER)))?;
-        // The kernel answers before `send` returns.
-        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let mut bytes = Vec::new();
-        for (sequence, message) in messages.iter().enumerate() {
-            message.write(sequence as u32, &mut bytes);
-        }
-        socket.send(&bytes)?;
-        let mut expected = messages.iter().filter(|message| message.flags & NLM_F_ACK != 0).count();
-        while expected > 0 {
-            let mut buffer = [MaybeUninit::<u8>::uninit(); 8192];
-            let len = socket.recv(&mut buffer)?;
-            // SAFETY: the kernel has written that many bytes.
-            let mut answers = unsafe { buffer[..len].assume_init_ref() };
-            while let Some((code, rest)) = answer(answers) {
-                if code != 0 {
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-                expected = expected.saturating_sub(1);
-                answers = rest;
-            }
-        }
-        Ok(Self { _owner: socket })
+    fn transact(requests: &[Request]) -> io::Result<Self> {
+        let mut owner = Exchange::open(NETLINK_NETFILTER)?;
+        owner.transact(requests)?;
+        Ok(Self { _owner: owner })
     }
 }
-
-/// The code of an answer, and the bytes that follow.
-fn answer(bytes: &[u8]) -> Option<(i32, &[u8])> {
-    let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
-    let code = i32::from_ne_bytes(*bytes.get(NLMSG_HEADER_LEN..)?.first_chunk()?);
-    let next = len.next_multiple_of(4).max(NLMSG_HEADER_LEN);
-    Some((code, bytes.get(next..).unwrap_or(&[])))
-}
-
-const NETLINK_NETFILTER: i32 = 12;
 
 // `linux/netfilter/nfnetlink.h`
 const SUBSYSTEM: u16 = 10;
@@ -123,52 +91,33 @@ const RAW: i32 = -300;
 const AFTER_NAT: i32 = -90;
 const ACCEPT: u32 = 1;
 
-const NLM_F_CREATE: u16 = 0x400;
-const NLM_F_APPEND: u16 = 0x800;
 const NESTED: u16 = 0x8000;
 
-struct Message {
-    kind: u16,
-    flags: u16,
-    family: u8,
-    /// In the order of the network.
-    resource: u16,
-    attributes: Vec<u8>,
+/// The first and the last message of a transaction.
+fn border(kind: u16) -> Request {
+    message(kind, 0, UNSPECIFIED, SUBSYSTEM, &[])
 }
 
-impl Message {
-    fn write(&self, sequence: u32, bytes: &mut Vec<u8>) {
-        let len = NLMSG_HEADER_LEN + 4 + self.attributes.len();
-        bytes.extend((len as u32).to_ne_bytes());
-        bytes.extend(self.kind.to_ne_bytes());
-        bytes.extend(self.flags.to_ne_bytes());
-        bytes.extend(sequence.to_ne_bytes());
-        bytes.extend(0_u32.to_ne_bytes());
-        bytes.extend([self.family, 0]);
-        bytes.extend(self.resource.to_be_bytes());
-        bytes.extend(&self.attributes);
-    }
+fn creation(kind: u16, attributes: &[u8]) -> Request {
+    let flags = NLM_F_ACK | NLM_F_CREATE | if kind == NEW_RULE { NLM_F_APPEND } else { 0 };
+    message(kind, flags, INET, 0, attributes)
+}
 
-    fn border(kind: u16) -> Self {
-        Self { kind, flags: NLM_F_REQUEST, family: UNSPECIFIED, resource: SUBSYSTEM, attributes: Vec::new() }
-    }
-
-    fn new(kind: u16, attributes: Vec<u8>) -> Self {
-        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | if kind == NEW_RULE { NLM_F_APPEND } else { 0 };
-        Self { kind, flags, family: INET, resource: 0, attributes }
-    }
+/// A message of nfnetlink: `struct nfgenmsg`, and attributes.
+fn message(kind: u16, flags: u16, family: u8, resource: u16, attributes: &[u8]) -> Request {
+    Request { kind, flags, payload: [&[family, 0], &resource.to_be_bytes()[..], attributes].concat() }
 }
 
 /// The messages that create the table.
-fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
+fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Request> {
     let Rules { mobile_facing, device, local, near, far } = rules;
     let chain = |name, hook, priority: i32| {
         let hook = [number(1, hook), number(2, priority as u32)].concat();
         let attributes = [text(1, table), text(3, name), nested(4, &hook), number(5, ACCEPT), text(7, "filter")];
-        Message::new(NEW_CHAIN, attributes.concat())
+        creation(NEW_CHAIN, &attributes.concat())
     };
     let rule = |chain, expressions: &[Vec<u8>]| {
-        Message::new(NEW_RULE, [text(1, table), text(2, chain), nested(4, &expressions.concat())].concat())
+        creation(NEW_RULE, &[text(1, table), text(2, chain), nested(4, &expressions.concat())].concat())
     };
     let not_udp = || [meta(KEY_PROTOCOL), compare(DIFFERENT, &[libc::IPPROTO_UDP as u8])].concat();
     let comes_from = |index: u32| [meta(KEY_INPUT), compare(EQUAL, &index.to_ne_bytes())].concat();
@@ -181,8 +130,8 @@ fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
     let untrack = || expression("notrack", &[]);
 
     let mut messages = vec![
-        Message::border(BATCH_BEGIN),
-        Message::new(NEW_TABLE, [text(1, table), number(2, OWNER)].concat()),
+        border(BATCH_BEGIN),
+        creation(NEW_TABLE, &[text(1, table), number(2, OWNER)].concat()),
         chain("to-sockets", PREROUTING, AFTER_NAT),
         rule("to-sockets", &[not_udp(), is_of_others()]),
         rule("to-sockets", &[not_udp(), has_socket(), load(&local.to_ne_bytes()), set_mark()]),
@@ -197,7 +146,7 @@ fn batch(table: &str, rules: Rules, untracks: bool) -> Vec<Message> {
             rule("untrack-out", &[meta(KEY_MARK), compare(EQUAL, &near.to_ne_bytes()), untrack()]),
         ]);
     }
-    messages.push(Message::border(BATCH_END));
+    messages.push(border(BATCH_END));
     messages
 }
 

@@ -3,21 +3,17 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-use holdover_host::inet_diag::{InetDiagRequest, NLMSG_HEADER_LEN, SOCK_DIAG_BY_FAMILY, family_of};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+use holdover_host::inet_diag::{self, InetDiag, InetDiagRequest, LISTEN, family_of};
 
 use crate::core::{End, IpVersion, KernelSockets};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// `TCP_LISTEN`.
-const LISTEN: u8 = 10;
 
 /// A socket for queries in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct SocketDiag {
-    socket: std::os::fd::OwnedFd,
-    sequence: u32,
+    diag: InetDiag,
     /// The index of the incoming interface: sockets may be bound to it.
     interface: u32,
     /// Protocols whose sockets the kernel does not report, as without `tcp_diag` or `udp_diag`. Each further query
@@ -38,9 +34,7 @@ impl SocketDiag {
     /// # Errors
     /// The kernel cannot be asked at all.
     pub(crate) fn open(interface: u32) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG))?;
-        let mut diag = Self { socket, sequence: 0, interface, silent: Vec::new() };
+        let mut diag = Self { diag: InetDiag::open()?, interface, silent: Vec::new() };
         diag.silent = [TCP, UDP].into_iter().filter(|&protocol| !diag.knows(protocol)).collect();
         Ok(diag)
     }
@@ -62,19 +56,13 @@ impl SocketDiag {
 
     /// The socket for packets from `peer` to `own`.
     fn find(&mut self, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Option<Found> {
-        self.sequence = self.sequence.wrapping_add(1);
         let ends = if protocol == UDP { (peer, own) } else { (own, peer) };
         let request =
             InetDiagRequest { ends, interface: self.interface, ..InetDiagRequest::new(family_of(own.ip()), protocol) };
-        send(&self.socket, &request.to_bytes(self.sequence), SendFlags::empty()).ok()?;
-        // The kernel has answered when `send` returns.
-        let mut buffer = [0; 4096];
-        while let Ok((len, _)) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-            if let Some(answer) = answer(&buffer[..len], self.sequence) {
-                return answer;
-            }
-        }
-        None
+        let answer = self.diag.query(&request).ok()??;
+        let socket = inet_diag::Found::parse(&answer)?;
+        let is_connected = socket.state != LISTEN && socket.ends.1.port() != 0;
+        Some(if is_connected { Found::Connected } else { Found::Unconnected })
     }
 }
 
@@ -98,23 +86,6 @@ impl KernelSockets for SocketDiag {
             (None, None) => None,
         }
     }
-}
-
-/// The socket in the answer to this query; `None` if it answers another query.
-fn answer(bytes: &[u8], sequence: u32) -> Option<Option<Found>> {
-    let header = bytes.get(..NLMSG_HEADER_LEN)?;
-    let kind = u16::from_ne_bytes([header[4], header[5]]);
-    let answered = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
-    if answered != sequence {
-        return None;
-    }
-    // `struct inet_diag_msg`: family, state, timer, retransmissions, source port, destination port.
-    let found =
-        bytes.get(NLMSG_HEADER_LEN..NLMSG_HEADER_LEN + 8).filter(|_| kind == SOCK_DIAG_BY_FAMILY).map(|socket| {
-            let is_connected = socket[1] != LISTEN && socket[6..8] != [0, 0];
-            if is_connected { Found::Connected } else { Found::Unconnected }
-        });
-    Some(found)
 }
 
 #[cfg(test)]
