@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 
-pub use self::signals::{GatewayQuestions, ModemTable, Percent, Signals, Wifi, WifiWarning};
+pub use self::signals::{ModemTable, NextHopProbing, Percent, Signals, Wifi, WifiWarning};
 pub use self::text::NamePattern;
 pub use holdover_host::config_error::ConfigError;
 pub use holdover_host::time_text::Time;
@@ -201,6 +201,7 @@ impl Config {
     /// # Errors
     /// The text is not TOML, or has an invalid setting.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        check_former_names(path, text)?;
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
         if let Some(problem) = config.metrics.problem() {
             return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
@@ -244,6 +245,18 @@ impl Config {
     pub fn schema() -> String {
         let schema = schemars::schema_for!(Self);
         serde_json::to_string_pretty(&schema).map_or_else(|error| error.to_string(), |text| text + "\n")
+    }
+}
+
+/// Refuses a table under its former name beside the same under its present one.
+fn check_former_names(path: &Path, text: &str) -> Result<(), ConfigError> {
+    let signals = toml::from_str::<toml::Table>(text).ok().and_then(|mut table| table.remove("signals"));
+    match signals {
+        Some(signals) if signals.get("gateway").is_some() && signals.get("next_hop").is_some() => {
+            let problem = "signals.gateway is the former name of signals.next_hop: expected one of them".to_owned();
+            Err(ConfigError::at(path, text, text.find("gateway").unwrap_or(0), problem))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -371,11 +384,17 @@ mod tests {
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time from 0s to 10s, with its unit"),
             ("[wake]\ngrace = \"11s\"", "agent.toml:2:9", "a time from 0s to 10s"),
             ("[wake]\nwarning_lead = \"0s\"", "agent.toml:2:16", "warning_lead: expected a time"),
+            (
+                "[signals.next_hop]\nask = true\n[signals.gateway]\n",
+                "agent.toml:3:10",
+                "the former name of signals.next_hop",
+            ),
             ("[signals.gateway]\nafter = \"0s\"", "agent.toml:2:9", "after: expected a time from 250ms to 3600s"),
-            ("[signals.gateway]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
-            ("[signals.gateway]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),
-            ("[signals.gateway]\nask = true\nevery = \"1 parsec\"", "agent.toml:3:9", "(ns, us, ms, s, min, h)"),
-            ("[signals.gateway]\nevery = \"2min\"", "agent.toml:2:9", "to 60s"),
+            ("[signals.next_hop]\nafter = \"0s\"", "agent.toml:2:9", "after: expected a time from 250ms to 3600s"),
+            ("[signals.next_hop]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
+            ("[signals.next_hop]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),
+            ("[signals.next_hop]\nask = true\nevery = \"1 parsec\"", "agent.toml:3:9", "(ns, us, ms, s, min, h)"),
+            ("[signals.next_hop]\nevery = \"2min\"", "agent.toml:2:9", "to 60s"),
             ("[connections]\naddress_grace = \"2 days\"", "agent.toml:2:17", "(ns, us, ms, s, min, h)"),
             ("[connections]\naddress_gone = \"destroy\"", "agent.toml:2:16", "`end`"),
             ("[signals.wifi]\nlead = \"0\"", "agent.toml:2:8", "from 1ms"),

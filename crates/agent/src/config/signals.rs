@@ -34,14 +34,15 @@ pub struct Signals {
     pub modem: ModemTable,
     /// TCP sends and nothing arrives, although the link has a carrier: a typical outage of mobile networks.
     pub silence: bool,
-    /// How a silence is probed.
-    pub gateway: GatewayQuestions,
+    /// How a silence is probed. Its former name, `gateway`, is accepted.
+    #[serde(alias = "gateway")]
+    pub next_hop: NextHopProbing,
 }
 
 /// How a silence is probed (`[signals] silence`).
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct GatewayQuestions {
+pub struct NextHopProbing {
     /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are probed. Idle links never
     /// are.
     pub ask: bool,
@@ -119,7 +120,7 @@ pub enum WifiWarning {
 impl Signals {
     /// How silence is detected; `None` if disabled.
     pub fn silence_options(&self) -> Option<SilenceOptions> {
-        let GatewayQuestions { ask, after: Time(after), every: Time(every) } = self.gateway;
+        let NextHopProbing { ask, after: Time(after), every: Time(every) } = self.next_hop;
         let (least_after, least_every) = (Duration::from_millis(250), Duration::from_millis(100));
         let options = SilenceOptions { after: after.max(least_after), every: every.max(least_every), asks: ask };
         self.silence.then_some(options)
@@ -178,12 +179,12 @@ impl Default for Signals {
             wifi: Wifi::default(),
             modem: ModemTable::default(),
             silence: true,
-            gateway: GatewayQuestions::default(),
+            next_hop: NextHopProbing::default(),
         }
     }
 }
 
-impl Default for GatewayQuestions {
+impl Default for NextHopProbing {
     /// A second is RFC 6298's initial RTO. A next hop answers within milliseconds, but a station in power save hears
     /// its access point only every 100 to 300 ms.
     fn default() -> Self {

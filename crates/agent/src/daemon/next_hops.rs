@@ -29,8 +29,8 @@ impl NextHops {
     /// The known next hops may have changed.
     pub(super) fn handle_interfaces<A: Attach>(core: &mut Core<A>, interfaces: &Interfaces) {
         for link in core.looked_after() {
-            let (next_hops, known) = match interfaces.gateways(&link) {
-                Some(gateways) => (gateways.addresses, gateways.answered_at.into_keys().collect()),
+            let (next_hops, known) = match interfaces.default_routers(&link) {
+                Some(routers) => (routers.addresses, routers.answered_at.into_keys().collect()),
                 None => Default::default(),
             };
             let known: Vec<IpAddr> = known;
@@ -84,12 +84,12 @@ impl NextHops {
     /// Sends the pending probes.
     pub(super) fn ask<A: Attach>(&mut self, core: &mut Core<A>, interfaces: &Interfaces) {
         for (link, question) in core.take_questions() {
-            let Some(gateways) = interfaces.gateways(&link) else { continue };
+            let Some(routers) = interfaces.default_routers(&link) else { continue };
             let asked = self.open().and_then(|probe| {
-                let questions = gateways
+                let questions = routers
                     .addresses
                     .iter()
-                    .map(|&next_hop| probe.ask(gateways.index, next_hop, &question.from, question.is_broadcast));
+                    .map(|&next_hop| probe.ask(routers.index, next_hop, &question.from, question.is_broadcast));
                 questions.fold(Ok(()), io::Result::and)
             });
             if let Err(error) = asked {

@@ -45,8 +45,8 @@ impl Endpoints {
         let routes = self.routes()?;
         let mut ways = BTreeSet::new();
         for remote in endpoints.addresses {
-            if let Some((index, gateway)) = routes.way_to(remote, endpoints.mark)? {
-                ways.insert(Way { index, family: Some(Family::of(remote)), hop: Some(gateway.unwrap_or(remote)) });
+            if let Some((index, next_hop)) = routes.way_to(remote, endpoints.mark)? {
+                ways.insert(Way { index, family: Some(Family::of(remote)), hop: Some(next_hop.unwrap_or(remote)) });
             }
         }
         Ok(Some(ways))

@@ -116,7 +116,7 @@ pub struct DefaultRoute {
     /// Its table.
     pub table: u32,
     /// The next hop; `None` if all destinations are on the link.
-    pub gateway: Option<IpAddr>,
+    pub next_hop: Option<IpAddr>,
     /// Its metric.
     pub metric: u32,
 }
@@ -168,7 +168,7 @@ pub enum Change {
 
 /// The routers of an interface that can be probed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gateways {
+pub struct DefaultRouters {
     /// The interface's index.
     pub index: u32,
     /// Their addresses.
@@ -374,11 +374,11 @@ impl Interfaces {
     }
 
     /// The routers of an interface, if every default route has one that can be probed.
-    pub fn gateways(&self, interface: &str) -> Option<Gateways> {
+    pub fn default_routers(&self, interface: &str) -> Option<DefaultRouters> {
         let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);
         let (&index, known) = named.next()?;
-        let addresses = known.askable_gateways().filter(|_| known.can_carry && known.has_neighbours)?;
-        Some(Gateways { index, addresses, answered_at: known.answered_at.clone() })
+        let addresses = known.askable_routers().filter(|_| known.can_carry && known.has_neighbours)?;
+        Some(DefaultRouters { index, addresses, answered_at: known.answered_at.clone() })
     }
 
     fn remove(&mut self, index: u32) {

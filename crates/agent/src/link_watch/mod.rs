@@ -6,7 +6,7 @@
 //!
 //! | source | machine | shell |
 //! | --- | --- | --- |
-//! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
+//! | carrier, addresses, default routes, default routers | [`kernel::Interfaces`] | [`netlink::Monitor`] |
 //! | links below it | [`kernel::Interfaces`] | [`netlink::Monitor`], [`endpoints::Endpoints`] |
 //! | incoming packets, or their absence | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |

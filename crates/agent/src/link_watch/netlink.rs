@@ -359,26 +359,26 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<KernelEvent
     }
     // Numbers beyond 255 are in an attribute only.
     let (mut table, mut metric) = (u32::from(header.table), 0);
-    let (mut gateway, mut interface, mut hops) = (None, None, Vec::new());
+    let (mut next_hop, mut interface, mut hops) = (None, None, Vec::new());
     for attribute in message.attributes {
         match attribute {
             RouteAttribute::Priority(found) => metric = found,
             RouteAttribute::Table(found) => table = found,
             RouteAttribute::Oif(found) => interface = Some(found),
             RouteAttribute::MultiPath(found) => hops = found,
-            other => gateway = gateway.or_else(|| gateway_of(&other)),
+            other => next_hop = next_hop.or_else(|| next_hop_of(&other)),
         }
     }
     if table == rules::LOCAL {
         return Vec::new();
     }
-    let mut ways: Vec<(u32, Option<IpAddr>)> = interface.map(|index| (index, gateway)).into_iter().collect();
-    ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(gateway_of))));
-    let news = ways.into_iter().enumerate().map(|(position, (index, gateway))| {
+    let mut ways: Vec<(u32, Option<IpAddr>)> = interface.map(|index| (index, next_hop)).into_iter().collect();
+    ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(next_hop_of))));
+    let news = ways.into_iter().enumerate().map(|(position, (index, next_hop))| {
         // The second next hop of a route does not replace the first.
         let is_second = position > 0 && presence == Presence::Instead;
         let presence = if is_second { Presence::There } else { presence };
-        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, gateway, metric }, presence }
+        KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, next_hop, metric }, presence }
     });
     news.collect()
 }
@@ -409,7 +409,7 @@ fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<KernelEvent> 
     Some(KernelEvent::Rule { rule: Rule { is_ipv6, table, selector: selector.into() }, is_there })
 }
 
-fn gateway_of(attribute: &RouteAttribute) -> Option<IpAddr> {
+fn next_hop_of(attribute: &RouteAttribute) -> Option<IpAddr> {
     match attribute {
         RouteAttribute::Gateway(RouteAddress::Inet(address)) => Some((*address).into()),
         RouteAttribute::Gateway(RouteAddress::Inet6(address)) => Some((*address).into()),

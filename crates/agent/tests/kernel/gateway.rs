@@ -159,7 +159,7 @@ impl Agent {
 
     /// With a bus for announcements of sleep.
     pub(crate) fn start_on(near: &Namespace, system_bus: &str) -> Self {
-        Self::start_with(near, "gateway", system_bus, &[INTERFACE], "[signals.gateway]\nask = true\n")
+        Self::start_with(near, "gateway", system_bus, &[INTERFACE], "[signals.next_hop]\nask = true\n")
     }
 
     /// With a separate name, on these interfaces, with additional configuration.

@@ -32,7 +32,7 @@ impl Interface {
             Reachability::Answers => {
                 self.failed.remove(&address);
                 self.answering.insert(address);
-                if self.installed.iter().any(|route| route.gateway == Some(address)) {
+                if self.installed.iter().any(|route| route.next_hop == Some(address)) {
                     self.answered_at.insert(address, now);
                 }
             }
@@ -74,8 +74,8 @@ impl Interface {
             self.answering.clear();
         }
         let routes = &self.routes;
-        let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
-        self.answered_at.retain(|gateway, _| leads_to(gateway));
+        let leads_to = |router: &IpAddr| routes.iter().any(|route| route.next_hop == Some(*router));
+        self.answered_at.retain(|router, _| leads_to(router));
         let moved = self.note_move();
         for source in [Source::Carrier, Source::Lower, Source::Address, Source::Route, Source::Neighbour] {
             let is_down =
@@ -132,26 +132,26 @@ impl Interface {
             Source::Lower => self.lower.is_cut,
             Source::Address => self.of_family(family).is_empty() && !self.last_addresses[family.index()].is_empty(),
             Source::Route => self.has_led.contains(family) && !self.leads.contains(family),
-            Source::Neighbour => self.has_silent_gateways(family),
+            Source::Neighbour => self.has_silent_routers(family),
             _ => false,
         }
     }
 
     /// The routers, if there are any and each can be probed.
-    pub(super) fn askable_gateways(&self) -> Option<BTreeSet<IpAddr>> {
-        let gateways: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.gateway).collect();
-        gateways.filter(|gateways| !gateways.is_empty() && gateways.is_disjoint(&self.fixed))
+    pub(super) fn askable_routers(&self) -> Option<BTreeSet<IpAddr>> {
+        let routers: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.next_hop).collect();
+        routers.filter(|routers| !routers.is_empty() && routers.is_disjoint(&self.fixed))
     }
 
     /// Whether there are routers, none is known to answer, and at least one is known not to.
-    fn has_silent_gateways(&self, family: Family) -> bool {
+    fn has_silent_routers(&self, family: Family) -> bool {
         let of_family = self.routes.iter().filter(|route| route.family() == family);
-        let mut gateways = of_family.map(|route| route.gateway).peekable();
-        gateways.peek().is_some() && gateways.all(|gateway| gateway.is_some_and(|gateway| self.is_silent(gateway)))
+        let mut routers = of_family.map(|route| route.next_hop).peekable();
+        routers.peek().is_some() && routers.all(|router| router.is_some_and(|router| self.is_silent(router)))
     }
 
-    pub(super) fn is_silent(&self, gateway: IpAddr) -> bool {
-        self.failed.contains(&gateway)
+    pub(super) fn is_silent(&self, router: IpAddr) -> bool {
+        self.failed.contains(&router)
     }
 
     /// The IP versions whose addresses were all replaced.

@@ -204,7 +204,7 @@ impl Interfaces {
         let uplinks = self.interfaces.iter().filter(|(_, other)| other.may_be_uplink && !other.is_tunnel);
         let ways = uplinks.flat_map(|(&index, other)| {
             let leading = other.routes.iter().filter(|route| other.leads.contains(route.family()));
-            leading.map(move |route| Way { index, family: Some(route.family()), hop: route.gateway })
+            leading.map(move |route| Way { index, family: Some(route.family()), hop: route.next_hop })
         });
         ways.collect()
     }

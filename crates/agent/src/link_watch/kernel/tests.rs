@@ -29,10 +29,10 @@ fn address(index: u32, address: &str, is_usable: bool) -> KernelEvent {
     KernelEvent::Address { index, address: address.parse().unwrap(), is_usable }
 }
 
-fn route(index: u32, gateway: &str, is_there: bool) -> KernelEvent {
+fn route(index: u32, next_hop: &str, is_there: bool) -> KernelEvent {
     let presence = if is_there { Presence::There } else { Presence::Gone };
-    let gateway: IpAddr = gateway.parse().unwrap();
-    let route = DefaultRoute { is_ipv6: gateway.is_ipv6(), table: MAIN, gateway: Some(gateway), metric: 100 };
+    let next_hop: IpAddr = next_hop.parse().unwrap();
+    let route = DefaultRoute { is_ipv6: next_hop.is_ipv6(), table: MAIN, next_hop: Some(next_hop), metric: 100 };
     KernelEvent::DefaultRoute { index, route, presence }
 }
 
@@ -146,7 +146,7 @@ fn an_unused_version_follows_the_other() {
 }
 
 #[test]
-fn a_gateway_that_does_not_answer_is_a_cut() {
+fn a_default_router_that_does_not_answer_is_a_cut() {
     let mut interfaces = connected();
     let states = [
         Reachability::Unknown,
@@ -173,7 +173,7 @@ fn a_gateway_that_does_not_answer_is_a_cut() {
 }
 
 #[test]
-fn after_carrier_up_a_gateway_must_answer_before_it_can_be_missed() {
+fn after_carrier_up_a_default_router_must_answer_before_it_can_be_missed() {
     let mut interfaces = connected();
     let returned = [link(3, "wlan0", false), link(3, "wlan0", true)];
     assert_eq!(told(&mut interfaces, returned), ["wlan0 carrier down", "wlan0 carrier up"]);
@@ -258,10 +258,10 @@ fn a_snapshot_replaces_what_was_known() {
 fn unreported_route_removals_are_inferred() {
     // A route is replaced by one on another interface.
     let mut interfaces = connected();
-    let gateway = Some("198.51.100.1".parse().unwrap());
+    let next_hop = Some("198.51.100.1".parse().unwrap());
     let instead = KernelEvent::DefaultRoute {
         index: 4,
-        route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric: 100 },
+        route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric: 100 },
         presence: Presence::Instead,
     };
     assert_eq!(
@@ -286,9 +286,9 @@ fn unreported_route_removals_are_inferred() {
 
 /// A default route of IPv4 in a table, with a metric.
 fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> KernelEvent {
-    let gateway = Some(format!("192.0.2.{index}").parse().unwrap());
+    let next_hop = Some(format!("192.0.2.{index}").parse().unwrap());
     let presence = if is_there { Presence::There } else { Presence::Gone };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, gateway, metric }, presence }
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, next_hop, metric }, presence }
 }
 
 fn rule(table: u32, is_there: bool) -> KernelEvent {
@@ -301,7 +301,7 @@ fn a_default_route_counts_while_a_rule_leads_to_its_table() {
     let news = [link(3, "wwan0", true), address(3, "192.0.2.7", true), rule(MAIN, true), route_in(3, 100, 0, true)];
     assert_eq!(told(&mut interfaces, news), ["wwan0 there"]);
     assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 eligible"]);
-    assert_eq!(interfaces.gateways("wwan0").unwrap().addresses, ["192.0.2.3".parse().unwrap()].into());
+    assert_eq!(interfaces.default_routers("wwan0").unwrap().addresses, ["192.0.2.3".parse().unwrap()].into());
     assert_eq!(told(&mut interfaces, [rule(100, false)]), ["wwan0 route down"]);
     assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 route up"]);
     assert_eq!(told(&mut interfaces, [route_in(3, 100, 0, false)]), ["wwan0 route down"]);
@@ -432,8 +432,8 @@ fn an_incomplete_snapshot_removes_nothing() {
 }
 
 #[test]
-fn gateways_can_be_probed_unless_static() {
-    let addresses = |interfaces: &Interfaces| interfaces.gateways("wlan0").map(|gateways| gateways.addresses);
+fn default_routers_can_be_probed_unless_static() {
+    let addresses = |interfaces: &Interfaces| interfaces.default_routers("wlan0").map(|routers| routers.addresses);
     let mut interfaces = connected();
     let first: BTreeSet<IpAddr> = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
     assert_eq!(addresses(&interfaces), Some(first));
@@ -445,7 +445,7 @@ fn gateways_can_be_probed_unless_static() {
     told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // All destinations are on the link.
-    let plain = DefaultRoute { is_ipv6: false, table: MAIN, gateway: None, metric: 5 };
+    let plain = DefaultRoute { is_ipv6: false, table: MAIN, next_hop: None, metric: 5 };
     told(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
     assert_eq!(addresses(&interfaces), None);
     // A point-to-point link has no neighbours.
@@ -461,17 +461,17 @@ fn gateways_can_be_probed_unless_static() {
         stacking: Stacking::default(),
     };
     told(&mut interfaces, [ppp, route(4, "192.0.2.1", true)]);
-    assert_eq!(interfaces.gateways("ppp0"), None);
+    assert_eq!(interfaces.default_routers("ppp0"), None);
 }
 
 #[test]
-fn the_last_answers_of_gateways_are_kept() {
+fn the_last_answers_of_default_routers_are_kept() {
     let mut interfaces = connected();
     told(&mut interfaces, [route(3, "2001:db8::1", true)]);
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
-    let answered_at = interfaces.gateways("wlan0").unwrap().answered_at;
+    let answered_at = interfaces.default_routers("wlan0").unwrap().answered_at;
     assert_eq!(answered_at, [("192.0.2.1".parse().unwrap(), Instant::from_secs(9))].into());
-    // Without a route to it, it is no gateway.
+    // Without a route to it, it is no default router.
     told(&mut interfaces, [route(3, "192.0.2.1", false), route(3, "192.0.2.1", true)]);
-    assert_eq!(interfaces.gateways("wlan0").unwrap().answered_at, [].into());
+    assert_eq!(interfaces.default_routers("wlan0").unwrap().answered_at, [].into());
 }

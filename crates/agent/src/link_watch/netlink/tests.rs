@@ -9,7 +9,7 @@ use netlink_packet_route::route::{RouteHeader, RouteNextHop};
 use super::*;
 use crate::link_watch::kernel::Change;
 
-const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<KernelEvent> {
     let mut header = NetlinkHeader::default();
@@ -86,26 +86,26 @@ fn default_route(ways: Vec<RouteAttribute>) -> RouteMessage {
 
 #[test]
 fn only_default_routes_count_and_each_way_of_theirs() {
-    let by = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
-    let news = |index, gateway, presence| KernelEvent::DefaultRoute {
+    let by = |next_hop| RouteAttribute::Gateway(RouteAddress::Inet(next_hop));
+    let news = |index, next_hop, presence| KernelEvent::DefaultRoute {
         index,
-        route: DefaultRoute { is_ipv6: false, table: 254, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
+        route: DefaultRoute { is_ipv6: false, table: 254, next_hop: Some(IpAddr::V4(next_hop)), metric: 100 },
         presence,
     };
-    let plain = default_route(vec![RouteAttribute::Oif(3), by(GATEWAY)]);
-    assert_eq!(told(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, GATEWAY, Presence::There)]);
-    assert_eq!(told(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, GATEWAY, Presence::Gone)]);
+    let plain = default_route(vec![RouteAttribute::Oif(3), by(ROUTER)]);
+    assert_eq!(told(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, ROUTER, Presence::There)]);
+    assert_eq!(told(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, ROUTER, Presence::Gone)]);
     let instead = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
-    assert_eq!(instead, [news(3, GATEWAY, Presence::Instead)]);
-    let hop = |index, gateway| {
+    assert_eq!(instead, [news(3, ROUTER, Presence::Instead)]);
+    let hop = |index, next_hop| {
         let mut hop = RouteNextHop::default();
-        (hop.interface_index, hop.attributes) = (index, vec![by(gateway)]);
+        (hop.interface_index, hop.attributes) = (index, vec![by(next_hop)]);
         hop
     };
     let other = Ipv4Addr::new(198, 51, 100, 1);
-    let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, GATEWAY), hop(4, other)])]);
+    let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, ROUTER), hop(4, other)])]);
     let both = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
-    assert_eq!(both, [news(3, GATEWAY, Presence::Instead), news(4, other, Presence::There)]);
+    assert_eq!(both, [news(3, ROUTER, Presence::Instead), news(4, other, Presence::There)]);
     let changed = |change: fn(&mut RouteHeader)| {
         let mut route = plain.clone();
         change(&mut route.header);
@@ -173,7 +173,7 @@ fn neighbours_answer_or_do_not() {
     let state = |state, is_there| {
         let mut message = NeighbourMessage::default();
         message.header = NeighbourHeader { ifindex: 3, state, ..NeighbourHeader::default() };
-        message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(GATEWAY))];
+        message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(ROUTER))];
         match translate_neighbour(&message, is_there) {
             Some(KernelEvent::Neighbour { state, .. }) => state,
             other => panic!("{other:?}"),

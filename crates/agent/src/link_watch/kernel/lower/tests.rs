@@ -31,9 +31,9 @@ fn address(is_usable: bool) -> KernelEvent {
 }
 
 fn route(index: u32, metric: u32, is_there: bool) -> KernelEvent {
-    let gateway = Some([192, 0, 2, index as u8].into());
+    let next_hop = Some([192, 0, 2, index as u8].into());
     let presence = if is_there { Presence::There } else { Presence::Gone };
-    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric }, presence }
+    KernelEvent::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, next_hop, metric }, presence }
 }
 
 fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
@@ -99,13 +99,13 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
         assert_eq!(interfaces.take_hops_below(), [hop].into());
         assert_eq!(heard(&mut interfaces, [KernelEvent::HopsBelow { index: WLAN }]), ["up"], "{back:?}");
     }
-    let gateway = |state| KernelEvent::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
-    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), [] as [&str; 0]);
-    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
-    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
+    let router = |state| KernelEvent::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
+    assert_eq!(heard(&mut interfaces, [router(Reachability::Answers)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [router(Reachability::Failed)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [router(Reachability::Answers)]), ["up"]);
     // The kernel's own request may be answered first.
     assert_eq!(heard(&mut interfaces, [wlan(false), wlan(true)]), ["down"]);
-    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
+    assert_eq!(heard(&mut interfaces, [router(Reachability::Answers)]), ["up"]);
     assert_eq!(interfaces.take_hops_below(), [hop].into());
     assert_eq!(interfaces.take_hops_below(), [].into(), "it was up already");
     // Another route: packets in flight are lost.
