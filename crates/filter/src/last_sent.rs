@@ -53,14 +53,6 @@ impl LastSent {
         self.0.as_ref()
     }
 
-    /// Notes a predicted segment: only its timestamps, ACK and window differ from the last one; it ends at `end`.
-    pub fn note_predicted(&mut self, end: Seq, segment: &Segment) {
-        if let Some(last) = &mut self.0 {
-            (last.nxt, last.ack, last.window) = (last.nxt.max(end), segment.ack, segment.window);
-            last.timestamps = segment.options.timestamps;
-        }
-    }
-
     /// The newest ACK number.
     pub fn ack(&self) -> Option<Seq> {
         self.0.as_ref().map(|last| last.ack)

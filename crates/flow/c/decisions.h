@@ -330,6 +330,79 @@ INLINE void echo_newest(const struct flow *flow, const struct half *half, u64 no
 	verdict->ecr = half->newest_stamp - (u32)(early / MS);
 }
 
+// Whether an ACK begins a stall. One that comes later is recorded, which is reported.
+INLINE int begins_stall_now(struct half *half, const struct half *other, const struct packet *packet, struct verdict *verdict, int is_stalled)
+{
+	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
+	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
+	// would be accepted, and the controller may end.
+	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) && !half->sack_len &&
+			   half->window_shift != UNKNOWN_SHIFT;
+
+	FORGET(begins_stall, packet->seq);
+	if (is_stalled && !begins_stall) {
+		half->flags |= HALF_RECORDING;
+		verdict->notice = NOTICE_STALLED;
+		verdict->notice_ack = packet->ack;
+	}
+	return begins_stall;
+}
+
+// `holding` for this ACK: recorded ones may be before it, held ones may be released, and the receiver may be heard again (`is_heard`).
+INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
+			  int holding, int was_held, int direction, int *is_heard)
+{
+	if (half->flags & HALF_CLOCKED && link->expires_at > packet->now) {
+		verdict->notice = NOTICE_QUEUED;
+		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
+		holding = HOLD_ALL;
+	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
+		// Data that flows by itself needs no release, and is acknowledged as it comes.
+		holding = HOLD_NOTHING;
+	}
+	*is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
+
+	FORGET(*is_heard, packet->seq);
+	if (FLOW_ORDERS && *is_heard) {
+		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
+		holding = HOLD_NOTHING;
+	}
+	FORGET(holding, packet->seq);
+	return holding;
+}
+
+// Whether an ACK is the first after LONG_SILENCE and is shown in two steps, from `from` on.
+INLINE int is_cut_in_two(const volatile struct rules *rules, const struct half *half, const struct link *link, const struct packet *packet,
+			 int kind, u64 was_advanced_at, int holding, int is_heard, int direction, u32 *from)
+{
+	int is_first = direction == INCOMING ? ends_host_silence(rules, half, link, packet, kind, was_advanced_at)
+					     : ends_peer_silence(half, packet, kind);
+
+	FORGET(is_first, packet->seq);
+	*from = direction == INCOMING ? half->shown : half->resumed_from;
+	int is_cut = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, *from);
+
+	FORGET(is_cut, packet->seq);
+	return is_cut;
+}
+
+// When what is held of an ACK is to be flushed.
+INLINE void set_flush(const volatile struct rules *rules, struct half *half, struct verdict *verdict, u64 now, int kind, int holding,
+		      int is_cut)
+{
+	if (holding == HOLD_ALL || !is_held(half)) {
+		half->flush_at = 0;
+	} else if (is_cut) {
+		verdict->notice = NOTICE_CUT;
+		half->flush_at = now + CUT_FLUSH;
+	} else if (kind == ADVANCING && holding == HOLD_LAST) {
+		// A flush that is overdue has been missed.
+		if (!half->flush_at || half->flush_at <= now)
+			verdict->notice = NOTICE_HELD;
+		half->flush_at = now + rules->hold_flush;
+	}
+}
+
 // An ACK passes. `half` is the one that it acknowledges data of.
 INLINE void take_ack(struct flow *flow, struct half *half, const struct link *link, const volatile struct rules *rules,
 		     const struct packet *packet, struct verdict *verdict, int direction)
@@ -355,34 +428,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		note_flight(half, flow, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
 	const struct half *other = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
-	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
-	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
-	// would be accepted, and the controller may end.
-	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) && !half->sack_len &&
-			   half->window_shift != UNKNOWN_SHIFT;
+	int begins_stall = begins_stall_now(half, other, packet, verdict, is_stalled);
+	int is_heard;
 
-	FORGET(begins_stall, packet->seq);
-	if (is_stalled && !begins_stall) {
-		half->flags |= HALF_RECORDING;
-		verdict->notice = NOTICE_STALLED;
-		verdict->notice_ack = packet->ack;
-	}
-	if (half->flags & HALF_CLOCKED && link->expires_at > now) {
-		verdict->notice = NOTICE_QUEUED;
-		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
-		holding = HOLD_ALL;
-	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
-		// Data that flows by itself needs no release, and is acknowledged as it comes.
-		holding = HOLD_NOTHING;
-	}
-	int is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
-
-	FORGET(is_heard, packet->seq);
-	if (FLOW_ORDERS && is_heard) {
-		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
-		holding = HOLD_NOTHING;
-	}
-	FORGET(holding, packet->seq);
+	holding = holding_of_ack(half, link, packet, verdict, kind, holding, was_held, direction, &is_heard);
 	u32 limit = half->shown;
 	int has_limit = 0;
 
@@ -390,16 +439,11 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
-	int is_first = direction == INCOMING ? ends_host_silence(rules, half, link, packet, kind, was_advanced_at)
-					     : ends_peer_silence(half, packet, kind);
+	u32 from;
+	int is_cut = is_cut_in_two(rules, half, link, packet, kind, was_advanced_at, holding, is_heard, direction, &from);
 
-	FORGET(is_first, packet->seq);
-	u32 from = direction == INCOMING ? half->shown : half->resumed_from;
-	int is_cut_in_two = is_first && holding != HOLD_ALL && !is_heard && may_be_cut_in_two(rules, half, link, packet, from);
-
-	FORGET(is_cut_in_two, packet->seq);
 	half->flags &= ~HALF_RESUMED;
-	if (is_cut_in_two) {
+	if (is_cut) {
 		half->shown = from;
 		has_limit = 1;
 		limit = from + 1;
@@ -411,10 +455,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	FORGET(begins_stall, packet->seq);
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
-	else if (is_cut_in_two)
+	else if (is_cut)
 		echo_newest(flow, half, now, verdict, direction);
 	// The rest follows soon, with an echo that proves as little.
-	if (is_cut_in_two)
+	if (is_cut)
 		half->last_ecr = verdict->ecr;
 	int was_recording = half->flags & HALF_RECORDING;
 
@@ -431,17 +475,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		shrink_window(half, packet, verdict);
 		verdict->shrink = verdict->window_changed;
 	}
-	if (holding == HOLD_ALL || !is_held(half)) {
-		half->flush_at = 0;
-	} else if (is_cut_in_two) {
-		verdict->notice = NOTICE_CUT;
-		half->flush_at = now + CUT_FLUSH;
-	} else if (kind == ADVANCING && holding == HOLD_LAST) {
-		// A flush that is overdue has been missed.
-		if (!half->flush_at || half->flush_at <= now)
-			verdict->notice = NOTICE_HELD;
-		half->flush_at = now + rules->hold_flush;
-	}
+	set_flush(rules, half, verdict, now, kind, holding, is_cut);
 	limit_window(half, link, packet, verdict, direction);
 	if (FLOW_ORDERS && is_heard) {
 		verdict->notice = NOTICE_HEARD;
