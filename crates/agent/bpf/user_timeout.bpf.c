@@ -5,8 +5,7 @@
 //
 // The policy is a table of rules over addresses and ports; the first matching rule applies. A rule may also ask for the process, the
 // user or the cgroup: the program then reports the connection to user space, whose answer arrives in `decisions` and takes effect at the
-// next pass of the iterator. Until then the connection keeps the kernel's timeout. src/user_timeout/kernel.rs has the same structures
-// in Rust.
+// next pass of the iterator. Until then the connection keeps the kernel's timeout.
 //
 // A timeout that the application has set is left alone, unless the rule says `replace`.
 

@@ -288,18 +288,7 @@ impl UserTimeouts {
     ///
     /// [`UserTimeoutError::Map`].
     pub fn counters(&self) -> Result<UserTimeoutCounters, UserTimeoutError> {
-        let [set, set_open, applications_own, refused, asked, not_asked, options_sent, options_received] =
-            self.program.counters()?;
-        Ok(UserTimeoutCounters {
-            set,
-            set_open,
-            applications_own,
-            refused,
-            asked,
-            not_asked,
-            options_sent,
-            options_received,
-        })
+        self.program.counters()
     }
 
     /// The verdict of the kernel's copy of the rules on a connection: the rule, and whether it depends on the owner. A
@@ -319,7 +308,7 @@ impl UserTimeouts {
     /// See [`UserTimeoutError`].
     pub fn restore(mut self) -> Result<(), UserTimeoutError> {
         self.program.detach();
-        self.program.pass(kernel::PASS_RESTORE, &mut self.containers)?;
+        self.program.pass(kernel::Pass::Restore, &mut self.containers)?;
         if let Some(problem) = self.containers.problem() {
             tracing::error!(problem, "cannot restore the user timeouts of some containers");
         }
@@ -329,7 +318,7 @@ impl UserTimeouts {
     fn pass_with(&mut self, now: Instant, mut wishes: BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
         wishes.extend(self.left_alone.iter().map(|cookie| (*cookie, KernelWish::leave_alone())));
         self.program.put_decisions(&wishes)?;
-        let records = self.program.pass(kernel::PASS_APPLY, &mut self.containers);
+        let records = self.program.pass(kernel::Pass::Apply, &mut self.containers);
         self.program.drop_decisions(wishes.keys());
         self.given = records?.iter().map(|record| (record.cookie, Given::of(record))).collect();
         // The cookies of closed connections.

@@ -1,19 +1,66 @@
-//! Parses structures, constants and enumerations of a C header, and generates Rust.
+//! Generates Rust for the structures, constants and enumerations that C headers share with user space: for the flow path
+//! (`crates/flow/build.rs`), the agent's user timeouts and the gateway's mobile hosts (`build.rs` of these crates).
 //!
-//! It supports the C of `c/state.h` and `c/packet.h` and refuses the rest: members of `u8` to `u64` and of structures
-//! before them, with sizes that are numbers or constants; `#define NAME NUMBER`; enumerations without values.
+//! It supports the C of these headers and refuses the rest: members of `u8` to `u64` and of structures before them, with sizes
+//! that are numbers or constants; `#define NAME NUMBER`; enumerations without values, whose first one may be a value of an
+//! imported enumeration. Members have no padding between them, which the generated code asserts, so that both compilers place
+//! them alike.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs, process};
 
-/// Structures whose default is not all zeros: `src/flow.rs` and `src/entry.rs` define it.
-const NOT_ZERO: [&str; 4] = ["half", "flow", "side", "entry"];
+/// Headers with declarations for Rust.
+pub(crate) struct Headers<'a> {
+    /// Their paths.
+    pub(crate) described: &'a [&'a str],
+    /// Headers of which another crate has the Rust: the module that includes the generated file names its items.
+    pub(crate) imported: &'a [&'a str],
+    /// Structures whose default is not all zeros: the crate defines it.
+    pub(crate) not_zero: &'a [&'a str],
+}
 
-/// The declarations of the headers.
+impl Headers<'_> {
+    /// Writes `layout.rs` into the build script's directory for output.
+    pub(crate) fn generate(&self) -> Layout {
+        let text = |paths: &[&str]| paths.iter().map(|path| read(path)).collect::<String>();
+        let imported = Layout::parse(&text(self.imported), Layout::default()).unwrap_or_else(|error| fail(&error));
+        let layout = Layout::parse(&text(self.described), imported).unwrap_or_else(|error| fail(&error));
+        write("layout.rs", &layout.to_rust(self.not_zero));
+        println!("cargo::rerun-if-changed=build.rs");
+        layout
+    }
+}
+
+fn read(path: &str) -> String {
+    println!("cargo::rerun-if-changed={path}");
+    fs::read_to_string(path).unwrap_or_else(|error| fail(&format!("{path}: {error}")))
+}
+
+/// The build script's directory for output.
+pub(crate) fn out() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").unwrap_or_else(|| fail("OUT_DIR is not set: run cargo")))
+}
+
+/// Writes a file into [`out`].
+pub(crate) fn write(name: &str, text: &str) {
+    let path = out().join(name);
+    fs::write(&path, text).unwrap_or_else(|error| fail(&format!("{}: {error}", path.display())));
+}
+
+/// Ends the build.
+pub(crate) fn fail(problem: &str) -> ! {
+    println!("cargo::error={}: {problem}", env::var("CARGO_PKG_NAME").unwrap_or_default());
+    process::exit(1);
+}
+
+/// The declarations of headers.
 #[derive(Default)]
 pub(crate) struct Layout {
     constants: Vec<Constant>,
-    structures: Vec<Structure>,
+    pub(crate) structures: Vec<Structure>,
     enumerations: Vec<Structure>,
+    imported: Option<Box<Layout>>,
 }
 
 struct Constant {
@@ -23,14 +70,15 @@ struct Constant {
 }
 
 /// A structure, or an enumeration, whose members have no types.
-struct Structure {
-    name: String,
+pub(crate) struct Structure {
+    pub(crate) name: String,
     doc: String,
-    members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
 }
 
-struct Member {
-    name: String,
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Its type in Rust, or the value of an enumeration.
     kind: String,
     len: Option<String>,
     doc: String,
@@ -45,9 +93,8 @@ enum Place {
 }
 
 impl Layout {
-    /// Parses headers.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let mut layout = Self::default();
+    fn parse(text: &str, imported: Self) -> Result<Self, String> {
+        let mut layout = Self { imported: Some(Box::new(imported)), ..Self::default() };
         let (mut place, mut comment) = (Place::Outside, String::new());
         for line in text.lines() {
             let (code, doc) = line.split_once("//").unwrap_or((line, ""));
@@ -103,10 +150,11 @@ impl Layout {
             Some(rest) => rest.split_once(' ').ok_or_else(wrong)?,
             None => declaration.split_once(' ').ok_or_else(wrong)?,
         };
-        let kind = match kind {
-            "u8" | "u16" | "u32" | "u64" => kind.to_owned(),
+        // The kernel's headers have `__u32` for `u32`.
+        let kind = match kind.trim_start_matches("__") {
+            number @ ("u8" | "u16" | "u32" | "u64") => number.to_owned(),
             "bpf_spin_lock" => "u32".to_owned(),
-            name if self.structures.iter().any(|known| known.name == name) => camel_case(name),
+            name if self.has_structure(name) => camel_case(name),
             _ => return Err(wrong()),
         };
         let structure = self.structures.last_mut().ok_or_else(wrong)?;
@@ -120,16 +168,31 @@ impl Layout {
         Ok(())
     }
 
+    fn has_structure(&self, name: &str) -> bool {
+        let is_own = self.structures.iter().any(|known| known.name == name);
+        is_own || self.imported.as_ref().is_some_and(|imported| imported.has_structure(name))
+    }
+
     fn name(&mut self, code: &str, doc: String) -> Result<(), String> {
         let wrong = || format!("unsupported value: {code}");
         let name = code.strip_suffix(',').ok_or_else(wrong)?;
+        let (name, value) = match name.split_once(" = ") {
+            Some((name, value)) => (name, self.imported_value(value).ok_or_else(wrong)?),
+            None => (name, String::new()),
+        };
         let enumeration = self.enumerations.last_mut().ok_or_else(wrong)?;
-        enumeration.members.push(Member { name: name.to_owned(), kind: String::new(), len: None, doc });
+        enumeration.members.push(Member { name: name.to_owned(), kind: value, len: None, doc });
         Ok(())
     }
 
-    /// The declarations in Rust.
-    pub(crate) fn to_rust(&self) -> String {
+    /// A value of an imported enumeration, in Rust.
+    fn imported_value(&self, name: &str) -> Option<String> {
+        let mut enumerations = self.imported.iter().flat_map(|imported| &imported.enumerations);
+        let found = enumerations.find(|it| it.members.iter().any(|member| member.name == name))?;
+        Some(format!("{}::{} as u32", camel_case(&found.name), camel_case(name)))
+    }
+
+    fn to_rust(&self, not_zero: &[&str]) -> String {
         let mut out = String::new();
         let lengths: Vec<&str> =
             self.structures.iter().flat_map(|it| &it.members).filter_map(|member| member.len.as_deref()).collect();
@@ -138,41 +201,20 @@ impl Layout {
             let _ = writeln!(out, "/// {}\npub const {name}: {kind} = {value};", sentence(doc, name));
         }
         for structure in &self.structures {
-            structure.write_struct(&mut out);
+            structure.write_struct(&mut out, not_zero.contains(&structure.name.as_str()));
         }
         for enumeration in &self.enumerations {
             enumeration.write_enum(&mut out);
         }
-        let entries: usize = self.structures.iter().map(|it| it.members.len() + 1).sum();
-        let _ = writeln!(out, "#[cfg(test)]\npub(crate) const LAYOUT: [u32; {entries}] = [");
-        for structure in &self.structures {
-            let name = camel_case(&structure.name);
-            let _ = writeln!(out, "    size_of::<{name}>() as u32,");
-            for member in &structure.members {
-                let _ = writeln!(out, "    core::mem::offset_of!({name}, {}) as u32,", member.name);
-            }
-        }
-        out + "];\n"
-    }
-
-    /// Sizes and offsets, as a table in C.
-    pub(crate) fn to_c_table(&self) -> String {
-        let mut out = String::from("const u32 flow_layout[] = {\n");
-        for Structure { name, members, .. } in &self.structures {
-            let _ = writeln!(out, "\tsizeof(struct {name}),");
-            for member in members {
-                let _ = writeln!(out, "\t__builtin_offsetof(struct {name}, {}),", member.name);
-            }
-        }
-        out + "};\n"
+        out
     }
 }
 
 impl Structure {
-    fn write_struct(&self, out: &mut String) {
+    fn write_struct(&self, out: &mut String, has_own_default: bool) {
         let name = camel_case(&self.name);
         let _ = writeln!(out, "/// {}", sentence(&self.doc, &self.name));
-        let default = if NOT_ZERO.contains(&self.name.as_str()) { "" } else { ", Default" };
+        let default = if has_own_default { "" } else { ", Default" };
         let derived = format!("Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug{default}");
         let _ = writeln!(out, "#[repr(C)]\n#[derive({derived})]\npub struct {name} {{");
         let mut sizes = Vec::new();
@@ -193,7 +235,9 @@ impl Structure {
         let _ = writeln!(out, "/// {}", sentence(&self.doc, &self.name));
         let _ = writeln!(out, "#[repr(u32)]\n#[derive(Clone, Copy, PartialEq, Eq, Debug)]\npub enum {name} {{");
         for member in &self.members {
-            let _ = writeln!(out, "    /// {}\n    {},", sentence(&member.doc, &member.name), camel_case(&member.name));
+            let value = if member.kind.is_empty() { String::new() } else { format!(" = {}", member.kind) };
+            let (doc, name) = (sentence(&member.doc, &member.name), camel_case(&member.name));
+            let _ = writeln!(out, "    /// {doc}\n    {name}{value},");
         }
         out.push_str("}\n");
     }
@@ -206,7 +250,7 @@ fn is_number(text: &str) -> bool {
     }
 }
 
-fn camel_case(name: &str) -> String {
+pub(crate) fn camel_case(name: &str) -> String {
     let words = name.split('_').map(|word| {
         let (first, rest) = word.split_at(word.len().min(1));
         first.to_uppercase() + &rest.to_lowercase()

@@ -6,3 +6,5 @@
 #![allow(clippy::enum_variant_names)]
 
 include!(concat!(env!("OUT_DIR"), "/layout.rs"));
+#[cfg(test)]
+include!(concat!(env!("OUT_DIR"), "/layout_table.rs"));

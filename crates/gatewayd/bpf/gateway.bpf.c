@@ -4,7 +4,7 @@
 // The programs send nothing and have no timer. User space reads notices from the rings `notices` and `flow_notices`, looks at the maps
 // `mobiles` and `flows`, and changes them by running the programs `order` and `flow_order`. If user space hangs, `expires_at` passes, and
 // from then on every packet passes as it is. Maps and programs go with the process that loaded them; if it was killed and they are pinned,
-// they stay for the next one (crates/gatewayd/src/path/pins.rs).
+// they stay for the next one (crates/host/src/ebpf/pins.rs).
 
 #include "gateway/state.h"
 

@@ -15,6 +15,7 @@ pub use holdover_gateway::daemon::Mode;
 use holdover_gateway::daemon::Treatment;
 use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
+use holdover_host::ebpf::pins::is_bpf_fs;
 use holdover_host::log::Log;
 use holdover_host::scrape::MetricsTable;
 use holdover_host::time_text::{Time, between};
@@ -25,7 +26,6 @@ pub use self::cluster::ClusterTable;
 pub use self::pace::Pace;
 pub use self::split::SplitTable;
 use crate::network::Network;
-use crate::path::is_bpf_fs;
 
 /// The file that is read by default.
 pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";

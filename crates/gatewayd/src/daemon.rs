@@ -16,6 +16,7 @@ use holdover_gateway::divert::Source;
 use holdover_host::clock;
 use holdover_host::control_line;
 use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
+use holdover_host::ebpf::pins::is_bpf_fs;
 use holdover_host::log::with_causes;
 use holdover_host::notify::Notifier;
 use holdover_host::open_files;
@@ -27,7 +28,6 @@ use crate::config::{self, Config, Mode};
 use crate::control::{Request, Response};
 use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
-use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, SourceReport, Sources};
 use crate::status::{MobileLine, Status};
 

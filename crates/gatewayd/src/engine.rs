@@ -35,7 +35,7 @@ use crate::config::Config;
 use crate::handoff::Handoff;
 use crate::icmp_errors::IcmpErrors;
 use crate::interface::{Interface, InterfaceError};
-use crate::network::{Network, endpoints};
+use crate::network::{Network, destination};
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
 use crate::presence::{SecretError, SourceReport};
 use crate::sender::Sender;
@@ -43,7 +43,7 @@ use crate::split::{Prepared, SplitError, Splitter};
 use crate::store::{Store, StoreError, Stored};
 use crate::waker::{Waker, Woken};
 use crate::watch::{LinkNotification, Watch};
-pub(crate) use attachments::{Attachments, Hearing, Transfers};
+pub(crate) use attachments::{Attachments, Hearing};
 #[cfg(test)]
 pub(crate) use attachments::{Clearance, ELSEWHERE, TEND_EVERY};
 pub(crate) use by_mac::ByMac;
@@ -609,8 +609,3 @@ impl Engine {
 
 /// The longest packet of a TUN device.
 const LONGEST_PACKET: u32 = 65_535;
-
-/// The destination of an IP packet.
-pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
-    endpoints(packet).map(|(_, destination)| destination)
-}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use holdover_host::Requests;
+use holdover_host::ebpf::pins::is_bpf_fs;
 use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::packet_socket::PacketSocket;
@@ -11,7 +12,7 @@ use rustix::fs::statfs;
 use crate::cluster;
 use crate::config::Config;
 use crate::interface::{Interface, InterfaceError};
-use crate::path::{KernelPath, is_bpf_fs};
+use crate::path::KernelPath;
 use crate::split;
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.

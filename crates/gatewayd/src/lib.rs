@@ -49,3 +49,65 @@ pub use handoff::HandoffCounters;
 pub use presence::{ReportCounters, SecretError};
 pub use split::{SplitStatus, Unsplit};
 pub use waker::Woken;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    /// A module uses only those before it.
+    const ORDER: [&str; 20] = [
+        "network",
+        "config",
+        "icmp_errors",
+        "interface",
+        "watch",
+        "presence",
+        "split",
+        "path",
+        "sender",
+        "waker",
+        "cluster",
+        "handoff",
+        "store",
+        "engine",
+        "status",
+        "features",
+        "control",
+        "metrics",
+        "daemon",
+        "demo",
+    ];
+
+    fn sources(directory: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+    }
+
+    #[test]
+    fn modules_depend_on_each_other_in_one_direction() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let place = |name: &str| ORDER.iter().position(|module| *module == name);
+        let mut uses = 0;
+        for file in sources(&root) {
+            let inside = file.strip_prefix(&root).unwrap().with_extension("");
+            let parts: Vec<&str> = inside.iter().map(|part| part.to_str().unwrap()).collect();
+            if parts == ["lib"] || parts.iter().any(|part| ["tests", "comparison"].contains(part)) {
+                continue;
+            }
+            let own = place(parts[0]).unwrap_or_else(|| panic!("{} is not in the order", parts[0]));
+            let text = fs::read_to_string(&file).unwrap();
+            // Tests may use any module.
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            for used in code.split("crate::").skip(1) {
+                let name: String =
+                    used.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+                if let Some(used) = place(&name) {
+                    uses += 1;
+                    assert!(used <= own, "{} uses {name}", file.display());
+                }
+            }
+        }
+        assert!(uses > 50, "{uses} uses were found");
+    }
+}

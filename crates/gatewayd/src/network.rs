@@ -116,6 +116,11 @@ pub(crate) fn endpoints(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
+/// The destination of an IP packet.
+pub(crate) fn destination(packet: &[u8]) -> Option<IpAddr> {
+    endpoints(packet).map(|(_, destination)| destination)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

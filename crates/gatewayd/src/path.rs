@@ -2,7 +2,6 @@
 
 mod attach;
 mod flows;
-mod pins;
 mod records;
 
 use std::collections::BTreeSet;
@@ -10,26 +9,25 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use aya::EbpfLoader;
 use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::links::PinnedLink;
-use aya::programs::tc::SchedClassifierLink;
-use aya::programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions};
+use aya::programs::ProgramError;
 use aya::sys::SyscallError;
-use aya::{Ebpf, EbpfLoader};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
 use holdover_gateway::divert::{Course, STRAGGLERS};
-use holdover_host::clsact::Filters;
+pub use holdover_host::ebpf::AttachedBy;
+use holdover_host::ebpf::pins::Pins;
+use holdover_host::ebpf::{AttachError, Attachment, LOCK, Object, ObjectError};
 use holdover_mobility::wake::WakeConfig;
+use sha2::{Digest as _, Sha256};
 
 use crate::network::Network;
 use crate::split::SplitPlace;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
-pub(crate) use pins::is_bpf_fs;
-use pins::{MAPS, Pins};
-use records::{Address, MobileOrder, MobileRecord, NoticeRecord, SplitSetup};
+use records::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
@@ -45,21 +43,31 @@ pub(crate) const MARK_BACK: u32 = 0x4847_5232;
 /// The programs.
 const PROGRAMS: [&str; 5] = ["egress", "ingress", "order", "flow_order", "deliver"];
 
-/// Linux's `BPF_F_LOCK`: the value is copied under its lock.
-const LOCK: u64 = 4;
 /// Linux's `BPF_NOEXIST`: creates a key, and fails if it exists.
 const NO_EXIST: u64 = 1;
 
-/// How the programs were attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AttachedBy {
-    /// By tcx (Linux 6.6): the programs end with the process, or, if pinned, survive a killed one.
-    Tcx,
-    /// As filters of the `clsact` qdisc, which stay until removed; [`EXPIRES_AFTER`] after the process was killed they
-    /// pass all packets.
-    Clsact,
-}
+/// The pinned maps.
+const PINNED: &[&str] = &[
+    "mobiles",
+    "blank_mobiles",
+    "entries",
+    "blank_entries",
+    "flows",
+    "blank_flows",
+    "networks",
+    "expiry",
+    "notices",
+    "flow_notices",
+    "counters",
+];
+
+/// The sources that determine the layout of maps. A change of any word leads to other pins, and a fresh start.
+const LAYOUT: [&str; 4] = [
+    include_str!("../bpf/gateway/records.h"),
+    include_str!("../bpf/gateway/state.h"),
+    include_str!("../../flow/c/state.h"),
+    include_str!("../../flow/c/packet.h"),
+];
 
 /// The programs are not attached.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +94,26 @@ pub enum PathError {
         /// What is missing.
         lacks: &'static str,
     },
+}
+
+impl From<ObjectError> for PathError {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Lacks { name } => Self::Object { lacks: name },
+            ObjectError::Program { source, .. } => Self::Program(source),
+            ObjectError::Map { source, .. } => Self::Map(source),
+        }
+    }
+}
+
+impl From<AttachError> for PathError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Tcx(error) => Self::Program(error),
+            AttachError::Clsact(error) => Self::Clsact(error),
+            AttachError::Object(error) => error.into(),
+        }
+    }
 }
 
 /// The programs' counters, in packets (a GSO packet counts once).
@@ -186,38 +214,64 @@ pub(crate) struct Place<'a> {
     pub(crate) pins: Option<&'a Path>,
 }
 
+impl Place<'_> {
+    /// With the least tables: to find out whether the kernel accepts the programs.
+    fn nowhere() -> Self {
+        Self {
+            interface: "",
+            index: 0,
+            frame_len: 14,
+            divert_to: 0,
+            most_mobiles: 1,
+            most_connections: 1,
+            most_detailed: 1,
+            rules: WakeConfig::all().rules(),
+            link: LinkState::default(),
+            modes: "",
+            split: None,
+            pins: None,
+        }
+    }
+
+    /// A name for the layout of the maps and the modes of mobile hosts: state of other ones is not used.
+    fn layout(&self) -> String {
+        let mut layout = Sha256::new();
+        LAYOUT.iter().for_each(|text| layout.update(text));
+        layout.update(self.most_mobiles.to_ne_bytes());
+        layout.update(self.most_connections.to_ne_bytes());
+        layout.update(self.most_detailed.to_ne_bytes());
+        layout.update(self.modes);
+        layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
 /// The programs and maps. With tcx they end with this value, or with the process, unless they are pinned.
 pub(crate) struct KernelPath {
-    ebpf: Ebpf,
-    mobiles: HashMap<MapData, Address, MobileRecord>,
+    object: Object,
+    mobiles: HashMap<MapData, Address, Mobile>,
     expiry: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     flows: Flows,
     /// The record of a new mobile host.
-    unknown: MobileRecord,
-    filters: Option<Filters>,
-    attached_by: AttachedBy,
+    unknown: Mobile,
+    /// `None` before the programs are attached.
+    attachment: Option<Attachment>,
     /// `None` if nothing is pinned.
     pins: Option<Pins>,
-    links: Vec<PinnedLink>,
-    /// Detached on drop.
-    unpinned_links: Vec<SchedClassifierLink>,
     is_taken_over: bool,
 }
 
 impl KernelPath {
     /// Loads the programs, without attaching them.
     fn load(place: &Place<'_>, networks: &[(Network, bool)], pins: Option<Pins>) -> Result<Self, PathError> {
-        let is_taken_over = pins.as_ref().is_some_and(Pins::are_whole);
-        let mut ebpf = open_object(place, pins.as_ref())?;
-        for name in PROGRAMS {
-            program(&mut ebpf, name)?.load()?;
-        }
-        let mut blank = Array::<_, MobileRecord>::try_from(take(&mut ebpf, "blank_mobiles")?)?;
-        let unknown = MobileRecord::new(&place.link);
+        let is_taken_over = pins.as_ref().is_some_and(Pins::are_taken_over);
+        let mut object = open_object(place, pins.as_ref())?;
+        object.load(&PROGRAMS)?;
+        let mut blank: Array<_, Mobile> = object.take("blank_mobiles")?;
+        let unknown = Mobile::new(&place.link);
         blank.set(0, unknown, 0)?;
-        let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
+        let mut of_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("networks")?;
         let mut wanted = BTreeSet::new();
         for (network, is_mobile) in networks {
             let (address, bits) = network.mapped();
@@ -229,50 +283,28 @@ impl KernelPath {
         for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
             of_networks.remove(key)?;
         }
-        let mut split_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "split_networks")?)?;
+        let mut split_networks = object.take::<LpmTrie<MapData, [u8; 16], u32>>("split_networks")?;
         for (network, is_split) in place.split.iter().flat_map(|split| &split.networks) {
             let (address, bits) = network.mapped();
             split_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_split), 0)?;
         }
         Ok(Self {
-            mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
-            expiry: Array::try_from(take(&mut ebpf, "expiry")?)?,
-            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
-            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
-            flows: Flows::open(&mut ebpf)?,
-            ebpf,
-            filters: None,
+            mobiles: object.take("mobiles")?,
+            expiry: object.take("expiry")?,
+            counters: object.take("counters")?,
+            notices: object.take("notices")?,
+            flows: Flows::open(&mut object)?,
+            object,
             unknown,
-            attached_by: AttachedBy::Tcx,
+            attachment: None,
             pins,
-            links: Vec::new(),
-            unpinned_links: Vec::new(),
             is_taken_over,
         })
     }
 
     /// Whether the kernel accepts the programs. Attaches nothing.
     pub(crate) fn probe() -> Result<(), PathError> {
-        let rules = WakeConfig::all().rules();
-        let place = Place {
-            interface: "",
-            index: 0,
-            frame_len: 14,
-            divert_to: 0,
-            most_mobiles: 1,
-            most_connections: 1,
-            most_detailed: 1,
-            rules,
-            link: LinkState::default(),
-            modes: "",
-            split: None,
-            pins: None,
-        };
-        let mut ebpf = open_object(&place, None)?;
-        for name in PROGRAMS {
-            program(&mut ebpf, name)?.load()?;
-        }
-        Ok(())
+        Ok(open_object(&Place::nowhere(), None)?.load(&PROGRAMS)?)
     }
 
     /// Whether programs and maps of an earlier process were taken over.
@@ -291,7 +323,7 @@ impl KernelPath {
     }
 
     pub(crate) fn attached_by(&self) -> AttachedBy {
-        self.attached_by
+        self.attachment.as_ref().map_or(AttachedBy::Tcx, Attachment::by)
     }
 
     /// Tells the programs that the daemon is alive.
@@ -309,7 +341,7 @@ impl KernelPath {
     pub(crate) fn next_notice(&mut self) -> Option<IpAddr> {
         loop {
             let item = self.notices.next()?;
-            if let Some(notice) = NoticeRecord::from_bytes(&item) {
+            if let Some(notice) = MobileNotice::from_bytes(&item) {
                 return Some(notice.address.to_ip());
             }
         }
@@ -360,15 +392,14 @@ impl KernelPath {
     pub(crate) fn counters(&self) -> PathCounters {
         let sum = |index: u32| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum());
         let of_flows = |counter: Counter| sum(counter as u32);
-        // `enum mobile_counter`
-        let own = |number: u32| sum(Counter::Counters as u32 + number);
+        let own = |counter: MobileCounter| sum(counter as u32);
         PathCounters {
-            passed: own(0),
-            diverted: own(1),
-            expired: own(2),
-            released: own(3),
-            heard: own(4),
-            full: own(5),
+            passed: own(MobileCounter::Passed),
+            diverted: own(MobileCounter::Diverted),
+            expired: own(MobileCounter::Expired),
+            released: own(MobileCounter::Released),
+            heard: own(MobileCounter::Heard),
+            full: own(MobileCounter::Full),
             notice_lost: of_flows(Counter::NoticeLost),
             tcp: of_flows(Counter::Seen) + of_flows(Counter::SeenIn),
             lowered: of_flows(Counter::Lowered),
@@ -379,19 +410,15 @@ impl KernelPath {
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),
-            syns: own(6),
-            syns_expired: own(7),
-            fragments: own(8),
+            syns: own(MobileCounter::SplitSyn),
+            syns_expired: own(MobileCounter::SplitExpired),
+            fragments: own(MobileCounter::SplitFragment),
         }
     }
 
     /// Runs an order; false if it was refused.
     fn run(&self, order: MobileOrder) -> Result<bool, PathError> {
-        let program: &SchedClassifier =
-            self.ebpf.program("order").ok_or(PathError::Object { lacks: "order" })?.try_into()?;
-        let options = TestRunOptions { data_in: Some(order.as_bytes()), ..TestRunOptions::new() };
-        let result = program.test_run(options)?;
-        Ok(result.return_value == 0)
+        Ok(self.object.run("order", order.as_bytes())? == 0)
     }
 }
 
@@ -411,12 +438,12 @@ impl AsFd for KernelPath {
 
 impl std::fmt::Debug for KernelPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KernelPath").field("attached_by", &self.attached_by).finish_non_exhaustive()
+        f.debug_struct("KernelPath").field("attachment", &self.attachment).finish_non_exhaustive()
     }
 }
 
-impl From<MobileRecord> for Seen {
-    fn from(record: MobileRecord) -> Self {
+impl From<Mobile> for Seen {
+    fn from(record: Mobile) -> Self {
         let time = |nanos: u64| (nanos != 0).then(|| Instant::from_nanos(nanos));
         Self {
             course: record.course(),
@@ -425,12 +452,12 @@ impl From<MobileRecord> for Seen {
             addressed_at: time(record.addressed_at),
             waiting_since: time(record.waiting_since),
             down_at: record.down_at(),
-            mac: Some(record.mac).filter(|mac| *mac != [0; 6]),
+            mac: record.mac(),
         }
     }
 }
 
-fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Ebpf, PathError> {
+fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathError> {
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let rules = Plain(rules);
     let split = place.split.map_or_else(SplitSetup::default, SplitSetup::new);
@@ -443,19 +470,11 @@ fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Ebpf, PathError
         .map_max_entries("entries", place.most_connections.max(1))
         .map_max_entries("flows", place.most_detailed.max(1));
     if let Some(pins) = pins {
-        for name in MAPS {
-            loader.map_pin_path(name, pins.path(name));
+        for name in pins.maps() {
+            loader.map_pin_path(*name, pins.path(name));
         }
     }
-    Ok(loader.load(OBJECT)?)
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, PathError> {
-    Ok(ebpf.program_mut(name).ok_or(PathError::Object { lacks: name })?.try_into()?)
-}
-
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, PathError> {
-    ebpf.take_map(name).ok_or(PathError::Object { lacks: name })
+    Ok(Object::open(&mut loader, OBJECT)?)
 }
 
 #[cfg(test)]
@@ -465,31 +484,27 @@ mod comparison;
 mod tests {
     use super::*;
 
+    #[test]
+    fn tables_and_modes_are_part_of_the_layout() {
+        let place = Place::nowhere();
+        let layout = place.layout();
+        assert_eq!(layout, Place { index: 7, ..place }.layout());
+        assert!(layout.len() == 16 && layout.bytes().all(|byte| byte.is_ascii_hexdigit()), "{layout}");
+        for other in [Place { modes: "freeze", ..place }, Place { most_mobiles: 2, ..place }] {
+            assert_ne!(layout, other.layout());
+        }
+    }
+
     /// Each start of the gateway waits for the verifier. Linux 6.18 processes 21,000 instructions of `egress`.
     #[test]
     fn programs_are_verified_soon() {
-        let rules = WakeConfig::all().rules();
-        let link = LinkState::default();
-        let place = Place {
-            interface: "",
-            index: 0,
-            frame_len: 14,
-            divert_to: 0,
-            most_mobiles: 1,
-            most_connections: 1,
-            most_detailed: 1,
-            rules,
-            link,
-            modes: "",
-            split: None,
-            pins: None,
-        };
+        let place = Place::nowhere();
         let path = match KernelPath::load(&place, &[], None) {
             Ok(path) => path,
             Err(error) => return holdover_testbed::harness::skip(error),
         };
         for name in PROGRAMS {
-            let program: &SchedClassifier = path.ebpf.program(name).unwrap().try_into().unwrap();
+            let program: &aya::programs::SchedClassifier = path.object.program(name).unwrap();
             let looked_at = program.info().unwrap().verified_instruction_count();
             eprintln!("{name}: {looked_at:?}");
             assert!(looked_at.is_none_or(|count| count < 70_000), "{name}: {looked_at:?}");

@@ -16,6 +16,7 @@
 //! | [`interface_name`] | interface names in requests to the kernel |
 //! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
+//! | [`ebpf`] | eBPF objects: programs, maps, attachment to an interface, pins |
 //! | [`clsact`] | programs as filters of an interface, for kernels without tcx |
 //! | [`map_batch`] | all entries of an eBPF map |
 //! | [`packet_socket`] | packets that bypass the host's filters and routes |
@@ -48,6 +49,7 @@ pub mod control_client;
 pub mod control_line;
 pub mod control_socket;
 pub mod dependents;
+pub mod ebpf;
 pub mod exchange;
 pub mod feature;
 pub mod generic_netlink;

@@ -36,12 +36,6 @@ static __always_inline int is_within_host(const struct flow *flow)
 	       flow->local[2] == flow->remote[2] && flow->local[3] == flow->remote[3];
 }
 
-enum verdict {
-	NOTHING_FITS,
-	FITS,
-	NEEDS_OWNER,
-};
-
 // Whether a rule fits. A global function, which verifiers check by itself, once, and not for each rule.
 __noinline int try_rule(const struct flow *flow, struct wish *wish, __u32 number, int within_host)
 {

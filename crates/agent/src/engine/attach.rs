@@ -1,46 +1,11 @@
 //! Attaching the programs, and probing whether that works.
 
-use std::io;
-
 use holdover_mobility::wake::WakeConfig;
 
 use super::inject::Injector;
 use super::interface::Interface;
 use super::path::KernelPath;
-use super::{Engine, EngineError, requirements};
-
-/// How programs are attached.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum AttachMode {
-    /// By tcx, or as filters if the kernel has no tcx.
-    #[default]
-    Best,
-    /// By tcx (Linux 6.6): attachments end with the process.
-    Tcx,
-    /// As filters of the `clsact` qdisc, which stay until removed: by this agent, or by the next one if it is killed.
-    /// For older kernels, and for tests of their behaviour on newer ones.
-    Clsact,
-}
-
-/// How programs are attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AttachedBy {
-    /// See [`AttachMode::Tcx`].
-    Tcx,
-    /// See [`AttachMode::Clsact`].
-    Clsact,
-}
-
-/// Why programs were not attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// A tcx link was refused.
-    #[error("tcx")]
-    Tcx(#[source] aya::programs::ProgramError),
-    /// The qdisc or a filter was refused.
-    #[error("filters of the clsact qdisc (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)")]
-    Clsact(#[source] io::Error),
-}
+use super::{AttachMode, Engine, EngineError, requirements};
 
 /// The ways of attaching that work; see [`AttachMode`].
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use holdover_host::ebpf::ObjectError;
+
 use super::{AttachError, Holder, MissingCapabilities};
 use crate::sockets::SocketDiagError;
 
@@ -96,4 +98,14 @@ pub enum EngineError {
     /// The sockets of the host cannot be listed.
     #[error(transparent)]
     Sockets(#[from] SocketDiagError),
+}
+
+impl From<ObjectError> for EngineError {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Lacks { name } => Self::Object { lacks: name },
+            ObjectError::Program { source, .. } => Self::Program(source),
+            ObjectError::Map { source, .. } => Self::Map(source),
+        }
+    }
 }

@@ -54,9 +54,10 @@ use silence::ReleaseProbes;
 use stack::Stack;
 use unheard::is_unheard;
 
-pub use attach::{AttachError, AttachMode, Attachable, AttachedBy};
+pub use attach::Attachable;
 pub use connection_status::ConnectionStatus;
 pub use error::EngineError;
+pub use holdover_host::ebpf::{AttachError, AttachMode, AttachedBy};
 pub use lock::Holder;
 pub use path::{Cost, Counters};
 pub use requirements::MissingCapabilities;

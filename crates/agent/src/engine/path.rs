@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray, RingBuf};
-use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::programs::SchedClassifier;
 use aya::sys::SyscallError;
-use aya::{Ebpf, EbpfLoader, Pod};
+use aya::{EbpfLoader, Pod};
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_flow::{
     Counter, FRAME_LEN, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, PREDICTIONS,
     Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER,
 };
-use holdover_host::clsact::{Filters, Owner};
+use holdover_host::clsact::Owner;
+use holdover_host::ebpf::{Attachment, LOCK, Object};
 use holdover_host::map_batch;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
@@ -35,12 +35,12 @@ pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 /// The link of an IP version is up, without a change pending; in the order of [`Family::BOTH`].
 const CALM: [u32; 2] = [STATUS_CALM, STATUS_CALM_IPV6];
 
-/// Linux's `BPF_F_LOCK`: the value is copied under its lock.
-const LOCK: u64 = 4;
+/// The programs that handle packets.
+const HOOKS: [&str; 2] = ["egress", "ingress"];
 
 /// The programs and maps of one interface. They end with this value, or with the process.
 pub(super) struct KernelPath {
-    ebpf: Ebpf,
+    object: Object,
     flows: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     links: Array<MapData, Plain<Link>>,
     status: Array<MapData, u64>,
@@ -59,9 +59,7 @@ pub(super) struct KernelPath {
     now: Instant,
     /// The last call that the kernel has refused, to be reported later.
     refused: Cell<Option<EngineError>>,
-    /// The filters, if attached without tcx.
-    filters: Option<Filters>,
-    attached_by: Option<AttachedBy>,
+    attachment: Option<Attachment>,
 }
 
 /// The programs' counters since they were loaded, in packets ([`Counter`]).
@@ -130,29 +128,27 @@ impl KernelPath {
     pub(super) fn load(rules: Rules, most_connections: u32) -> Result<Self, EngineError> {
         debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len() as usize)));
         let frames = if rules.frame_len() == 0 { 0 } else { STATUS_FRAMES };
-        let mut ebpf = open_object(rules, most_connections)?;
-        for name in ["egress", "ingress", ORDER] {
-            program(&mut ebpf, name)?.load()?;
-        }
-        let mut blank = Array::<_, Plain<Flow>>::try_from(take(&mut ebpf, "blank_flows")?)?;
+        let mut object = open_object(rules, most_connections)?;
+        object.load(&HOOKS)?;
+        object.load(&[ORDER])?;
+        let mut blank: Array<_, Plain<Flow>> = object.take("blank_flows")?;
         blank.set(0, Plain(Flow::new()), 0)?;
         let mut path = Self {
-            flows: HashMap::try_from(take(&mut ebpf, "flows")?)?,
-            links: Array::try_from(take(&mut ebpf, "links")?)?,
-            status: Array::try_from(take(&mut ebpf, "status")?)?,
-            predictions: Array::try_from(take(&mut ebpf, "predictions")?)?,
+            flows: object.take("flows")?,
+            links: object.take("links")?,
+            status: object.take("status")?,
+            predictions: object.take("predictions")?,
             predictions_before: vec![None; PREDICTIONS as usize],
-            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
-            notices: RingBuf::try_from(take(&mut ebpf, "flow_notices")?)?,
-            copies: RingBuf::try_from(take(&mut ebpf, "copies")?)?,
-            ebpf,
+            counters: object.take("counters")?,
+            notices: object.take("flow_notices")?,
+            copies: object.take("copies")?,
+            object,
             of_families: [LinkState::default(); 2],
             place: 0,
             frames,
             now: Instant::ZERO,
             refused: Cell::new(None),
-            filters: None,
-            attached_by: None,
+            attachment: None,
         };
         // Programs keep their maps; no one else needs this one.
         drop(blank);
@@ -164,79 +160,33 @@ impl KernelPath {
     #[cfg(test)]
     pub(super) fn verified_instructions(&self) -> [(&'static str, Option<u32>); 3] {
         ["egress", "ingress", ORDER].map(|name| {
-            let info = loaded(&self.ebpf, name).expect("it is loaded").info().expect("the kernel knows it");
+            let program: &SchedClassifier = self.object.program(name).expect("it is loaded");
+            let info = program.info().expect("the kernel knows it");
             (name, info.verified_instruction_count())
         })
     }
 
     /// Creates the maps, and loads the program that applies orders.
     pub(super) fn probe() -> Result<(), EngineError> {
-        let mut ebpf = open_object(WakeConfig::all().rules(), 1)?;
-        Ok(program(&mut ebpf, ORDER)?.load()?)
+        Ok(open_object(WakeConfig::all().rules(), 1)?.load(&[ORDER])?)
     }
 
     /// Attaches to an interface of the calling thread's network namespace: by tcx, or as filters of `clsact` if the
     /// kernel has no tcx. Removes filters that an earlier agent has left there.
     pub(super) fn attach(&mut self, interface: &Interface, mode: AttachMode) -> Result<(), EngineError> {
         // Attachments to an interface that is gone.
-        self.filters = None;
-        let failed = |source: AttachError| EngineError::Attach { interface: interface.name.clone(), source };
-        let tcx = match mode {
-            AttachMode::Clsact => None,
-            AttachMode::Best | AttachMode::Tcx => match self.attach_tcx(&interface.name) {
-                Ok(()) => {
-                    self.attached_by = Some(AttachedBy::Tcx);
-                    // Otherwise filters of an agent without tcx would rewrite the packets as well, if it ever resumed.
-                    if let Err(error) = Filters::clear(Owner::AGENT, interface.index) {
-                        tracing::debug!(%error, "cannot look for filters of an earlier agent");
-                    }
-                    return Ok(());
-                }
-                Err(error) => Some(error),
-            },
-        };
-        if let Some(tcx) = tcx
-            && (mode == AttachMode::Tcx || !is_unknown_to_kernel(&tcx))
-        {
-            return Err(failed(AttachError::Tcx(tcx)));
-        }
-        let of = |name| -> Result<_, EngineError> {
-            let program = loaded(&self.ebpf, name)?;
-            Ok((program.fd()?.as_fd(), program.info()?.id()))
-        };
-        let attached = Filters::attach(Owner::AGENT, interface.index, [of("ingress")?, of("egress")?]);
-        self.filters = Some(attached.map_err(|error| failed(AttachError::Clsact(error)))?);
-        self.attached_by = Some(AttachedBy::Clsact);
+        self.attachment = None;
+        let attached = self.object.attach(Owner::AGENT, (&interface.name, interface.index), mode, None);
+        self.attachment = Some(attached.map_err(|error| match error {
+            AttachError::Object(error) => error.into(),
+            source => EngineError::Attach { interface: interface.name.clone(), source },
+        })?);
         Ok(())
     }
 
     /// The last way of attaching.
     pub(super) fn attached_by(&self) -> Option<AttachedBy> {
-        self.attached_by
-    }
-
-    fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
-        let mut attached = None;
-        for (name, direction) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
-            // Last on egress and first on ingress, as far as other programs permit.
-            let order = if name == "ingress" { LinkOrder::first() } else { LinkOrder::last() };
-            let program: &mut SchedClassifier =
-                self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-            match program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order)) {
-                Ok(link) => attached = Some(link),
-                Err(error) => {
-                    if let Some(link) = attached
-                        && let Ok(ingress) = self.ebpf.program_mut("ingress").ok_or(ProgramError::NotLoaded)?.try_into()
-                    {
-                        let ingress: &mut SchedClassifier = ingress;
-                        // It is an error already.
-                        let _ = ingress.detach(link);
-                    }
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
+        self.attachment.as_ref().map(Attachment::by)
     }
 
     /// Sets the time of subsequent calls.
@@ -386,9 +336,9 @@ impl KernelPath {
     /// Number and total time of the programs' runs, while the kernel counts them (`bpf_enable_stats`).
     pub(super) fn cost(&mut self) -> Cost {
         let mut cost = Cost::default();
-        for name in ["egress", "ingress"] {
-            let fd =
-                program(&mut self.ebpf, name).ok().and_then(|program| Some(program.fd().ok()?.as_fd().as_raw_fd()));
+        for name in HOOKS {
+            let program = self.object.program::<SchedClassifier>(name).ok();
+            let fd = program.and_then(|program| Some(program.fd().ok()?.as_fd().as_raw_fd()));
             let text =
                 fd.and_then(|fd| std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()).unwrap_or_default();
             let of = |name: &str| -> u64 {
@@ -404,6 +354,8 @@ impl KernelPath {
     /// Runs a program on a packet, for tests: returns the verdict (`None` for pass), and the packet.
     #[cfg(test)]
     pub(super) fn run(&mut self, direction: Direction, frame: &[u8], now: Instant, gso_size: u32) -> Option<Vec<u8>> {
+        use aya::programs::{TestRun as _, TestRunOptions};
+
         let name = if direction == Direction::Outgoing { "egress" } else { "ingress" };
         let mut context = [0; 192];
         context[152..160].copy_from_slice(&now.as_nanos().to_ne_bytes());
@@ -415,7 +367,8 @@ impl KernelPath {
             ctx_in: Some(&context),
             ..TestRunOptions::new()
         };
-        let result = program(&mut self.ebpf, name).expect("loaded").test_run(options).expect("the kernel runs it");
+        let program: &SchedClassifier = self.object.program(name).expect("loaded");
+        let result = program.test_run(options).expect("the kernel runs it");
         out.truncate(result.data_size_out as usize);
         // TCX_NEXT
         (result.return_value as i32 == -1).then_some(out)
@@ -441,11 +394,8 @@ impl KernelPath {
     }
 
     fn run_order(&self, order: OrderRecord) {
-        let bytes = order.to_bytes();
-        let options = TestRunOptions { data_in: Some(bytes.as_ref()), ..TestRunOptions::new() };
-        let run = loaded(&self.ebpf, ORDER).and_then(|order| Ok(order.test_run(options)?));
-        if let Err(error) = run {
-            self.refused.set(Some(error));
+        if let Err(error) = self.object.run(ORDER, order.to_bytes().as_ref()) {
+            self.refused.set(Some(error.into()));
         }
     }
 
@@ -511,32 +461,12 @@ impl AsFd for KernelPath {
     }
 }
 
-/// Whether the kernel does not know tcx: it reports unknown attach types as invalid arguments.
-fn is_unknown_to_kernel(error: &ProgramError) -> bool {
-    matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
-}
-
 /// Creates the maps; the programs are not loaded yet.
-fn open_object(rules: Rules, most_connections: u32) -> Result<Ebpf, EngineError> {
-    let ebpf = EbpfLoader::new()
-        .override_global("rules", &Plain(rules), true)
-        .map_max_entries("flows", most_connections.max(1))
-        .load(OBJECT)?;
-    Ok(ebpf)
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, EngineError> {
-    let program = ebpf.program_mut(name).ok_or(EngineError::Object { lacks: name })?;
-    Ok(program.try_into()?)
-}
-
-fn loaded<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a SchedClassifier, EngineError> {
-    let program = ebpf.program(name).ok_or(EngineError::Object { lacks: name })?;
-    Ok(program.try_into()?)
-}
-
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, EngineError> {
-    ebpf.take_map(name).ok_or(EngineError::Object { lacks: name })
+fn open_object(rules: Rules, most_connections: u32) -> Result<Object, EngineError> {
+    let rules = Plain(rules);
+    let mut loader = EbpfLoader::new();
+    loader.override_global("rules", &rules, true).map_max_entries("flows", most_connections.max(1));
+    Ok(Object::open(&mut loader, OBJECT)?)
 }
 
 impl From<MapError> for EngineError {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
 use aya::{BtfError, EbpfError};
+use holdover_host::ebpf::ObjectError;
 
 use crate::sockets::{CgroupError, SocketDiagError};
 
@@ -107,6 +108,16 @@ impl UserTimeoutError {
         match is_about_permission(source.as_ref()) {
             true => Self::NotPermitted { what: "loading an eBPF program", source },
             false => Self::Program { program, source },
+        }
+    }
+}
+
+impl From<ObjectError> for UserTimeoutError {
+    fn from(error: ObjectError) -> Self {
+        match error {
+            ObjectError::Lacks { name } => Self::of(name, error),
+            ObjectError::Program { name, source } => Self::of(name, source),
+            ObjectError::Map { name, source } => Self::Map { map: name, source },
         }
     }
 }

@@ -9,13 +9,14 @@ use std::path::Path;
 
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::sock_ops::SockOpsLink;
-use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps, TestRun as _, TestRunOptions};
+use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps};
 use aya::util::KernelVersion;
-use aya::{Btf, Ebpf, EbpfLoader};
+use aya::{Btf, EbpfLoader};
+use holdover_host::ebpf::Object;
 use holdover_mobility::Connection;
 
-use super::kernel::{self, COUNTERS, KernelRecord, KernelRule, KernelWish, MAX_RULES};
-use super::{KernelVerdict, UserTimeoutError, UserTimeoutOptions};
+use super::kernel::{self, KernelRecord, KernelRule, KernelWish, MAX_RULES, Pass};
+use super::{KernelVerdict, UserTimeoutCounters, UserTimeoutError, UserTimeoutOptions};
 use crate::containers::Containers;
 use crate::sockets::find_cgroup2_mount;
 
@@ -23,7 +24,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/user_timeout.bpf.o
 
 /// The loaded programs. They and their links end with this value.
 pub(super) struct Program {
-    ebpf: Ebpf,
+    object: Object,
     questions: RingBuf<MapData>,
     decisions: HashMap<MapData, u64, KernelWish>,
     /// `table_in_use`.
@@ -34,28 +35,21 @@ pub(super) struct Program {
 impl Program {
     /// Loads them, for the connections of the calling thread's network namespace, and those of containers if requested.
     pub(super) fn load(options: &UserTimeoutOptions) -> Result<Self, UserTimeoutError> {
-        let (mut ebpf, btf) = object(options)?;
-        load_new(&mut ebpf)?;
-        load_open(&mut ebpf, &btf)?;
-        let questions = RingBuf::try_from(take_map(&mut ebpf, "questions"));
-        let decisions = HashMap::try_from(take_map(&mut ebpf, "decisions"));
-        Ok(Self {
-            questions: questions.map_err(UserTimeoutError::map("questions"))?,
-            decisions: decisions.map_err(UserTimeoutError::map("decisions"))?,
-            ebpf,
-            generation: 0,
-            link: None,
-        })
+        let (mut object, btf) = open_object(options)?;
+        load_new(&mut object)?;
+        load_open(&mut object, &btf)?;
+        let (questions, decisions) = (object.take("questions")?, object.take("decisions")?);
+        Ok(Self { questions, decisions, object, generation: 0, link: None })
     }
 
     /// Loads the program for new connections, and unloads it.
     pub(super) fn probe_new() -> Result<(), UserTimeoutError> {
-        object(&UserTimeoutOptions::default()).and_then(|(mut ebpf, _)| load_new(&mut ebpf))
+        open_object(&UserTimeoutOptions::default()).and_then(|(mut object, _)| load_new(&mut object))
     }
 
     /// The same for the program for open ones.
     pub(super) fn probe_open() -> Result<(), UserTimeoutError> {
-        object(&UserTimeoutOptions::default()).and_then(|(mut ebpf, btf)| load_open(&mut ebpf, &btf))
+        open_object(&UserTimeoutOptions::default()).and_then(|(mut object, btf)| load_open(&mut object, &btf))
     }
 
     /// Attaches the program for new connections to a cgroup, or to the root of the hierarchy.
@@ -66,7 +60,7 @@ impl Program {
         };
         let directory = File::open(&path).map_err(|source| UserTimeoutError::CgroupDirectory { path, source })?;
         let failed = |error| UserTimeoutError::program("new_connections", error);
-        let sockops: &mut SockOps = program(&mut self.ebpf, "new_connections");
+        let sockops: &mut SockOps = self.object.program_mut("new_connections")?;
         // A link permits others beside it, and ends with the process that has it open.
         let link = sockops.attach(directory, CgroupAttachMode::Single).map_err(failed)?;
         self.link = Some(sockops.take_link(link).map_err(failed)?);
@@ -82,14 +76,14 @@ impl Program {
     pub(super) fn set_table(&mut self, table: &[KernelRule]) -> Result<(), UserTimeoutError> {
         let generation = self.generation.wrapping_add(1);
         let bank = generation & 1;
-        let mut rules: Array<_, KernelRule> = array(&mut self.ebpf, "rules")?;
+        let mut rules: Array<_, KernelRule> = self.object.map_mut("rules")?;
         for (index, rule) in table.iter().enumerate() {
-            let index = bank * MAX_RULES as u32 + index as u32;
+            let index = bank * MAX_RULES + index as u32;
             rules.set(index, rule, 0).map_err(UserTimeoutError::map("rules"))?;
         }
-        let mut counts: Array<_, u32> = array(&mut self.ebpf, "rule_counts")?;
+        let mut counts: Array<_, u32> = self.object.map_mut("rule_counts")?;
         counts.set(bank, table.len() as u32, 0).map_err(UserTimeoutError::map("rule_counts"))?;
-        let mut in_use: Array<_, u32> = array(&mut self.ebpf, "table_in_use")?;
+        let mut in_use: Array<_, u32> = self.object.map_mut("table_in_use")?;
         in_use.set(0, generation, 0).map_err(UserTimeoutError::map("table_in_use"))?;
         self.generation = generation;
         Ok(())
@@ -120,11 +114,11 @@ impl Program {
     /// Passes through the open connections of the calling thread's network namespace and of the containers.
     pub(super) fn pass(
         &mut self,
-        pass: u32,
+        pass: Pass,
         containers: &mut Containers,
     ) -> Result<Vec<KernelRecord>, UserTimeoutError> {
-        let mut in_progress: Array<_, u32> = array(&mut self.ebpf, "pass_in_progress")?;
-        in_progress.set(0, pass, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
+        let mut in_progress: Array<_, u32> = self.object.map_mut("pass_in_progress")?;
+        in_progress.set(0, pass as u32, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
         let mut records = Vec::new();
         self.pass_here(&mut records)?;
         containers.in_each(|_| self.pass_here(&mut records));
@@ -134,7 +128,7 @@ impl Program {
     /// Passes through the calling thread's network namespace, and appends the records; those before an error, too.
     fn pass_here(&mut self, records: &mut Vec<KernelRecord>) -> Result<(), UserTimeoutError> {
         let failed = |error| UserTimeoutError::program("open_connections", error);
-        let iterator: &mut Iter = program(&mut self.ebpf, "open_connections");
+        let iterator: &mut Iter = self.object.program_mut("open_connections")?;
         let link = iterator.attach().map_err(failed)?;
         let link = iterator.take_link(link).map_err(failed)?;
         let mut file = link.into_file().map_err(|error| UserTimeoutError::Pass(io::Error::other(error)))?;
@@ -147,34 +141,20 @@ impl Program {
         result.map(drop).map_err(UserTimeoutError::Pass)
     }
 
-    pub(super) fn counters(&self) -> Result<[u64; COUNTERS], UserTimeoutError> {
-        let failed = UserTimeoutError::map("counters");
-        let map = self.ebpf.map("counters").expect("the object has this map");
-        let counters: Array<_, u64> = Array::try_from(map).map_err(&failed)?;
-        let mut values = [0; COUNTERS];
-        for (index, value) in (0..).zip(&mut values) {
-            *value = counters.get(&index, 0).map_err(&failed)?;
-        }
-        Ok(values)
+    pub(super) fn counters(&self) -> Result<UserTimeoutCounters, UserTimeoutError> {
+        let counters: Array<_, u64> = self.object.map("counters")?;
+        let values = UserTimeoutCounters::read(|counter| counters.get(&(counter as u32), 0));
+        values.map_err(UserTimeoutError::map("counters"))
     }
 
     /// Runs the rules on a connection that need not exist.
     pub(super) fn decide(&mut self, connection: Connection) -> Result<KernelVerdict, UserTimeoutError> {
-        let failed = |error| UserTimeoutError::program("decide_for_test", error);
-        let test: &mut SchedClassifier = program(&mut self.ebpf, "decide_for_test");
-        match test.load() {
+        const NAME: &str = "decide_for_test";
+        match self.object.program_mut::<SchedClassifier>(NAME)?.load() {
             Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(UserTimeoutError::program(NAME, error)),
         }
-        let flow = kernel::flow_bytes(connection);
-        let options = TestRunOptions { data_in: Some(&flow), ..TestRunOptions::new() };
-        let verdict = test.test_run(options).map_err(failed)?.return_value;
-        let rule = (verdict >> 8) as usize;
-        Ok(match verdict & 0xff {
-            1 => KernelVerdict::Rule(rule),
-            2 => KernelVerdict::DependsOnOwner(rule),
-            _ => KernelVerdict::NoRule,
-        })
+        Ok(KernelVerdict::of(self.object.run(NAME, &kernel::flow_bytes(connection))?))
     }
 }
 
@@ -191,32 +171,11 @@ impl AsFd for Program {
     }
 }
 
-/// A program of the object, which is part of this one: its names and kinds are known.
-fn program<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> &'a mut T
-where
-    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    let program = ebpf.program_mut(name).expect("the object has this program");
-    program.try_into().expect("and it is of this kind")
-}
-
-fn take_map(ebpf: &mut Ebpf, name: &'static str) -> aya::maps::Map {
-    ebpf.take_map(name).expect("the object has this map")
-}
-
-fn array<'a, T: aya::Pod>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<Array<&'a mut MapData, T>, UserTimeoutError> {
-    let map = ebpf.map_mut(name).expect("the object has this map");
-    Array::try_from(map).map_err(UserTimeoutError::map(name))
-}
-
 /// `bpf_getsockopt` reads `TCP_KEEPIDLE` and the other keep-alive options.
 const TELLS_KEEP_ALIVE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The object and its maps, with the kernel's BTF.
-fn object(options: &UserTimeoutOptions) -> Result<(Ebpf, Btf), UserTimeoutError> {
+fn open_object(options: &UserTimeoutOptions) -> Result<(Object, Btf), UserTimeoutError> {
     if KernelVersion::current().is_ok_and(|version| version < TELLS_KEEP_ALIVE) {
         return Err(UserTimeoutError::TooOld);
     }
@@ -225,22 +184,24 @@ fn object(options: &UserTimeoutOptions) -> Result<(Ebpf, Btf), UserTimeoutError>
         .map_err(|source| UserTimeoutError::Namespace { what: "the network namespace's cookie", source })?;
     let netns_cookie = if options.containers { 0 } else { own };
     let pass_interval_ms = u32::try_from(options.pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
-    let ebpf = EbpfLoader::new()
-        .btf(Some(&btf))
-        .override_global("netns_cookie", &netns_cookie, true)
-        .override_global("pass_interval_ms", &pass_interval_ms, true)
-        .load(OBJECT)
-        .map_err(UserTimeoutError::load)?;
-    Ok((ebpf, btf))
+    let mut loader = EbpfLoader::new();
+    loader.btf(Some(&btf)).override_global("netns_cookie", &netns_cookie, true).override_global(
+        "pass_interval_ms",
+        &pass_interval_ms,
+        true,
+    );
+    let object = Object::open(&mut loader, OBJECT).map_err(UserTimeoutError::load)?;
+    drop(loader);
+    Ok((object, btf))
 }
 
-fn load_new(ebpf: &mut Ebpf) -> Result<(), UserTimeoutError> {
-    let sockops: &mut SockOps = program(ebpf, "new_connections");
+fn load_new(object: &mut Object) -> Result<(), UserTimeoutError> {
+    let sockops: &mut SockOps = object.program_mut("new_connections")?;
     sockops.load().map_err(|error| UserTimeoutError::program("new_connections", error))
 }
 
-fn load_open(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), UserTimeoutError> {
-    let iterator: &mut Iter = program(ebpf, "open_connections");
+fn load_open(object: &mut Object, btf: &Btf) -> Result<(), UserTimeoutError> {
+    let iterator: &mut Iter = object.program_mut("open_connections")?;
     iterator.load("tcp", btf).map_err(|error| UserTimeoutError::program("open_connections", error))
 }
 

@@ -10,16 +10,6 @@
 
 #include "state.h"
 
-// Set when the programs are loaded: the index of the daemon's TUN device for SYNs, 0 without mode `split`; the mark with which packets are
-// routed to this host; the ports of the listening sockets on the loopback addresses, in the order of the network, for SYNs of mobile hosts
-// and of others.
-struct split_setup {
-	u32 device;
-	u32 mark;
-	u16 from_mobiles[2]; // IPv4, IPv6
-	u16 from_others[2];
-};
-
 const volatile struct split_setup split = {0};
 
 // Networks of mobile hosts in mode `split` (1) and in others (0): the longest prefix applies.

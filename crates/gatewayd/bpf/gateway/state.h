@@ -1,25 +1,10 @@
-// What the programs of the gateway and user space share of mobile hosts: crates/gatewayd/src/path/records.rs has the same layouts. What they
-// share of flows is in crates/flow/c/state.h.
+// The maps of mobile hosts, and what the programs need of them.
 
 #pragma once
 
 #include "kernel.h"
 
-#include "packet.h"
-
-// Counted beside `enum counter` of the flow path.
-enum mobile_counter {
-	PASSED = COUNTERS, // packets to known mobile hosts that were left alone
-	DIVERTED,          // packets that were diverted
-	EXPIRED,           // packets that were left alone because user space hangs
-	RELEASED,          // packets that user space has sent
-	HEARD,             // packets from known mobile hosts
-	FULL,              // packets of mobile hosts for which there was no room
-	SPLIT_SYN,         // SYNs that the daemon decides about (mode `split`)
-	SPLIT_EXPIRED,     // SYNs that were left alone because user space hangs, or is gone
-	SPLIT_FRAGMENT,    // TCP fragments of mobile hosts in mode `split`
-	MOBILE_COUNTERS,
-};
+#include "records.h"
 
 #define ALL_COUNTERS MOBILE_COUNTERS
 
@@ -31,54 +16,10 @@ enum mobile_counter {
 
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
-// An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
-struct address {
-	u32 words[4];
-};
-
-struct mac {
-	u16 words[3];
-	u16 unused;
-};
-
-// What becomes of packets for a mobile host.
-#define PASSING 0
-#define DIVERT 1
-
-struct mobile {
-	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `link`
-	u32 course;
-	u64 diverted;      // packets, since the mobile host is known
-	u64 heard_at;      // the last packet from it
-	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
-	u64 waiting_since; // the first packet to it since it was heard; 0 if there was none
-	u64 noticed_at;
-	struct mac mac; // of the frame of the last packet from it
-	u64 arrival_noticed_at;
-	struct link link; // to it, as its flows see it; `expires_at` is that of all
-};
-
 // A mobile host before its first packet, as words: a value with a lock cannot be copied.
 struct blank_mobile {
 	u64 words[sizeof(struct mobile) / 8];
 };
-
-// A packet came from a mobile host whose packets are diverted.
-struct mobile_notice {
-	u64 at;
-	struct address address;
-};
-
-struct mobile_order {
-	struct address address;
-	u64 diverted; // of MOBILE_COURSE with PASSING: carried out if so many packets were diverted, and refused otherwise
-	u32 course;
-	u32 kind;
-	struct link link; // of MOBILE_LINK
-};
-
-#define MOBILE_COURSE 0
-#define MOBILE_LINK 1
 
 // Set when the programs are loaded: the index of the interface to which packets are diverted.
 const volatile u32 divert_to = 0;

@@ -1,6 +1,7 @@
 //! Several gateways agree in etcd which of them owns a mobile host ([`ownership`]). Requests to the store ([`etcd`])
 //! block threads of their own; the engine exchanges requests and replies with them and never waits.
 
+mod epoch;
 mod etcd;
 mod ownership;
 mod store;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ClusterTable, Config};
 use crate::presence::{SecretError, read_secret};
+pub(crate) use epoch::Epoch;
 use etcd::{Client, Settings, StoreError};
 pub use ownership::OwnershipCounters;
 pub(crate) use ownership::{Admission, Event, Evidence, Ownership};

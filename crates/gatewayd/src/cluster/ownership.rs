@@ -28,8 +28,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 
-use crate::handoff::Epoch;
-
+use super::epoch::Epoch;
 use super::store::{Change, Numbered, Record, Registration, Subject};
 use session::Session;
 

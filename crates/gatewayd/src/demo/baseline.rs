@@ -1,9 +1,10 @@
 //! eBPF programs to compare the gateway's with (`bpf/baseline.bpf.c`).
 
+use aya::EbpfLoader;
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
-use aya::{Ebpf, EbpfLoader};
 use holdover_host::Namespace;
+use holdover_host::ebpf::Object;
 
 use super::WorldError;
 use crate::path::PathError;
@@ -12,7 +13,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/baseline.bpf.o");
 
 /// Programs at an interface by tcx. They end with this value.
 pub struct Baseline {
-    _ebpf: Ebpf,
+    _object: Object,
 }
 
 impl Baseline {
@@ -38,17 +39,16 @@ impl Baseline {
         name: &'static str,
         hooks: &[TcAttachType],
     ) -> Result<Self, WorldError> {
-        let attach = || -> Result<Ebpf, PathError> {
-            let mut ebpf = EbpfLoader::new().load(OBJECT)?;
-            let program: &mut SchedClassifier =
-                ebpf.program_mut(name).ok_or(PathError::Object { lacks: name })?.try_into()?;
-            program.load()?;
+        let attach = || -> Result<Object, PathError> {
+            let mut object = Object::open(&mut EbpfLoader::new(), OBJECT)?;
+            object.load(&[name])?;
+            let program: &mut SchedClassifier = object.program_mut(name)?;
             for &hook in hooks {
                 program.attach_with_options(interface, hook, TcAttachOptions::TcxOrder(LinkOrder::default()))?;
             }
-            Ok(ebpf)
+            Ok(object)
         };
-        Ok(Self { _ebpf: namespace.enter(attach)?? })
+        Ok(Self { _object: namespace.enter(attach)?? })
     }
 }
 

@@ -9,7 +9,7 @@ use holdover_filter::Presence;
 use holdover_gateway::divert::{Course, Diverter, MobileStatus, Source, Standing};
 
 use crate::cluster::{Evidence, Ownership};
-use crate::handoff::Epoch;
+use crate::handoff::Transfers;
 
 /// How long packets that a mobile host sent before it moved to another gateway may still arrive.
 const MOVING: Duration = Duration::from_secs(1);
@@ -36,20 +36,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// How long a broadcast of a mobile host is followed up.
 const OVERHEARD: Duration = Duration::from_secs(10);
-
-/// Transfers between gateways.
-pub(crate) trait Transfers {
-    /// Whether the packets of a mobile host go to another gateway.
-    fn is_leaving(&self, mobile: IpAddr) -> bool;
-    /// Whether packets of a mobile host may still arrive from another gateway.
-    fn is_arriving(&self, mobile: IpAddr) -> bool;
-    /// All packets of a mobile host that has moved were sent.
-    fn end(&mut self, now: Instant, mobile: IpAddr);
-    /// Packets wait here for a mobile host of a peer.
-    fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr);
-    /// A broadcast of a peer's mobile host was heard here: is the mobile host still there?
-    fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr);
-}
 
 /// A packet of a mobile host to this gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

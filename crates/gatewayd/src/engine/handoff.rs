@@ -9,9 +9,10 @@ use holdover_host::{Offload, clock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Engine, destination};
+use super::Engine;
 use crate::cluster::{Admission, Evidence};
 use crate::handoff::{Event, Handoff, HandoffCounters, LONGEST_PACKET};
+use crate::network::destination;
 use crate::store::Stored;
 
 /// How long the end of the daemon waits for confirmations of other gateways.

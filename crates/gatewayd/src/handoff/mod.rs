@@ -15,11 +15,9 @@ use holdover_base::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Admission;
+use crate::cluster::{Admission, Epoch};
 use crate::config::HandoffTable;
-use crate::engine::Transfers;
 use crate::presence::SecretError;
-pub(crate) use relay::Epoch;
 pub(crate) use relay::Event;
 use relay::{Body, Message, Relay};
 use sealed::{OVERHEAD, Opened, SESSION, Seal};
@@ -57,6 +55,20 @@ pub(crate) struct Handoff {
     /// The known sessions of peers.
     sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
     counters: HandoffCounters,
+}
+
+/// Transfers between gateways.
+pub(crate) trait Transfers {
+    /// Whether the packets of a mobile host go to another gateway.
+    fn is_leaving(&self, mobile: IpAddr) -> bool;
+    /// Whether packets of a mobile host may still arrive from another gateway.
+    fn is_arriving(&self, mobile: IpAddr) -> bool;
+    /// All packets of a mobile host that has moved were sent.
+    fn end(&mut self, now: Instant, mobile: IpAddr);
+    /// Packets wait here for a mobile host of a peer.
+    fn offer(&mut self, mobile: IpAddr, epoch: Epoch, peer: SocketAddr);
+    /// A broadcast of a peer's mobile host was heard here: is the mobile host still there?
+    fn inquire(&mut self, mobile: IpAddr, peer: SocketAddr);
 }
 
 /// Datagrams handled before other work gets its turn.

@@ -28,7 +28,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use holdover_base::{Duration, Instant};
 
-use crate::engine::Transfers;
+use super::Transfers;
+use crate::cluster::Epoch;
 
 /// The most packets of one mobile host in flight to another gateway.
 const WINDOW: usize = 16;
@@ -44,15 +45,6 @@ const WINDOW_BYTES: usize = 128_000;
 
 /// The most transfers at the same time, for each direction. A claim beyond is not answered; it is repeated.
 pub(super) const MOST: usize = 4096;
-
-/// The epoch in which a gateway owns a mobile host. The default belongs to no store: there is no cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Epoch {
-    /// The cluster id of the store.
-    pub(crate) store: u64,
-    /// The store's revision.
-    pub(crate) revision: u64,
-}
 
 /// A message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,18 +73,6 @@ pub(crate) enum Body {
     End { place: u32 },
     /// All before this number have arrived; the end counts as one.
     Got { place: u32 },
-}
-
-impl Epoch {
-    fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.store) << 64 | u128::from(self.revision)).to_be_bytes()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (store, revision) = bytes.split_first_chunk()?;
-        let revision = u64::from_be_bytes(revision.try_into().ok()?);
-        Some(Self { store: u64::from_be_bytes(*store), revision })
-    }
 }
 
 impl Message {

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use holdover_base::Instant;
 use proptest::prelude::*;
 
-use super::relay::{Body, Epoch, Event, MOST, Message, Relay};
+use super::relay::{Body, Event, MOST, Message, Relay};
+use crate::cluster::Epoch;
 
 fn address(number: usize) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number as u8], 4787))

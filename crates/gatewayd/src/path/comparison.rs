@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use bytes::Bytes;
 use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
 use holdover_flow::{
@@ -205,7 +206,7 @@ impl Both {
             ctx_in: Some(&context),
             ..TestRunOptions::new()
         };
-        let result = program(&mut self.kernel.ebpf, name).unwrap().test_run(options).unwrap();
+        let result = self.kernel.object.program::<SchedClassifier>(name).unwrap().test_run(options).unwrap();
         out.truncate(result.data_size_out as usize);
         let passed = (result.return_value as i32 == -1)
             .then(|| Packet::parse(Bytes::from(out).split_off(14)).expect("its checksum is right"));

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::maps::{HashMap, IterableMap as _, MapData, RingBuf};
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
-use aya::{Ebpf, Pod};
+use aya::Pod;
+use aya::maps::{Array, HashMap, IterableMap as _, MapData, RingBuf};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
 use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
+use holdover_host::ebpf::{LOCK, Object};
 use holdover_host::map_batch;
 
 use super::records::MobileOrder;
-use super::{KernelPath, LOCK, PathError, take};
+use super::{KernelPath, PathError};
 
 /// A key or value of a map, or a global.
 #[repr(transparent)]
@@ -50,15 +50,15 @@ const DETAILED_FOR: Duration = Duration::from_secs(10);
 const EVICTED_PART: usize = 16;
 
 impl Flows {
-    pub(super) fn open(ebpf: &mut Ebpf) -> Result<Self, PathError> {
-        let mut blank = aya::maps::Array::<_, Plain<Flow>>::try_from(take(ebpf, "blank_flows")?)?;
+    pub(super) fn open(object: &mut Object) -> Result<Self, PathError> {
+        let mut blank: Array<_, Plain<Flow>> = object.take("blank_flows")?;
         blank.set(0, Plain(Flow::new()), 0)?;
-        let mut blank = aya::maps::Array::<_, Plain<Entry>>::try_from(take(ebpf, "blank_entries")?)?;
+        let mut blank: Array<_, Plain<Entry>> = object.take("blank_entries")?;
         blank.set(0, Plain(Entry::new()), 0)?;
         Ok(Self {
-            entries: HashMap::try_from(take(ebpf, "entries")?)?,
-            details: HashMap::try_from(take(ebpf, "flows")?)?,
-            notices: RingBuf::try_from(take(ebpf, "flow_notices")?)?,
+            entries: object.take("entries")?,
+            details: object.take("flows")?,
+            notices: object.take("flow_notices")?,
             of_mobiles: RefCell::new(None),
         })
     }
@@ -188,11 +188,7 @@ impl KernelPath {
     }
 
     pub(super) fn order_flow(&self, order: OrderRecord) {
-        let bytes = order.to_bytes();
-        let options = TestRunOptions { data_in: Some(bytes.as_ref()), ..TestRunOptions::new() };
-        let program: Option<&SchedClassifier> =
-            self.ebpf.program("flow_order").and_then(|program| program.try_into().ok());
-        if let Some(Err(error)) = program.map(|program| program.test_run(options)) {
+        if let Err(error) = self.object.run("flow_order", order.to_bytes().as_ref()) {
             tracing::warn!(%error, "the kernel refuses an order about a connection");
         }
     }

@@ -1,4 +1,4 @@
-//! The structures shared by programs and daemon, as in `bpf/gateway/state.h`.
+//! The structures that programs and daemon share: `bpf/gateway/records.h`, of which `build.rs` generates the Rust.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,80 +7,30 @@ use holdover_base::Instant;
 use holdover_flow::{Link, LinkState};
 use holdover_gateway::divert::Course;
 
+use self::layout::{DIVERT, MOBILE_COURSE, MOBILE_LINK, Mac, PASSING};
 use crate::network::mapped;
 use crate::split::SplitPlace;
 
-/// `struct address`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub(super) struct Address([u8; 16]);
+pub(super) use self::layout::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
-/// `struct mobile`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct MobileRecord {
-    lock: u32,
-    course: u32,
-    pub(super) diverted: u64,
-    pub(super) heard_at: u64,
-    pub(super) addressed_at: u64,
-    pub(super) waiting_since: u64,
-    noticed_at: u64,
-    pub(super) mac: [u8; 6],
-    unused: u16,
-    arrival_noticed_at: u64,
-    link: Link,
+/// Generated.
+mod layout {
+    // Some are of the kernel only.
+    #![allow(dead_code, unreachable_pub, clippy::enum_variant_names)]
+
+    use holdover_flow::{Counter, Link};
+
+    include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 }
 
-/// `struct mobile_notice`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct NoticeRecord {
-    pub(super) at: u64,
-    pub(super) address: Address,
-}
-
-/// `struct mobile_order`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct MobileOrder {
-    address: Address,
-    diverted: u64,
-    course: u32,
-    kind: u32,
-    link: Link,
-}
-
-/// `struct split_setup`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct SplitSetup {
-    device: u32,
-    mark: u32,
-    /// In the order of the network, as the next ones.
-    from_mobiles: [u16; 2],
-    from_others: [u16; 2],
-}
-
-// SAFETY: `repr(C)` integers without padding; any bytes are a value.
+// SAFETY: `repr(C)` integers without padding (asserted where they are generated); any bytes are a value.
 unsafe impl Pod for SplitSetup {}
-// SAFETY: `repr(C)` integers without padding (asserted below); any bytes are a value.
+// SAFETY: as above.
 unsafe impl Pod for Address {}
 // SAFETY: as above.
-unsafe impl Pod for MobileRecord {}
+unsafe impl Pod for Mobile {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
-
-const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 72 && size_of::<MobileRecord>() == 64 + 72);
-const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 72);
-
-/// `DIVERT`.
-const DIVERT: u32 = 1;
-
-/// `MOBILE_COURSE`.
-const COURSE: u32 = 0;
-/// `MOBILE_LINK`.
-const LINK: u32 = 1;
 
 impl SplitSetup {
     pub(super) fn new(place: &SplitPlace) -> Self {
@@ -93,68 +43,70 @@ impl SplitSetup {
     }
 }
 
-impl MobileRecord {
+impl Mobile {
     /// A mobile host before its first packet, over this link.
     pub(super) fn new(link: &LinkState) -> Self {
-        Self {
-            lock: 0,
-            course: 0,
-            diverted: 0,
-            heard_at: 0,
-            addressed_at: 0,
-            waiting_since: 0,
-            noticed_at: 0,
-            mac: [0; 6],
-            unused: 0,
-            arrival_noticed_at: 0,
-            link: Link::new(link),
-        }
+        Self { link: Link::new(link), ..Self::default() }
     }
 }
 
 impl Address {
     pub(super) fn new(address: IpAddr) -> Self {
-        Self(mapped(address).octets())
+        let (words, _) = mapped(address).octets().as_chunks::<4>();
+        Self { words: std::array::from_fn(|at| u32::from_ne_bytes(words[at])) }
+    }
+
+    pub(super) fn octets(self) -> [u8; 16] {
+        let mut octets = [0; 16];
+        for (place, word) in octets.chunks_exact_mut(4).zip(self.words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        octets
     }
 
     pub(super) fn to_ip(self) -> IpAddr {
-        let address = Ipv6Addr::from(self.0);
+        let address = Ipv6Addr::from(self.octets());
         address.to_ipv4_mapped().map_or(address.into(), IpAddr::from)
     }
 }
 
-impl MobileRecord {
+impl Mobile {
     pub(super) fn course(&self) -> Course {
         if self.course == DIVERT { Course::Divert } else { Course::Pass }
     }
-}
 
-impl MobileRecord {
+    /// The source of its frames; `None` before the first one, or without Ethernet.
+    pub(super) fn mac(&self) -> Option<[u8; 6]> {
+        let Mac { words: [a, b, c], .. } = self.mac;
+        let [[a0, a1], [b0, b1], [c0, c1]] = [a, b, c].map(u16::to_ne_bytes);
+        Some([a0, a1, b0, b1, c0, c1]).filter(|mac| *mac != [0; 6])
+    }
+
     /// Since when its link is down, if it is.
     pub(super) fn down_at(&self) -> Option<Instant> {
         self.link.down_at()
     }
 }
 
-impl NoticeRecord {
+impl MobileNotice {
     /// Parses a record of the ring.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (at, rest) = bytes.split_first_chunk::<8>()?;
         let address = rest.first_chunk::<16>()?;
-        Some(Self { at: u64::from_ne_bytes(*at), address: Address(*address) })
+        Some(Self { at: u64::from_ne_bytes(*at), address: Address::new(Ipv6Addr::from(*address).into()) })
     }
 }
 
 impl MobileOrder {
     /// Sets the course. [`Course::Pass`] is refused unless exactly `diverted` packets were diverted.
     pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
-        let course = if course == Course::Divert { DIVERT } else { 0 };
-        Self { address: Address::new(mobile), diverted, course, kind: COURSE, link: Link::default() }
+        let course = if course == Course::Divert { DIVERT } else { PASSING };
+        Self { address: Address::new(mobile), diverted, course, kind: MOBILE_COURSE, link: Link::default() }
     }
 
     /// Sets the link.
     pub(super) fn link(mobile: IpAddr, link: Link) -> Self {
-        Self { link, kind: LINK, ..Self::course(mobile, Course::Pass, 0) }
+        Self { link, kind: MOBILE_LINK, ..Self::course(mobile, Course::Pass, 0) }
     }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
@@ -173,10 +125,10 @@ mod tests {
             let address: IpAddr = text.parse().unwrap();
             assert_eq!(Address::new(address).to_ip(), address);
         }
-        let notice = [&7u64.to_ne_bytes()[..], &Address::new([10, 0, 0, 1].into()).0].concat();
-        let expected = NoticeRecord { at: 7, address: Address::new([10, 0, 0, 1].into()) };
-        assert_eq!(NoticeRecord::from_bytes(&notice), Some(expected));
-        assert_eq!(NoticeRecord::from_bytes(&notice[..23]), None);
+        let notice = [&7u64.to_ne_bytes()[..], &Address::new([10, 0, 0, 1].into()).octets()].concat();
+        let expected = MobileNotice { at: 7, address: Address::new([10, 0, 0, 1].into()) };
+        assert_eq!(MobileNotice::from_bytes(&notice), Some(expected));
+        assert_eq!(MobileNotice::from_bytes(&notice[..23]), None);
     }
 
     #[test]

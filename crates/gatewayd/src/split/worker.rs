@@ -26,8 +26,8 @@ use super::relay::{Pipes, Progress, Ready, Relay, Side};
 use super::sockets::{Diag, Raw, Settings};
 use super::syn::{Ends, Syn, Unfit};
 use super::{Marks, SplitHosts};
-use crate::engine::destination;
 use crate::icmp_errors::IcmpErrors;
+use crate::network::destination;
 
 /// What the daemon asks of the thread, and what it tells.
 #[derive(Debug, Default)]

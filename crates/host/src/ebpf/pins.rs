@@ -1,10 +1,10 @@
-//! Programs and maps that outlive the process, pinned in a BPF file system: the state of mobile hosts and connections
-//! survives a `kill -9`, and the next process takes it over.
+//! Programs and maps that outlive the process, pinned in a BPF file system: their state survives a `kill -9`, and the next
+//! process takes it over.
 //!
-//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its
-//! maps and by the modes of mobile hosts. A process of the same layout uses the existing maps and replaces the attached
-//! programs by its own; one of another layout starts afresh, and then removes the former pins. Pins of an interface that
-//! is gone are removed as well, unless a gateway is starting at that moment, whose pins would look the same.
+//! An owner has a directory, named by its network namespace and the interface, and in it one named by the layout of its
+//! maps. A process of the same layout uses the existing maps and replaces the attached programs by its own; one of another
+//! layout starts afresh, and then removes the former pins. Pins of an interface that is gone are removed as well, unless a
+//! process is starting at that moment, whose pins would look the same.
 //!
 //! Pins are removed with their [`Pins`], so that only a killed process leaves them behind.
 
@@ -19,66 +19,42 @@ use std::path::{Path, PathBuf};
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::SchedClassifierLink;
 use rustix::fs::{FlockOperation, flock, statfs};
-use sha2::{Digest as _, Sha256};
 
-use super::Place;
-
-/// The pins of one gateway, removed on drop.
+/// The pins of one interface, removed on drop.
 #[derive(Debug)]
-pub(super) struct Pins {
+pub struct Pins {
     /// For this layout.
     directory: PathBuf,
-    /// The directory of all gateways, with a shared lock during this one's start.
+    /// The directory of all interfaces, with a shared lock during this one's start.
     starting: Option<File>,
+    /// The pinned maps.
+    maps: &'static [&'static str],
+    is_taken_over: bool,
 }
-
-/// The pinned maps.
-pub(super) const MAPS: [&str; 11] = [
-    "mobiles",
-    "blank_mobiles",
-    "entries",
-    "blank_entries",
-    "flows",
-    "blank_flows",
-    "networks",
-    "expiry",
-    "notices",
-    "flow_notices",
-    "counters",
-];
-
-/// The sources that determine the layout of maps. A change of any word leads to other pins, and a fresh start.
-const LAYOUT: [&str; 3] = [
-    include_str!("../../bpf/gateway/state.h"),
-    include_str!("../../../flow/c/state.h"),
-    include_str!("../../../flow/c/packet.h"),
-];
 
 /// `BPF_FS_MAGIC` of `linux/magic.h`.
 const BPF_FS: u64 = 0xcafe_4a11;
 
 /// Whether a directory is in a BPF file system.
-pub(crate) fn is_bpf_fs(directory: &Path) -> bool {
+pub fn is_bpf_fs(directory: &Path) -> bool {
     #[allow(clippy::unnecessary_cast, reason = "the type depends on the machine")]
     statfs(directory).is_ok_and(|found| found.f_type as u32 as u64 == BPF_FS)
 }
 
 impl Pins {
-    /// The pins of the gateway on an interface of this network namespace; creates the directories.
-    pub(super) fn open(root: &Path, place: &Place<'_>) -> io::Result<Self> {
-        let mut layout = Sha256::new();
-        LAYOUT.iter().for_each(|text| layout.update(text));
-        layout.update(place.most_mobiles.to_ne_bytes());
-        layout.update(place.most_connections.to_ne_bytes());
-        layout.update(place.most_detailed.to_ne_bytes());
-        layout.update(place.modes);
-        let layout: String = layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let directory = own_directory(root, place.index)?.join(layout);
+    /// The pins for an interface of this network namespace, below `root`; creates the directories. `layout` names the layout
+    /// of the maps, with letters and digits.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn open(root: &Path, index: u32, layout: &str, maps: &'static [&'static str]) -> io::Result<Self> {
+        let directory = own_directory(root, index)?.join(layout);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         let starting = File::open(root)?;
         flock(&starting, FlockOperation::LockShared)?;
-        let pins = Self { directory, starting: Some(starting) };
-        if !pins.are_whole() {
+        let mut pins = Self { directory, starting: Some(starting), maps, is_taken_over: false };
+        pins.is_taken_over = pins.are_whole();
+        if !pins.is_taken_over {
             // Left by a process that was killed while starting or ending.
             remove(&pins.directory);
         }
@@ -86,24 +62,38 @@ impl Pins {
         Ok(pins)
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    /// Where a map or link is pinned.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
+    /// The names of the pinned maps.
+    pub fn maps(&self) -> &'static [&'static str] {
+        self.maps
+    }
+
+    /// Whether maps and links of an earlier process with this layout were found complete.
+    pub fn are_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
     /// A link that an earlier process has left attached.
-    pub(super) fn link(&self, name: &str) -> Option<SchedClassifierLink> {
-        let link = FdLink::from(PinnedLink::from_pin(self.path(name)).ok()?);
+    pub(super) fn former_link(&self, name: &str) -> Option<SchedClassifierLink> {
+        let path = self.is_taken_over.then(|| self.path(name))?;
+        let link = FdLink::from(PinnedLink::from_pin(path).ok()?);
         SchedClassifierLink::try_from(link).ok()
     }
 
-    /// Whether the pins of an earlier process with this layout are complete.
-    pub(super) fn are_whole(&self) -> bool {
-        ["ingress", "egress"].into_iter().chain(MAPS).all(|name| self.path(name).exists())
+    fn are_whole(&self) -> bool {
+        ["ingress", "egress"].iter().chain(self.maps).all(|name| self.path(name).exists())
             && is_attached(&self.path("egress"))
     }
 
-    /// The interface is gone: what looks left over is kept by other gateways until [`Self::handle_started`].
-    pub(super) fn keep(&mut self) -> io::Result<()> {
+    /// The interface is gone: what looks left over is kept by other processes until [`Self::handle_started`].
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn keep(&mut self) -> io::Result<()> {
         let Some(root) = self.directory.parent().and_then(Path::parent) else { return Ok(()) };
         let starting = File::open(root)?;
         flock(&starting, FlockOperation::LockShared)?;
@@ -112,7 +102,10 @@ impl Pins {
     }
 
     /// The pinned maps are those of another interface from now on, to which no program is attached yet.
-    pub(super) fn rename(&mut self, index: u32) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub fn rename(&mut self, index: u32) -> io::Result<()> {
         for link in ["ingress", "egress"] {
             match fs::remove_file(self.path(link)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -125,12 +118,13 @@ impl Pins {
         remove(&renamed);
         fs::rename(own, &renamed)?;
         self.directory = renamed.join(layout);
+        self.is_taken_over = false;
         Ok(())
     }
 
-    /// The programs are attached: removes pins of other layouts, and, unless another gateway is starting, those on
+    /// The programs are attached: removes pins of other layouts, and, unless another process is starting, those on
     /// interfaces that are gone.
-    pub(super) fn handle_started(&mut self) {
+    pub fn handle_started(&mut self) {
         let Some(own) = self.directory.parent() else { return };
         entries(own).into_iter().filter(|other| *other != self.directory).for_each(|other| remove(&other));
         // Held until the others are removed.
@@ -148,7 +142,7 @@ impl Pins {
     }
 }
 
-/// Removes all pins of this gateway, of any layout: the programs end with the process.
+/// Removes all pins of this interface, of any layout: the programs end with the process.
 impl Drop for Pins {
     fn drop(&mut self) {
         if let Some(parent) = self.directory.parent() {
@@ -157,7 +151,7 @@ impl Drop for Pins {
     }
 }
 
-/// The directory of the gateway on an interface of this network namespace. A BPF file system allows no dots in names.
+/// The directory of an interface of this network namespace. A BPF file system allows no dots in names.
 fn own_directory(root: &Path, index: u32) -> io::Result<PathBuf> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(root.join(format!("{namespace}-{index}")))
@@ -234,44 +228,28 @@ fn interface_of(link: &Path) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use holdover_flow::{LinkState, Rules};
-
     use super::*;
 
-    fn open(root: &Path, index: u32, modes: &str) -> Pins {
-        let place = Place {
-            interface: "",
-            index,
-            frame_len: 14,
-            divert_to: 0,
-            most_mobiles: 1,
-            most_connections: 1,
-            most_detailed: 1,
-            rules: Rules::default(),
-            link: LinkState::default(),
-            modes,
-            split: None,
-            pins: Some(root),
-        };
-        Pins::open(root, &place).unwrap()
+    fn open(root: &Path, index: u32, layout: &str) -> Pins {
+        Pins::open(root, index, layout, &["map"]).unwrap()
     }
 
     #[test]
-    fn gateways_that_start_together_keep_each_others_pins_and_remove_stale_ones() {
+    fn processes_that_start_together_keep_each_others_pins_and_remove_stale_ones() {
         let root = std::env::temp_dir().join(format!("holdover-pins-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
         let (mut first, mut second) = (open(&root, 1, "a"), open(&root, 2, "a"));
         let left_over = root.join("7-7");
         fs::create_dir_all(left_over.join("layout")).unwrap();
         first.handle_started();
-        assert!(second.directory.exists() && left_over.exists(), "the second gateway is not attached yet");
+        assert!(second.directory.exists() && left_over.exists(), "the second process is not attached yet");
         second.handle_started();
         assert!(!left_over.exists());
-        // The mode is part of the layout; and the pins are removed with the value.
+        // The pins are removed with the value.
         let directory = second.directory.clone();
         drop(second);
         assert!(!directory.exists());
-        // The interface is removed while another gateway starts, and comes back with another index.
+        // The interface is removed while another process starts, and comes back with another index.
         let mut moved = open(&root, 8, "a");
         moved.handle_started();
         moved.keep().unwrap();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use crate::handoff::Epoch;
+use crate::cluster::Epoch;
 
 use super::super::store::{Answer, Change, Claim, Kind, Numbered, Registration, Reply, Request, Subject};
 use super::{BATCH, Event, FRESH, Ownership};

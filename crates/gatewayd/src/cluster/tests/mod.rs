@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use super::ownership::{Admission, Event, Evidence, Ownership};
 use super::store::{Answer, Change, Claim, Kind, Numbered, Record, Registration, Reply, Request, Subject};
+use crate::cluster::Epoch;
 use crate::engine::Attachments;
-use crate::handoff::Epoch;
 use crate::handoff::relay::Relay;
 use world::{Fault, World};
 

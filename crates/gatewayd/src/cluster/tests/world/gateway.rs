@@ -11,9 +11,10 @@ use super::super::super::ownership::{Admission, Event, Evidence, Ownership};
 use super::super::super::store::{Answer, Change, Registration, Reply, Subject};
 use super::LEASE;
 use super::ledger::Ledger;
+use crate::cluster::Epoch;
 use crate::cluster::store::Kind;
 use crate::engine::{Attachments, Clearance, ELSEWHERE, Hearing, TEND_EVERY};
-use crate::handoff::relay::{self, Body, Epoch, Message, Relay};
+use crate::handoff::relay::{self, Body, Message, Relay};
 
 /// How long a mobile host is remembered.
 const FORGET_AFTER: Duration = Duration::from_secs(20);

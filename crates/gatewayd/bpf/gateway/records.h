@@ -1,0 +1,74 @@
+// The layout of everything that the gateway's programs share with user space beside the flow path (crates/flow/c/state.h). build.rs reads
+// this file and writes the same in Rust: one declaration a line, sizes as numbers or as constants of this file.
+
+#pragma once
+
+#include "packet.h"
+
+// Counted beside `enum counter` of the flow path.
+enum mobile_counter {
+	PASSED = COUNTERS, // packets to known mobile hosts that were left alone
+	DIVERTED,          // packets that were diverted
+	EXPIRED,           // packets that were left alone because user space hangs
+	RELEASED,          // packets that user space has sent
+	HEARD,             // packets from known mobile hosts
+	FULL,              // packets of mobile hosts for which there was no room
+	SPLIT_SYN,         // SYNs that the daemon decides about (mode `split`)
+	SPLIT_EXPIRED,     // SYNs that were left alone because user space hangs, or is gone
+	SPLIT_FRAGMENT,    // TCP fragments of mobile hosts in mode `split`
+	MOBILE_COUNTERS,
+};
+
+// An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
+struct address {
+	u32 words[4];
+};
+
+struct mac {
+	u16 words[3];
+	u16 unused;
+};
+
+// What becomes of packets for a mobile host.
+#define PASSING 0
+#define DIVERT 1
+
+struct mobile {
+	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `link`
+	u32 course;
+	u64 diverted;      // packets, since the mobile host is known
+	u64 heard_at;      // the last packet from it
+	u64 addressed_at;  // the last one of these in a frame to this router's own Ethernet address
+	u64 waiting_since; // the first packet to it since it was heard; 0 if there was none
+	u64 noticed_at;
+	struct mac mac; // of the frame of the last packet from it
+	u64 arrival_noticed_at;
+	struct link link; // to it, as its flows see it; `expires_at` is that of all
+};
+
+// A packet came from a mobile host whose packets are diverted.
+struct mobile_notice {
+	u64 at;
+	struct address address;
+};
+
+struct mobile_order {
+	struct address address;
+	u64 diverted; // of MOBILE_COURSE with PASSING: carried out if so many packets were diverted, and refused otherwise
+	u32 course;
+	u32 kind;
+	struct link link; // of MOBILE_LINK
+};
+
+#define MOBILE_COURSE 0
+#define MOBILE_LINK 1
+
+// Set when the programs are loaded: the index of the daemon's TUN device for SYNs, 0 without mode `split`; the mark with which packets are
+// routed to this host; the ports of the listening sockets on the loopback addresses, in the order of the network, for SYNs of mobile hosts
+// and of others.
+struct split_setup {
+	u32 device;
+	u32 mark;
+	u16 from_mobiles[2]; // IPv4, IPv6
+	u16 from_others[2];
+};
