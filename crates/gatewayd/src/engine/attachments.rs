@@ -2,7 +2,7 @@
 //! gateway without a lease: the rules, without I/O. The engine and the model in the tests of the cluster use them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;

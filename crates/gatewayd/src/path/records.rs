@@ -52,7 +52,8 @@ impl Mobile {
 
 impl Address {
     pub(super) fn new(address: IpAddr) -> Self {
-        let (words, _) = mapped(address).octets().as_chunks::<4>();
+        let octets = mapped(address).octets();
+        let (words, _) = octets.as_chunks::<4>();
         Self { words: std::array::from_fn(|at| u32::from_ne_bytes(words[at])) }
     }
 
