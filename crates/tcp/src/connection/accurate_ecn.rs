@@ -27,11 +27,15 @@ const OPTIONS_AFTER_CHANGE: u8 = 2;
 const BYTES_BETWEEN_OPTIONS: u32 = 1 << 22;
 /// SACK blocks that are never given up for the option.
 const LEAST_BLOCKS: usize = 2;
-/// Linux answers at once when so many packets with CE were not reported (`TCP_ACCECN_ACE_MAX_DELTA`), at most 6 by section 3.2.2.5.1.
+/// Linux answers at once when so many packets with CE were not reported (`TCP_ACCECN_ACE_MAX_DELTA`). Section
+/// 3.2.2.5.1 allows up to 7.
 const LINUX_UNREPORTED: u8 = 6;
-/// What section 3.2.2.5.1 recommends: 2, where only pure ACKs arrive 3.
+/// What section 3.2.2.5.1 recommends: 2, or 3 where only pure ACKs arrive and no data waits for its ACK.
 const UNREPORTED: u8 = 2;
 const UNREPORTED_OF_ACKS: u8 = 3;
+/// Repetitions in a row of a duplicate that was reported with an option, after which options are left out: one under Linux.
+const DUPLICATES_AGAIN: u8 = 2;
+const LINUX_DUPLICATES_AGAIN: u8 = 1;
 /// An option that appears only after so many bytes were sent is not believed: counters may have wrapped (Linux).
 const LAST_BYTE_FOR_OPTION: u64 = (1 << 23) - 1;
 
@@ -45,17 +49,17 @@ pub enum AccurateEcnSeen {
     Empty,
     /// Counters have.
     Counters,
-    /// A counter was 0 at first, or came too late: something on the path rewrites options, and they are ignored.
+    /// A counter was 0 at first: something on the path rewrites options, and they are ignored.
     Mangled,
 }
 
 /// What was found to fail on the path, each for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Failures {
-    /// Our flags do not seem to reach the peer.
-    pub(super) flags_sent: bool,
-    /// The peer's flags do not reach us, or the ECN field is rewritten.
-    pub(super) flags_received: bool,
+    /// No packet is sent ECN-capable: flags do not reach the other end, or the ECN field is rewritten.
+    pub(super) no_ect: bool,
+    /// The path zeroes the ACE field: its counts cause no reduction (section 3.2.2.4).
+    ignores_counts: bool,
     /// Segments with our options get lost.
     options_sent: bool,
     /// The peer's options are rewritten.
@@ -86,7 +90,7 @@ pub(super) struct AccurateState {
     /// An ECN-capable packet has arrived.
     has_seen_capable: bool,
     /// The timestamp of the segment that is being processed is the newest.
-    timestamp_is_newer: bool,
+    pub(super) timestamp_is_newer: bool,
 
     /// Options that are due, and the counters that the next one must have.
     options_due: u8,
@@ -106,10 +110,16 @@ pub(super) struct AccurateState {
     options_pass: bool,
     /// SYN-ACKs that came again, although our ACK with an option was sent.
     syn_acks_again: u8,
+    /// How often in a row the same duplicate came again although it was reported with an option.
+    duplicates_again: u8,
+    /// A timeout has left options out once.
+    options_suspected: bool,
 
     decoder: Decoder,
     /// SYN-ACKs that were sent.
     syn_acks: u8,
+    /// Timeouts of our SYN before that of the peer crossed it.
+    pub(super) syn_timeouts: u32,
 }
 
 impl AccurateState {
@@ -138,8 +148,11 @@ impl AccurateState {
             only_with_option: None,
             options_pass: false,
             syn_acks_again: 0,
+            duplicates_again: 0,
+            options_suspected: false,
             decoder: Decoder::default(),
             syn_acks: 0,
+            syn_timeouts: 0,
         }
     }
 
@@ -185,7 +198,7 @@ impl AccurateState {
     fn judge_reflection(&mut self, segment: &Segment) -> bool {
         let Some(arrived) = ace::reflected(ace::field(segment.flags)) else { return true };
         let is_valid = !self.config.fallback || ace::is_valid_transition(EcnField::NotEct, arrived);
-        self.failures.flags_received |= !is_valid;
+        self.failures.no_ect |= !is_valid;
         is_valid
     }
 
@@ -195,7 +208,7 @@ impl AccurateState {
     }
 }
 
-/// Section 3.2.3.2.3: the first and the last counter begin with 1.
+/// Section 3.2.3.2.4: the first and the last counter begin with 1.
 fn judge(option: &AccurateEcn) -> AccurateEcnSeen {
     let mut fields = option.fields().map(|(_, value)| value);
     match (fields.next(), fields.nth(1)) {
@@ -239,7 +252,7 @@ impl Connection {
 
     /// Whether accurate feedback has failed so that no packet is sent ECN-capable.
     pub fn accurate_ecn_failed(&self) -> bool {
-        self.accurate_ecn.as_ref().is_some_and(|state| state.failures.flags_sent || state.failures.flags_received)
+        self.accurate_ecn.as_ref().is_some_and(|state| state.failures.no_ect)
     }
 
     /// Steers the options of accurate feedback from now on.
@@ -265,11 +278,12 @@ impl Connection {
         let has_no_sack = segment.options.sack.is_empty();
         match ace::field(segment.flags) {
             0 if has_no_sack => {
-                state.failures.flags_received = true;
+                state.failures.no_ect = true;
+                state.failures.ignores_counts = true;
                 state.failures.options_received = true;
             }
             field => {
-                let is_pure = segment.payload.is_empty() && has_no_sack;
+                let is_pure = segment.seq_len() == 0 && has_no_sack;
                 let reflected = ace::reflected(field).filter(|_| is_pure);
                 if reflected.is_some() && state.judge_reflection(segment) && reflected == Some(EcnField::Ce) {
                     state.decoder.packets = state.decoder.packets.max(1);
@@ -280,29 +294,51 @@ impl Connection {
         state.judge_first_option(segment);
     }
 
-    /// The peer's SYN or SYN-ACK once more: the answer reflects the latest.
+    /// The SYN-ACK that answers our SYN after SYNs have crossed. Its flags reflect our SYN and are no count. Our ACK of it has the count:
+    /// our own SYN-ACK may have brought the peer to ESTABLISHED.
+    pub(super) fn judge_crossed_syn_ack(&mut self, segment: &Segment) {
+        let arriving = self.ecn.arriving;
+        if let Some(state) = &mut self.accurate_ecn {
+            state.judge_syn_ack(segment, arriving);
+        }
+    }
+
+    /// The peer's SYN or SYN-ACK once more, in SYN-RECEIVED: the answer reflects the latest.
     pub(super) fn take_repeated_syn(&mut self, segment: &Segment) {
         let arriving = self.ecn.arriving;
         let Some(state) = &mut self.accurate_ecn else { return };
         state.of_handshake = arriving;
         if !segment.flags.contains(Flags::ACK) && ace::field(segment.flags) == 0 {
             // The peer has given up asking for it, or its flags get lost (section 3.1.5).
-            state.failures.flags_received = true;
+            state.failures.no_ect = true;
         }
     }
 
-    /// A SYN in a synchronized state was answered by a challenge ACK, which reflects it.
-    pub(super) fn reflect_challenged_syn(&mut self, segment: &Segment) {
-        self.take_repeated_syn(segment);
-        let is_due = self.ack.due.is_some();
+    /// A SYN in a synchronized state. Its flags are ignored (section 3.1.5), and all of it if it has another ISN. If a challenge ACK
+    /// `is_queued` for it and for nothing else, this ACK reflects the ECN field of the SYN. An ACK of data has the count: the peer that
+    /// sent the data reads it so.
+    pub(super) fn reflect_challenged_syn(&mut self, segment: &Segment, is_queued: bool) {
+        if segment.seq != self.rcv.irs {
+            return;
+        }
+        let acks_data = self.ack_point() != self.rcv.last_ack_sent;
+        let arriving = self.ecn.arriving;
+        let answers_ours = !self.passive && segment.flags.contains(Flags::ACK) && segment.ack == self.snd.iss + 1;
         let Some(state) = &mut self.accurate_ecn else { return };
+        if is_queued && !acks_data {
+            state.of_handshake = arriving;
+            state.reflects = true;
+        }
+        // The option of a SYN is ignored (section 3.2.3.2.1).
+        if !answers_ours {
+            return;
+        }
         state.judge_first_option(segment);
         if segment.options.accurate_ecn.is_some() {
             state.options_due = state.options_due.max(1);
         }
         state.syn_acks_again = state.syn_acks_again.saturating_add(1);
         state.failures.options_sent |= state.syn_acks_again > 1 && state.option_sent_at.is_some();
-        state.reflects = is_due;
     }
 
     /// The ACK that ends our handshake is due.
@@ -350,7 +386,9 @@ impl Connection {
             state.ack_due |= has_changed || state.unreported >= LINUX_UNREPORTED;
             return;
         }
-        let is_late = if len > 0 { state.unreported >= UNREPORTED } else { state.unreported >= UNREPORTED_OF_ACKS };
+        let has_data = len > 0 || self.rcv.nxt != self.rcv.last_ack_sent;
+        let most = if has_data { UNREPORTED } else { UNREPORTED_OF_ACKS };
+        let is_late = state.unreported >= most;
         state.ack_due |= is_late || len > 0 && has_changed && field == EcnField::Ce;
         if is_late && len == 0 {
             self.ack_now(Reason::Ack);
@@ -362,17 +400,31 @@ impl Connection {
         self.accurate_ecn.as_ref().is_some_and(|state| state.ack_due)
     }
 
-    /// Data that had arrived before came once more, beginning at `seq`.
+    /// Data that had arrived before came once more, beginning at `seq` (section 3.2.3.2.2). Linux takes the first repetition for a sign
+    /// that the path drops options.
     pub(super) fn judge_duplicate(&mut self, seq: Seq) {
+        if seq + 1 == self.rcv.nxt {
+            // It may be a keep-alive with a byte of data: these are repeated without a loss.
+            return;
+        }
         let Some(state) = &mut self.accurate_ecn else { return };
-        state.failures.options_sent |= state.duplicate_reported == Some(seq);
         state.last_duplicate = Some(seq);
+        if state.duplicate_reported != Some(seq) {
+            state.duplicates_again = 0;
+            return;
+        }
+        state.duplicates_again = state.duplicates_again.saturating_add(1);
+        let most = if state.is_linux() { LINUX_DUPLICATES_AGAIN } else { DUPLICATES_AGAIN };
+        state.failures.options_sent |= state.duplicates_again >= most;
     }
 
-    /// The retransmission timer has run out, and nothing shows that segments with options pass: the path may drop them.
+    /// The retransmission timer has run out for the first time since data was acknowledged, and nothing shows that segments with options
+    /// pass: the path may drop them, or all packets for a while. Options are left out until data is acknowledged, and tried once more.
     pub(super) fn suspect_options_of_loss(&mut self) {
-        if let Some(state) = &mut self.accurate_ecn {
-            state.failures.options_sent |= state.option_sent_at.is_some() && !state.options_pass;
+        let Some(state) = &mut self.accurate_ecn else { return };
+        if state.option_sent_at.is_some() && !state.options_pass {
+            state.failures.options_sent |= state.options_suspected;
+            state.options_suspected = true;
         }
     }
 
@@ -395,22 +447,24 @@ impl Connection {
         let field = ace::field(segment.flags);
         if !core::mem::replace(&mut state.is_past_handshake, true) && field == 0 && !state.is_linux() {
             // Section 3.2.2.4: the field never begins with 0.
-            state.failures.flags_received = true;
+            state.failures.no_ect = true;
+            state.failures.ignores_counts = true;
         }
         state.options_pass |= state.only_with_option.take_if(|end| end.le(segment.ack)).is_some();
         // An ACK without news may have been overtaken.
         if !has_progress {
             return;
         }
-        if state.failures.flags_received && !state.is_linux() {
+        if state.failures.ignores_counts && !state.is_linux() {
             return;
         }
         let option = segment.options.accurate_ecn.as_ref();
         if option.is_none() && state.seen == AccurateEcnSeen::Nothing && sent >= LAST_BYTE_FOR_OPTION {
-            state.seen = AccurateEcnSeen::Mangled;
             state.failures.options_received = true;
         }
-        state.judge_first_option(segment);
+        if !state.failures.options_received {
+            state.judge_first_option(segment);
+        }
         let counts = if state.failures.options_received {
             state.decoder.take_ack_without_bytes(state.config.rules, field, &acked)
         } else {
@@ -422,20 +476,21 @@ impl Connection {
 
 /// Sending.
 impl Connection {
-    /// The flags and the ECN field of a segment.
-    pub(super) fn accurate_departure(&mut self, is_new_data: bool, is_pure_ack: bool) -> (Flags, EcnField) {
-        let (is_over, arriving) = (self.state == State::TimeWait, self.ecn.arriving);
+    /// The flags and the ECN field of a segment. `pure_ack`: why, if it is nothing but an ACK.
+    pub(super) fn accurate_departure(&mut self, is_new_data: bool, pure_ack: Option<Reason>) -> (Flags, EcnField) {
+        let is_over = self.state == State::TimeWait;
         let Some(state) = &mut self.accurate_ecn else { return (Flags::empty(), EcnField::NotEct) };
+        let is_capable = !state.failures.no_ect;
         if is_over && state.is_linux() {
-            // A connection in TIME-WAIT has nothing but its numbers, and answers with the field that came.
-            return (Flags::empty(), arriving);
+            // Linux has no counters in TIME-WAIT, and keeps ECT off ACKs of segments outside the window (`tcp_v4_timewait_ack`).
+            let acks_fin = pure_ack == Some(Reason::FinAck);
+            return (Flags::empty(), if is_capable && acks_fin { EcnField::Ect0 } else { EcnField::NotEct });
         }
-        let is_capable = !(state.failures.flags_sent || state.failures.flags_received);
         let field = match is_capable && (is_new_data || state.is_linux()) {
             true => EcnField::Ect0,
             false => EcnField::NotEct,
         };
-        if core::mem::take(&mut state.reflects) && is_pure_ack {
+        if core::mem::take(&mut state.reflects) && pure_ack.is_some() {
             return (ace::reflection(state.of_handshake), field);
         }
         state.unreported = 0;
@@ -443,24 +498,28 @@ impl Connection {
         (ace::flags(state.received), field)
     }
 
-    /// The flags of our SYN-ACK (section 3.1.4.2): one that is sent again for the second time claims nothing.
+    /// The flags of our SYN-ACK (section 3.1.4.2). The second retransmission by the timer has none, and no packet is ECN-capable after it.
     pub(super) fn accurate_syn_ack_flags(&mut self) -> Flags {
         let timeouts = self.recovery.retransmits;
         let Some(state) = &mut self.accurate_ecn else { return Flags::empty() };
         state.syn_acks = state.syn_acks.saturating_add(1);
-        state.failures.flags_sent |= state.syn_acks > 2;
-        if timeouts > 1 { Flags::empty() } else { ace::reflection(state.of_handshake) }
+        let gives_up = timeouts.saturating_sub(state.syn_timeouts) > 1;
+        state.failures.no_ect |= gives_up || state.syn_acks > 2;
+        if gives_up { Flags::empty() } else { ace::reflection(state.of_handshake) }
     }
 
     /// Decides whether the next segment carries an option (section 3.2.3.3).
     pub(super) fn decide_on_accurate_option(&mut self, now: Instant) {
         let srtt = self.rtt.srtt();
         let is_over = self.state == State::TimeWait;
+        let is_repairing = self.recovery.retransmits > 0;
         let Some(state) = &mut self.accurate_ecn else { return };
         let AccurateEcnConfig { option, beacons, .. } = state.config;
         let is_allowed = match option {
             AccurateEcnOption::Off => false,
-            AccurateEcnOption::Minimum | AccurateEcnOption::Full => !state.failures.options_sent,
+            AccurateEcnOption::Minimum | AccurateEcnOption::Full => {
+                !(state.failures.options_sent || state.options_suspected && !state.options_pass && is_repairing)
+            }
             AccurateEcnOption::Persist => true,
         };
         let is_beacon_due = || {
@@ -498,7 +557,7 @@ impl Connection {
         let dsack = self.rcv.dsack.map(|range| range.start);
         let reports_duplicates = self.sack && self.config.dsack;
         let Some(state) = &mut self.accurate_ecn else { return };
-        let duplicate = if reports_duplicates { dsack } else { state.last_duplicate };
+        let duplicate = if reports_duplicates { dsack } else { state.last_duplicate.take() };
         state.duplicate_reported = None;
         let is_new = !data.is_empty() && state.data_end.is_none_or(|end| data.end.gt(end));
         if is_new {

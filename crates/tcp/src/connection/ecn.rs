@@ -1,4 +1,5 @@
-//! Explicit Congestion Notification (RFC 3168): negotiation, also of accurate feedback (RFC 9768), echoing marks, and the response to echoes as in Linux.
+//! Explicit Congestion Notification (RFC 3168): negotiation, also of accurate feedback (RFC 9768), echoing marks, and the response to echoes
+//! as in Linux.
 //!
 //! After a marked segment the receiver sets ECE on every ACK until the sender signals by CWR that it has reduced its
 //! window. The sender does so once per window of data, as for a loss, but retransmits nothing.
@@ -8,7 +9,8 @@ use holdover_wire::{Flags, Segment};
 use super::Connection;
 use super::accurate_ecn::AccurateState;
 use crate::ace;
-use crate::config::{AccurateEcnRules, Ecn};
+use crate::config::Ecn;
+use crate::counters::Reason;
 use crate::ecn::EcnField;
 use crate::recovery::RecoveryState;
 
@@ -107,11 +109,9 @@ impl Connection {
         let mut state = Box::new(AccurateState::new(self.config.accurate_ecn, arriving));
         if is_answer {
             state.judge_syn_ack(syn, arriving);
-            // Section 3.1.5: after a SYN that asked for nothing no packet is ECN-capable. Linux goes by the SYN-ACK alone.
-            let is_linux = self.config.accurate_ecn.rules == AccurateEcnRules::Linux;
-            state.failures.flags_received |= !self.asks_for_accurate_ecn() && !is_linux;
         } else {
             *state = state.accepted();
+            state.syn_timeouts = self.recovery.retransmits;
         }
         self.accurate_ecn = Some(state);
     }
@@ -121,6 +121,10 @@ impl Connection {
 impl Connection {
     pub(super) fn note_ecn_field(&mut self, field: EcnField) {
         self.ecn.arriving = field;
+        if let Some(state) = &mut self.accurate_ecn {
+            // Some segments are acknowledged without a look at their timestamp.
+            state.timestamp_is_newer = false;
+        }
     }
 
     /// A segment with data or a FIN is accepted.
@@ -152,10 +156,10 @@ impl Connection {
 
     /// The flags and the field of a segment that leaves; only new data is marked as capable (section 6.1.4 and 6.1.5).
     #[inline]
-    pub(super) fn ecn_of_departure(&mut self, is_new_data: bool, is_pure_ack: bool) -> (Flags, EcnField) {
+    pub(super) fn ecn_of_departure(&mut self, is_new_data: bool, pure_ack: Option<Reason>) -> (Flags, EcnField) {
         match self.ecn.feedback {
             Feedback::None => return (Flags::empty(), EcnField::NotEct),
-            Feedback::Accurate => return self.accurate_departure(is_new_data, is_pure_ack),
+            Feedback::Accurate => return self.accurate_departure(is_new_data, pure_ack),
             Feedback::Classic => {}
         }
         let mut flags = Flags::empty();

@@ -97,7 +97,7 @@ impl Connection {
     fn arrive(&mut self, now: Instant, segment: &Segment) -> Step {
         self.check_paws(now, segment)?;
         if self.completes_simultaneous_open(segment) {
-            self.judge_handshake_ack(segment);
+            self.judge_crossed_syn_ack(segment);
             self.end_handshake(now, segment)?;
             self.ack_now(Reason::HandshakeAck);
             return Ok(());
@@ -219,6 +219,9 @@ impl Connection {
             let data = SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
             if !data.is_empty() {
                 self.note_duplicate(data);
+                if !segment.flags.contains(Flags::SYN) {
+                    self.judge_duplicate(segment.seq);
+                }
             }
             // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
             // whose ACK was lost is then no proof that the retransmission was spurious (RFC 3522).
@@ -227,11 +230,12 @@ impl Connection {
                 let timestamp_is_newer = self.note_timestamp(now, segment);
                 self.count_ecn_field(segment, timestamp_is_newer);
             }
-            self.judge_duplicate(segment.seq);
         }
-        self.answer_unacceptable(now, segment);
         if segment.flags.contains(Flags::SYN) {
-            self.reflect_challenged_syn(segment);
+            let is_queued = self.challenge(now);
+            self.reflect_challenged_syn(segment, is_queued);
+        } else {
+            self.answer_unacceptable(now, segment);
         }
         if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt
         {
@@ -324,8 +328,8 @@ impl Connection {
             self.end(Some(ConnectionError::Reset));
             return Err(Disposition::HandshakeAbandoned);
         }
-        self.challenge(now);
-        self.reflect_challenged_syn(segment);
+        let is_queued = self.challenge(now);
+        self.reflect_challenged_syn(segment, is_queued);
         Err(Disposition::SynChallenged)
     }
 
@@ -379,6 +383,7 @@ impl Connection {
     fn take_text_and_fin(&mut self, now: Instant, segment: &Segment, in_handshake: bool) -> Step {
         // The text of a SYN begins after it.
         let start = segment.seq + u32::from(segment.flags.contains(Flags::SYN));
+        let was_ack_due = self.ack.due.is_some();
         let mut refused = false;
         if !segment.payload.is_empty() {
             if !self.state.may_receive() {
@@ -399,7 +404,7 @@ impl Connection {
         if segment.flags.contains(Flags::FIN) {
             self.take_fin(now, start + segment.payload.len() as u32, in_handshake);
         }
-        self.finish_at_fin(now);
+        self.finish_at_fin(now, was_ack_due);
         if refused { Err(Disposition::ReassemblyFull) } else { Ok(()) }
     }
 
@@ -461,8 +466,8 @@ impl Connection {
         }
     }
 
-    /// If everything before the peer's FIN has arrived, takes the FIN (section 3.10.7.4, eighth).
-    fn finish_at_fin(&mut self, now: Instant) {
+    /// If everything before the peer's FIN has arrived, takes the FIN (section 3.10.7.4, eighth). `was_ack_due`: before this segment.
+    fn finish_at_fin(&mut self, now: Instant, was_ack_due: bool) {
         if self.rcv.fin != Some(self.rcv.nxt) {
             return;
         }
@@ -470,7 +475,7 @@ impl Connection {
         self.received.take_fin();
         // Nothing is left to report to a peer that has sent all it had (Linux `tcp_fin`).
         self.rcv.dsack = None;
-        self.schedule_fin_ack(now);
+        self.schedule_fin_ack(now, was_ack_due);
         self.events.insert(Event::PeerClosed);
         match self.state {
             State::SynReceived | State::Established => self.state = State::CloseWait,
@@ -514,8 +519,9 @@ impl Connection {
         false
     }
 
-    /// Answers with a challenge ACK, within the budget of RFC 5961 section 10 and [`crate::LimitConfig::invalid_ack_interval`].
-    pub(super) fn challenge(&mut self, now: Instant) {
+    /// Answers with a challenge ACK, within the budget of RFC 5961 section 10 and [`crate::LimitConfig::invalid_ack_interval`]. Returns
+    /// whether an ACK is due for this alone.
+    pub(super) fn challenge(&mut self, now: Instant) -> bool {
         let second = (now.as_millis() / 1000) as u32;
         let limits = &self.config.limits;
         let budget = self.challenges.to_mut();
@@ -525,11 +531,13 @@ impl Connection {
         }
         let is_too_soon = |interval| budget.last_at.is_some_and(|last| now < last + interval);
         if budget.used >= limits.challenge_acks_per_second || limits.invalid_ack_interval.is_some_and(is_too_soon) {
-            return;
+            return false;
         }
         budget.used += 1;
         budget.last_at = Some(now);
+        let is_only = self.ack.due.is_none();
         self.ack_now(Reason::ChallengeAck);
+        is_only
     }
 
     /// Answers with a reset at SEG.ACK: to an unacceptable ACK in the handshake (section 3.10.7.3, first), after which

@@ -47,7 +47,11 @@ impl Connection {
             return EcnField::NotEct;
         }
         let is_new_data = matches!(choice, Choice::New(_)) && !segment.payload.is_empty();
-        let (flags, field) = self.ecn_of_departure(is_new_data, matches!(choice, Choice::Ack(_)));
+        let pure_ack = match choice {
+            Choice::Ack(reason) => Some(reason),
+            _ => None,
+        };
+        let (flags, field) = self.ecn_of_departure(is_new_data, pure_ack);
         segment.flags |= flags;
         field
     }

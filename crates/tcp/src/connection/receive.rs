@@ -126,15 +126,16 @@ impl Connection {
 
     /// Schedules the ACK of the peer's FIN. In ESTABLISHED Linux expects an answer that carries it, if only our own FIN (`tcp_fin`): it
     /// delays the ACK as that of data, unless more than a full segment is not acknowledged, the window is closed, or an ACK is due for
-    /// something else.
-    pub(super) fn schedule_fin_ack(&mut self, now: Instant) {
+    /// something else, or was due before this segment.
+    pub(super) fn schedule_fin_ack(&mut self, now: Instant, was_ack_due: bool) {
         let is_first = matches!(self.state, State::SynReceived | State::Established);
         if let AckPolicy::Adaptive { min, max, .. } = self.config.receive.ack
             && is_first
         {
             self.ack.interactive = true;
             let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
-            let is_urgent = self.ack.due.is_some_and(|due| due != Reason::Ack)
+            let is_urgent = was_ack_due
+                || self.ack.due.is_some_and(|due| due != Reason::Ack)
                 || self.is_ecn_feedback_due()
                 || self.receive_window() == 0;
             // Before the first data there is no delay yet.

@@ -56,7 +56,9 @@ impl Connection {
             self.events.insert(Event::DeliveryTrouble);
         }
         self.counters.timeouts += 1;
-        self.suspect_options_of_loss();
+        if self.recovery.retransmits == 0 && self.snd.wnd > 0 {
+            self.suspect_options_of_loss();
+        }
         self.enter_loss(now);
         // A closed window does not indicate a broken path, so that it does not count towards R2 (Linux
         // `tcp_retransmit_timer`; ssthresh is cut each time for the same reason).

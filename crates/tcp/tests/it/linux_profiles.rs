@@ -1,11 +1,13 @@
 //! Behaviour of the Linux profiles that RFC 9293 and its companions leave open: the floor of the RTO, SYNs, adaptive quick and
 //! delayed ACKs, the decay of an unused window (RFC 2861), the growth of the advertised window, and rate halving.
 
+use bytes::Bytes;
 use holdover_base::Duration;
 use holdover_tcp::{BeyondWindow, Config, ConnectionError, Disposition, Profile, Reason, RecoveryState, State, Timer};
-use holdover_wire::Flags;
+use holdover_wire::{Flags, Segment};
 
 use crate::script::*;
+use crate::world::stream;
 
 /// Linux 6 with Reno, in the round numbers of [`plain`] and without options.
 fn linux_6() -> Config {
@@ -522,6 +524,31 @@ fn linux_delays_the_ack_of_a_fin() {
     t.shutdown();
     t.expect(our_fin(1).ack(1002));
     t.expect_no_timer(Timer::DelayedAck);
+}
+
+/// An ACK that is due for data before the FIN is not delayed with the FIN's, if both arrive before it can be sent.
+#[test]
+fn linux_sends_an_ack_that_is_due_at_a_fin() {
+    let mut t = Script::established(linux_6());
+    t.inject(seg().data(1000));
+    t.expect(ack(1001).reason(Reason::Ack));
+    t.read(1000);
+    let (now, ack) = (t.now(), t.connection.snd_nxt());
+    let arrives = |seq, flags, payload| Segment {
+        src_port: 80,
+        dst_port: 1000,
+        seq,
+        ack,
+        flags,
+        window: 20_000,
+        payload,
+        ..Segment::default()
+    };
+    let data = arrives(t.connection.rcv_nxt(), Flags::ACK, stream(1000, 100));
+    assert_eq!(t.connection.handle_segment(now, &data), Disposition::Accepted);
+    let fin = arrives(t.connection.rcv_nxt(), Flags::ACK | Flags::FIN, Bytes::new());
+    assert_eq!(t.connection.handle_segment(now, &fin), Disposition::Accepted);
+    assert_eq!(t.connection.poll_transmit(now).map(|transmit| transmit.reason), Some(Reason::FinAck));
 }
 
 /// It is sent at once before any data has set the delay, and in the states in which the connection ends.
