@@ -9,7 +9,8 @@ use holdover_wire::{AccurateEcn, EcnCounter, Flags};
 use crate::config::AccurateEcnRules;
 use crate::ecn::EcnField;
 
-/// What the counter of packets with CE begins with in the ACE field (RFC 9768 section 3.2.1): not with 0, so that zeroing shows.
+/// Initial value of the counter of packets with CE in the ACE field (RFC 9768 section 3.2.1). It is not 0, so that a path that zeroes the
+/// field is detected.
 pub(crate) const INITIAL: u32 = 5;
 /// Values of the ACE field.
 const TURN: u32 = 8;
@@ -117,7 +118,7 @@ pub(crate) struct Decoder {
     mean_acked: u16,
 }
 
-/// What an ACK says besides its ACE field.
+/// What the decoder needs of an ACK beside its ACE field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acked {
     /// Packets and bytes that it reports as delivered for the first time.

@@ -92,7 +92,7 @@ impl FastOpenConfig {
 }
 
 /// Whether Explicit Congestion Notification is used (RFC 3168), and with which feedback: once in a round trip, or accurate (RFC 9768). An
-/// end that can do both does what the other one can.
+/// end that supports both uses the one that its peer supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ecn {
     /// Never.

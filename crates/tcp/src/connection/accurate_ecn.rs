@@ -113,7 +113,7 @@ pub(super) struct AccurateState {
     /// How often in a row the same duplicate came again although it was reported with an option.
     duplicates_again: u8,
     /// A timeout has left options out once.
-    options_suspected: bool,
+    left_out_once: bool,
 
     decoder: Decoder,
     /// SYN-ACKs that were sent.
@@ -149,7 +149,7 @@ impl AccurateState {
             options_pass: false,
             syn_acks_again: 0,
             duplicates_again: 0,
-            options_suspected: false,
+            left_out_once: false,
             decoder: Decoder::default(),
             syn_acks: 0,
             syn_timeouts: 0,
@@ -168,24 +168,24 @@ impl AccurateState {
     }
 
     /// The option of the peer's SYN-ACK or of the ACK that ends the handshake.
-    fn judge_first_option(&mut self, segment: &Segment) {
+    fn check_first_option(&mut self, segment: &Segment) {
         let Some(option) = &segment.options.accurate_ecn else { return };
         if self.seen >= AccurateEcnSeen::Counters {
             return;
         }
-        self.seen = judge(option);
+        self.seen = classify(option);
         self.failures.options_received |= self.seen == AccurateEcnSeen::Mangled;
     }
 
     /// A SYN-ACK has agreed to accurate feedback. `reflected` is what it says of our SYN, which had no ECT.
-    pub(super) fn judge_syn_ack(&mut self, segment: &Segment, arrived: EcnField) {
-        self.judge_first_option(segment);
+    pub(super) fn check_syn_ack(&mut self, segment: &Segment, arrived: EcnField) {
+        self.check_first_option(segment);
         if segment.options.accurate_ecn.is_some() {
             self.options_due = OPTIONS_AFTER_CHANGE;
         }
         let is_marked = arrived == EcnField::Ce;
         // Linux looks at the reflection only if the SYN-ACK was marked.
-        let is_valid = if is_marked || !self.is_linux() { self.judge_reflection(segment) } else { true };
+        let is_valid = if is_marked || !self.is_linux() { self.check_reflection(segment) } else { true };
         if is_marked && (is_valid || !self.is_linux()) {
             self.count_packet();
         }
@@ -195,7 +195,7 @@ impl AccurateState {
     }
 
     /// Section 3.2.2.3: what the peer received must be what we may have sent.
-    fn judge_reflection(&mut self, segment: &Segment) -> bool {
+    fn check_reflection(&mut self, segment: &Segment) -> bool {
         let Some(arrived) = ace::reflected(ace::field(segment.flags)) else { return true };
         let is_valid = !self.config.fallback || ace::is_valid_transition(EcnField::NotEct, arrived);
         self.failures.no_ect |= !is_valid;
@@ -209,7 +209,7 @@ impl AccurateState {
 }
 
 /// Section 3.2.3.2.4: the first and the last counter begin with 1.
-fn judge(option: &AccurateEcn) -> AccurateEcnSeen {
+fn classify(option: &AccurateEcn) -> AccurateEcnSeen {
     let mut fields = option.fields().map(|(_, value)| value);
     match (fields.next(), fields.nth(1)) {
         (None, _) => AccurateEcnSeen::Empty,
@@ -255,7 +255,7 @@ impl Connection {
         self.accurate_ecn.as_ref().is_some_and(|state| state.failures.no_ect)
     }
 
-    /// Steers the options of accurate feedback from now on.
+    /// Changes when options for accurate feedback are sent, from now on.
     pub fn set_accurate_ecn(&mut self, config: AccurateEcnConfig) {
         if let Some(state) = &mut self.accurate_ecn {
             state.config = config;
@@ -273,7 +273,7 @@ impl Connection {
 
     /// The ACK that ends the handshake of a connection in SYN-RECEIVED (section 3.2.2.1, table 4). If it was lost, a later segment comes
     /// in its place, whose flags are a count.
-    pub(super) fn judge_handshake_ack(&mut self, segment: &Segment) {
+    pub(super) fn check_handshake_ack(&mut self, segment: &Segment) {
         let Some(state) = &mut self.accurate_ecn else { return };
         let has_no_sack = segment.options.sack.is_empty();
         match ace::field(segment.flags) {
@@ -285,21 +285,21 @@ impl Connection {
             field => {
                 let is_pure = segment.seq_len() == 0 && has_no_sack;
                 let reflected = ace::reflected(field).filter(|_| is_pure);
-                if reflected.is_some() && state.judge_reflection(segment) && reflected == Some(EcnField::Ce) {
+                if reflected.is_some() && state.check_reflection(segment) && reflected == Some(EcnField::Ce) {
                     state.decoder.packets = state.decoder.packets.max(1);
                 }
             }
         }
         state.is_past_handshake = true;
-        state.judge_first_option(segment);
+        state.check_first_option(segment);
     }
 
     /// The SYN-ACK that answers our SYN after SYNs have crossed. Its flags reflect our SYN and are no count. Our ACK of it has the count:
     /// our own SYN-ACK may have brought the peer to ESTABLISHED.
-    pub(super) fn judge_crossed_syn_ack(&mut self, segment: &Segment) {
+    pub(super) fn check_crossed_syn_ack(&mut self, segment: &Segment) {
         let arriving = self.ecn.arriving;
         if let Some(state) = &mut self.accurate_ecn {
-            state.judge_syn_ack(segment, arriving);
+            state.check_syn_ack(segment, arriving);
         }
     }
 
@@ -333,7 +333,7 @@ impl Connection {
         if !answers_ours {
             return;
         }
-        state.judge_first_option(segment);
+        state.check_first_option(segment);
         if segment.options.accurate_ecn.is_some() {
             state.options_due = state.options_due.max(1);
         }
@@ -402,7 +402,7 @@ impl Connection {
 
     /// Data that had arrived before came once more, beginning at `seq` (section 3.2.3.2.2). Linux takes the first repetition for a sign
     /// that the path drops options.
-    pub(super) fn judge_duplicate(&mut self, seq: Seq) {
+    pub(super) fn check_duplicate(&mut self, seq: Seq) {
         if seq + 1 == self.rcv.nxt {
             // It may be a keep-alive with a byte of data: these are repeated without a loss.
             return;
@@ -420,11 +420,11 @@ impl Connection {
 
     /// The retransmission timer has run out for the first time since data was acknowledged, and nothing shows that segments with options
     /// pass: the path may drop them, or all packets for a while. Options are left out until data is acknowledged, and tried once more.
-    pub(super) fn suspect_options_of_loss(&mut self) {
+    pub(super) fn leave_out_options(&mut self) {
         let Some(state) = &mut self.accurate_ecn else { return };
         if state.option_sent_at.is_some() && !state.options_pass {
-            state.failures.options_sent |= state.options_suspected;
-            state.options_suspected = true;
+            state.failures.options_sent |= state.left_out_once;
+            state.left_out_once = true;
         }
     }
 
@@ -463,7 +463,7 @@ impl Connection {
             state.failures.options_received = true;
         }
         if !state.failures.options_received {
-            state.judge_first_option(segment);
+            state.check_first_option(segment);
         }
         let counts = if state.failures.options_received {
             state.decoder.take_ack_without_bytes(state.config.rules, field, &acked)
@@ -508,7 +508,8 @@ impl Connection {
         if gives_up { Flags::empty() } else { ace::reflection(state.of_handshake) }
     }
 
-    /// Decides whether the next segment carries an option (section 3.2.3.3).
+    /// Decides whether the next segment carries an option (section 3.2.3.3). Linux sends none before one of the peer's has arrived; by
+    /// section 3.2.3.2.3 the path may drop those of one direction only.
     pub(super) fn decide_on_accurate_option(&mut self, now: Instant) {
         let srtt = self.rtt.srtt();
         let is_over = self.state == State::TimeWait;
@@ -518,7 +519,7 @@ impl Connection {
         let is_allowed = match option {
             AccurateEcnOption::Off => false,
             AccurateEcnOption::Minimum | AccurateEcnOption::Full => {
-                !(state.failures.options_sent || state.options_suspected && !state.options_pass && is_repairing)
+                !(state.failures.options_sent || state.left_out_once && !state.options_pass && is_repairing)
             }
             AccurateEcnOption::Persist => true,
         };
@@ -528,7 +529,7 @@ impl Connection {
         };
         state.option_wanted = is_allowed
             && !(is_over && state.is_linux())
-            && state.seen != AccurateEcnSeen::Nothing
+            && (state.seen != AccurateEcnSeen::Nothing || !state.is_linux())
             && (option >= AccurateEcnOption::Full || state.options_due > 0 || beacons > 0 && is_beacon_due());
     }
 

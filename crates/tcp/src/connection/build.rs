@@ -49,7 +49,8 @@ impl Connection {
     /// The window that a SYN can tell is open to the peer.
     pub(super) fn open_window(&mut self) -> u32 {
         let (window, _) = self.select_window(self.rcv.nxt);
-        // Data of the peer's SYN takes nothing of the window that the answer tells (Linux `tcp_openreq_init_rwin`).
+        // The answer advertises the same window whether the peer's SYN had data or not, in every profile: RFC 9293 leaves the size to the
+        // receiver, and Linux does so (`tcp_openreq_init_rwin`).
         let window = window.max(self.offerable_window()).min(0xffff);
         self.rcv.wup = self.rcv.nxt;
         self.rcv.wnd = window;

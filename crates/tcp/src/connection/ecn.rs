@@ -1,5 +1,5 @@
-//! Explicit Congestion Notification (RFC 3168): negotiation, also of accurate feedback (RFC 9768), echoing marks, and the response to echoes
-//! as in Linux.
+//! Explicit Congestion Notification (RFC 3168): negotiation, also of accurate feedback (RFC 9768), echoing marks, and the response to
+//! echoes as in Linux.
 //!
 //! After a marked segment the receiver sets ECE on every ACK until the sender signals by CWR that it has reduced its
 //! window. The sender does so once per window of data, as for a loss, but retransmits nothing.
@@ -108,7 +108,7 @@ impl Connection {
         let arriving = self.ecn.arriving;
         let mut state = Box::new(AccurateState::new(self.config.accurate_ecn, arriving));
         if is_answer {
-            state.judge_syn_ack(syn, arriving);
+            state.check_syn_ack(syn, arriving);
         } else {
             *state = state.accepted();
             state.syn_timeouts = self.recovery.retransmits;

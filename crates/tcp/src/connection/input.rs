@@ -97,7 +97,7 @@ impl Connection {
     fn arrive(&mut self, now: Instant, segment: &Segment) -> Step {
         self.check_paws(now, segment)?;
         if self.completes_simultaneous_open(segment) {
-            self.judge_crossed_syn_ack(segment);
+            self.check_crossed_syn_ack(segment);
             self.end_handshake(now, segment)?;
             self.ack_now(Reason::HandshakeAck);
             return Ok(());
@@ -220,7 +220,7 @@ impl Connection {
             if !data.is_empty() {
                 self.note_duplicate(data);
                 if !segment.flags.contains(Flags::SYN) {
-                    self.judge_duplicate(segment.seq);
+                    self.check_duplicate(segment.seq);
                 }
             }
             // Linux's window begins at its last ACK (`tcp_sequence`): a duplicate that reaches it is echoed. The answer to a retransmission
@@ -343,7 +343,7 @@ impl Connection {
                 self.reset_at(segment);
                 return Err(Disposition::UnacceptableHandshakeAck);
             }
-            self.judge_handshake_ack(segment);
+            self.check_handshake_ack(segment);
             self.end_handshake(now, segment)?;
         } else {
             self.process_ack(now, segment)?;

@@ -29,7 +29,7 @@ impl Connection {
             drop(data.split_to(known as usize));
         }
         if data.is_empty() {
-            self.judge_duplicate(seq);
+            self.check_duplicate(seq);
             return Arrival::Duplicate;
         }
         if seq.gt(self.rcv.nxt) {

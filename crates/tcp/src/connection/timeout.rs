@@ -57,7 +57,7 @@ impl Connection {
         }
         self.counters.timeouts += 1;
         if self.recovery.retransmits == 0 && self.snd.wnd > 0 {
-            self.suspect_options_of_loss();
+            self.leave_out_options();
         }
         self.enter_loss(now);
         // A closed window does not indicate a broken path, so that it does not count towards R2 (Linux

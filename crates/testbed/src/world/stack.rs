@@ -125,8 +125,11 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     if config.rto.max != linux.rto.max {
         sysctls.insert("net.ipv4.tcp_rto_max_ms", (config.rto.max.as_nanos() / 1_000_000).to_string());
     }
+    let AccurateEcnConfig { option, beacons, fallback, .. } = config.accurate_ecn;
+    if config.ecn.accepts_accurate() || config.ecn == Ecn::Request {
+        sysctls.insert("net.ipv4.tcp_ecn_fallback", switch(fallback));
+    }
     if config.ecn.accepts_accurate() {
-        let AccurateEcnConfig { option, beacons, fallback, .. } = config.accurate_ecn;
         let option = match option {
             AccurateEcnOption::Off => "0",
             AccurateEcnOption::Minimum => "1",
@@ -135,7 +138,6 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
         };
         sysctls.insert("net.ipv4.tcp_ecn_option", option.to_owned());
         sysctls.insert("net.ipv4.tcp_ecn_option_beacon", beacons.to_string());
-        sysctls.insert("net.ipv4.tcp_ecn_fallback", switch(fallback));
     }
     if config.limits.syn_linear_timeouts != linux.limits.syn_linear_timeouts {
         sysctls.insert("net.ipv4.tcp_syn_linear_timeouts", config.limits.syn_linear_timeouts.to_string());
@@ -213,7 +215,11 @@ mod tests {
         config.sack = false;
         config.user_timeout.timeout = Some(Duration::from_secs(9));
         config.send.nagle = false;
+        config.ecn = Ecn::Request;
+        config.accurate_ecn.fallback = false;
         let stack = KernelStack::of(&config, Some(Congestion::Bbr)).unwrap();
+        assert_eq!(stack.sysctls["net.ipv4.tcp_ecn_fallback"], "0");
+        assert!(!stack.sysctls.contains_key("net.ipv4.tcp_ecn_option"));
         assert_eq!(stack.sysctls["net.ipv4.tcp_rto_max_ms"], "1000");
         assert_eq!(stack.sysctls["net.ipv4.tcp_sack"], "0");
         assert!(!stack.sysctls.contains_key("net.ipv4.tcp_rto_min_us"));
