@@ -36,6 +36,8 @@ const UNREPORTED_OF_ACKS: u8 = 3;
 /// Repetitions in a row of a duplicate that was reported with an option, after which options are left out: one under Linux.
 const DUPLICATES_AGAIN: u8 = 2;
 const LINUX_DUPLICATES_AGAIN: u8 = 1;
+/// The same of duplicates that may be keep-alives.
+const KEEP_ALIVES_AGAIN: u8 = 4;
 /// An option that appears only after so many bytes were sent is not believed: counters may have wrapped (Linux).
 const LAST_BYTE_FOR_OPTION: u64 = (1 << 23) - 1;
 
@@ -403,10 +405,8 @@ impl Connection {
     /// Data that had arrived before came once more, beginning at `seq` (section 3.2.3.2.2). Linux takes the first repetition for a sign
     /// that the path drops options.
     pub(super) fn check_duplicate(&mut self, seq: Seq) {
-        if seq + 1 == self.rcv.nxt {
-            // It may be a keep-alive with a byte of data: these are repeated without a loss.
-            return;
-        }
+        // A single byte: it may be a keep-alive, which is repeated without a loss.
+        let is_keep_alive = seq + 1 == self.rcv.nxt;
         let Some(state) = &mut self.accurate_ecn else { return };
         state.last_duplicate = Some(seq);
         if state.duplicate_reported != Some(seq) {
@@ -414,7 +414,11 @@ impl Connection {
             return;
         }
         state.duplicates_again = state.duplicates_again.saturating_add(1);
-        let most = if state.is_linux() { LINUX_DUPLICATES_AGAIN } else { DUPLICATES_AGAIN };
+        let most = match (is_keep_alive, state.is_linux()) {
+            (true, _) => KEEP_ALIVES_AGAIN,
+            (false, true) => LINUX_DUPLICATES_AGAIN,
+            (false, false) => DUPLICATES_AGAIN,
+        };
         state.failures.options_sent |= state.duplicates_again >= most;
     }
 

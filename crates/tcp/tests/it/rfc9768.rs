@@ -529,7 +529,7 @@ fn rfc9768_3_2_3_2_options_that_get_lost_are_left_out() {
         t.inject(seg().data(1_000).and(ace(5)));
         t.inject(seg().data(1_000).and(ace(5)));
         assert_eq!(t.take_sent().options.accurate_ecn.map(|option| option.len()), Some(3));
-        // Keep-alives with a byte of data are no such sign.
+        // A byte that may be a keep-alive may come again more often.
         for _ in 0..4 {
             t.inject_as(Disposition::DuplicateData, seg().seq(2_000).data(1).and(ace(5)));
             assert!(t.take_sent().options.accurate_ecn.is_some());
