@@ -135,7 +135,8 @@ impl AccurateEcnConfig {
         Self { option: AccurateEcnOption::Full, beacons: 3, fallback: true, rules: AccurateEcnRules::Rfc9768 };
 }
 
-/// When a segment carries the option of Accurate ECN (RFC 9768 section 3.2.3.3), provided that the peer's have been seen.
+/// When a segment carries the option of Accurate ECN (RFC 9768 section 3.2.3.3); under [`AccurateEcnRules::Linux`] not before one of the
+/// peer's has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum AccurateEcnOption {
     /// Never.
