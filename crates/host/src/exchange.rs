@@ -65,6 +65,9 @@ impl ExchangeError {
     }
 }
 
+/// The kernel makes no datagram of a dump longer than half of this.
+const LARGE: usize = 1 << 16;
+
 /// The kernel answers at once. Without an answer after this time, it was lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -161,8 +164,15 @@ impl Exchange {
         }
     }
 
+    /// The next datagram, of any length. The kernel fills datagrams of a dump up to the largest buffer that it has seen.
     fn receive(&self) -> Result<Vec<u8>, ExchangeError> {
-        self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(ExchangeError::Socket)
+        let mut datagram = Vec::with_capacity(LARGE);
+        let length = self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
+        if length > datagram.len() {
+            return self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(ExchangeError::Socket);
+        }
+        self.socket.recv(&mut Vec::new(), libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
+        Ok(datagram)
     }
 }
 

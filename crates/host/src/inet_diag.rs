@@ -77,7 +77,8 @@ impl InetDiag {
     /// # Errors
     /// See [`ExchangeError`].
     pub fn dump(&mut self, request: &InetDiagRequest, each: &mut dyn FnMut(&[u8])) -> Result<(), ExchangeError> {
-        self.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, request, each)
+        // A kernel without sockets of that kind, or without the module that reports them, has none to report.
+        none_if_gone(self.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, request, each)).map(drop)
     }
 
     /// The answer about the socket that receives packets between these addresses: a connection, or else a listening

@@ -254,7 +254,8 @@ fn check_former_names(path: &Path, text: &str) -> Result<(), ConfigError> {
     match signals {
         Some(signals) if signals.get("gateway").is_some() && signals.get("next_hop").is_some() => {
             let problem = "signals.gateway is the former name of signals.next_hop: expected one of them".to_owned();
-            Err(ConfigError::at(path, text, text.find("gateway").unwrap_or(0), problem))
+            let at = text.find("signals.gateway").or_else(|| text.find("gateway")).unwrap_or(0);
+            Err(ConfigError::at(path, text, at, problem))
         }
         _ => Ok(()),
     }

@@ -167,7 +167,8 @@ impl Diag {
 
     /// Whether the kernel can destroy sockets.
     pub(super) fn can_destroy(&mut self) -> bool {
-        self.0.probe_end().is_ok()
+        let refusal = self.0.probe_end().err().and_then(|error| error.refusal());
+        refusal != Some(libc::EOPNOTSUPP)
     }
 
     /// Destroys the socket of a former connection. Fails if there is none.
