@@ -97,8 +97,8 @@ impl Core {
         }
         let mtu = most.max(LEAST_INNER) as u32;
         if let Ok(error) = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu }, packet) {
-            let own = IpAddr::V6(self.hit().0);
-            self.deliver(Packet::new(own, own, error));
+            // In IPv4 the kernel drops packets of other interfaces that come from an address of this host.
+            self.deliver(Packet::new(packet.dst, IpAddr::V6(self.hit().0), error));
         }
         false
     }
