@@ -167,7 +167,8 @@ impl Exchange {
     /// The next datagram, of any length. The kernel fills datagrams of a dump up to the largest buffer that it has seen.
     fn receive(&self) -> Result<Vec<u8>, ExchangeError> {
         let mut datagram = Vec::with_capacity(LARGE);
-        let length = self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
+        let length =
+            self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
         if length > datagram.len() {
             return self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(ExchangeError::Socket);
         }
