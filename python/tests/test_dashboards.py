@@ -22,7 +22,7 @@ def test_there_is_one_for_each_daemon_with_metrics():
     assert [path.stem for path in DASHBOARDS] == ["holdover-agent", "holdover-gateway"]
 
 
-def test_a_dashboard_has_the_fields_that_grafana_reads(dashboard):
+def test_a_dashboard_fits_the_schema_of_the_part_of_the_model_that_it_uses(dashboard):
     errors = [f"{list(error.instance_path)}: {error.message}" for error in SCHEMA.iter_errors(dashboard)]
     assert errors == []
     # The schema is strict: a field of another name or kind is an error.
