@@ -132,20 +132,18 @@ impl Analysis {
         self.connections.iter().flat_map(|connection| &connection.streams).map(|stream| stream.evidence.memory()).sum()
     }
 
-    /// Coarsens the evidence until it takes at most `most` bytes, if that is possible: long lists first, and short ones only if there are
-    /// so many connections that this does not suffice.
+    /// Coarsens the evidence until it takes at most `most` bytes, if that is possible. The longest lists give way first: all lists are
+    /// limited to the same length, which is halved until it suffices.
     fn bound_evidence(&mut self, most: usize) {
-        let mut short = 64;
-        while self.evidence_memory() > most {
+        if self.evidence_memory() <= most {
+            return;
+        }
+        let streams = self.connections.iter().flat_map(|connection| &connection.streams);
+        let mut longest = streams.map(|stream| stream.evidence.longest()).max().unwrap_or(0);
+        while longest > 1 && self.evidence_memory() > most {
+            longest /= 2;
             let streams = self.connections.iter_mut().flat_map(|connection| &mut connection.streams);
-            // Every stream, so no short circuit.
-            let coarsened = streams.fold(false, |any, stream| stream.evidence.coarsen(short) | any);
-            if !coarsened && short == 1 {
-                return;
-            }
-            if !coarsened {
-                short /= 4;
-            }
+            streams.for_each(|stream| stream.evidence.limit(longest));
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The evidence consists of three lists: *silences* of the sender with the event it waited for; *unanswered* stretches, in which it sent
 //! without any response; and *bins*, short intervals with the data acknowledged, lost and outstanding. When a list grows too long, it is
-//! coarsened: short silences and stretches are dropped, and neighbouring bins are merged.
+//! coarsened: the shortest silences and stretches are dropped (of equally long ones the latest), and neighbouring bins are merged.
 
 use holdover_base::{Duration, Instant};
 
@@ -140,7 +140,7 @@ pub(crate) struct Evidence {
     /// The bins in order, without empty ones.
     pub(crate) bins: Vec<Bin>,
     pub(crate) bin_width: Duration,
-    /// The shortest silence and unanswered stretch kept.
+    /// Shorter silences and unanswered stretches are not added.
     pub(crate) min_silence: Duration,
 }
 
@@ -173,20 +173,25 @@ impl Evidence {
             + self.bins.capacity() * size_of::<Bin>()
     }
 
-    /// Adds a silence if it is long enough; returns whether it did.
+    /// Adds a silence if it is long enough; returns whether it is the last of the list now.
     pub(crate) fn silence(&mut self, silence: Silence) -> bool {
         if silence.len() < self.min_silence {
             return false;
         }
         self.silences.push(silence);
-        if self.silences.len() > Self::MOST { !self.forget_short() } else { true }
+        let is_full = self.silences.len() > Self::MOST;
+        if is_full {
+            // Half, so that a full list is not searched for each new entry.
+            self.forget_short(Self::MOST, Self::MOST / 2);
+        }
+        !is_full
     }
 
     pub(crate) fn unanswered(&mut self, stretch: Unanswered) {
         if stretch.len() >= self.min_silence && stretch.repeats > 0 {
             self.unanswered.push(stretch);
             if self.unanswered.len() > Self::MOST {
-                self.forget_short();
+                self.forget_short(Self::MOST, Self::MOST / 2);
             }
         }
     }
@@ -205,33 +210,34 @@ impl Evidence {
         &mut self.bins[last]
     }
 
-    /// Coarsens lists with more than `short` entries by one step, and returns the memory that nothing uses; returns whether another step
-    /// would coarsen them further.
-    pub(crate) fn coarsen(&mut self, short: usize) -> bool {
-        /// Of minimum and width: longer than any capture.
-        const LONGEST: Duration = Duration::from_nanos(1 << 62);
-        let forgets = self.silences.len() + self.unanswered.len() > short && self.min_silence < LONGEST;
-        if forgets {
-            self.forget_short();
-        }
-        let joins = self.bins.len() > short && self.bin_width < LONGEST;
-        if joins {
+    /// The length of the longest list.
+    pub(crate) fn longest(&self) -> usize {
+        self.silences.len().max(self.unanswered.len()).max(self.bins.len())
+    }
+
+    /// Coarsens each list that has more than `most` entries to at most as many, and returns the memory that nothing uses.
+    pub(crate) fn limit(&mut self, most: usize) {
+        /// Wider than any capture.
+        const WIDEST: Duration = Duration::from_nanos(1 << 62);
+        self.forget_short(most, most);
+        while self.bins.len() > most && self.bin_width < WIDEST {
             self.join_bins();
         }
         self.silences.shrink_to_fit();
         self.unanswered.shrink_to_fit();
         self.bins.shrink_to_fit();
-        forgets || joins
     }
 
-    /// Drops entries shorter than twice the current minimum; returns whether any were dropped.
-    fn forget_short(&mut self) -> bool {
-        let before = self.silences.len() + self.unanswered.len();
-        self.min_silence = self.min_silence * 2;
-        let least = self.min_silence;
-        self.silences.retain(|silence| silence.len() >= least);
-        self.unanswered.retain(|stretch| stretch.len() >= least);
-        self.silences.len() + self.unanswered.len() < before
+    /// Keeps the longest `most` silences and stretches of each list with more than `full`.
+    fn forget_short(&mut self, full: usize, most: usize) {
+        let mut least = [None; 2];
+        if self.silences.len() > full {
+            least[0] = keep_longest(&mut self.silences, most, Silence::len);
+        }
+        if self.unanswered.len() > full {
+            least[1] = keep_longest(&mut self.unanswered, most, Unanswered::len);
+        }
+        self.min_silence = least.into_iter().flatten().fold(self.min_silence, Duration::max);
     }
 
     /// Merges pairs of neighbouring bins.
@@ -246,5 +252,69 @@ impl Evidence {
             }
         }
         self.bins = joined;
+    }
+}
+
+/// Keeps the longest `most` entries in their order, the first of equally long ones; returns the length of the shortest kept, if any were
+/// dropped.
+fn keep_longest<T>(entries: &mut Vec<T>, most: usize, len: impl Fn(&T) -> Duration) -> Option<Duration> {
+    let most = most.max(1);
+    if entries.len() <= most {
+        return None;
+    }
+    let mut lens: Vec<Duration> = entries.iter().map(&len).collect();
+    let dropped = lens.len() - most;
+    let (_, &mut least, longer) = lens.select_nth_unstable(dropped);
+    let mut room = most - longer.iter().filter(|&&len| len > least).count();
+    entries.retain(|entry| {
+        let is_least = len(entry) == least;
+        let is_kept = len(entry) > least || is_least && room > 0;
+        room -= usize::from(is_kept && is_least);
+        is_kept
+    });
+    Some(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_entries_are_kept_and_the_first_of_equal_ones() {
+        let seconds = |numbers: &[u64]| -> Vec<(usize, Duration)> {
+            numbers.iter().map(|number| Duration::from_secs(*number)).enumerate().collect()
+        };
+        let kept = |numbers: &[u64], most| {
+            let mut entries = seconds(numbers);
+            let least = keep_longest(&mut entries, most, |entry| entry.1);
+            (entries.into_iter().map(|(index, _)| index).collect::<Vec<_>>(), least.map(|least| least.as_secs()))
+        };
+        assert_eq!(kept(&[5, 5, 5, 5, 5], 2), (vec![0, 1], Some(5)));
+        assert_eq!(kept(&[1, 9, 5, 5, 7, 5], 4), (vec![1, 2, 3, 4], Some(5)));
+        assert_eq!(kept(&[3, 1, 2], 1), (vec![0], Some(3)));
+        assert_eq!(kept(&[3, 1, 2], 3), (vec![0, 1, 2], None));
+        assert_eq!(kept(&[3, 1], 0), (vec![0], Some(3)), "one is always kept");
+    }
+
+    #[test]
+    fn equally_long_silences_are_not_all_dropped() {
+        let mut evidence = Evidence::new();
+        for second in 0..2 * Evidence::MOST as u64 {
+            let from = Instant::from_secs(6 * second);
+            evidence.silence(Silence {
+                from,
+                to: from + Duration::from_secs(5),
+                waits: Vec::new(),
+                ended_by: EndedBy::New,
+                after_full: false,
+                after_push: false,
+                asked: None,
+                stale_echo: false,
+                burst: 0,
+            });
+            assert!(second < 100 || (100..=Evidence::MOST).contains(&evidence.silences.len()));
+        }
+        evidence.limit(64);
+        assert_eq!(evidence.silences.len(), 64);
     }
 }

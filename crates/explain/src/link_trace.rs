@@ -424,7 +424,7 @@ impl Flow {
     fn bound(&mut self) {
         self.packets += 1;
         if self.packets.is_multiple_of(Self::LOOK_EVERY) {
-            self.stream.evidence.coarsen(64);
+            self.stream.evidence.limit(64);
         }
     }
 }
