@@ -58,10 +58,12 @@ impl Page<'_> {
         } else {
             "The same scenario and seed give the same figures and the same bytes."
         };
+        let differences =
+            if summary.differences().is_empty() { "" } else { ", <a href=\"differences.csv\">differences.csv</a>" };
         let _ = write!(
             html,
             "<section>\n<h2 id=\"scenario\">Scenario</h2>\n<details><summary>{} as it was run</summary>\n<pre>{}</pre>\n</details>\n\
-             <p class=\"facts\">Files: {FILES}</p>\n</section>\n<footer>Holdover {}, seed {}. {again}</footer>\n</main>\n</body>\n</html>\n",
+             <p class=\"facts\">Files: {FILES}{differences}</p>\n</section>\n<footer>Holdover {}, seed {}. {again}</footer>\n</main>\n</body>\n</html>\n",
             escape(&summary.name),
             escape(self.scenario),
             escape(&summary.version),

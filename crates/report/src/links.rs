@@ -19,7 +19,7 @@ const KINDS: [(&str, &[&str]); 3] = [
 
 /// Links to each of these files, whose names are relative to the page, by kind; and to the directory with all of them.
 pub(crate) fn file_links(html: &mut String, files: &[String], directory: &str) {
-    /// Of one kind.
+    /// The most links of one kind.
     const MOST: usize = 60;
     for (kind, endings) in KINDS {
         let has_ending = |name: &&String| name.rsplit_once('.').is_some_and(|(_, ending)| endings.contains(&ending));
@@ -32,11 +32,15 @@ pub(crate) fn file_links(html: &mut String, files: &[String], directory: &str) {
             format!("<a href=\"{}\">{}</a>", escape(&address(name)), escape(&shown.replacen("captures/", "", 1)))
         };
         let links: Vec<String> = names.iter().take(MOST).map(link).collect();
-        let more = if names.len() > MOST { format!(", and {} more", names.len() - MOST) } else { String::new() };
+        let more = if names.len() > MOST {
+            format!(", and {} more in the directory", names.len() - MOST)
+        } else {
+            String::new()
+        };
         let _ = writeln!(html, "<p class=\"facts\">{kind}: {}{more}</p>", links.join(", "));
     }
     let address = escape(&address(directory));
-    let _ = writeln!(html, "<p class=\"facts\">All files: <a href=\"{address}/\">{}/</a></p>", escape(directory));
+    let _ = writeln!(html, "<p class=\"facts\">Directory: <a href=\"{address}/\">{}/</a></p>", escape(directory));
 }
 
 /// A relative path as an address: what has a meaning in addresses is percent-encoded.
@@ -65,7 +69,7 @@ mod tests {
             html,
             "<p class=\"facts\">Captures: <a href=\"variants/a%20b/captures/x.pcapng\">x.pcapng</a></p>\n\
              <p class=\"facts\">Tables and events: <a href=\"variants/a%20b/samples.csv\">samples.csv</a></p>\n\
-             <p class=\"facts\">All files: <a href=\"variants/a%20b/\">variants/a b/</a></p>\n"
+             <p class=\"facts\">Directory: <a href=\"variants/a%20b/\">variants/a b/</a></p>\n"
         );
     }
 
@@ -74,6 +78,6 @@ mod tests {
         let files: Vec<String> = (0..100).map(|number| format!("v/captures/{number}.pcap")).collect();
         let mut html = String::new();
         file_links(&mut html, &files, "v");
-        assert!(html.contains(", and 40 more</p>") && html.matches("href").count() == 61, "{html}");
+        assert!(html.contains(", and 40 more in the directory</p>") && html.matches("href").count() == 61, "{html}");
     }
 }

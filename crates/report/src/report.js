@@ -14,7 +14,14 @@ const tip = document.body.appendChild(document.createElement("pre"));
 tip.className = "tip";
 tip.hidden = true;
 
-for (const svg of document.querySelectorAll("svg[data-plots]")) {
+const pictures = document.querySelectorAll("svg[data-plots]");
+if (pictures.length > 0) {
+  const help = document.createElement("p");
+  help.className = "facts";
+  help.textContent = "In plots over time: values under the pointer; drag with the mouse to zoom, double-click to show all.";
+  document.querySelector("nav")?.after(help);
+}
+for (const svg of pictures) {
   const plots = JSON.parse(svg.dataset.plots);
   const whole = svg.getAttribute("viewBox");
   /* Shapes are children of the picture in drawing order. */
@@ -73,8 +80,16 @@ for (const svg of document.querySelectorAll("svg[data-plots]")) {
     tip.style.top = `${event.clientY + 14 + scrollY}px`;
   };
   let start = null;
+  /* In pixels of the screen: a click is no selection, however far the plot is zoomed. */
+  const LEAST = 8;
   const selection = (event) => {
-    const end = place(event);
+    /* The pointer may leave the picture while a button is down. */
+    const { x: left, y: top, width: across, height: down } = svg.viewBox.baseVal;
+    const { x: right, y: bottom } = place(event);
+    const end = {
+      x: Math.min(Math.max(right, left), left + across),
+      y: Math.min(Math.max(bottom, top), top + down),
+    };
     const [x, y] = [Math.min(start.x, end.x), Math.min(start.y, end.y)];
     return { x, y, width: Math.abs(end.x - start.x), height: Math.abs(end.y - start.y) };
   };
@@ -89,12 +104,17 @@ for (const svg of document.querySelectorAll("svg[data-plots]")) {
     start = place(event);
     svg.setPointerCapture(event.pointerId);
   });
+  const forget = () => {
+    start = null;
+    set(frame, { width: 0, height: 0 });
+  };
   svg.addEventListener("pointerup", (event) => {
     if (!start) return;
     const { x, y, width, height } = selection(event);
-    start = null;
-    set(frame, { width: 0, height: 0 });
-    if (width > 8 && height > 8) svg.setAttribute("viewBox", `${x} ${y} ${width} ${height}`);
+    const scale = svg.getScreenCTM().a;
+    forget();
+    if (Math.min(width, height) * scale > LEAST) svg.setAttribute("viewBox", `${x} ${y} ${width} ${height}`);
   });
+  svg.addEventListener("pointercancel", forget);
   svg.addEventListener("dblclick", () => svg.setAttribute("viewBox", whole));
 }

@@ -10,7 +10,7 @@ pub(crate) fn to_svg(figure: &Figure) -> String {
     let plots = if figure.plots.is_empty() {
         String::new()
     } else {
-        let plots: Vec<_> = figure.plots.iter().map(described).collect();
+        let plots: Vec<_> = figure.plots.iter().map(description).collect();
         format!(" data-plots=\"{}\"", escape(&serde_json::Value::from(plots).to_string()))
     };
     write_svg(&mut svg, figure, &plots, "");
@@ -64,8 +64,8 @@ const COMMON_STYLE: &str = "svg text{font-family:system-ui,-apple-system,'Segoe 
 font-variant-numeric:tabular-nums}\
 .line{fill:none;stroke-linejoin:round;stroke-linecap:butt}.mark{stroke-width:1.5}.open{fill:none}";
 
-/// What the page's script needs to know of a plot area.
-fn described(plot: &PlotArea) -> serde_json::Value {
+/// A plot area, for the page's script.
+fn description(plot: &PlotArea) -> serde_json::Value {
     let curves = plot.curves.iter().map(|(name, places)| (name.as_str(), places.start, places.end));
     serde_json::json!({
         "box": plot.edges.map(|edge| (f64::from(edge) * 10.0).round() / 10.0),

@@ -113,12 +113,12 @@ impl Bars {
         shapes.push(line(vec![(frame.left, zero), (frame.right, zero)], Ink::Axis));
         let below = self.draw_groups(&frame, &mut shapes);
         let why = "not a number, or beyond the axis";
-        finish(&self.title, self.in_words(), below, left_out(unseen, "value", why).into_iter().collect(), shapes)
+        finish(&self.title, self.description(), below, left_out(unseen, "value", why).into_iter().collect(), shapes)
     }
 
     /// The values of each group.
-    fn in_words(&self) -> impl Iterator<Item = String> {
-        let groups = self.groups.iter().enumerate().map(|(group, name)| {
+    fn description(&self) -> impl Iterator<Item = String> {
+        let groups = self.groups.iter().enumerate().filter_map(|(group, name)| {
             let values = self.series.iter().filter_map(|series| {
                 let value = match series.bars.get(group)?.value {
                     None => self.words.missing.clone(),
@@ -128,7 +128,8 @@ impl Bars {
                 };
                 Some(format!("{} {value}", series.name))
             });
-            format!("{name}: {}", values.collect::<Vec<_>>().join(", "))
+            let values: Vec<String> = values.collect();
+            (!values.is_empty()).then(|| format!("{name}: {}", values.join(", ")))
         });
         std::iter::once(self.y.label.clone()).chain(groups)
     }

@@ -82,14 +82,12 @@ impl Density {
             left_out(unusable, "sample", "not a number, or without a place on the axis"),
             left_out(beyond, "sample", "beyond the axis, but counted in the shares"),
         ];
-        // Sorted, so that the middle one is the median.
-        let in_words = curves.iter().zip(&samples).filter_map(|(curve, samples)| {
+        let description = curves.iter().zip(&samples).filter_map(|(curve, samples)| {
             let value = |value: &f64| self.x.unit.value(*value);
-            let (least, median, most) = (samples.first()?, samples.get(samples.len() / 2)?, samples.last()?);
-            let (least, median, most) = (value(least), value(median), value(most));
+            let (least, median, most) = (value(samples.first()?), value(&median(samples)?), value(samples.last()?));
             Some(format!("{}: {} from {least} to {most}, median {median}", curve.name, self.x.label))
         });
-        finish(&self.title, in_words, frame.bottom, notes.into_iter().flatten().collect(), shapes)
+        finish(&self.title, description, frame.bottom, notes.into_iter().flatten().collect(), shapes)
     }
 
     /// The `values` that the axis can show, sorted.
@@ -98,6 +96,13 @@ impl Density {
         usable.sort_by(f64::total_cmp);
         usable
     }
+}
+
+/// The median of sorted values: the mean of the two in the middle if their number is even.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let upper = sorted.get(sorted.len() / 2)?;
+    let lower = sorted.get((sorted.len() - 1) / 2)?;
+    Some(f64::midpoint(*lower, *upper))
 }
 
 /// The number of bins for `most` samples if `wanted` are requested.
@@ -148,4 +153,16 @@ fn cumulative(samples: &[f64], span: Span) -> Vec<(f64, f64)> {
     }
     points.push((span.to, share(end)));
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        assert_eq!(median(&[1.0, 2.0, 4.0, 10.0]), Some(3.0));
+        assert_eq!(median(&[1.0, 2.0, 10.0]), Some(2.0));
+        assert_eq!(median(&[]), None);
+    }
 }

@@ -85,7 +85,7 @@ impl DensityMap {
             left_out(unusable, "pair", "not numbers, or without a place on the axes"),
             left_out(beyond, "pair", "beyond the axes, but counted in the shares"),
         ];
-        let in_words = self.series.iter().map(|series| {
+        let description = self.series.iter().map(|series| {
             let pairs = series.pairs.iter().filter(usable);
             let range = |axis: &Axis, values: &mut dyn Iterator<Item = f64>| {
                 let ends =
@@ -103,7 +103,7 @@ impl DensityMap {
                 ),
             }
         });
-        finish(&self.title, in_words, bottom, notes.into_iter().flatten().collect(), shapes)
+        finish(&self.title, description, bottom, notes.into_iter().flatten().collect(), shapes)
     }
 
     fn draw_plane(

@@ -63,11 +63,17 @@ impl Lines {
         }
         let unseen = places().filter(|place| !(x.covers(place.0) && y.covers(place.1))).count();
         let why = "not a number, or not within the axes";
-        finish(&self.title, self.in_words(), frame.bottom, left_out(unseen, "value", why).into_iter().collect(), shapes)
+        finish(
+            &self.title,
+            self.description(),
+            frame.bottom,
+            left_out(unseen, "value", why).into_iter().collect(),
+            shapes,
+        )
     }
 
     /// The course of each series, and of its published values.
-    fn in_words(&self) -> impl Iterator<Item = String> {
+    fn description(&self) -> impl Iterator<Item = String> {
         let axes = format!("{} over {}", self.y.label, self.x.label);
         let units = (self.x.unit, self.y.unit);
         let by_x = |mut places: Vec<(f64, f64)>| {

@@ -80,8 +80,8 @@ use leaves_as_svg_and_png;
 const ROW: f32 = 18.0;
 const BELOW_AXIS: f32 = 42.0;
 
-/// Completes a figure whose plot area ends at `bottom`; notes go below everything else. `shown` says what the figure shows, for readers
-/// who cannot see it.
+/// Completes a figure whose plot area ends at `bottom`; notes go below everything else. `shown` is a
+/// description of the data in sentences, for screen readers.
 fn finish(
     title: &str,
     shown: impl Iterator<Item = String>,
@@ -89,7 +89,7 @@ fn finish(
     notes: Vec<String>,
     mut shapes: Vec<Shape>,
 ) -> Figure {
-    /// More than this is not listened to.
+    /// The most that are read out.
     const SENTENCES: usize = 16;
     let mut shown: Vec<String> = shown.collect();
     if shown.len() > SENTENCES {

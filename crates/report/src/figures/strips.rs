@@ -54,13 +54,13 @@ impl Strips {
             draw_strip(strip, y, &mut shapes);
             y += ROW;
         }
-        finish(&self.title, self.strips.iter().map(|strip| self.in_words(strip)), y - ROW, Vec::new(), shapes)
+        finish(&self.title, self.strips.iter().map(|strip| self.description(strip)), y - ROW, Vec::new(), shapes)
     }
 }
 
 impl Strips {
     /// How many samples of a strip have the first outcome.
-    fn in_words(&self, strip: &Strip) -> String {
+    fn description(&self, strip: &Strip) -> String {
         let samples = strip.samples.iter().filter(|(place, _)| place.is_finite());
         let (all, first) = (samples.clone().count(), samples.filter(|(_, outcome)| *outcome).count());
         let Strip { name, input, from, to, .. } = strip;

@@ -93,7 +93,7 @@ impl Surface {
         draw_bar(&self.value, span, beyond, (top, bottom), right, caption_room, &mut shapes);
         finish(
             &self.title,
-            self.in_words().into_iter(),
+            self.description().into_iter(),
             bottom,
             beyond.note(&self.value, span).into_iter().collect(),
             shapes,
@@ -101,7 +101,7 @@ impl Surface {
     }
 
     /// The axes, and the least and greatest value with their places.
-    fn in_words(&self) -> Vec<String> {
+    fn description(&self) -> Vec<String> {
         let mut sentences = vec![format!("{} over {} and {}", self.value.label, self.x.label, self.y.label)];
         let cells = (0..self.y_values.len()).flat_map(|row| (0..self.x_values.len()).map(move |column| (column, row)));
         let has_place =
