@@ -61,7 +61,7 @@ pub(crate) fn run(
     let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let simulate = kernels.as_ref().is_none_or(|(with_simulator, ..)| *with_simulator);
     let kernels = kernels.map(|asked| prepare(py, asked, &names, &worlds)).transpose()?;
-    let mut results = results_directory(&out, force, scenario).map_err(|error| failed(py, error))?;
+    let results = results_directory(&out, force, scenario).map_err(|error| failed(py, error))?;
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
         if let Err(error) =
@@ -112,7 +112,7 @@ pub(crate) fn run(
         took_s,
     };
     let written = py.detach(|| {
-        write_scenario(&mut results, scenario)?;
+        write_scenario(&results, scenario)?;
         if report {
             write_report(&results, scenario, &summary, &worlds, &records, &plot_kinds(scenario.output()), jobs)?;
         }
@@ -122,7 +122,7 @@ pub(crate) fn run(
     if let (Some(progress), Ok(())) = (&progress, &written) {
         progress.call1(py, (1.0,))?;
     }
-    written.map_err(|error| failed(py, error))?;
+    written.map_err(|error| discard(failed(py, error)))?;
     let refused = kernels.iter().flat_map(Kernels::refused).cloned();
     Ok(refused.chain(warnings(&summary)).collect())
 }

@@ -147,7 +147,7 @@ pub(crate) fn sweep(
     started: (String, Vec<String>),
 ) -> PyResult<SweepFiles> {
     let began = std::time::Instant::now();
-    let (plan, mut directory) = open(py, &scenario, &out, jobs)?;
+    let (plan, directory) = open(py, &scenario, &out, jobs)?;
     let ledger = py.detach(|| Ledger::open(&plan, &directory)).map_err(|error| failed(py, error))?;
     directory.write_scenario(&plan).map_err(|error| failed(py, error))?;
     let latest = std::sync::Mutex::new(ledger.progress());
@@ -186,7 +186,7 @@ impl PyDriver {
     #[new]
     fn new(py: Python<'_>, scenario: PyRef<'_, PyScenario>, out: PathBuf) -> PyResult<Self> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        let (plan, mut directory) = open(py, &scenario, &out, jobs)?;
+        let (plan, directory) = open(py, &scenario, &out, jobs)?;
         let driver = py.detach(|| Driver::open(plan, &directory)).map_err(|error| failed(py, error))?;
         directory.write_scenario(driver.plan()).map_err(|error| failed(py, error))?;
         Ok(Self { driver: Some(driver), directory, jobs, began: std::time::Instant::now() })

@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::run::{
-    AS_DESCRIBED, Done, KernelError, RunError, Runs, plot_kinds, recorder_options, results_directory, warnings,
-    write_report, write_scenario,
+    AS_DESCRIBED, Done, KernelError, RunError, Runs, new_results_directory, plot_kinds, recorder_options,
+    results_directory, warnings, write_report, write_scenario,
 };
 use holdover_report::{ExportFormat, Manifest, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary};
 use holdover_scenario::ScenarioError;
@@ -94,7 +94,10 @@ impl CommandError {
                 RunError::World { .. } | RunError::Kernel(KernelError::NoSuchHost(_) | KernelError::NoVariant(_)),
             )
             | Self::Results(
-                ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. } | ResultsError::NotOfARun { .. },
+                ResultsError::NotEmpty { .. }
+                | ResultsError::NotADirectory { .. }
+                | ResultsError::NotOfARun { .. }
+                | ResultsError::NameOfAResult { .. },
             ) => ExitCode::from(2),
             Self::Run(RunError::Interrupted) => ExitCode::from(INTERRUPTED),
             Self::Results(_) | Self::Record(_) | Self::Signals(_) | Self::Run(_) => ExitCode::FAILURE,
@@ -130,9 +133,9 @@ fn try_run(args: &RunArgs) -> Result<String, CommandError> {
     let kernels = args.kernel.prepare(&names, &worlds)?;
     let name = name_of(&args.scenario);
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
-    let mut results = match &args.out {
+    let results = match &args.out {
         Some(dir) => results_directory(dir, args.force, &scenario)?,
-        None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
+        None => new_results_directory(Path::new("results"), &name, &started_at.1, &scenario)?,
     };
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let exports = args.export.clone();
@@ -148,10 +151,8 @@ fn try_run(args: &RunArgs) -> Result<String, CommandError> {
     let mut bar = Bar::new(!args.quiet);
     let done = runs.run(&results, &stop, &mut |parts| bar.show(parts));
     bar.finish();
-    let Done { variants: done, worlds, records } = done.or_else(|error| {
-        results.discard()?;
-        Err(CommandError::Run(error))
-    })?;
+    let discard = |error: CommandError| results.discard().map_or_else(CommandError::from, |()| error);
+    let Done { variants: done, worlds, records } = done.map_err(|error| discard(error.into()))?;
 
     let summary = Summary {
         name,
@@ -161,17 +162,20 @@ fn try_run(args: &RunArgs) -> Result<String, CommandError> {
         seed,
         variants: done,
     };
-    write_scenario(&mut results, &scenario)?;
     let kinds = if args.no_plots { Vec::new() } else { plot_kinds(scenario.output()) };
-    write_report(&results, &scenario, &summary, &worlds, &records, &kinds, jobs)?;
-    results.write_summary(&summary)?;
-    results.write_manifest(&Manifest {
-        version: summary.version.clone(),
-        seed: Some(seed),
-        command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        started_at: started_at.0,
-        took_s: started.elapsed().as_secs_f64(),
-    })?;
+    let write = || {
+        write_scenario(&results, &scenario)?;
+        write_report(&results, &scenario, &summary, &worlds, &records, &kinds, jobs)?;
+        results.write_summary(&summary)?;
+        results.write_manifest(&Manifest {
+            version: summary.version.clone(),
+            seed: Some(seed),
+            command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+            started_at: started_at.0,
+            took_s: started.elapsed().as_secs_f64(),
+        })
+    };
+    write().map_err(|error: RecordError| discard(error.into()))?;
     Ok(shown(args, &results, &summary))
 }
 

@@ -103,7 +103,8 @@ impl CommandError {
             | Self::Directory(
                 DirectoryError::NotASweep { .. }
                 | DirectoryError::NothingToResume { .. }
-                | DirectoryError::Results(ResultsError::NotADirectory { .. }),
+                | DirectoryError::Changed { .. }
+                | DirectoryError::Results(ResultsError::NotADirectory { .. } | ResultsError::NameOfAResult { .. }),
             ) => ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY),
             Self::Directory(_) | Self::Journal(_) | Self::Sweep(_) | Self::Signals(_) | Self::Dask(_) => {
                 ExitCode::FAILURE
@@ -143,7 +144,7 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
     let began = (SystemTime::now(), Instant::now());
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?, jobs)?;
-    let mut directory = directory(args, &plan, began.0)?;
+    let directory = directory(args, &plan, began.0)?;
     let mut ledger = Ledger::without_table(&plan, &directory)?;
     directory.write_scenario(&plan)?;
     let stop = stop_on_signals().map_err(CommandError::Signals)?;

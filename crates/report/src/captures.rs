@@ -12,6 +12,7 @@ use holdover_wire::{CaptureError, Packet, pcap};
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
 use crate::recorder::RecordError;
+use crate::written::Written;
 
 /// How much of each packet a capture keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +61,7 @@ const MAX_FILES: usize = 128;
 pub(crate) struct Captures {
     options: CaptureOptions,
     dir: PathBuf,
+    record: Written,
     names: FileNames,
     files: Vec<CaptureFile>,
     /// Capture ports by interface. A mobile host has one interface for all cells.
@@ -111,10 +113,16 @@ struct NewPort<'a> {
 
 impl Captures {
     /// Begins the captures of the world described by `config`, in `dir`.
-    pub(crate) fn create(dir: &Path, config: &WorldConfig, options: CaptureOptions) -> Result<Self, RecordError> {
+    pub(crate) fn create(
+        dir: &Path,
+        config: &WorldConfig,
+        options: CaptureOptions,
+        record: Written,
+    ) -> Result<Self, RecordError> {
         let mut captures = Self {
             options,
             dir: dir.to_owned(),
+            record,
             names: FileNames::default(),
             files: Vec::new(),
             ports: BTreeMap::new(),
@@ -157,7 +165,7 @@ impl Captures {
             CaptureFormat::Pcap => "pcap",
         };
         let path = self.dir.join(format!("{}.{ending}", self.names.unique(name)));
-        self.files.push(CaptureFile::create(path, &self.options)?);
+        self.files.push(CaptureFile::create(path, &self.options, &self.record)?);
         Ok(())
     }
 
@@ -296,10 +304,10 @@ impl Captures {
 const BLOCK_OVERHEAD: usize = 48;
 
 impl CaptureFile {
-    fn create(path: PathBuf, options: &CaptureOptions) -> Result<Self, RecordError> {
+    fn create(path: PathBuf, options: &CaptureOptions, record: &Written) -> Result<Self, RecordError> {
         /// tcpdump's default snap length.
         const NO_LIMIT: u32 = 262_144;
-        let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+        let out = record.create(&path).map_err(|error| RecordError::io(&path, error))?;
         let writer = match (options.format, options.len) {
             (CaptureFormat::Pcapng, _) => {
                 let application = concat!("holdover ", env!("CARGO_PKG_VERSION"));

@@ -12,6 +12,7 @@ use crate::part_file::PartFile;
 use crate::recorder::{RecordError, medium_name};
 use crate::series::is_repetition;
 use crate::traffic::Owner;
+use crate::written::Written;
 
 /// Writes `events.jsonl`.
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
-    pub(crate) fn create(path: PathBuf, with_packets: bool) -> Result<Self, RecordError> {
-        let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+    pub(crate) fn create(path: PathBuf, with_packets: bool, written: &Written) -> Result<Self, RecordError> {
+        let out = written.create(&path).map_err(|error| RecordError::io(&path, error))?;
         Ok(Self { path, out, with_packets })
     }
 

@@ -42,6 +42,7 @@ mod summary;
 mod table;
 mod traffic;
 mod words;
+mod written;
 
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
@@ -52,6 +53,7 @@ pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
     MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
 };
+pub use ownership::NotOfARun;
 pub use part_file::PartFile;
 pub use path::{PathEdge, path_outages};
 pub use recorder::{Record, RecordError, Recorder, RecorderOptions};

@@ -1,7 +1,7 @@
 //! Ownership of the files in a results directory: only files written by a run are removed or replaced.
 //!
-//! A run's manifest lists every file of the run with a digest. A file with the name of a run's file that is not listed, or was changed
-//! since, belongs to the user: a new run in the same directory is refused, and nothing is changed.
+//! A run records each file as it writes it, and its manifest lists them with digests. A file with the name of a run's file that is not
+//! listed, or was changed since, belongs to the user: a new run in the same directory is refused, and nothing is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,48 +10,90 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::written::Digest;
+
 /// The top-level files of a run, apart from copies of the files that its scenario names.
 const FILES: [&str; 7] =
     ["report.html", "summary.json", "flows.csv", "differences.csv", "scenario.toml", "progress.svg", "progress.png"];
 const VARIANTS: &str = "variants";
 pub(crate) const MANIFEST: &str = "manifest.json";
 
+/// Why a file is not known to be a run's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotOfARun {
+    /// It is called `manifest.json`, and is none of a run.
+    #[error("is not the manifest of a run")]
+    NoManifest,
+    /// It has the name of a run's file, and is a directory, link or device.
+    #[error("is not a regular file")]
+    NoRegularFile,
+    /// A run would write below it, and it is a file or link.
+    #[error("is not a directory")]
+    NoDirectory,
+    /// It has the name of a run's file, and no manifest lists it.
+    #[error("was not written by a completed run")]
+    NotListed,
+    /// A manifest lists it with another content.
+    #[error("was changed since the run that wrote it")]
+    Changed,
+}
+
+/// A file with the name of a run's file that is not known to be a run's.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it is not known to be a run's.
+    pub reason: NotOfARun,
+}
+
 /// Whether a results directory can have a file of this relative name: below the directory, and not by way of `..`.
 pub(crate) fn is_inside(name: &str) -> bool {
     !name.is_empty() && Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// The digests of a run's files in `dir`, by name: the top-level files, `copies` (the files that the scenario names), and the files
-/// below `variants` whose names are those of a run's.
-pub(crate) fn digests(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeMap<String, String>> {
-    let mut digests = BTreeMap::new();
-    for name in present(dir, copies)? {
-        digests.insert(name.clone(), digest(fs::File::open(dir.join(&name))?)?);
-    }
-    Ok(digests)
+/// Whether a run writes results of this name at the top level, or below `variants`: no copy of a file that its scenario names may have it.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    let results = || FILES.iter().copied().chain([MANIFEST]);
+    Path::new(name).starts_with(VARIANTS)
+        || results().any(|result| Path::new(name).starts_with(result) || Path::new(name) == Path::new(&part_of(result)))
+}
+
+/// The name of an incomplete file.
+fn part_of(name: &str) -> String {
+    format!("{name}.part")
 }
 
 /// The first file of `dir` with the name of a run's file that was not written by a run, or was changed since. `copies` are the names of
 /// further files of the new run.
-pub(crate) fn foreign(dir: &Path, copies: &BTreeSet<String>) -> io::Result<Option<PathBuf>> {
+pub(crate) fn foreign(dir: &Path, copies: &BTreeSet<String>) -> io::Result<Option<Foreign>> {
     let manifest = dir.join(MANIFEST);
-    let Ok(known) = read_manifest(dir)? else { return Ok(Some(manifest)) };
-    if let Some(link) = link_on_the_way(dir, known.keys().chain(copies))? {
-        return Ok(Some(link));
+    let foreign = |path, reason| Ok(Some(Foreign { path, reason }));
+    match fs::symlink_metadata(&manifest) {
+        Ok(found) if !found.is_file() => return foreign(manifest, NotOfARun::NoRegularFile),
+        Ok(_) => {}
+        Err(error) if is_absent(&error) => {}
+        Err(error) => return Err(error),
     }
-    let names: BTreeSet<String> = present(dir, copies)?.into_iter().chain(known.keys().cloned()).collect();
+    let Ok(known) = read_manifest(dir)? else { return foreign(manifest, NotOfARun::NoManifest) };
+    if let Some(parent) = no_directory_on_the_way(dir, known.keys().chain(copies))? {
+        return foreign(parent, NotOfARun::NoDirectory);
+    }
+    let names: BTreeSet<PathBuf> = present(dir, copies)?.into_iter().chain(known.keys().map(PathBuf::from)).collect();
     for name in names {
         let path = dir.join(&name);
-        let file = match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_file() => fs::File::open(&path)?,
-            Ok(_) => return Ok(Some(path)),
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() => {}
+            // A pipe is not opened: nobody may be writing to it.
+            Ok(_) => return foreign(path, NotOfARun::NoRegularFile),
             // Removed by the user.
             Err(error) if is_absent(&error) => continue,
             Err(error) => return Err(error),
-        };
-        match known.get(&name) {
-            Some(expected) if digest(file)? == *expected => {}
-            _ => return Ok(Some(path)),
+        }
+        match name.to_str().and_then(|name| known.get(name)) {
+            None => return foreign(path, NotOfARun::NotListed),
+            Some(expected) if Digest::of(fs::File::open(&path)?)?.to_string() == *expected => {}
+            Some(_) => return foreign(path, NotOfARun::Changed),
         }
     }
     Ok(None)
@@ -67,15 +109,12 @@ pub(crate) fn remove_listed(dir: &Path) -> io::Result<()> {
     remove_empty_directories(dir, known.keys())
 }
 
-/// Removes the files of a run that has just written them, and has no manifest yet. Every file with the name of a run's file is the run's:
-/// a directory with others was refused before it began.
-pub(crate) fn remove_written(dir: &Path, copies: &BTreeSet<String>) -> io::Result<()> {
-    let names = present(dir, copies)?;
-    for name in &names {
+/// Removes these files of a run that has just written them, and directories left empty.
+pub(crate) fn remove_written<'a>(dir: &Path, names: impl Iterator<Item = &'a String> + Clone) -> io::Result<()> {
+    for name in names.clone() {
         remove_file(&dir.join(name))?;
     }
-    remove_file(&dir.join(MANIFEST))?;
-    remove_empty_directories(dir, names.iter())
+    remove_empty_directories(dir, names)
 }
 
 /// The digests of the manifest in `dir`; empty without a manifest, an inner error if it is not a run's.
@@ -93,14 +132,14 @@ fn read_manifest(dir: &Path) -> io::Result<Result<BTreeMap<String, String>, serd
     Ok(known.map(|known| known.files.into_iter().filter(|(name, _)| is_inside(name)).collect()))
 }
 
-/// The names in `dir` that are those of a run's files, complete or in part, whatever is called so.
-pub(crate) fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeSet<String>> {
+/// The names in `dir` that are those of a run's files, complete or in part, of files, links and directories alike.
+fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTreeSet<PathBuf>> {
     let mut names = BTreeSet::new();
     let single = FILES.iter().copied().chain([MANIFEST]).chain(copies.iter().map(String::as_str));
-    for name in single.flat_map(|name| [name.to_owned(), format!("{name}.part")]) {
+    for name in single.flat_map(|name| [name.to_owned(), part_of(name)]) {
         match fs::symlink_metadata(dir.join(&name)) {
             Ok(_) if name != MANIFEST => {
-                names.insert(name);
+                names.insert(PathBuf::from(name));
             }
             Ok(_) => {}
             Err(error) if is_absent(&error) => {}
@@ -118,18 +157,16 @@ pub(crate) fn present(dir: &Path, copies: &BTreeSet<String>) -> io::Result<BTree
             for entry in fs::read_dir(dir.join(&name))? {
                 below.push(name.join(entry?.file_name()));
             }
-        } else if let Some(text) = name.to_str()
-            && (kind.is_symlink() || name == Path::new(VARIANTS) || is_written(&name))
-        {
+        } else if kind.is_symlink() || name == Path::new(VARIANTS) || is_written(&name) {
             // A run would write through a link.
-            names.insert(text.to_owned());
+            names.insert(name);
         }
     }
     Ok(names)
 }
 
 /// The first parent of these files of `dir` that is a symbolic link or a file.
-fn link_on_the_way<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> io::Result<Option<PathBuf>> {
+fn no_directory_on_the_way<'a>(dir: &Path, names: impl Iterator<Item = &'a String>) -> io::Result<Option<PathBuf>> {
     for name in names {
         for parent in Path::new(name).ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             match fs::symlink_metadata(dir.join(parent)) {
@@ -205,32 +242,5 @@ fn remove_file(path: &Path) -> io::Result<()> {
         Ok(_) => fs::remove_file(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// 64-bit FNV-1a of content of any size, as 16 hexadecimal digits: detects changes, not forgeries.
-fn digest(mut content: impl io::Read) -> io::Result<String> {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut block = vec![0; 1 << 16];
-    loop {
-        let read = match content.read(&mut block) {
-            Ok(0) => return Ok(format!("{hash:016x}")),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let next = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        hash = block[..read].iter().fold(hash, next);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_digest_is_fnv_1a() {
-        assert_eq!(digest(&b""[..]).unwrap(), "cbf29ce484222325");
-        assert_eq!(digest(&b"a"[..]).unwrap(), "af63dc4c8601ec8c");
     }
 }

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::written::{Digest, Written};
+
 /// A file being written. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
 /// not mistaken for a complete one. It is removed if dropped without a commit.
 #[derive(Debug)]
@@ -11,6 +13,8 @@ pub struct PartFile {
     path: PathBuf,
     part: PathBuf,
     out: Option<BufWriter<File>>,
+    /// Where the file is recorded once it is complete, and the digest of its content so far.
+    record: Option<(Written, Digest)>,
 }
 
 impl PartFile {
@@ -24,7 +28,14 @@ impl PartFile {
         part.push(".part");
         let part = PathBuf::from(part);
         let out = BufWriter::with_capacity(1 << 16, File::create(&part)?);
-        Ok(Self { path: path.to_owned(), part, out: Some(out) })
+        Ok(Self { path: path.to_owned(), part, out: Some(out), record: None })
+    }
+
+    /// Begins the file `path`, which is recorded in `written` once it is complete.
+    pub(crate) fn recorded(path: &Path, written: Written) -> io::Result<Self> {
+        let mut file = Self::create(path)?;
+        file.record = Some((written, Digest::EMPTY));
+        Ok(file)
     }
 
     /// Writes `content` to `path` atomically.
@@ -50,6 +61,9 @@ impl PartFile {
                 self.out = Some(out);
             }
             renamed?;
+            if let Some((written, digest)) = self.record.take() {
+                written.note(&self.path, &digest);
+            }
         }
         Ok(())
     }
@@ -57,7 +71,11 @@ impl PartFile {
 
 impl Write for PartFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.as_mut().map_or(Ok(0), |out| out.write(bytes))
+        let taken = self.out.as_mut().map_or(Ok(0), |out| out.write(bytes))?;
+        if let Some((_, digest)) = &mut self.record {
+            digest.add(&bytes[..taken]);
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {

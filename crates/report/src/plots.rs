@@ -7,11 +7,11 @@ use holdover_sim::{FlowId, NodeId, WorldConfig};
 use holdover_tcp::Reason;
 
 use crate::draw::{Axis, Band, Chart, Curve, Figure, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
-use crate::part_file::PartFile;
 use crate::path::{PathEdge, path_outages};
 use crate::quantity::FileNames;
 use crate::recorder::{Record, RecordError};
 use crate::series::{Cut, FlowSeries, QueueSeries};
+use crate::written::Written;
 
 /// A plot.
 #[derive(Clone, Debug)]
@@ -33,15 +33,15 @@ impl Plot {
     }
 
     /// Writes `NAME.svg` and `NAME.png` into `dir`.
-    pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
+    pub(crate) fn write(&self, dir: &Path, written: &Written) -> Result<(), RecordError> {
         std::fs::create_dir_all(dir).map_err(|error| RecordError::io(dir, error))?;
         let figure = self.draw();
         let svg = dir.join(format!("{}.svg", self.name));
-        PartFile::write(&svg, to_svg_file(&figure).as_bytes()).map_err(|error| RecordError::io(&svg, error))?;
+        written.write(&svg, to_svg_file(&figure).as_bytes()).map_err(|error| RecordError::io(&svg, error))?;
         let path = dir.join(format!("{}.png", self.name));
         let png =
             to_png(&figure).map_err(|error| RecordError::Plot { path: path.clone(), reason: error.to_string() })?;
-        PartFile::write(&path, &png).map_err(|error| RecordError::io(&path, error))
+        written.write(&path, &png).map_err(|error| RecordError::io(&path, error))
     }
 
     fn draw(&self) -> Figure {

@@ -14,10 +14,10 @@ use crate::captures::{CaptureOptions, Captures};
 use crate::events::EventLog;
 use crate::export::{ExportFormat, Exports};
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
-use crate::part_file::PartFile;
 use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
 use crate::traffic::{Owners, Ways};
+use crate::written::Written;
 
 /// The outputs of a recorder besides samples.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,6 +102,7 @@ impl RecordError {
 #[derive(Debug)]
 pub struct Recorder {
     dir: PathBuf,
+    written: Written,
     config: WorldConfig,
     captures: Option<Captures>,
     events: Option<EventLog>,
@@ -141,31 +142,43 @@ pub struct Record {
 
 impl Recorder {
     /// Begins to record the run of the world described by `config` into `dir`, which is created if needed.
+    /// For a run's results, use [`crate::ResultsDir::recorder`].
     pub fn create(dir: &Path, config: &WorldConfig, options: &RecorderOptions) -> Result<Self, RecordError> {
+        Self::noting(dir, config, options, &Written::default())
+    }
+
+    /// As [`Recorder::create`]; each complete file is recorded in `written`.
+    pub(crate) fn noting(
+        dir: &Path,
+        config: &WorldConfig,
+        options: &RecorderOptions,
+        written: &Written,
+    ) -> Result<Self, RecordError> {
         let captures = match &options.captures {
             Some(captures) => {
                 let dir = dir.join("captures");
                 make_dir(&dir)?;
-                Some(Captures::create(&dir, config, captures.clone())?)
+                Some(Captures::create(&dir, config, captures.clone(), written.clone())?)
             }
             None => {
                 make_dir(dir)?;
                 None
             }
         };
-        let events = options.events.then(|| EventLog::create(dir.join("events.jsonl"), options.packets_in_events));
-        let events = events.transpose()?;
+        let log = || EventLog::create(dir.join("events.jsonl"), options.packets_in_events, written);
+        let events = options.events.then(log).transpose()?;
         Ok(Self {
             captures,
             events,
-            samples: SampleTable::create(dir.join("samples.csv"))?,
-            exports: Exports::create(dir, &options.exports)?,
+            samples: SampleTable::create(dir.join("samples.csv"), written)?,
+            exports: Exports::create(dir, &options.exports, written)?,
             series: Series::new(config, options.plotted_flows),
             owners: Owners::default(),
             ways: Ways::default(),
             received: vec![0; config.flows.len()],
             error: None,
             dir: dir.to_owned(),
+            written: written.clone(),
             config: config.clone(),
         })
     }
@@ -218,7 +231,7 @@ impl Recorder {
                 Some(CpuMetrics::new(node_name(cpu.node), &world.cpu_statistics(cpu.node)?, ended_at))
             });
         let (links, cells, mobiles, cpus) = (links.collect(), cells.collect(), mobiles.collect(), cpus.collect());
-        write_time_sequences(&self.dir, &self.config, &self.series)?;
+        write_time_sequences(&self.dir, &self.config, &self.series, &self.written)?;
         let ending = match ending {
             Ending::AllDone => "all-done",
             Ending::TimeLimit => "time-limit",
@@ -342,9 +355,14 @@ fn make_dir(dir: &Path) -> Result<(), RecordError> {
 
 /// Writes the data of the time-sequence plots, `time-sequence.csv`: `position` is the number of the first byte sent, or
 /// of the next byte that an ACK expects. The data is thinned; the captures are complete.
-fn write_time_sequences(dir: &Path, config: &WorldConfig, series: &Series) -> Result<(), RecordError> {
+fn write_time_sequences(
+    dir: &Path,
+    config: &WorldConfig,
+    series: &Series,
+    written: &Written,
+) -> Result<(), RecordError> {
     let path = dir.join("time-sequence.csv");
-    let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+    let out = written.create(&path).map_err(|error| RecordError::io(&path, error))?;
     let mut out = csv::Writer::from_writer(out);
     let mut write = || {
         out.write_record(["t_s", "flow", "kind", "position"])?;

@@ -17,13 +17,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdover_sim::WorldConfig;
 use serde::Serialize;
 
-use crate::ownership::{self, MANIFEST, is_inside};
-use crate::part_file::PartFile;
+use crate::ownership::{self, Foreign, MANIFEST, NotOfARun, is_inside, is_reserved};
+use crate::plots::Plot;
 use crate::quantity::{FileNames, plain_name};
-use crate::recorder::RecordError;
+use crate::recorder::{RecordError, Recorder, RecorderOptions};
 use crate::summary::Summary;
+use crate::written::Written;
 
 /// Errors of a results directory.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +44,20 @@ pub enum ResultsError {
     },
     /// A file with the name of a run's file is not in the manifest of a run, or was changed since.
     #[error(
-        "{} was not written by a completed run, or was changed since, and --force replaces only what completed runs have written; \
-         move it away, or choose another directory",
+        "{} {reason}, and --force replaces only what completed runs have written; move it away, or choose another directory",
         path.display()
     )]
     NotOfARun {
         /// The file.
         path: PathBuf,
+        /// Why it is not known to be a run's.
+        reason: NotOfARun,
+    },
+    /// The copy of a file that the scenario names would replace a result.
+    #[error("the scenario names the file {name}, whose copy would replace a result of that name; rename it")]
+    NameOfAResult {
+        /// Its name in the scenario.
+        name: String,
     },
     /// The directory could not be created, read or emptied.
     #[error("cannot use {}: {error}", path.display())]
@@ -76,11 +85,11 @@ pub struct Manifest {
 }
 
 /// The results directory of one run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct ResultsDir {
     path: PathBuf,
-    /// The names of the run's copies of files that its scenario names.
-    copies: BTreeSet<String>,
+    /// The files that the run has written.
+    written: Written,
 }
 
 impl ResultsDir {
@@ -93,20 +102,20 @@ impl ResultsDir {
         copies: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::Io { path: path.to_owned(), error };
-        let copies = copies.into_iter().filter(|name| is_inside(name)).map(str::to_owned).collect();
+        let copies = check_copies(copies)?;
         if path.exists() && !path.is_dir() {
             return Err(ResultsError::NotADirectory { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(failed)?;
         if force {
-            if let Some(path) = ownership::foreign(path, &copies).map_err(failed)? {
-                return Err(ResultsError::NotOfARun { path });
+            if let Some(Foreign { path, reason }) = ownership::foreign(path, &copies).map_err(failed)? {
+                return Err(ResultsError::NotOfARun { path, reason });
             }
             ownership::remove_listed(path).map_err(failed)?;
         } else if fs::read_dir(path).map_err(failed)?.next().is_some() {
             return Err(ResultsError::NotEmpty { path: path.to_owned() });
         }
-        Ok(Self { path: path.to_owned(), copies })
+        Ok(Self::of(path.to_owned()))
     }
 
     /// Takes `path` with its content; creates it if needed.
@@ -115,19 +124,29 @@ impl ResultsDir {
             return Err(ResultsError::NotADirectory { path: path.to_owned() });
         }
         fs::create_dir_all(path).map_err(|error| ResultsError::Io { path: path.to_owned(), error })?;
-        Ok(Self { path: path.to_owned(), copies: BTreeSet::new() })
+        Ok(Self::of(path.to_owned()))
+    }
+
+    fn of(path: PathBuf) -> Self {
+        Self { path, written: Written::default() }
     }
 
     /// Creates a new directory below `parent` for a run of `name` at `stamp`, with a number appended if that one
-    /// exists.
-    pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, ResultsError> {
+    /// exists. `copies` are the names of the files that the scenario names.
+    pub fn create_new<'a>(
+        parent: &Path,
+        name: &str,
+        stamp: &str,
+        copies: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, ResultsError> {
+        check_copies(copies)?;
         fs::create_dir_all(parent).map_err(|error| ResultsError::Io { path: parent.to_owned(), error })?;
         let stem = format!("{}-{stamp}", plain_name(name));
         let mut path = parent.join(&stem);
         let mut number = 2;
         loop {
             match fs::create_dir(&path) {
-                Ok(()) => return Ok(Self { path, copies: BTreeSet::new() }),
+                Ok(()) => return Ok(Self::of(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     path = parent.join(format!("{stem}-{number}"));
                     number += 1;
@@ -141,7 +160,7 @@ impl ResultsDir {
     /// the run.
     pub fn discard(&self) -> Result<(), ResultsError> {
         let failed = |error| ResultsError::Io { path: self.path.clone(), error };
-        ownership::remove_written(&self.path, &self.copies).map_err(failed)?;
+        ownership::remove_written(&self.path, self.written.below(&self.path).keys()).map_err(failed)?;
         let is_empty = fs::read_dir(&self.path).map_err(failed)?.next().is_none();
         if is_empty { fs::remove_dir(&self.path).map_err(failed) } else { Ok(()) }
     }
@@ -152,11 +171,8 @@ impl ResultsDir {
     }
 
     /// The files of the run below a directory of the run, relative to the results directory, in order.
-    pub fn files_below(&self, directory: &str) -> Result<Vec<String>, RecordError> {
-        let names = ownership::present(&self.path, &self.copies);
-        let names = names.map_err(|error| RecordError::io(&self.path, error))?;
-        let is_below = |name: &String| Path::new(name).starts_with(directory) && !name.ends_with(".part");
-        Ok(names.into_iter().filter(is_below).collect())
+    pub fn files_below(&self, directory: &str) -> Vec<String> {
+        self.written.below(&self.path.join(directory)).into_keys().map(|name| format!("{directory}/{name}")).collect()
     }
 
     /// The directories of variants with these names, relative to the run's: in the same order, all distinct.
@@ -165,13 +181,17 @@ impl ResultsDir {
         names.into_iter().map(|name| format!("variants/{}", taken.unique(name))).collect()
     }
 
+    /// Whether a file that a scenario names is copied: its relative name can be kept within the directory.
+    pub fn is_inside(name: &str) -> bool {
+        is_inside(name)
+    }
+
     /// Writes the run's copy of a file that its scenario names. A file outside the directory cannot keep its relative name: it is not
     /// copied.
-    pub fn write_copy(&mut self, name: &str, content: &[u8]) -> Result<(), RecordError> {
+    pub fn write_copy(&self, name: &str, content: &[u8]) -> Result<(), RecordError> {
         if !is_inside(name) {
             return Ok(());
         }
-        self.copies.insert(name.to_owned());
         self.write(name, content)
     }
 
@@ -180,7 +200,22 @@ impl ResultsDir {
         let path = self.path.join(name);
         let parent = path.parent().unwrap_or(&self.path);
         fs::create_dir_all(parent).map_err(|error| RecordError::io(parent, error))?;
-        PartFile::write(&path, content).map_err(|error| RecordError::io(&path, error))
+        self.written.write(&path, content).map_err(|error| RecordError::io(&path, error))
+    }
+
+    /// Writes a plot as `NAME.svg` and `NAME.png` into a directory of the run; the empty name is the results directory itself.
+    pub fn write_plot(&self, directory: &str, plot: &Plot) -> Result<(), RecordError> {
+        plot.write(&self.path.join(directory), &self.written)
+    }
+
+    /// Begins to record the run of the world described by `config` into a directory of the run.
+    pub fn recorder(
+        &self,
+        directory: &str,
+        config: &WorldConfig,
+        options: &RecorderOptions,
+    ) -> Result<Recorder, RecordError> {
+        Recorder::noting(&self.path.join(directory), config, options, &self.written)
     }
 
     /// Writes the results: `summary.json`, `flows.csv` and, if there are any, `differences.csv`.
@@ -193,7 +228,8 @@ impl ResultsDir {
         self.write("summary.json", summary.to_json().as_bytes())
     }
 
-    /// Writes `manifest.json`, with a digest of each file of the run. It is written last and marks the results as complete.
+    /// Writes `manifest.json`, with a digest of each file that was written by the methods of this directory. It is written last and marks the
+    /// results as complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RecordError> {
         #[derive(Serialize)]
         struct WithFiles<'a> {
@@ -201,9 +237,18 @@ impl ResultsDir {
             manifest: &'a Manifest,
             files: BTreeMap<String, String>,
         }
-        let files = ownership::digests(&self.path, &self.copies).map_err(|error| RecordError::io(&self.path, error))?;
+        let files = self.written.below(&self.path);
         let mut json = serde_json::to_string_pretty(&WithFiles { manifest, files }).unwrap_or_default();
         json.push('\n');
         self.write(MANIFEST, json.as_bytes())
+    }
+}
+
+/// The names of copies inside the directory. None may be that of a result.
+fn check_copies<'a>(copies: impl IntoIterator<Item = &'a str>) -> Result<BTreeSet<String>, ResultsError> {
+    let copies: BTreeSet<String> = copies.into_iter().filter(|name| is_inside(name)).map(str::to_owned).collect();
+    match copies.iter().find(|name| is_reserved(name)) {
+        Some(name) => Err(ResultsError::NameOfAResult { name: name.clone() }),
+        None => Ok(copies),
     }
 }

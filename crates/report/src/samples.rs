@@ -8,6 +8,7 @@ use holdover_tcp::RecoveryState;
 
 use crate::part_file::PartFile;
 use crate::recorder::RecordError;
+use crate::written::Written;
 
 /// The columns. Times are in seconds (`t_s`) and, as in `TCP_INFO`, microseconds; `snd_cwnd`, `snd_ssthresh`, `unacked`, `sacked` and
 /// `lost` count segments; `snd_ssthresh` is empty while it is unlimited. `app_bytes_received` counts the bytes read by the receiving
@@ -41,8 +42,8 @@ pub(crate) struct SampleTable {
 }
 
 impl SampleTable {
-    pub(crate) fn create(path: PathBuf) -> Result<Self, RecordError> {
-        let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+    pub(crate) fn create(path: PathBuf, written: &Written) -> Result<Self, RecordError> {
+        let out = written.create(&path).map_err(|error| RecordError::io(&path, error))?;
         let mut out = csv::Writer::from_writer(out);
         out.write_record(COLUMNS).map_err(|error| RecordError::table(&path, error))?;
         Ok(Self { path, out })

@@ -138,7 +138,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     };
     let results = match &args.out {
         Some(dir) => ResultsDir::create(dir, false, [])?,
-        None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,
+        None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1, [])?,
     };
     let stop = stop_on_signals().map_err(DemoError::Signals)?;
     let (agent, why_filter) = match stage {
@@ -153,7 +153,10 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
     let played = play(&stage, agent, world, args.sender, &results, &mut view, &stop)?;
     let story = Story::new(args.sender, (agent, why_filter), stage, &transfers, &played, results.path());
-    page::write(&story, &played, &results, started_at.0, begun.elapsed())?;
+    page::write(&story, &played, &results, started_at.0, begun.elapsed()).or_else(|error| {
+        results.discard()?;
+        Err(DemoError::from(error))
+    })?;
     Ok(story)
 }
 
@@ -177,9 +180,9 @@ fn play(
     view: &mut View,
     stop: &AtomicBool,
 ) -> Result<Played, DemoError> {
-    let directory = results.path().join(&ResultsDir::variant_directories([VARIANT])[0]);
+    let directory = &ResultsDir::variant_directories([VARIANT])[0];
     let options = RecorderOptions { plotted_flows: config.flows.len(), ..RecorderOptions::default() };
-    let recorder = Recorder::create(&directory, &config, &options).map_err(DemoError::from);
+    let recorder = results.recorder(directory, &config, &options).map_err(DemoError::from);
     let played = recorder.and_then(|recorder| match stage {
         Stage::Kernel => play_on_kernel(agent, config, sender, recorder, view, stop),
         Stage::Simulator(_) => play_in_simulator(config, recorder, view, stop),

@@ -23,14 +23,14 @@ pub(super) fn write(
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let run = PlottedRun { variant: "", config: &played.world, record: &played.record };
     let figure = progress_of_flows(&run, &panels(story), "the link is cut");
-    figure.write(results.path())?;
+    results.write_plot("", &figure)?;
     let end = played.record.ended_at;
     let more: Vec<Plot> =
         plots(&run, &[PlotKind::TimeSequence, PlotKind::Window], end).into_iter().take(2 * SHOWN).collect();
     results.write_summary(&summary(story, played, &version))?;
     let directory = &ResultsDir::variant_directories([VARIANT])[0];
     let mut files = vec!["summary.json".to_owned(), "flows.csv".to_owned()];
-    files.extend(results.files_below(directory)?);
+    files.extend(results.files_below(directory));
     let article = Article {
         title: &title(story),
         lead: &story.lesson(),

@@ -168,7 +168,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     let directory = match &args.out {
         Some(path) => begun_here(path)?,
         None if args.resume => latest(Path::new(RESULTS))?,
-        None => ResultsDir::create_new(Path::new(RESULTS), "reproduce", &utc(began.0).1)?,
+        None => ResultsDir::create_new(Path::new(RESULTS), "reproduce", &utc(began.0).1, [])?,
     };
     write(&directory.path().join(MARK), format!("{}\n", env!("CARGO_PKG_VERSION")).as_bytes())?;
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);

@@ -59,7 +59,7 @@ impl<'a> Trials<'a> {
         let path = self.directory.join(format!("{name}-{changes}-{}", plan.stop.min));
         std::fs::create_dir_all(&self.directory)
             .map_err(|error| WorkError::Write { path: self.directory.clone(), error })?;
-        let mut directory = SweepDir::at(&path, false)?;
+        let directory = SweepDir::at(&path, false)?;
         let ledger = Ledger::without_table(&plan, &directory)?;
         directory.write_scenario(&plan)?;
         let title = format!("{}, {title}, {name}", self.work.catalogue.name);

@@ -240,7 +240,7 @@ fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(|error| WorkError::Write { path: parent.to_owned(), error })?;
     }
-    let mut directory = SweepDir::at(path, false)?;
+    let directory = SweepDir::at(path, false)?;
     let ledger = Ledger::open(plan, &directory)?;
     directory.write_scenario(plan)?;
     (running.watch)(title, Some(ledger.progress()));

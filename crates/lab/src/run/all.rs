@@ -80,7 +80,8 @@ impl Runs<'_> {
         let plan = simulate::Plan {
             names: simulated,
             worlds: &self.worlds[..simulated.len()],
-            directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
+            directories: of_simulator,
+            results,
             options: self.options.clone(),
         };
         let runs = simulated.len() + self.kernels.map_or(0, Kernels::runs);
@@ -95,7 +96,7 @@ impl Runs<'_> {
                     names: self.names,
                     worlds: self.worlds,
                     directories: of_kernels,
-                    results: results.path(),
+                    results,
                     options: self.options.clone(),
                     jobs: self.jobs,
                 };

@@ -1,13 +1,12 @@
 //! Runs variants on real kernels concurrently, with repetitions.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use holdover_base::Duration;
 use holdover_host::log::with_causes;
 use holdover_report::{
-    HostCounters, KernelSummary, LatenessMetrics, Record, Recorder, RecorderOptions, Repetition, Summary,
+    HostCounters, KernelSummary, LatenessMetrics, Record, RecorderOptions, Repetition, ResultsDir, Summary,
     VariantSummary,
 };
 use holdover_sim::{NodeId, WorldConfig};
@@ -128,7 +127,7 @@ pub(super) struct Plan<'a> {
     pub(super) worlds: &'a [WorldConfig],
     /// The directories of the variants that run on kernels, relative to `results`.
     pub(super) directories: &'a [String],
-    pub(super) results: &'a Path,
+    pub(super) results: &'a ResultsDir,
     pub(super) options: RecorderOptions,
     pub(super) jobs: usize,
 }
@@ -186,8 +185,8 @@ fn one(
     let variant = plan.kernels.variants[index];
     let config = &plan.worlds[variant];
     let failed = |error| KernelError::Run { variant: plan.names[variant].to_owned(), error: Box::new(error) };
-    let directory = plan.results.join(directory_of(&plan.directories[index], repetition));
-    let mut recorder = Recorder::create(&directory, config, &plan.options)?;
+    let directory = directory_of(&plan.directories[index], repetition);
+    let mut recorder = plan.results.recorder(&directory, config, &plan.options)?;
     let mut world = RealWorld::new(config.clone(), &plan.kernels.options(config)).map_err(failed)?;
     let whole = bytes_to_come(config);
     let outcome = world.run(&mut recorder, |world| {

@@ -9,5 +9,7 @@ mod simulate;
 pub use all::{Done, RunError, Runs};
 pub use kernels::{KernelError, KernelOptions, Kernels, lateness_metrics, warnings};
 pub(crate) use parallel::in_order;
-pub use report::{plot_kinds, recorder_options, results_directory, write_report, write_scenario};
+pub use report::{
+    new_results_directory, plot_kinds, recorder_options, results_directory, write_report, write_scenario,
+};
 pub use simulate::{AS_DESCRIBED, Equip, WHOLE};

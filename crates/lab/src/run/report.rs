@@ -1,6 +1,6 @@
 //! Writes the scenario, plots and page of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdover_report::html::Page;
 use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
@@ -54,12 +54,26 @@ pub fn results_directory(path: &Path, force: bool, scenario: &Scenario) -> Resul
     ResultsDir::create(path, force, scenario.files().map(|(name, _)| name))
 }
 
+/// A new directory below `parent` for a run of this scenario at `stamp`.
+///
+/// # Errors
+///
+/// If it cannot be created, or the scenario names a file that is called as a result.
+pub fn new_results_directory(
+    parent: &Path,
+    name: &str,
+    stamp: &str,
+    scenario: &Scenario,
+) -> Result<ResultsDir, ResultsError> {
+    ResultsDir::create_new(parent, name, stamp, scenario.files().map(|(name, _)| name))
+}
+
 /// Writes the scenario as run, and the traces that it names, if their relative names can be kept.
 ///
 /// # Errors
 ///
 /// If a file cannot be written.
-pub fn write_scenario(results: &mut ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
+pub fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
     for (name, text) in scenario.files() {
         results.write_copy(name, text.as_bytes())?;
     }
@@ -97,21 +111,20 @@ pub fn write_report(
     let drawn: Vec<Vec<Plot>> = runs.iter().zip(ends).map(|(run, end)| plots(run, kinds, end)).collect();
     let progress = if kinds.is_empty() { None } else { progress(&runs) };
     if let Some(progress) = &progress {
-        progress.write(results.path())?;
+        results.write_plot("", progress)?;
     }
-    let files: Vec<(PathBuf, &Plot)> = summary
+    let files: Vec<(String, &Plot)> = summary
         .variants
         .iter()
         .zip(&drawn)
         .flat_map(|(variant, plots)| {
-            let dir = results.path().join(&variant.directory).join("plots");
-            plots.iter().map(move |plot| (dir.clone(), plot))
+            let directory = format!("{}/plots", variant.directory);
+            plots.iter().map(move |plot| (directory.clone(), plot))
         })
         .collect();
-    let written = in_parallel(files.len(), jobs, |index| files[index].1.write(&files[index].0), || {});
+    let written = in_parallel(files.len(), jobs, |index| results.write_plot(&files[index].0, files[index].1), || {});
     written.into_iter().collect::<Result<Vec<()>, RecordError>>()?;
-    let files = summary.variants.iter().map(|variant| results.files_below(&variant.directory));
-    let files = files.collect::<Result<Vec<_>, RecordError>>()?;
+    let files: Vec<_> = summary.variants.iter().map(|variant| results.files_below(&variant.directory)).collect();
     let text = scenario.to_toml();
     let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn, files: &files };
     results.write("report.html", page.to_html().as_bytes())

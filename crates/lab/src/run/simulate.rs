@@ -1,10 +1,9 @@
 //! Runs the variants concurrently, and reports progress.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use holdover_base::{Duration, Instant};
-use holdover_report::{Record, Recorder, RecorderOptions};
+use holdover_report::{Record, RecorderOptions, ResultsDir};
 use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig};
 
 use super::all::RunError;
@@ -18,7 +17,9 @@ pub(super) struct Plan<'a> {
     /// Their worlds.
     pub worlds: &'a [WorldConfig],
     /// Their directories.
-    pub directories: Vec<PathBuf>,
+    pub directories: &'a [String],
+    /// The directory of the results.
+    pub results: &'a ResultsDir,
     /// The recorder's options.
     pub options: RecorderOptions,
 }
@@ -80,7 +81,7 @@ fn one(
     let mut world =
         World::new(config.clone()).map_err(|error| RunError::World { variant: plan.names[index].to_owned(), error })?;
     equip(index, &mut world);
-    let mut recorder = Recorder::create(&plan.directories[index], config, &plan.options)?;
+    let mut recorder = plan.results.recorder(&plan.directories[index], config, &plan.options)?;
     let whole = bytes_to_come(config);
     let step = (config.time_limit.saturating_since(Instant::ZERO) / 1000).max(Duration::from_millis(1));
     let step = step.min(Duration::from_secs(1));

@@ -66,6 +66,15 @@ pub enum DirectoryError {
         /// The directory searched.
         path: PathBuf,
     },
+    /// The sweep's copy of its scenario, or of a file that the scenario names, was changed.
+    #[error(
+        "{} differs from what the sweep wrote; move it away to continue the sweep, or choose another directory",
+        path.display()
+    )]
+    Changed {
+        /// The copy.
+        path: PathBuf,
+    },
     /// The directory could not be read, or a file in it could not be created.
     #[error("cannot use {}: {error}", path.display())]
     Io {
@@ -83,7 +92,7 @@ pub enum DirectoryError {
 }
 
 /// The directory of a sweep, new or resumed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct SweepDir(ResultsDir);
 
 impl SweepDir {
@@ -103,7 +112,7 @@ impl SweepDir {
 
     /// Creates a directory below `parent` for a sweep of the scenario called `name`, started at `stamp`.
     pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, DirectoryError> {
-        Ok(Self(ResultsDir::create_new(parent, &format!("{name}-sweep"), stamp)?))
+        Ok(Self(ResultsDir::create_new(parent, &format!("{name}-sweep"), stamp, [])?))
     }
 
     /// The latest directory below `parent` with a sweep of the same header.
@@ -137,8 +146,30 @@ impl SweepDir {
     }
 
     /// Writes the scenario and the files that it names.
-    pub fn write_scenario(&mut self, plan: &Plan) -> Result<(), DirectoryError> {
-        Ok(write_scenario(&mut self.0, &plan.scenario)?)
+    ///
+    /// # Errors
+    ///
+    /// If a file of that name is there with another content, if a copy would replace a result, or if a file cannot be written. Nothing is
+    /// written then.
+    pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
+        let copies = || plan.scenario.files();
+        if let Some((name, _)) = copies().find(|(name, _)| is_result(name)) {
+            return Err(ResultsError::NameOfAResult { name: name.to_owned() }.into());
+        }
+        let scenario = plan.scenario.to_toml();
+        let inside = copies().filter(|(name, _)| ResultsDir::is_inside(name));
+        for (name, content) in inside.chain([(SCENARIO, scenario.as_str())]) {
+            let path = self.path().join(name);
+            let is_same = match std::fs::symlink_metadata(&path) {
+                Ok(found) => found.is_file() && std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+                Err(error) => return Err(DirectoryError::Io { path, error }),
+            };
+            if !is_same {
+                return Err(DirectoryError::Changed { path });
+            }
+        }
+        Ok(write_scenario(&self.0, &plan.scenario)?)
     }
 
     /// Writes the results: the tables of points and tests, and the summary. `see` is called with each point as it is written.
@@ -189,6 +220,28 @@ impl SweepDir {
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
         Ok(self.0.write_manifest(manifest)?)
     }
+}
+
+/// The name of the scenario as swept.
+const SCENARIO: &str = "scenario.toml";
+
+/// Whether a sweep writes results of this name.
+pub(super) fn is_result(name: &str) -> bool {
+    const RESULTS: [&str; 10] = [
+        "summary.json",
+        "points.csv",
+        "points.parquet",
+        "tests.csv",
+        "tests.parquet",
+        "runs.csv",
+        "runs.parquet",
+        SCENARIO,
+        "manifest.json",
+        "journal.jsonl",
+    ];
+    // Also incomplete ones, and those in a directory.
+    let first = Path::new(name).components().next().and_then(|part| part.as_os_str().to_str()).unwrap_or_default();
+    RESULTS.contains(&first.strip_suffix(".part").unwrap_or(first))
 }
 
 fn journal_in(directory: &Path) -> PathBuf {

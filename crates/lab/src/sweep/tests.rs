@@ -470,3 +470,26 @@ fn a_directory_with_something_else_in_it_is_left_alone() {
     assert!(matches!(SweepDir::at(&dir, false), Err(DirectoryError::NotASweep { .. })));
     fs::remove_dir_all(dir).expect("it was made above");
 }
+
+#[test]
+fn a_copy_that_was_edited_is_not_replaced() {
+    let plan = plan(&[SCENARIO, "[sweep.replicate]\nmin = 2\n"]);
+    let dir = new_dir("edited");
+    let dir_of_sweep = SweepDir::at(&dir, false).expect("a new directory");
+    for _ in 0..2 {
+        dir_of_sweep.write_scenario(&plan).expect("a new file, then the same");
+    }
+    fs::write(dir.join("scenario.toml"), "mine").expect("a disk with room");
+    let refused = dir_of_sweep.write_scenario(&plan);
+    assert!(matches!(refused, Err(DirectoryError::Changed { .. })), "{refused:?}");
+    assert_eq!(fs::read(dir.join("scenario.toml")).expect("it is kept"), b"mine");
+    fs::remove_dir_all(dir).expect("it was made above");
+    for (name, expected) in [
+        ("points.csv", true),
+        ("runs.parquet/part-0.parquet", true),
+        ("journal.jsonl.part", true),
+        ("radio.csv", false),
+    ] {
+        assert_eq!(super::directory::is_result(name), expected, "{name}");
+    }
+}

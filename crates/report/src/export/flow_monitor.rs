@@ -16,8 +16,8 @@ use holdover_link::DropCause;
 use holdover_sim::{Dropped, Frame, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 
-use crate::part_file::PartFile;
 use crate::recorder::RecordError;
+use crate::written::Written;
 
 /// A packet not seen for this long is lost (ns-3's `MaxPerHopDelay`).
 const MAX_PER_HOP_DELAY: Duration = Duration::from_secs(10);
@@ -32,6 +32,7 @@ const INTERRUPTION_BIN: f64 = 0.25;
 #[derive(Debug)]
 pub(crate) struct FlowMonitor {
     path: PathBuf,
+    written: Written,
     ids: BTreeMap<FiveTuple, u32>,
     flows: Vec<Flow>,
     probes: BTreeMap<NodeId, BTreeMap<u32, Probed>>,
@@ -162,8 +163,8 @@ fn node_of(why: Dropped) -> Option<NodeId> {
 }
 
 impl FlowMonitor {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, ids: BTreeMap::new(), flows: Vec::new(), probes: BTreeMap::new(), pending: None }
+    pub(crate) fn new(path: PathBuf, written: Written) -> Self {
+        Self { path, written, ids: BTreeMap::new(), flows: Vec::new(), probes: BTreeMap::new(), pending: None }
     }
 
     /// Handles a packet at an interface.
@@ -288,7 +289,7 @@ impl FlowMonitor {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = self.write(&mut text, config);
-        PartFile::write(&self.path, text.as_bytes()).map_err(|error| RecordError::io(&self.path, error))
+        self.written.write(&self.path, text.as_bytes()).map_err(|error| RecordError::io(&self.path, error))
     }
 
     fn write(&self, out: &mut String, config: &WorldConfig) -> fmt::Result {

@@ -12,6 +12,7 @@ use holdover_sim::{Dropped, FlowId, Frame, Place, Sample, WorldConfig};
 
 use crate::recorder::RecordError;
 use crate::traffic::Owner;
+use crate::written::Written;
 use flow_monitor::FlowMonitor;
 use qlog::Qlog;
 use xplot::Xplot;
@@ -67,15 +68,17 @@ pub(crate) struct Exports {
 
 impl Exports {
     /// Begins the exports of `formats` in directories below `dir`.
-    pub(crate) fn create(dir: &Path, formats: &[ExportFormat]) -> Result<Self, RecordError> {
+    pub(crate) fn create(dir: &Path, formats: &[ExportFormat], written: &Written) -> Result<Self, RecordError> {
         let mut exports = Self::default();
         for format in formats {
             let dir = dir.join(format.name());
             fs::create_dir_all(&dir).map_err(|error| RecordError::io(&dir, error))?;
             match format {
-                ExportFormat::Qlog => exports.qlog = Some(Qlog::new(dir)),
-                ExportFormat::Xplot => exports.xplot = Some(Xplot::new(dir)),
-                ExportFormat::FlowMonitor => exports.flow_monitor = Some(FlowMonitor::new(dir.join("flowmon.xml"))),
+                ExportFormat::Qlog => exports.qlog = Some(Qlog::new(dir, written.clone())),
+                ExportFormat::Xplot => exports.xplot = Some(Xplot::new(dir, written.clone())),
+                ExportFormat::FlowMonitor => {
+                    exports.flow_monitor = Some(FlowMonitor::new(dir.join("flowmon.xml"), written.clone()));
+                }
             }
         }
         Ok(exports)

@@ -19,6 +19,7 @@ use crate::quantity::FileNames;
 use crate::recorder::RecordError;
 use crate::samples::ca_state;
 use crate::traffic::Owner;
+use crate::written::Written;
 
 /// The URI of the event schema.
 const EVENTS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/qlog/tcp-1");
@@ -27,6 +28,7 @@ const EVENTS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/qlog/tcp-1");
 #[derive(Debug)]
 pub(crate) struct Qlog {
     dir: PathBuf,
+    written: Written,
     names: FileNames,
     ends: BTreeMap<(FlowId, NodeId), End>,
 }
@@ -43,8 +45,8 @@ struct End {
 }
 
 impl Qlog {
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, names: FileNames::default(), ends: BTreeMap::new() }
+    pub(crate) fn new(dir: PathBuf, written: Written) -> Self {
+        Self { dir, written, names: FileNames::default(), ends: BTreeMap::new() }
     }
 
     pub(crate) fn packet(
@@ -114,7 +116,7 @@ impl Qlog {
 
     fn begin(&mut self, flow: &str, host: &str, role: &str) -> Result<End, RecordError> {
         let path = self.dir.join(format!("{}.sqlog", self.names.unique(&format!("{flow}-{host}"))));
-        let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+        let out = self.written.create(&path).map_err(|error| RecordError::io(&path, error))?;
         let mut end = End { path, out, segment_size: 0, metrics: None, state: None };
         end.record(&json!({
             "file_schema": "urn:ietf:params:qlog:file:sequential",

@@ -21,11 +21,13 @@ use crate::part_file::PartFile;
 use crate::quantity::FileNames;
 use crate::recorder::RecordError;
 use crate::traffic::Owner;
+use crate::written::Written;
 
 /// The xplot files of a run.
 #[derive(Debug)]
 pub(crate) struct Xplot {
     dir: PathBuf,
+    written: Written,
     names: FileNames,
     graphs: BTreeMap<(FlowId, bool), Graph>,
 }
@@ -54,8 +56,8 @@ struct Acked {
 }
 
 impl Xplot {
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self { dir, names: FileNames::default(), graphs: BTreeMap::new() }
+    pub(crate) fn new(dir: PathBuf, written: Written) -> Self {
+        Self { dir, written, names: FileNames::default(), graphs: BTreeMap::new() }
     }
 
     pub(crate) fn packet(
@@ -84,7 +86,7 @@ impl Xplot {
             }
             let [from, to] = ends.map(|(address, port)| std::net::SocketAddr::new(address, port));
             let path = self.dir.join(format!("{}.xpl", self.names.unique(&name)));
-            let graph = Graph::begin(path, &format!("{from}_==>_{to} (time sequence graph)"))?;
+            let graph = Graph::begin(path, &self.written, &format!("{from}_==>_{to} (time sequence graph)"))?;
             self.graphs.insert(key, graph);
         }
         let Some(graph) = self.graphs.get_mut(&key) else { return Ok(()) };
@@ -104,9 +106,9 @@ impl Xplot {
 }
 
 impl Graph {
-    fn begin(path: PathBuf, title: &str) -> Result<Self, RecordError> {
+    fn begin(path: PathBuf, written: &Written, title: &str) -> Result<Self, RecordError> {
         let create = || {
-            let mut out = PartFile::create(&path)?;
+            let mut out = written.create(&path)?;
             write!(out, "timeval double\ntitle\n{title}\nxlabel\ntime\nylabel\nsequence number\n")?;
             Ok(out)
         };

@@ -7,7 +7,7 @@ use std::path::Path;
 use holdover_base::{ByteCount, Instant};
 use holdover_report::plots::{PlotKind, PlottedRun, plots};
 use holdover_report::{
-    CaptureOptions, Manifest, Recorder, RecorderOptions, ResultsDir, ResultsError, Summary, VariantSummary,
+    CaptureOptions, Manifest, NotOfARun, Recorder, RecorderOptions, ResultsDir, ResultsError, Summary, VariantSummary,
 };
 use holdover_sim::{Amount, Bulk, Opener, Traffic, World, WorldConfig};
 use holdover_tcp::Profile;
@@ -40,8 +40,9 @@ fn the_same_run_writes_the_same_bytes() {
         let options = RecorderOptions { packets_in_events: true, ..RecorderOptions::default() };
         let record = record(config.clone(), &dir, &options);
         let run = PlottedRun { variant: "cubic", config: &config, record: &record };
+        let results = ResultsDir::open(&dir).unwrap();
         for plot in plots(&run, &PlotKind::ALL, record.ended_at) {
-            plot.write(&dir.join("plots")).unwrap();
+            results.write_plot("plots", &plot).unwrap();
         }
         all_files(&dir)
     };
@@ -217,7 +218,7 @@ fn manifest() -> Manifest {
 
 /// Writes what a run writes: its scenario, a trace that it names, and a capture.
 fn complete_run(path: &Path, force: bool) -> Result<ResultsDir, ResultsError> {
-    let mut results = ResultsDir::create(path, force, ["traces/radio.csv", "../outside.csv"])?;
+    let results = ResultsDir::create(path, force, ["traces/radio.csv", "../outside.csv"])?;
     results.write("scenario.toml", b"title = 1").unwrap();
     results.write_copy("traces/radio.csv", b"at,rate").unwrap();
     results.write_copy("../outside.csv", b"never written").unwrap();
@@ -243,14 +244,35 @@ fn results_do_not_overwrite_what_is_there() {
     assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true, []), Err(ResultsError::NotADirectory { .. })));
 
     // A run that is given up leaves what was there.
-    let mut results = ResultsDir::create(&path, true, ["radio.csv"]).unwrap();
+    let results = ResultsDir::create(&path, true, ["radio.csv"]).unwrap();
     results.write("variants/a/samples.csv", b"t").unwrap();
     results.write_copy("radio.csv", b"at,rate").unwrap();
     results.discard().unwrap();
     assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), left);
 
-    let first = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
-    let second = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
+    // Of files that others save there meanwhile, whatever they are called, none becomes the run's.
+    let results = ResultsDir::create(&path, true, []).unwrap();
+    let (config, options) = (train(Profile::Linux6Cubic, 1), RecorderOptions::default());
+    drop(results.recorder("variants/b", &config, &options).unwrap());
+    fs::create_dir_all(path.join("variants/b/captures")).unwrap();
+    fs::write(path.join("variants/b/captures/filtered.pcapng"), "mine").unwrap();
+    fs::write(path.join("variants/b/samples.csv.part"), "mine").unwrap();
+    fs::write(path.join("flows.csv"), "mine").unwrap();
+    results.write("variants/b/events.jsonl", b"{}").unwrap();
+    assert_eq!(results.files_below("variants/b"), ["variants/b/events.jsonl"]);
+    results.write_manifest(&manifest()).unwrap();
+    let listed: serde_json::Value = serde_json::from_slice(&fs::read(path.join("manifest.json")).unwrap()).unwrap();
+    let listed: Vec<&String> = listed["files"].as_object().unwrap().keys().collect();
+    assert_eq!(listed, ["variants/b/events.jsonl"]);
+    results.discard().unwrap();
+    for name in ["flows.csv", "variants/b/captures/filtered.pcapng", "variants/b/samples.csv.part"] {
+        assert_eq!(fs::read_to_string(path.join(name)).unwrap(), "mine");
+        fs::remove_file(path.join(name)).unwrap();
+    }
+    assert!(!path.join("variants/b/events.jsonl").exists());
+
+    let first = ResultsDir::create_new(&dir, "a train", "20260101-120000", []).unwrap();
+    let second = ResultsDir::create_new(&dir, "a train", "20260101-120000", []).unwrap();
     assert_eq!(first.path(), dir.join("a-train-20260101-120000"));
     assert_eq!(second.path(), dir.join("a-train-20260101-120000-2"));
     assert_eq!(ResultsDir::variant_directories(["a b", "a/b", "c"]), ["variants/a-b", "variants/a-b-2", "variants/c"]);
@@ -290,6 +312,40 @@ fn a_file_that_no_run_wrote_is_never_replaced() {
             complete_run(&path, true).unwrap();
         }
     }
+}
+
+#[test]
+fn pipes_and_links_are_refused_without_being_read() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = empty_dir("pipes");
+    // Reading a pipe would wait for a writer.
+    for (number, name) in ["manifest.json", "summary.json", "variants/a/events.jsonl"].into_iter().enumerate() {
+        let path = dir.join(number.to_string());
+        fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+        let mkfifo = std::process::Command::new("mkfifo").arg(path.join(name)).status().unwrap();
+        assert!(mkfifo.success());
+        let refused = complete_run(&path, true).unwrap_err();
+        let reason = NotOfARun::NoRegularFile;
+        assert!(matches!(&refused, ResultsError::NotOfARun { reason: found, .. } if *found == reason), "{refused}");
+    }
+    let path = dir.join("not-utf-8");
+    complete_run(&path, false).unwrap();
+    std::os::unix::fs::symlink("/dev/null", path.join("variants").join(std::ffi::OsStr::from_bytes(b"\xff"))).unwrap();
+    assert!(matches!(complete_run(&path, true), Err(ResultsError::NotOfARun { .. })));
+}
+
+#[test]
+fn a_trace_that_is_called_as_a_result_is_refused() {
+    let dir = empty_dir("reserved");
+    let path = dir.join("run");
+    for name in ["flows.csv", "flows.csv.part", "flows.csv/x", "manifest.json", "variants/mine.csv"] {
+        let refused = ResultsDir::create(&path, false, [name]).unwrap_err();
+        assert!(matches!(refused, ResultsError::NameOfAResult { .. }), "{refused}");
+        ResultsDir::create_new(&dir, "x", "y", [name]).unwrap_err();
+    }
+    assert!(all_files(&dir).is_empty() && !path.exists());
+    // Those that are not copied, and others.
+    ResultsDir::create(&path, false, ["../flows.csv", "/flows.csv", "traces/flows.csv"]).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use holdover_report::html::Page;
 use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
-use holdover_report::{RecorderOptions, Summary, VariantSummary};
+use holdover_report::{RecorderOptions, ResultsDir, Summary, VariantSummary};
 use holdover_tcp::Profile;
 
 use crate::worlds::{empty_dir, record, train};
@@ -43,10 +43,11 @@ fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
     let scenario = "title = \"<b>\"\n";
     let page = Page { summary: &summary, scenario, progress: Some(&progress), plots: &plots, files: &files }.to_html();
     fs::write(dir.join("report.html"), &page).unwrap();
-    progress.write(&dir).unwrap();
+    let results = ResultsDir::open(&dir).unwrap();
+    results.write_plot("", &progress).unwrap();
     for (variant, plots) in profiles.iter().zip(&plots) {
         for plot in plots {
-            plot.write(&dir.join(variant.name())).unwrap();
+            results.write_plot(variant.name(), plot).unwrap();
         }
     }
     (page, plots)
@@ -166,7 +167,7 @@ fn plots_are_svg_and_png_and_show_outages_and_retransmissions() {
     assert_eq!(sequence.matches("<rect class=\"f-outage\"").count(), 3);
     assert!(sequence.contains("mark s-timeout") && sequence.contains("f-fast") && sequence.contains("wifi down"));
     let dir = empty_dir("plot-files");
-    plots[0][0].write(&dir).unwrap();
+    ResultsDir::open(&dir).unwrap().write_plot("", &plots[0][0]).unwrap();
     let png = fs::read(dir.join("time-sequence.png")).unwrap();
     assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
     let side = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
