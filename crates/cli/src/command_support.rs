@@ -2,12 +2,12 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdover_base::Duration;
@@ -56,10 +56,15 @@ pub(crate) fn errors_are_json() -> bool {
 /// Prints why a command failed: a line on standard error, or under `--json` an object with the key `error` on standard output.
 pub(crate) fn print_error(error: &dyn Display) {
     if errors_are_json() {
-        print_json(&serde_json::json!({ "error": error.to_string() }));
+        print_json(&error_object(error));
     } else {
         eprintln!("error: {error}");
     }
+}
+
+/// An error under `--json`.
+fn error_object(error: &dyn Display) -> serde_json::Value {
+    serde_json::json!({ "error": error.to_string() })
 }
 
 /// Prints that a command was interrupted, and what it has kept.
@@ -68,21 +73,13 @@ pub(crate) fn print_interruption(text: &dyn Display) {
 }
 
 /// A parser for an argument that is a whole number in this range.
-pub(crate) fn within<T>(
-    range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+pub(crate) fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
 where
-    T: FromStr + PartialOrd + Display,
+    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
 {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| match (range.start_bound(), range.end_bound()) {
-            (Bound::Included(least), Bound::Included(most)) => {
-                format!("expected a whole number from {least} to {most}")
-            }
-            (Bound::Included(least), _) => format!("expected a whole number, {least} or more"),
-            _ => "expected a whole number".to_owned(),
-        })
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
     }
 }
 
@@ -132,6 +129,9 @@ pub(crate) fn spaced(time: Duration) -> String {
 
 /// The columns of `COLUMNS` or of the terminal; `None` if the output is no terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let has = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
     said.or_else(has).filter(|&columns| columns > 0)
@@ -148,11 +148,13 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
         }
         dependents::end();
         remove_directories();
+        let text = format!("interrupted; {kept}");
         if !errors_are_json() {
             // Below the progress bar.
-            eprintln!();
+            eprintln!("\n{text}");
+        } else if begin_output(Writer::Signals) {
+            write_out(format!("{:#}\n", error_object(&text)).as_bytes());
         }
-        print_interruption(&format_args!("interrupted; {kept}"));
         std::process::exit(INTERRUPTED.into());
     })?;
     Ok(())
@@ -177,52 +179,6 @@ fn remove_directories() {
     }
 }
 
-/// A table for people, as wide as the terminal at most.
-pub(crate) fn columns<const N: usize>(names: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let names = names.map(str::to_owned).to_vec();
-    table(&std::iter::once(names).chain(rows.map(Vec::from)).collect::<Vec<_>>())
-}
-
-/// A table for people, whose first row has the names of its columns, as wide as the terminal at most.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    table_within(rows, table_width())
-}
-
-/// The greatest width of a table.
-pub(crate) fn table_width() -> Option<usize> {
-    // Unit tests compare whole tables, whatever terminal they run in.
-    if cfg!(test) { None } else { terminal_width() }
-}
-
-/// Each column is as wide as its widest cell. If the table is wider than `limit`, each row becomes a block: its first cell, and below it
-/// a line for each further one.
-fn table_within(rows: &[Vec<String>], limit: Option<usize>) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let len = |cell: &String| cell.chars().count();
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let lines: Vec<String> = rows.iter().map(line).collect();
-    let fits = limit.is_none_or(|limit| lines.iter().all(|line| line.trim_end().chars().count() <= limit));
-    match rows {
-        [names, rows @ ..] if !fits => rows.iter().map(|row| block(names, row)).collect(),
-        _ => lines.concat(),
-    }
-}
-
-/// A row of a table that is too wide, as a block of lines.
-fn block(names: &[String], row: &[String]) -> String {
-    let [title, cells @ ..] = row else { return String::new() };
-    let names = names.get(1..).unwrap_or_default();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    let shown = names.iter().zip(cells).filter(|(_, cell)| !cell.is_empty());
-    let lines = shown.map(|(name, cell)| format!("  {name:width$}  {cell}\n"));
-    std::iter::once(format!("{title}\n")).chain(lines).collect()
-}
-
 /// Prints JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
     match serde_json::to_string_pretty(value) {
@@ -233,6 +189,24 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The threads that write to standard output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// Prints results and errors.
+    Main = 1,
+    /// Prints under `--json` that the command was interrupted.
+    Signals = 2,
+}
+
+/// The thread that wrote first; 0 if none did. Under `--json` it is the only one: the output is a single document.
+static WRITER: AtomicU8 = AtomicU8::new(0);
+
+/// Whether this thread may write. Waits for nothing.
+fn begin_output(writer: Writer) -> bool {
+    let before = WRITER.compare_exchange(0, writer as u8, Ordering::AcqRel, Ordering::Acquire);
+    before.is_ok() || before == Err(writer as u8)
 }
 
 /// Prints to a pipe that may close early, as with `head`.
@@ -251,7 +225,15 @@ pub(crate) fn print_file(path: &std::path::Path) -> ExitCode {
     }
 }
 
-fn print_from(mut content: impl std::io::Read) -> ExitCode {
+fn print_from(content: impl std::io::Read) -> ExitCode {
+    while !begin_output(Writer::Main) {
+        // The process is about to end: the interruption is being printed.
+        std::thread::park();
+    }
+    write_out(content)
+}
+
+fn write_out(mut content: impl std::io::Read) -> ExitCode {
     let mut out = std::io::stdout();
     match std::io::copy(&mut content, &mut out).and_then(|_| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -271,31 +253,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["a", "much longer", ""], ["\u{e4}\u{f6}\u{fc}", "b", "c"]].map(|row| row.map(str::to_owned));
-        let text = columns(["one", "two", "three"], rows.into_iter());
-        assert_eq!(text, "one  two          three\na    much longer\n\u{e4}\u{f6}\u{fc}  b            c\n");
-    }
-
-    #[test]
-    fn a_table_that_is_too_wide_becomes_blocks() {
-        let rows = [["link", "state", "note"], ["wlan0", "up", ""], ["eth0", "down", "no carrier"]];
-        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
-        let side_by_side = "link   state  note\nwlan0  up\neth0   down   no carrier\n";
-        assert_eq!(table_within(&rows, Some(24)), side_by_side);
-        assert_eq!(table_within(&rows, None), side_by_side);
-        assert_eq!(table_within(&rows, Some(23)), "wlan0\n  state  up\neth0\n  state  down\n  note   no carrier\n");
-        assert_eq!(table_within(&rows[..1], Some(3)), "", "no rows, no blocks");
-        assert_eq!(table_within(&[], Some(3)), "");
-    }
-
-    #[test]
     fn a_number_outside_its_range_is_refused_in_plain_words() {
         assert_eq!(within(1_u16..=1024)("1024"), Ok(1024));
         for text in ["0", "1025", "-1", "many", ""] {
             assert_eq!(within(1_u16..=1024)(text), Err("expected a whole number from 1 to 1024".to_owned()));
         }
-        assert_eq!(within(10_u64..)("9"), Err("expected a whole number, 10 or more".to_owned()));
+        // More than the type holds.
+        assert_eq!(within(1..=u16::MAX)("70000"), Err("expected a whole number from 1 to 65535".to_owned()));
+    }
+
+    #[test]
+    fn standard_output_is_of_the_thread_that_wrote_first() {
+        assert!(begin_output(Writer::Main));
+        assert!(begin_output(Writer::Main), "as often as it likes");
+        assert!(!begin_output(Writer::Signals), "no second document");
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod scenario_command;
 mod shell_command;
 #[cfg(feature = "lab")]
 mod sweep_command;
+mod text_table;
 mod top;
 mod transfers;
 

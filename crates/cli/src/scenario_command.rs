@@ -11,7 +11,8 @@ use holdover_scenario::{Builtin, Scenario, ScenarioError};
 use holdover_sim::Role;
 use serde::Serialize;
 
-use crate::command_support::{columns, open_scenario, print, print_error, print_json, print_scenario_error};
+use crate::command_support::{open_scenario, print, print_error, print_json, print_scenario_error, terminal_width};
+use crate::text_table::columns;
 
 /// Arguments of `holdover scenario`.
 #[derive(Args, Debug)]
@@ -235,7 +236,11 @@ fn list(args: &ListArgs) -> ExitCode {
     }
     let rows =
         scenarios.iter().map(|listed| [listed.name.to_owned(), listed.title.clone(), listed.variants.join(", ")]);
-    print(&columns(["scenario", "title", "variants"], rows))
+    let text = columns(["scenario", "title", "variants"], rows);
+    // Programs that read it expect a scenario in each line.
+    let lines =
+        if terminal_width().is_some() { text.as_str() } else { text.split_once('\n').map_or("", |(_, rows)| rows) };
+    print(lines)
 }
 
 fn copy(args: &CopyArgs) -> ExitCode {

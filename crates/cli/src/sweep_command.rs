@@ -22,8 +22,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::command_support::{
     INTERRUPTED, open_scenario, print, print_error, print_file, print_interruption, print_scenario_error,
-    stop_on_signals, table, utc, within,
+    stop_on_signals, utc, within,
 };
+use crate::text_table::table;
 
 /// Arguments of `holdover sweep`.
 #[derive(Args, Debug)]

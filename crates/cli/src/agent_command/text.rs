@@ -7,15 +7,22 @@ use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
 use holdover_agent::status::{ActionLine, ConnectionStatus, ContainersStatus, LinkStatus, Status};
 
-use crate::command_support::{columns, utc};
+use crate::command_support::utc;
+use crate::text_table::{Layout, laid_out};
 
 /// The columns of links.
 pub(super) const LINK_COLUMNS: [&str; 11] =
     ["LINK", "STATE", "SINCE", "OUTAGES", "DOWN", "WARNED", "MOVED", "WOKEN", "LATER", "NEVER", "SAVED"];
 
+/// The columns of links that a narrow terminal does without: MOVED and WARNED, then DOWN and SINCE.
+pub(super) const LINKS_GIVEN_UP: [usize; 4] = [6, 5, 4, 2];
+
 /// The columns of connections.
 pub(super) const CONNECTION_COLUMNS: [&str; 10] =
     ["LINK", "LOCAL", "REMOTE", "PROGRAM", "OUT", "IN", "IDLE", "RTT", "HELD", "LAST ACTION"];
+
+/// The columns of connections that a narrow terminal does without: LOCAL, HELD, OUT and IN, then LINK and PROGRAM.
+pub(super) const CONNECTIONS_GIVEN_UP: [usize; 6] = [1, 8, 4, 5, 0, 3];
 
 /// The most connections that are printed; the others are counted.
 const MOST_LINES: usize = 40;
@@ -111,7 +118,8 @@ pub(super) fn status(status: &Status) -> String {
         text.push_str("no link is looked after: none has a default route, and none was asked for\n");
         return text;
     }
-    text.push_str(&columns(LINK_COLUMNS, status.links.iter().map(link_cells)));
+    let layout = Layout { given_up: &LINKS_GIVEN_UP, right: &[] };
+    text.push_str(&laid_out(LINK_COLUMNS, layout, status.links.iter().map(link_cells)));
     for remark in status.links.iter().flat_map(link_remarks) {
         let _ = writeln!(text, "  {remark}");
     }
@@ -124,7 +132,9 @@ pub(super) fn status(status: &Status) -> String {
     }
     if !status.connections.is_empty() {
         text.push('\n');
-        text.push_str(&columns(CONNECTION_COLUMNS, status.connections.iter().take(MOST_LINES).map(connection_cells)));
+        let layout = Layout { given_up: &CONNECTIONS_GIVEN_UP, right: &[] };
+        let rows = status.connections.iter().take(MOST_LINES).map(connection_cells);
+        text.push_str(&laid_out(CONNECTION_COLUMNS, layout, rows));
     }
     let more = status.connections_in_all.saturating_sub(MOST_LINES as u64);
     if more > 0 {

@@ -94,15 +94,17 @@ impl Order for SortBy {
     }
 }
 
-/// MOVED and WARNED give way, then DOWN and SINCE.
-const LINKS: Columns<'_> =
-    Columns { names: &text::LINK_COLUMNS, widths: &[12, 24, 8, 8, 8, 7, 6, 6, 6, 6, 8], given_up: &[6, 5, 4, 2] };
+const LINKS: Columns<'_> = Columns {
+    names: &text::LINK_COLUMNS,
+    widths: &[12, 24, 8, 8, 8, 7, 6, 6, 6, 6, 8],
+    given_up: &text::LINKS_GIVEN_UP,
+};
 
-/// Addresses and the last action get what is left. LOCAL, HELD, OUT and IN give way, then LINK and PROGRAM.
+/// Addresses and the last action get what is left.
 const CONNECTIONS: Columns<'_> = Columns {
     names: &text::CONNECTION_COLUMNS,
     widths: &[8, 21, 21, 12, 6, 6, 6, 6, 6, 20],
-    given_up: &[1, 8, 4, 5, 0, 3],
+    given_up: &text::CONNECTIONS_GIVEN_UP,
 };
 
 #[cfg(test)]

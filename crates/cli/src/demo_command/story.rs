@@ -10,7 +10,8 @@ use holdover_testbed::kernel_release;
 use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
-use crate::command_support::{self, spaced, table_width, with_causes};
+use crate::command_support::{spaced, with_causes};
+use crate::text_table::{self, table_width};
 use crate::transfers::{
     AgentPath, CUT_AT, Help, Measured, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection,
 };
@@ -166,7 +167,7 @@ impl Story {
         }
         if table_width().is_some_and(|limit| text.lines().any(|line| line.chars().count() > limit)) {
             // A block for each row.
-            text = command_support::table(&[vec![table.heading], table.rows].concat());
+            text = text_table::table(&[vec![table.heading], table.rows].concat());
         }
         let _ = writeln!(text, "\n  {}\n  {}\n", self.what_the_ideal_is(), self.where_the_agent_is());
         let _ = writeln!(text, "Report: {}", self.report.display());

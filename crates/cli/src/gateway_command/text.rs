@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_gatewayd::{ClusterStatus, SplitStatus};
 
-use crate::command_support::columns;
+use crate::text_table::{Layout, laid_out};
 
 pub(super) fn status(status: &Status) -> String {
     let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;
@@ -128,6 +128,9 @@ fn cluster(cluster: &ClusterStatus) -> String {
 pub(super) const MOBILE_COLUMNS: [&str; 9] =
     ["address", "", "away", "silent", "waiting", "released", "dropped", "owner", "away by"];
 
+/// The columns that a narrow terminal does without: what was released and dropped, then the silence.
+pub(super) const MOBILES_GIVEN_UP: [usize; 3] = [5, 6, 3];
+
 /// The cells of a mobile host.
 pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 9] {
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
@@ -157,7 +160,8 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     if mobiles.is_empty() {
         return "no mobile host was heard yet\n".to_owned();
     }
-    columns(MOBILE_COLUMNS, mobiles.iter().map(mobile_cells))
+    let layout = Layout { given_up: &MOBILES_GIVEN_UP, right: &[2, 3, 4, 5, 6] };
+    laid_out(MOBILE_COLUMNS, layout, mobiles.iter().map(mobile_cells))
 }
 
 #[cfg(test)]

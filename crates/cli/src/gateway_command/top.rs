@@ -68,14 +68,11 @@ impl Top for Gateway {
         // Addresses are never cut short.
         let address = self.mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
         let widths = [u16::try_from(address).unwrap_or(u16::MAX), 8, 8, 8, 8, 9, 7, 8, 20];
-        let columns = Columns { names: &text::MOBILE_COLUMNS, widths: &widths, given_up: &GIVE_WAY };
+        let columns = Columns { names: &text::MOBILE_COLUMNS, widths: &widths, given_up: &text::MOBILES_GIVEN_UP };
         columns.draw(frame, below, title, rows);
         frame.render_widget(Paragraph::new(KEYS), foot);
     }
 }
-
-/// What was released and dropped gives way, then the silence.
-const GIVE_WAY: [usize; 3] = [5, 6, 3];
 
 impl Order for SortBy {
     const ALL: &'static [Self] = &[Self::Away, Self::Waiting, Self::Silent, Self::Address];

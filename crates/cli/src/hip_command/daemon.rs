@@ -45,7 +45,7 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = within(10_u64..=86_400))]
     rekey_after: u64,
     /// Change them after so many bytes in one direction at the latest.
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 36, value_parser = within(1_000_000_u64..))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 36, value_parser = within(1_000_000..=u64::MAX))]
     rekey_bytes: u64,
     /// Write the keys of ESP into a file from which Wireshark decrypts captures (its table esp_sa). For debugging: the
     /// file decrypts the traffic.

@@ -8,7 +8,7 @@ use holdover_hip::identity::Hit;
 use holdover_hipd::files::{Peers, ProxiedHost, Via};
 use holdover_hipd::status::{PeerStatus, ProxyStatus, Status};
 
-use crate::command_support::columns;
+use crate::text_table::{Layout, columns, laid_out};
 
 /// The peers in the file.
 pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
@@ -47,7 +47,9 @@ pub(super) fn status(status: &Status) -> String {
         let name = name(peer);
         let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
     }
-    text.push_str(&columns(["peer", "state", "at", "out / in", "moves"], status.peers.iter().map(peer_row)));
+    // As in `hip top`: addresses and moves give way.
+    let layout = Layout { given_up: &[2, 4], right: &[] };
+    text.push_str(&laid_out(["peer", "state", "at", "out / in", "moves"], layout, status.peers.iter().map(peer_row)));
     if let Some(proxy) = &status.proxy {
         text.push_str(&proxy_status(proxy));
     }

@@ -42,8 +42,7 @@ fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
         assert!(leads, "{link}");
     }
     // The table of a narrow terminal is a block for each transfer.
-    let narrow = place.command("demo --simulated --out narrow").env("COLUMNS", "50").output().unwrap();
-    let narrow = String::from_utf8(narrow.stdout).unwrap();
+    let narrow = place.run_on_terminal("demo --simulated --out narrow").well().out;
     assert!(narrow.contains("\nupload, with the agent\n  lost after the link's return "), "{narrow}");
     let again = place.run("demo --simulated --out r");
     assert_eq!(again.code, Some(2), "what is there stays: {}", again.err);

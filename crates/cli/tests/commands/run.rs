@@ -261,10 +261,18 @@ fn a_full_disk_is_named() {
 #[test]
 fn tables_fit_a_narrow_terminal() {
     let place = Place::with_scenario("run-narrow", SCENARIO);
-    let mut command = place.command("run short.toml --no-captures --no-plots --out out");
-    let ended = Ended::new("run", command.env("COLUMNS", "50").output().unwrap()).well();
+    let is_narrow = |table: &str| table.lines().all(|line| line.chars().count() <= 50);
+    let ended = place.run_on_terminal("run short.toml --no-captures --no-plots --out out").well();
     let table = ended.out.lines().skip(2).take(3).collect::<Vec<_>>();
-    assert!(table[0].starts_with("variant") && table.iter().all(|line| line.chars().count() <= 50), "{}", ended.out);
+    assert!(table[0].starts_with("variant") && is_narrow(&table.join("\n")), "{}", ended.out);
+    let ended = place.run_on_terminal("scenario list").well();
+    assert!(ended.out.starts_with("scenario: train-tunnel\n") && is_narrow(&ended.out), "{}", ended.out);
+
+    // The width of a terminal has no effect on a pipe.
+    let mut command = place.command("scenario list");
+    let piped = Ended::new("scenario list", command.env("COLUMNS", "50").output().unwrap()).well();
+    assert_eq!(piped.out, place.run("scenario list").well().out);
+    assert!(piped.out.starts_with("train-tunnel  ") && !is_narrow(&piped.out), "{}", piped.out);
 }
 
 #[test]

@@ -102,6 +102,18 @@ impl Place {
         command
     }
 
+    /// Runs it to its end with a terminal of 50 columns for its output; standard error is not read.
+    pub(crate) fn run_on_terminal(&self, arguments: &str) -> Ended {
+        let program = env!("CARGO_BIN_EXE_holdover");
+        let command = format!("stty cols 50; exec '{program}' {arguments} 2>/dev/null");
+        let mut script = Command::new("script");
+        script.current_dir(&self.path).args(["--quiet", "--return", "--command", &command, "/dev/null"]);
+        let output = script.env_remove("COLUMNS").stdin(Stdio::null()).output().unwrap();
+        let mut ended = Ended::new(arguments, output);
+        ended.out = ended.out.replace("\r\n", "\n");
+        ended
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self, arguments: &str) -> Ended {
         Ended::new(arguments, self.command(arguments).output().unwrap())

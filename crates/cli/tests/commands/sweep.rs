@@ -120,13 +120,12 @@ fn a_sweep_tells_its_means_and_which_differ() {
     for word in words {
         assert!(text.contains(word), "{word} in {text}");
     }
-    let narrow = Ended::new(
-        "sweep at 50 columns",
-        place.command(&format!("sweep short.toml --out narrow {few}")).env("COLUMNS", "50").output().unwrap(),
-    );
+    let narrow = place.run_on_terminal(&format!("sweep short.toml --out narrow {few}")).well();
     // Each row is a block, named by the axis.
     let block: Vec<&str> = narrow.out.lines().take(4).collect();
-    assert_eq!(block[0], "0.5 %", "{}", narrow.out);
+    assert_eq!(block[0], "loss: 0.5 %", "{}", narrow.out);
+    let table = narrow.out.lines().take_while(|line| !line.starts_with('±'));
+    assert!(table.clone().count() > 8 && table.clone().all(|line| line.chars().count() <= 50), "{}", narrow.out);
     assert!(block[1..].iter().all(|line| line.starts_with("  ")), "{}", narrow.out);
     assert!(block[1].starts_with("  variant ") && block[1].ends_with("  cubic"), "{}", narrow.out);
     let ended = place.run(&format!("sweep short.toml --out b {few} --json --jobs 1")).well();
