@@ -254,7 +254,11 @@ fn check_former_names(path: &Path, text: &str) -> Result<(), ConfigError> {
     match signals {
         Some(signals) if signals.get("gateway").is_some() && signals.get("next_hop").is_some() => {
             let problem = "signals.gateway is the former name of signals.next_hop: expected one of them".to_owned();
-            let at = text.find("signals.gateway").or_else(|| text.find("gateway")).unwrap_or(0);
+            let at = text
+                .find("signals.gateway")
+                .map(|at| at + "signals.".len())
+                .or_else(|| text.find("gateway"))
+                .unwrap_or(0);
             Err(ConfigError::at(path, text, at, problem))
         }
         _ => Ok(()),
@@ -484,6 +488,7 @@ mod tests {
             "signals",
             "wifi",
             "modem",
+            "next_hop",
             "gateway",
             "metrics",
             "log",

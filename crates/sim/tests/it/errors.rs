@@ -12,7 +12,8 @@ use crate::support::*;
 fn error(config: WorldConfig) -> WorldError {
     let checked = World::check(&config);
     let error = World::new(config).expect_err("this world cannot be");
-    assert_eq!(checked.as_ref(), Err(&error), "the check finds the same error");
+    // As text: numbers that are not a number are not equal.
+    assert_eq!(format!("{checked:?}"), format!("Err({error:?})"), "the check finds the same error");
     error
 }
 
