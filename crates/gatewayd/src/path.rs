@@ -471,7 +471,7 @@ fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Object, PathErr
         .map_max_entries("flows", place.most_detailed.max(1));
     if let Some(pins) = pins {
         for name in pins.maps() {
-            loader.map_pin_path(*name, pins.path(name));
+            loader.map_pin_path(name, pins.path(name));
         }
     }
     Ok(Object::open(&mut loader, OBJECT)?)

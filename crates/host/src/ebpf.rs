@@ -135,8 +135,11 @@ impl Attachment {
     }
 }
 
+/// A program's name, its hook, and its place among the programs there.
+type Hook = (&'static str, TcAttachType, fn() -> LinkOrder);
+
 /// The hooks: a program is the first one on ingress and the last one on egress, as far as other programs permit.
-const HOOKS: [(&str, TcAttachType, fn() -> LinkOrder); 2] =
+const HOOKS: [Hook; 2] =
     [("ingress", TcAttachType::Ingress, LinkOrder::first), ("egress", TcAttachType::Egress, LinkOrder::last)];
 
 impl Object {

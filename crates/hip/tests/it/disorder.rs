@@ -118,7 +118,7 @@ fn mutated(case: u64) -> u64 {
     let former = spis(&world);
     damage_one(&mut world, case, "rekey", 3);
     let from = (case % 2) as usize;
-    world.hosts[from].rekey(world.now, peers[from], case % 3 == 0).unwrap();
+    world.hosts[from].rekey(world.now, peers[from], case.is_multiple_of(3)).unwrap();
     world.collect();
     settle(&mut world, case, "rekey");
     assert_eq!(how_often(&world, |it| matches!(it, Event::Rekeyed { .. })), [1, 1], "case {case}: keys are made once");
@@ -174,7 +174,7 @@ fn damaged_notify(world: &mut World, case: u64) {
     let signature = key(Algorithm::Ed25519, 40).sign(notify.covered(), &mut TestRng::new(case));
     notify.push(&Parameter::HipSignature(signature)).unwrap();
     let mut packet = notify.finish(world.places[0][0], world.places[1][0]);
-    assert_eq!(reported_notify(world, &packet), [notification.clone()], "case {case}, undamaged");
+    assert_eq!(reported_notify(world, &packet), std::slice::from_ref(&notification), "case {case}, undamaged");
     let damage = rng.below(5) + 1;
     mutate(&mut packet, &mut rng, damage);
     assert!(reported_notify(world, &packet).iter().all(|it| *it == notification), "case {case}");

@@ -157,7 +157,7 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
 /// The IPv4 packet with TCP options in place of the first bytes of its payload.
 fn with_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
     let mut with = packet.to_vec();
-    with[20 + 12] = (20 + options.len() as u8) / 4 << 4;
+    with[20 + 12] = ((20 + options.len() as u8) / 4) << 4;
     with[40..40 + options.len()].copy_from_slice(options);
     with
 }
