@@ -109,18 +109,27 @@ pub struct Attachment {
     by: AttachedBy,
     /// Without tcx.
     _filters: Option<Filters>,
-    links: Vec<Link>,
+    /// With tcx.
+    links: Links,
 }
 
-/// The hold on a program that is attached by tcx.
-#[derive(Debug)]
-enum Link {
-    /// The program is detached on drop.
-    Own(#[allow(dead_code, reason = "held")] SchedClassifierLink),
-    /// The pin stays until [`Pins`] removes it.
-    Pinned(#[allow(dead_code, reason = "held")] PinnedLink),
-    /// A pinned link of an earlier process, whose program was replaced.
-    TakenOver(#[allow(dead_code, reason = "held")] SchedClassifierLink),
+/// What holds programs that are attached by tcx.
+#[derive(Default, Debug)]
+struct Links {
+    /// Whether a program is detached with these.
+    has_unpinned: bool,
+    /// Their programs are detached on drop, unless the link is that of an earlier process, which is pinned.
+    handles: Vec<SchedClassifierLink>,
+    /// The pins stay until [`Pins`] removes them.
+    pins: Vec<PinnedLink>,
+}
+
+impl Links {
+    /// Holds a link that is not pinned.
+    fn hold(&mut self, link: SchedClassifierLink) {
+        self.handles.push(link);
+        self.has_unpinned = true;
+    }
 }
 
 impl Attachment {
@@ -131,7 +140,7 @@ impl Attachment {
 
     /// Whether the programs stay attached without the process, until [`Pins`] removes them.
     pub fn is_pinned(&self) -> bool {
-        self.by == AttachedBy::Tcx && self.links.iter().all(|link| !matches!(link, Link::Own(_)))
+        self.by == AttachedBy::Tcx && !self.links.has_unpinned
     }
 }
 
@@ -261,11 +270,11 @@ impl Object {
             Ok((fd.as_fd(), info.id()))
         };
         let filters = Filters::attach(owner, index, [of("ingress")?, of("egress")?]).map_err(AttachError::Clsact)?;
-        Ok(Attachment { by: AttachedBy::Clsact, _filters: Some(filters), links: Vec::new() })
+        Ok(Attachment { by: AttachedBy::Clsact, _filters: Some(filters), links: Links::default() })
     }
 
-    fn attach_tcx(&mut self, interface: &str, mut pins: Option<&Pins>) -> Result<Vec<Link>, AttachError> {
-        let mut links = Vec::new();
+    fn attach_tcx(&mut self, interface: &str, mut pins: Option<&Pins>) -> Result<Links, AttachError> {
+        let mut links = Links::default();
         for (name, hook, order) in HOOKS {
             let program: &mut SchedClassifier = self.program_mut(name)?;
             let mut attach = || {
@@ -273,22 +282,22 @@ impl Object {
                 program.take_link(link)
             };
             let Some(pinned) = pins else {
-                links.push(Link::Own(attach().map_err(AttachError::Tcx)?));
+                links.hold(attach().map_err(AttachError::Tcx)?);
                 continue;
             };
             // Replaces a program of an earlier process atomically, so that no packet passes none or two.
             if let Some(former) = pinned.former_link(name) {
                 let link = program.attach_to_link(former).and_then(|link| program.take_link(link));
-                links.push(Link::TakenOver(link.map_err(AttachError::Tcx)?));
+                links.handles.push(link.map_err(AttachError::Tcx)?);
                 continue;
             }
             let link = FdLink::try_from(attach().map_err(AttachError::Tcx)?).map_err(|error| error.to_string());
             match link.and_then(|link| link.pin(pinned.path(name)).map_err(|error| error.to_string())) {
-                Ok(link) => links.push(Link::Pinned(link)),
+                Ok(link) => links.pins.push(link),
                 Err(error) => {
                     tracing::warn!(%error, "cannot pin programs: they end with the process");
                     pins = None;
-                    links.push(Link::Own(attach().map_err(AttachError::Tcx)?));
+                    links.hold(attach().map_err(AttachError::Tcx)?);
                 }
             }
         }
