@@ -135,6 +135,11 @@ impl Kernel {
         Some((connection.local(), connection.remote()))
     }
 
+    /// Whether a socket has no connection and does not listen.
+    pub(crate) fn is_unconnected(&self, fd: i64) -> bool {
+        self.sockets.get(&fd).is_some_and(|socket| matches!(socket.role, Role::Fresh { .. }))
+    }
+
     /// Advances time to the next deadline, at most to `until`. Returns whether there was one.
     pub(crate) fn step(&mut self, until: Instant) -> bool {
         match self.endpoint.poll_timeout().filter(|&at| at <= until && !self.is_exhausted()) {

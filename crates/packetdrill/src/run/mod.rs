@@ -304,6 +304,10 @@ impl Runner {
             "socket" => self.under_test = UnderTest::Fresh,
             "listen" => self.under_test = UnderTest::Listening,
             "connect" if self.under_test == UnderTest::Fresh => self.under_test = UnderTest::Connecting(fd),
+            // A socket that connects again, from another port.
+            "connect" if self.under_test == UnderTest::Flow && self.kernel.is_unconnected(fd) => {
+                self.under_test = UnderTest::Connecting(fd);
+            }
             "sendto" | "sendmsg" if self.under_test == UnderTest::Fresh && crate::kernel::is_fast_open(call) => {
                 self.under_test = UnderTest::Connecting(fd);
             }

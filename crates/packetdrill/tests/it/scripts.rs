@@ -125,6 +125,25 @@ fn settings_of_commands_reach_the_connection() {
     assert_eq!(report.differences, []);
 }
 
+/// `connect` to AF_UNSPEC ends a connection by a reset; the next `connect` opens another one, whose segments the script then expects.
+#[test]
+fn a_socket_can_connect_again() {
+    let syn = "S 0:0(0) win 65535 <mss 1460,nop,nop,sackOK,nop,wscale 8>";
+    let script = format!(
+        "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0`\n\
+         0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
+         +0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0\n\
+         +0 connect(3, ..., ...) = -1 EINPROGRESS (Operation now in progress)\n\
+         +0 > {syn}\n+.1 < S. 0:0(0) ack 1 win 65535 <mss 1000>\n+0 > . 1:1(0) ack 1\n\
+         +.1 connect(3, AF_UNSPEC, ...) = 0\n+0 > R. 1:1(0) ack 1\n\
+         +0 connect(3, ..., ...) = -1 EINPROGRESS (Operation now in progress)\n\
+         +0 > {syn}\n+0 %{{ assert tcpi_state == TCP_SYN_SENT }}%\n\
+         +1 > {syn}\n+.1 < S. 0:0(0) ack 1 win 65535 <mss 1000>\n+0 > . 1:1(0) ack 1\n"
+    );
+    let report = run_text(&script, &RunOptions::default());
+    assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
+}
+
 #[test]
 fn a_wrong_count_of_marks_is_reported() {
     let marked = "> [ect0] .6 1:1(0) ack 2001 <ECN e1b 1 ceb 1000 e0b 1001,nop>";
