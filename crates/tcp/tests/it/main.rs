@@ -8,6 +8,7 @@ mod counted;
 mod endpoints;
 mod ledger;
 mod linux_profiles;
+mod marking;
 mod ns2;
 mod overshoot;
 mod pacing;

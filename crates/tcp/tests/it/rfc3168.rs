@@ -5,6 +5,7 @@ use holdover_tcp::{Config, Ecn, EcnField, Profile, Reason, RecoveryState, Reduct
 use holdover_wire::Flags;
 use proptest::prelude::*;
 
+use crate::marking;
 use crate::properties::cases;
 use crate::script::*;
 use crate::world::{Path, World};
@@ -162,22 +163,7 @@ fn marks_keep_the_queue_short_without_losses() {
         config.send.buffer_bytes = 1 << 20;
         config.receive.buffer_bytes = 1 << 20;
         config.receive.max_buffer_bytes = 1 << 20;
-        let mut path = Path::clean(Duration::from_millis(20));
-        path.per_segment = Duration::from_millis(1);
-        path.queue_limit = 300;
-        path.mark_above = 30;
-        let mut world = World::new(config.clone(), config, path, 1);
-        world.client.to_write = 6_000_000;
-        world.client.keep = false;
-        let mut longest = Duration::ZERO;
-        let done = world.run_until(Instant::from_secs(100), |world| {
-            longest = longest.max(world.client.connection().srtt().unwrap_or_default());
-            world.server.read_len == world.client.to_write
-        });
-        assert!(done, "{profile}");
-        let counters = world.client.connection().counters();
-        assert_eq!((counters.bytes_retransmitted.0, counters.timeouts), (0, 0), "{profile}");
-        assert!(longest < Duration::from_millis(250), "{profile}: {longest}");
+        let world = marking::transfer_without_losses(config, profile.name());
         assert!(world.now < Instant::from_millis(5_500), "{profile}: {:?}", world.now);
     }
 }

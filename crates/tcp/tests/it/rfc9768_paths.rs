@@ -7,6 +7,7 @@ use holdover_tcp::{
 };
 use proptest::prelude::*;
 
+use crate::marking;
 use crate::properties::cases;
 use crate::world::{EcnDevice, Path, Side, World};
 
@@ -222,24 +223,8 @@ fn marks_keep_the_queue_short_without_losses() {
         let mut config = profile.config();
         config.ecn = Ecn::RequestAccurate;
         config.accurate_ecn.option = option;
-        let mut path = Path::clean(Duration::from_millis(20));
-        path.per_segment = Duration::from_millis(1);
-        path.queue_limit = 300;
-        path.mark_above = 30;
-        let mut world = World::new(config.clone(), config, path, 1);
-        world.client.to_write = 6_000_000;
-        world.client.keep = false;
-        world.server.keep = false;
-        let mut longest = Duration::ZERO;
-        let done = world.run_until(Instant::from_secs(100), |world| {
-            longest = longest.max(world.client.connection().srtt().unwrap_or_default());
-            world.server.read_len == world.client.to_write
-        });
-        assert!(done, "{profile}");
+        let mut world = marking::transfer_without_losses(config, profile.name());
         let client = world.client.connection();
-        let counters = client.counters();
-        assert_eq!((counters.bytes_retransmitted.0, counters.timeouts), (0, 0), "{profile}");
-        assert!(longest < Duration::from_millis(250), "{profile}: {longest}");
         let (reported, counted) = (client.delivered_ce(), world.server.connection().received_ce());
         assert!(counted > 10 && reported >= counted.saturating_sub(2), "{profile}: {reported} of {counted}");
         assert!(world.now < Instant::from_millis(5_600), "{profile}: {:?}", world.now);
