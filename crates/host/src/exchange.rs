@@ -10,7 +10,7 @@ use netlink_packet_core::{
 use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-pub use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
+pub use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG};
 
 /// Bytes of `struct nlmsghdr`.
 pub const NLMSG_HEADER_LEN: usize = 16;
@@ -92,8 +92,17 @@ impl Exchange {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
-        Ok(Self { socket, sequence: 0 })
+        let exchange = Self { socket, sequence: 0 };
+        exchange.set_timeout(TIMEOUT)?;
+        Ok(exchange)
+    }
+
+    /// Sets how long to wait for each datagram of an answer; 10 s without this.
+    ///
+    /// # Errors
+    /// The timeout is zero.
+    pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.socket, Timeout::Recv, Some(timeout))?)
     }
 
     /// Sends one request and calls `answer` with the header and the content of each message of its answer, up to its end:
@@ -167,8 +176,10 @@ impl Exchange {
     /// The next datagram, of any length. The kernel fills datagrams of a dump up to the largest buffer that it has seen.
     fn receive(&self) -> Result<Vec<u8>, ExchangeError> {
         let mut datagram = Vec::with_capacity(LARGE);
-        let length =
-            self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(ExchangeError::Socket)?;
+        let length = self.socket.recv(&mut datagram, libc::MSG_PEEK | libc::MSG_TRUNC).map_err(|error| {
+            let is_timeout = error.kind() == io::ErrorKind::WouldBlock;
+            ExchangeError::Socket(if is_timeout { io::ErrorKind::TimedOut.into() } else { error })
+        })?;
         if length > datagram.len() {
             return self.socket.recv_from_full().map(|(datagram, _)| datagram).map_err(ExchangeError::Socket);
         }

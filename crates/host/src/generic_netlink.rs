@@ -2,18 +2,18 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use netlink_sys::Socket;
+
+use crate::exchange::{Exchange, NETLINK_GENERIC, NLMSG_HEADER_LEN, Request};
 
 /// A socket for queries of one family.
 pub struct Generic {
-    socket: Socket,
+    exchange: Exchange,
     family: u16,
     /// The kernel's description of the family.
     description: Vec<Vec<u8>>,
-    sequence: u32,
 }
 
 /// A socket for notifications of one multicast group.
@@ -42,15 +42,15 @@ const GROUPS: u16 = 7;
 const GROUP_NAME: u16 = 1;
 const GROUP_ID: u16 = 2;
 
-/// `nlmsghdr` and `genlmsghdr`.
-const HEADERS: usize = 16 + 4;
+/// Bytes of `struct genlmsghdr`.
+const GENERIC_HEADER_LEN: usize = 4;
 
-/// `NLMSG_ERROR` and `NLMSG_DONE`.
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
+/// Bytes of `nlmsghdr` and `genlmsghdr`.
+const HEADERS_LEN: usize = NLMSG_HEADER_LEN + GENERIC_HEADER_LEN;
 
-/// The timeout for the kernel. It answers during the request, unless a driver is busy.
-const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// The kernel answers during the request, unless a driver is busy. Daemons query from their poll loops, which must not
+/// wait for a driver.
+const TIMEOUT: Duration = Duration::from_millis(50);
 
 impl Generic {
     /// Looks for a family by its name, which ends with a zero byte, in the network namespace of the calling thread. The
@@ -59,10 +59,9 @@ impl Generic {
     /// # Errors
     /// `ENOENT` if the kernel has none; or it refuses the socket.
     pub fn open(name: &[u8]) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_GENERIC)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        let mut generic = Self { socket, family: CONTROLLER, description: Vec::new(), sequence: 0 };
+        let exchange = Exchange::open(NETLINK_GENERIC)?;
+        exchange.set_timeout(TIMEOUT)?;
+        let mut generic = Self { exchange, family: CONTROLLER, description: Vec::new() };
         generic.description = generic.ask(GET_FAMILY, 0, &attribute(FAMILY_NAME, name))?;
         let family = generic.description.iter().find_map(|answer| family_of(answer));
         generic.family = family.ok_or(io::Error::from(rustix::io::Errno::NOENT))?;
@@ -72,28 +71,20 @@ impl Generic {
     /// Sends a query with these attributes ([`attribute`]); returns the attributes of each message of the answer.
     ///
     /// # Errors
-    /// The kernel refuses, does not answer, or the socket fails.
+    /// The kernel refuses, does not answer within 50 ms, or the socket fails.
     pub fn ask(&mut self, command: u8, flags: u16, attributes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.family, command, flags, self.sequence, attributes);
-        self.socket.send_to(&request, &SocketAddr::new(0, 0), 0)?;
+        let request = request(self.family, command, flags, attributes);
         let mut answers = Vec::new();
-        loop {
-            let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
-            if poll(&mut ready, Some(&PATIENCE))? == 0 {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            let (datagram, _) = self.socket.recv_from_full()?;
-            if take_answers(&datagram, self.sequence, flags & NLM_F_DUMP == 0, &mut answers)? {
-                return Ok(answers);
-            }
-        }
+        self.exchange.request(&request, &mut |_, payload| {
+            answers.extend(payload.get(GENERIC_HEADER_LEN..).map(<[u8]>::to_vec));
+        })?;
+        Ok(answers)
     }
 }
 
 impl AsFd for Generic {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.exchange.as_fd()
     }
 }
 
@@ -160,9 +151,9 @@ impl std::fmt::Debug for GenericEvents {
 pub fn messages(mut datagram: &[u8], family: u16) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         loop {
-            let header = datagram.get(..HEADERS)?;
+            let header = datagram.get(..HEADERS_LEN)?;
             let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
-            let message = datagram.get(HEADERS..length)?;
+            let message = datagram.get(HEADERS_LEN..length)?;
             let (found, command) = (u16::from_ne_bytes([header[4], header[5]]), header[16]);
             datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
             if found == family {
@@ -202,41 +193,9 @@ pub fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn request(family: u16, command: u8, flags: u16, sequence: u32, content: &[u8]) -> Vec<u8> {
-    let mut bytes = ((HEADERS + content.len()) as u32).to_ne_bytes().to_vec();
-    bytes.extend_from_slice(&family.to_ne_bytes());
-    bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
-    bytes.extend_from_slice(&sequence.to_ne_bytes());
-    bytes.extend_from_slice(&0u32.to_ne_bytes());
-    bytes.extend_from_slice(&[command, 1, 0, 0]);
-    bytes.extend_from_slice(content);
-    bytes
-}
-
-/// Parses the messages of a datagram; returns whether the answer ends with it.
-fn take_answers(mut datagram: &[u8], sequence: u32, is_single: bool, answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
-    while let Some((header, _)) = datagram.split_at_checked(16) {
-        let u32_at = |at: usize| header[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
-        let kind = u16::from_ne_bytes([header[4], header[5]]);
-        let length = u32_at(0) as usize;
-        let Some(message) = datagram.get(..length).filter(|_| length >= 16) else { return Ok(true) };
-        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
-        if u32_at(8) != sequence {
-            continue;
-        }
-        match kind {
-            DONE => return Ok(true),
-            ERROR => {
-                let code = message.get(16..20).and_then(|code| code.try_into().ok()).map_or(0, i32::from_ne_bytes);
-                return if code == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(code.saturating_neg())) };
-            }
-            _ => answers.extend(message.get(HEADERS..).map(<[u8]>::to_vec)),
-        }
-        if is_single {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+fn request(family: u16, command: u8, flags: u16, attributes: &[u8]) -> Request {
+    // `struct genlmsghdr`: command, version and two reserved bytes.
+    Request { kind: family, flags, payload: [&[command, 1, 0, 0], attributes].concat() }
 }
 
 fn family_of(attributes: &[u8]) -> Option<u16> {
@@ -251,6 +210,8 @@ fn group_of(family: &[u8], name: &[u8]) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_core::NLM_F_DUMP;
+
     use super::*;
 
     fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
@@ -269,30 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_the_messages_of_its_number_up_to_its_end() {
-        let datagram = [
-            message(28, 6, &of_family(1, 1)),
-            message(28, 7, &of_family(1, 2)),
-            message(28, 7, &of_family(1, 3)),
-            message(DONE, 7, &[0; 4]),
-        ]
-        .concat();
-        let mut answers = Vec::new();
-        assert!(take_answers(&datagram, 7, false, &mut answers).unwrap());
-        let values: Vec<_> = answers.iter().map(|answer| value(value(answer, 5).unwrap(), 3).unwrap()[0]).collect();
-        assert_eq!(values, [2, 3]);
-    }
-
-    #[test]
-    fn an_error_is_one_and_half_a_message_is_the_end() {
-        let refused = message(ERROR, 7, &(-95i32).to_ne_bytes());
-        let error = take_answers(&refused, 7, false, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(95));
+    fn a_truncated_notification_ends_the_datagram() {
         let whole = message(28, 7, &of_family(1, 2));
         for cut in 0..whole.len() {
-            let mut answers = Vec::new();
-            let _ = take_answers(&whole[..cut], 7, false, &mut answers);
-            assert!(answers.is_empty(), "{cut}");
             assert_eq!(messages(&whole[..cut], 28).count(), 0, "{cut}");
         }
         assert_eq!(messages(&whole, 28).map(|(command, _)| command).collect::<Vec<_>>(), [1]);
@@ -300,11 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_as_long_as_it_says() {
-        let bytes = request(CONTROLLER, GET_FAMILY, 0, 9, &attribute(FAMILY_NAME, b"nl80211\0"));
-        assert_eq!(bytes.len(), 32);
-        assert_eq!(&bytes[..4], 32u32.to_ne_bytes());
-        assert_eq!(value(&bytes[HEADERS..], FAMILY_NAME), Some(&b"nl80211\0"[..]));
+    fn a_query_has_the_generic_header_and_the_attributes() {
+        let query = request(CONTROLLER, GET_FAMILY, 0, &attribute(FAMILY_NAME, b"nl80211\0"));
+        assert_eq!((query.kind, &query.payload[..GENERIC_HEADER_LEN]), (CONTROLLER, &[GET_FAMILY, 1, 0, 0][..]));
+        assert_eq!(value(&query.payload[GENERIC_HEADER_LEN..], FAMILY_NAME), Some(&b"nl80211\0"[..]));
     }
 
     #[test]
@@ -321,8 +260,10 @@ mod tests {
     /// Every kernel with generic netlink has its controller, and that one the group `notify`.
     #[test]
     fn the_kernel_describes_its_controller() {
-        let generic = Generic::open(b"nlctrl\0").unwrap();
+        let mut generic = Generic::open(b"nlctrl\0").unwrap();
         assert_eq!(generic.family, CONTROLLER);
+        let families = generic.ask(GET_FAMILY, NLM_F_DUMP, &[]).unwrap();
+        assert!(families.iter().any(|family| family_of(family) == Some(CONTROLLER)));
         let events = GenericEvents::open(&generic, b"notify\0").unwrap();
         assert_eq!(events.receive().unwrap(), None);
         let missing = Generic::open(b"no such one\0").unwrap_err();

@@ -74,8 +74,12 @@ impl Station {
             kind.and_then(|_| u32_value(interface, INTERFACE))
         });
         let associated = |index: u32| -> Result<_, StationError> {
-            let answers = self.generic.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes()))?;
-            Ok((index, answers.iter().find_map(|answer| bssid_of(answer))))
+            match self.generic.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes())) {
+                Ok(answers) => Ok((index, answers.iter().find_map(|answer| bssid_of(answer)))),
+                // The interface was removed meanwhile, or its driver does not list stations.
+                Err(error) if error.raw_os_error().is_some() => Ok((index, None)),
+                Err(error) => Err(error.into()),
+            }
         };
         stations.map(associated).collect()
     }

@@ -209,8 +209,12 @@ impl Nl80211 {
     }
 
     fn stations(&mut self, index: u32) -> io::Result<Vec<StationInfo>> {
-        let answers = self.queries.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes()))?;
-        Ok(answers.iter().filter_map(|answer| read_station(answer)).collect())
+        match self.queries.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes())) {
+            Ok(answers) => Ok(answers.iter().filter_map(|answer| read_station(answer)).collect()),
+            // The interface was removed meanwhile, or its driver does not list stations.
+            Err(error) if error.raw_os_error().is_some() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 }
 
