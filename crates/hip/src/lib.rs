@@ -13,3 +13,6 @@ pub mod esp;
 pub mod fuzz;
 pub mod host;
 pub mod identity;
+mod predictable_rng;
+
+pub use predictable_rng::PredictableRng;

@@ -5,14 +5,13 @@
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 use holdover_base::{Instant, Rng};
+use holdover_hip::PredictableRng;
 use holdover_hip::esp::{EspSuite, OpenError};
 use holdover_hip::host::{CommandError, Contact, DataError, Event, Host, HostConfig, PathChange, State};
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use holdover_wire::{Packet, Payload};
-use rand_core::{TryCryptoRng, TryRng};
 
 use crate::config::{HostIdentity, NodeId};
 use crate::frame::Frame;
@@ -102,30 +101,6 @@ pub(crate) enum Effect {
     Undeliverable(Vec<Box<Frame>>),
 }
 
-/// Reproducible randomness for keys, nonces and SPIs: the keys of simulated hosts are no secrets.
-struct SeededRng(Rng);
-
-impl TryRng for SeededRng {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0.next_u32())
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next_u64())
-    }
-
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in out.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
-impl TryCryptoRng for SeededRng {}
-
 /// The state machine's configuration.
 fn host_config(identity: &HostIdentity) -> HostConfig {
     // All of them: the suite of the host that is called applies, "null" included.
@@ -149,7 +124,8 @@ impl Identity {
     /// A host at these locators. Its key pair is drawn from the run's seed and its name.
     pub(crate) fn new(config: HostIdentity, name: &str, seed: u64, locators: Vec<IpAddr>) -> Self {
         let versions = locators.iter().map(IpAddr::is_ipv6).collect();
-        let mut randomness = SeededRng(Rng::split(seed, &format!("keys of {name}")));
+        // The keys of simulated hosts are no secrets.
+        let mut randomness = PredictableRng::new(Rng::split(seed, &format!("keys of {name}")));
         let keys = KeyPair::generate(Algorithm::Ed25519, &mut randomness);
         let mut host = Host::new(keys, host_config(&config), Box::new(randomness));
         host.set_locators(Instant::ZERO, &locators);

@@ -5,6 +5,7 @@ use core::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
+use holdover_hip::PredictableRng;
 use holdover_hip::codec::{
     Builder, EspInfo, HipPacket, PacketType, Parameter, Puzzle, Received, Signature, Solution, kind,
 };
@@ -14,7 +15,7 @@ use holdover_hip::host::{Dropped, Event, Host, HostConfig, State};
 use holdover_hip::identity::{Algorithm, Hit, HostIdentity, KeyPair};
 use holdover_wire::Packet;
 
-use crate::support::{TestRng, address, key};
+use crate::support::{address, key, seeded};
 use crate::world::host;
 
 pub(crate) const GROUP: DhGroup = DhGroup::P256;
@@ -29,7 +30,7 @@ pub(crate) struct ByHand {
     pub(crate) host: Host,
     pub(crate) now: Instant,
     pub(crate) keys: KeyPair,
-    pub(crate) rng: TestRng,
+    pub(crate) rng: PredictableRng,
     /// The peer's address and port; none without UDP.
     pub(crate) at: IpAddr,
     pub(crate) port: Option<u16>,
@@ -57,7 +58,7 @@ struct Session {
 
 impl ByHand {
     pub(crate) fn new(seed: u64, config: &HostConfig, port: Option<u16>) -> Self {
-        let mut rng = TestRng::new(seed + 99);
+        let mut rng = seeded(seed + 99);
         let (at, to) = (address("192.0.2.1"), address("198.51.100.2"));
         let mut host = host(Algorithm::Ed25519, seed + 1, seed, config);
         let now = Instant::from_secs(1000);

@@ -9,14 +9,14 @@ use holdover_hip::crypto::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{TestRng, hit, unhex};
+use crate::support::{hit, seeded, unhex};
 
 const HASHES: [Rhash; 3] = [Rhash::Sha256, Rhash::Sha384, Rhash::CShake128];
 
 #[test]
 fn solutions_solve_their_puzzle_alone() {
     let (i, r) = (hit("2001:25::1"), hit("2001:25::2"));
-    let mut rng = TestRng::new(1);
+    let mut rng = seeded(1);
     for rhash in HASHES {
         for difficulty in [0, 1, 7, 8, 9, 12] {
             let random = Bytes::from(vec![difficulty; rhash.output_len()]);
@@ -39,11 +39,11 @@ fn solutions_solve_their_puzzle_alone() {
 #[test]
 fn a_search_stops_at_its_budget_and_goes_on() {
     let (i, r) = (hit("2001:25::1"), hit("2001:25::2"));
-    let mut search = PuzzleSearch::new(Rhash::Sha256, 10, Bytes::from_static(&[3; 32]), i, r, &mut TestRng::new(2));
+    let mut search = PuzzleSearch::new(Rhash::Sha256, 10, Bytes::from_static(&[3; 32]), i, r, &mut seeded(2));
     assert_eq!(search.search(0), None);
     let steps = (1_u32..).find(|_| search.search(16).is_some()).unwrap();
     assert!((1..2000).contains(&steps), "{steps} steps of 16 for 1,024 attempts on average");
-    let mut hopeless = PuzzleSearch::new(Rhash::Sha256, 255, Bytes::from_static(&[3; 32]), i, r, &mut TestRng::new(2));
+    let mut hopeless = PuzzleSearch::new(Rhash::Sha256, 255, Bytes::from_static(&[3; 32]), i, r, &mut seeded(2));
     assert_eq!(hopeless.search(1000), None);
 }
 
@@ -60,7 +60,7 @@ fn lifetimes_of_puzzles() {
 
 #[test]
 fn every_group_agrees() {
-    let mut rng = TestRng::new(3);
+    let mut rng = seeded(3);
     for group in DhGroup::ALL {
         let (one, other) = (DhKeyPair::generate(group, &mut rng), DhKeyPair::generate(group, &mut rng));
         assert_eq!(one.public().len(), group.public_len(), "{group:?}");
@@ -90,7 +90,7 @@ fn every_group_agrees() {
 /// RFC 7401 section 5.2.7 gives a public value its own length: a number may lack its leading zeros.
 #[test]
 fn a_modp_value_without_leading_zeros() {
-    let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut TestRng::new(4));
+    let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut seeded(4));
     let keys = |public: &[u8]| {
         let secret = pair.agree(public).unwrap();
         Keymat::new(Rhash::Sha256, secret, hit("::1"), hit("::2"), &[1], &[2]).draw(0, 32).unwrap()
@@ -103,7 +103,7 @@ fn a_modp_value_without_leading_zeros() {
 /// The modulus minus one is an element of order 2; the number below it is the greatest that is accepted.
 #[test]
 fn the_ends_of_a_modp_group() {
-    let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut TestRng::new(4));
+    let pair = DhKeyPair::generate(DhGroup::Modp1536, &mut seeded(4));
     let mut modulus = unhex(
         "FFFFFFFFFFFFFFFFC90FDAA22168C234C4C6628B80DC1CD129024E088A67CC74020BBEA63B139B22514A08798E3404DD
          EF9519B3CD3A431B302B0A6DF25F14374FE1356D6D51C245E485B576625E7EC6F44C42E9A637ED6B0BFF5CB6F406B7ED
@@ -121,7 +121,7 @@ fn the_ends_of_a_modp_group() {
 #[test]
 fn keying_material() {
     let (i, r) = (hit("2001:21::1"), hit("2001:21::2"));
-    let mut rng = TestRng::new(5);
+    let mut rng = seeded(5);
     let (one, other) = (DhKeyPair::generate(DhGroup::P256, &mut rng), DhKeyPair::generate(DhGroup::P256, &mut rng));
     let keymat = |one_hit, other_hit| {
         let secret = one.agree(&other.public()).unwrap();
@@ -183,10 +183,10 @@ proptest! {
     fn what_is_encrypted_is_decrypted(data in vec(any::<u8>(), 0..200), index in 0_usize..3, at in any::<usize>()) {
         let cipher = HipCipher::ALL[index];
         let key = vec![9; cipher.key_len()];
-        let encrypted = cipher.encrypt(&key, &data, &mut TestRng::new(6)).unwrap();
+        let encrypted = cipher.encrypt(&key, &data, &mut seeded(6)).unwrap();
         prop_assert_eq!(cipher.decrypt(&key, &encrypted).unwrap(), data);
         if cipher != HipCipher::Null {
-            prop_assert!(cipher.encrypt(&key[1..], &encrypted, &mut TestRng::new(6)).is_err());
+            prop_assert!(cipher.encrypt(&key[1..], &encrypted, &mut seeded(6)).is_err());
             // Truncated to any length: an error or other data, never a panic.
             let _ = cipher.decrypt(&key, &encrypted[..at % encrypted.len()]);
         }

@@ -9,7 +9,7 @@ use holdover_wire::{Packet, Payload, transport_checksum};
 use proptest::prelude::*;
 
 use crate::base_exchange::{BOTH, states};
-use crate::support::{TestRng, key};
+use crate::support::{key, seeded};
 use crate::world::{Network, World, quick};
 
 fn network() -> impl Strategy<Value = Network> {
@@ -171,7 +171,7 @@ fn damaged_notify(world: &mut World, case: u64) {
     let notification = Notification { kind: NotifyType::INVALID_HIT, data };
     let mut notify = Builder::new(PacketType::Notify, world.hit(0), world.hit(1));
     notify.push(&Parameter::Notification(notification.clone())).unwrap();
-    let signature = key(Algorithm::Ed25519, 40).sign(notify.covered(), &mut TestRng::new(case));
+    let signature = key(Algorithm::Ed25519, 40).sign(notify.covered(), &mut seeded(case));
     notify.push(&Parameter::HipSignature(signature)).unwrap();
     let mut packet = notify.finish(world.places[0][0], world.places[1][0]);
     assert_eq!(reported_notify(world, &packet), std::slice::from_ref(&notification), "case {case}, undamaged");

@@ -69,7 +69,7 @@ fn signed_again(r1: &Packet, keys: &KeyPair, change: impl Fn(&mut Parameter)) ->
         }
         builder.push(&parameter).unwrap();
     }
-    let signature = keys.sign(builder.covered(), &mut crate::support::TestRng::new(3));
+    let signature = keys.sign(builder.covered(), &mut crate::support::seeded(3));
     builder.push(&Parameter::HipSignature2(signature)).unwrap();
     builder.address_to(receiver, &puzzle);
     builder.finish(r1.src, r1.dst)

@@ -1,10 +1,10 @@
 //! Shared by the tests: reproducible randomness, keys, and packets with every parameter.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::Rng;
+use holdover_hip::PredictableRng;
 use holdover_hip::codec::{
     CandidateKind, DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType,
     Parameter, PeerPermission, Puzzle, R1Counter, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
@@ -12,40 +12,14 @@ use holdover_hip::codec::{
 };
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use holdover_wire::Packet;
-use rand_core::{TryCryptoRng, TryRng};
 
-/// Randomness from a seed. Unfit for keys outside of tests, so it is not in the library.
-pub(crate) struct TestRng(Rng);
-
-impl TestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(Rng::new(seed))
-    }
+/// Randomness from a seed.
+pub(crate) fn seeded(seed: u64) -> PredictableRng {
+    PredictableRng::new(Rng::new(seed))
 }
-
-impl TryRng for TestRng {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0.next_u32())
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next_u64())
-    }
-
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in out.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
-impl TryCryptoRng for TestRng {}
 
 pub(crate) fn key(algorithm: Algorithm, seed: u64) -> KeyPair {
-    KeyPair::generate(algorithm, &mut TestRng::new(seed))
+    KeyPair::generate(algorithm, &mut seeded(seed))
 }
 
 pub(crate) fn unhex(hex: &str) -> Vec<u8> {

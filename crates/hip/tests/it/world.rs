@@ -9,7 +9,7 @@ use holdover_hip::host::{Dropped, Event, Host, HostConfig, Relayed, ServerConfig
 use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::{Packet, Payload};
 
-use crate::support::{TestRng, address, key, value_of};
+use crate::support::{address, key, seeded, value_of};
 
 /// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
@@ -296,7 +296,7 @@ impl World {
 }
 
 pub(crate) fn host(algorithm: Algorithm, key_seed: u64, seed: u64, config: &HostConfig) -> Host {
-    let rng = TestRng::new(seed.wrapping_mul(31).wrapping_add(key_seed));
+    let rng = seeded(seed.wrapping_mul(31).wrapping_add(key_seed));
     Host::new(key(algorithm, key_seed), config.clone(), Box::new(rng))
 }
 

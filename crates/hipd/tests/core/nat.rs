@@ -5,13 +5,14 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
+use holdover_hip::PredictableRng;
 use holdover_hip::host::{Event, ServerConfig, State};
 use holdover_hip::identity::{Algorithm, KeyPair};
 use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Serves, Via};
 use holdover_wire::{Packet, Payload, Udp};
 
-use crate::world::{TestRng, address};
+use crate::world::address;
 
 const RELAY: usize = 2;
 const DELAY: Duration = Duration::from_millis(20);
@@ -80,14 +81,14 @@ struct World {
 impl World {
     fn new(mappings: [Mapping; 2]) -> Self {
         let keys: Vec<KeyPair> =
-            (0..3).map(|n| KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(50 + n)))).collect();
+            (0..3).map(|n| KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(50 + n)))).collect();
         let hits: Vec<_> = keys.iter().map(KeyPair::hit).collect();
         let places = ["192.168.1.2", "192.168.2.2", "203.0.113.3"].map(address).to_vec();
         let hosts = keys.into_iter().enumerate().map(|(index, keys)| {
             let mut config = CoreConfig::default();
             config.host.difficulty = 1;
             config.host.server = (index == RELAY).then(|| ServerConfig::new(Serves::Relay.services()));
-            Core::new(keys, config, Box::new(TestRng(Rng::new(900 + index as u64))))
+            Core::new(keys, config, Box::new(PredictableRng::new(Rng::new(900 + index as u64))))
         });
         let hosts: Vec<Core> = hosts.collect();
         let [first, second] = mappings;

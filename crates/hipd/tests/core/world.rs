@@ -1,50 +1,25 @@
 //! Two hosts, and a network that loses, duplicates and reorders their packets.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
+use holdover_hip::PredictableRng;
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use holdover_hipd::core::{Core, CoreConfig, KernelSockets, LsiPrefix, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Via};
 use holdover_wire::{Checksums, Packet, Payload, Udp};
-use rand_core::{TryCryptoRng, TryRng};
 
 /// Far more steps than any scenario here needs.
 const MAX_STEPS: usize = 200_000;
-
-/// Randomness from a seed. Unfit for keys outside of tests.
-pub(crate) struct TestRng(pub(crate) Rng);
-
-impl TryRng for TestRng {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0.next_u32())
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next_u64())
-    }
-
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in out.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
-impl TryCryptoRng for TestRng {}
 
 pub(crate) fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 fn key(index: usize) -> KeyPair {
-    KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(77 + index as u64)))
+    KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(77 + index as u64)))
 }
 
 pub(crate) struct World {
@@ -114,7 +89,7 @@ impl World {
         self.starts += 1;
         let mut config = CoreConfig::default();
         config.host.r1_counter = 1 + self.starts;
-        Core::new(key(index), config, Box::new(TestRng(Rng::new(self.starts * 1000 + index as u64))))
+        Core::new(key(index), config, Box::new(PredictableRng::new(Rng::new(self.starts * 1000 + index as u64))))
     }
 
     pub(crate) fn hit(&self, index: usize) -> Hit {
