@@ -58,6 +58,22 @@ impl Silence {
     pub(crate) fn len(&self) -> Duration {
         self.to.saturating_since(self.from)
     }
+
+    /// One without waits, ended by new data.
+    #[cfg(test)]
+    pub(crate) fn between(from: Instant, to: Instant) -> Self {
+        Self {
+            from,
+            to,
+            waits: Vec::new(),
+            ended_by: EndedBy::New,
+            after_full: false,
+            after_push: false,
+            asked: None,
+            stale_echo: false,
+            burst: 0,
+        }
+    }
 }
 
 /// A stretch of transmissions and retransmissions without a packet from the receiver.
@@ -301,17 +317,7 @@ mod tests {
         let mut evidence = Evidence::new();
         for second in 0..2 * Evidence::MOST as u64 {
             let from = Instant::from_secs(6 * second);
-            evidence.silence(Silence {
-                from,
-                to: from + Duration::from_secs(5),
-                waits: Vec::new(),
-                ended_by: EndedBy::New,
-                after_full: false,
-                after_push: false,
-                asked: None,
-                stale_echo: false,
-                burst: 0,
-            });
+            evidence.silence(Silence::between(from, from + Duration::from_secs(5)));
             assert!(second < 100 || (100..=Evidence::MOST).contains(&evidence.silences.len()));
         }
         evidence.limit(64);

@@ -214,7 +214,7 @@ impl Captures {
             Some(reason) => format!("dropped: {}; sent as {reason}", why.name()),
             None => format!("dropped: {}", why.name()),
         };
-        self.write(port, at, None, &comment, &frame.packet)
+        self.write(port, at, None, &comment, frame.packet())
     }
 
     fn begin_drops(&mut self, by: &str) -> Result<Port, RecordError> {
@@ -250,7 +250,7 @@ impl Captures {
         }
         let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
         let Some(&port) = port else { return Ok(()) };
-        self.write(port, at, Some(direction), comment, &frame.packet)
+        self.write(port, at, Some(direction), comment, frame.packet())
     }
 
     fn write(

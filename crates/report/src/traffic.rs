@@ -78,13 +78,13 @@ impl Ways {
     pub(crate) fn note(&mut self, place: Place, link: LinkId, frame: &Frame, config: &WorldConfig) -> bool {
         let at_a = config.links[link.0 as usize].a == place.node;
         let forward = at_a == (place.transit == Transit::Out);
-        self.forward.insert((link, frame.packet.src), forward);
+        self.forward.insert((link, frame.packet().src), forward);
         forward
     }
 
     /// Whether a dropped packet was going from the link's `a` to its `b`.
     pub(crate) fn of(&self, link: LinkId, frame: &Frame) -> Option<bool> {
-        self.forward.get(&(link, frame.packet.src)).copied()
+        self.forward.get(&(link, frame.packet().src)).copied()
     }
 }
 

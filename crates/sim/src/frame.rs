@@ -21,6 +21,16 @@ const KEY: EncryptionKey = EncryptionKey::of::<Secret>();
 ///
 /// Only a world makes frames: a filter that holds an encrypted packet cannot make a frame of it to see what an observer sees.
 ///
+/// ```
+/// fn read(frame: &holdover_sim::Frame) -> &holdover_wire::Packet {
+///     frame.packet()
+/// }
+/// ```
+/// ```compile_fail,E0616
+/// fn replace(frame: &mut holdover_sim::Frame, packet: holdover_wire::Packet) {
+///     frame.packet = packet;
+/// }
+/// ```
 /// ```compile_fail,E0624
 /// fn peek(packet: holdover_wire::Packet) -> bool {
 ///     holdover_sim::Frame::new(packet, None).observed_tcp().is_some()
@@ -29,7 +39,7 @@ const KEY: EncryptionKey = EncryptionKey::of::<Secret>();
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The packet.
-    pub packet: Packet,
+    pub(crate) packet: Packet,
     /// Why it was sent, for TCP.
     pub reason: Option<Reason>,
     /// The base station at the end of its tunnel, if it is in one. The packet is the inner one.
@@ -38,7 +48,7 @@ pub struct Frame {
     pub link: Option<LinkId>,
     /// Its Ethernet header, if a kernel's interface has added one.
     pub ethernet: Option<EthernetHeader>,
-    /// Whether it is not one of the world's packets: [`Self::packet`] then has no addresses, and its payload is the
+    /// Whether it is not one of the world's packets: [`Self::packet()`] then has no addresses, and its payload is the
     /// frame's.
     pub raw: bool,
     /// The bytes saved by a router's compression.
@@ -81,12 +91,24 @@ impl Frame {
         self.measure();
     }
 
+    /// The packet as nodes and their mechanisms see it.
+    pub fn packet(&self) -> &Packet {
+        &self.packet
+    }
+
+    /// Takes the packet of a frame that has arrived outside the world; an empty one remains.
+    pub fn take_packet(&mut self) -> Packet {
+        let empty =
+            Packet::new(self.packet.src, self.packet.dst, Payload::Other { protocol: 0, payload: Bytes::new() });
+        core::mem::replace(&mut self.packet, empty)
+    }
+
     /// Whether it is data between identities that travels between locators.
     pub fn is_encrypted(&self) -> bool {
         matches!(self.packet.payload, Payload::Encrypted(_))
     }
 
-    /// The packet for an observer of the simulation, with encrypted payload decrypted. Nodes and their mechanisms see [`Self::packet`].
+    /// The packet for an observer of the simulation, with encrypted payload decrypted. Nodes and their mechanisms see [`Self::packet()`].
     pub fn observed(&self) -> Cow<'_, Packet> {
         match self.inner() {
             Some(inner) => Cow::Owned(Packet { payload: inner.payload.clone(), received: None, ..self.packet }),

@@ -2,7 +2,7 @@ use bytes::BytesMut;
 use holdover_wire::{Packet, Segment, Seq};
 
 use super::*;
-use crate::evidence::{EndedBy, Silence, Wait};
+use crate::evidence::{Silence, Wait};
 
 fn packet(src: u8, segment: Segment) -> Vec<u8> {
     let ip = |last: u8| core::net::IpAddr::from([10, 0, 0, last]);
@@ -67,17 +67,7 @@ fn evidence_is_bounded_over_all_connections() {
             // One of them is long.
             let to = at + if number == 30 { long } else { Duration::from_millis(20 + number) };
             let waits = vec![(at, Wait::Nothing); Silence::MAX_WAITS];
-            let silence = Silence {
-                from: at,
-                to,
-                waits,
-                ended_by: EndedBy::New,
-                after_full: false,
-                after_push: false,
-                asked: None,
-                stale_echo: false,
-                burst: 0,
-            };
+            let silence = Silence { waits, ..Silence::between(at, to) };
             assert!(stream.evidence.silence(silence));
             stream.evidence.bin(to.saturating_since(Instant::ZERO)).acked += 1;
             at = to + Duration::from_millis(1);

@@ -133,7 +133,7 @@ struct Record {
 
 impl Observer for Record {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        writeln!(self.capture, "{at:?} {place:?} {}", frame.packet).expect("a string takes it");
+        writeln!(self.capture, "{at:?} {place:?} {}", frame.packet()).expect("a string takes it");
     }
 
     fn event(&mut self, _at: Instant, event: &WorldEvent) {

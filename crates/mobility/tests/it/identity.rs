@@ -67,7 +67,7 @@ struct Arrivals(Vec<bool>);
 
 impl Observer for Arrivals {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
-        let is_from_there = frame.packet.src == MOBILE.locator(1, false);
+        let is_from_there = frame.packet().src == MOBILE.locator(1, false);
         if is_from_there && (place.node, place.transit) == (SERVER, Transit::In) {
             self.0.push(frame.is_encrypted());
         }

@@ -170,7 +170,7 @@ impl FlowMonitor {
     /// Handles a packet at an interface.
     pub(crate) fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         self.settle();
-        let packet = &frame.packet;
+        let packet = frame.packet();
         let sends = place.transit == Transit::Out;
         let is_source = NodeId::of(packet.src) == Some(place.node);
         if sends && is_source {
@@ -193,16 +193,16 @@ impl FlowMonitor {
             _ => self.settle(),
         }
         // Packets dropped by a host's own mechanism were never sent.
-        if matches!(why, Dropped::Filtered(node) if NodeId::of(frame.packet.src) == Some(node)) {
+        if matches!(why, Dropped::Filtered(node) if NodeId::of(frame.packet().src) == Some(node)) {
             return;
         }
-        let Some(id) = self.identify(&frame.packet) else { return };
+        let Some(id) = self.identify(frame.packet()) else { return };
         let flow = &mut self.flows[id.flow as usize];
         flow.lost += 1;
         flow.take(id);
         if let Some(code) = reason_code(why) {
             flow.dropped[code].add(id.size);
-            let node = node_of(why).or_else(|| NodeId::of(frame.packet.src));
+            let node = node_of(why).or_else(|| NodeId::of(frame.packet().src));
             if let Some(node) = node {
                 self.probe(node, id.flow).dropped[code].add(id.size);
             }

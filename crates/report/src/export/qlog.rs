@@ -57,7 +57,7 @@ impl Qlog {
         frame: &Frame,
         config: &WorldConfig,
     ) -> Result<(), RecordError> {
-        let Some(segment) = frame.packet.tcp() else { return Ok(()) };
+        let Some(segment) = frame.packet().tcp() else { return Ok(()) };
         let flow = &config.flows[owner.flow.0 as usize];
         let (sender, receiver) = if owner.forward { (flow.from, flow.to) } else { (flow.to, flow.from) };
         let is_first = segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN;
@@ -77,7 +77,7 @@ impl Qlog {
         let Some(end) = self.ends.get_mut(&(owner.flow, node)) else { return Ok(()) };
         let mut data = Map::new();
         data.insert("header".into(), header(segment));
-        let raw = json!({ "length": frame.packet.wire_len(), "payload_length": segment.payload.len() });
+        let raw = json!({ "length": frame.packet().wire_len(), "payload_length": segment.payload.len() });
         data.insert("raw".into(), raw);
         if place.transit == Transit::Out {
             end.segment_size = end.segment_size.max(segment.payload.len() as u64);

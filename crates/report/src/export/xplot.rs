@@ -68,7 +68,7 @@ impl Xplot {
         frame: &Frame,
         config: &WorldConfig,
     ) -> Result<(), RecordError> {
-        let Some(segment) = frame.packet.tcp() else { return Ok(()) };
+        let Some(segment) = frame.packet().tcp() else { return Ok(()) };
         let flow = &config.flows[owner.flow.0 as usize];
         let is_out = place.transit == Transit::Out;
         // Packets sent by a host belong to the graph of its own direction; packets it receives acknowledge the same direction.
@@ -79,7 +79,7 @@ impl Xplot {
         let key = (owner.flow, forward);
         if !self.graphs.contains_key(&key) {
             let name = if forward { flow.name.clone() } else { format!("{}-reverse", flow.name) };
-            let packet = &frame.packet;
+            let packet = frame.packet();
             let mut ends = [(packet.src, segment.src_port), (packet.dst, segment.dst_port)];
             if !is_out {
                 ends.reverse();

@@ -19,7 +19,7 @@ struct Capture {
 impl Observer for Capture {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         if place.transit == Transit::Out {
-            self.writer.write(&Record::new(at, self.interface), &frame.packet).expect("writing to memory");
+            self.writer.write(&Record::new(at, self.interface), frame.packet()).expect("writing to memory");
             self.packets += 1;
         }
     }

@@ -65,7 +65,7 @@ impl Elsewhere {
             match order {
                 Order::Deliver { node, frame, .. } => {
                     assert_eq!(node, CLIENT);
-                    self.endpoint.handle_packet(now, &frame.packet);
+                    self.endpoint.handle_packet(now, frame.packet());
                     self.world.take_back(frame);
                 }
                 Order::Connect { local, remote, .. } => {

@@ -144,7 +144,7 @@ impl Observer for Wire {
             return;
         }
         // As on a wire.
-        let packet = Packet::parse(frame.packet.emit().expect("bytes")).expect("a packet");
+        let packet = Packet::parse(frame.packet().emit().expect("bytes")).expect("a packet");
         match &packet.payload {
             Payload::Esp(esp) => {
                 let word = |at: usize| u32::from_be_bytes(esp[at..at + 4].try_into().unwrap());
@@ -385,9 +385,9 @@ struct Encrypted(usize);
 impl Observer for Encrypted {
     fn packet(&mut self, _at: Instant, _place: Place, frame: &Frame) {
         // Compares the payload at nodes and their mechanisms with that at an observer.
-        assert_eq!(frame.packet.tcp(), None);
+        assert_eq!(frame.packet().tcp(), None);
         assert_eq!(frame.is_encrypted(), frame.observed_tcp().is_some());
-        assert_eq!(frame.packet.wire_len(), frame.wire_len() as usize);
+        assert_eq!(frame.packet().wire_len(), frame.wire_len() as usize);
         self.0 += usize::from(frame.is_encrypted());
     }
 }

@@ -184,7 +184,7 @@ struct Longest(usize);
 impl Observer for Longest {
     fn packet(&mut self, _at: Instant, _place: Place, frame: &Frame) {
         if frame.is_encrypted() {
-            self.0 = self.0.max(frame.packet.wire_len());
+            self.0 = self.0.max(frame.packet().wire_len());
         }
     }
 }

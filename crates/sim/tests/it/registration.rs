@@ -82,8 +82,8 @@ fn packets_take_the_tunnel_with_its_overhead() {
     impl Observer for Tunnelled {
         fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
             let len = holdover_link::Frame::wire_len(frame);
-            let inner = frame.packet.wire_len() as u32;
-            if matches!(frame.packet.payload, Payload::Tcp(_)) && place.transit == Transit::Out {
+            let inner = frame.packet().wire_len() as u32;
+            if matches!(frame.packet().payload, Payload::Tcp(_)) && place.transit == Transit::Out {
                 if let Some(end) = frame.tunnel {
                     assert_eq!(len, inner + 33);
                     assert_eq!(place.node, GATEWAY, "the gateway alone sends into the tunnel");

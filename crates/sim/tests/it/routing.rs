@@ -80,9 +80,9 @@ struct Errors(Vec<(Instant, NodeId, Unreachable)>);
 impl Observer for Errors {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
         if let (Transit::In, NodeId(0 | 1), Payload::IcmpError(error)) =
-            (place.transit, place.node, &frame.packet.payload)
+            (place.transit, place.node, &frame.packet().payload)
         {
-            assert_eq!(NodeId::of(frame.packet.dst), Some(place.node));
+            assert_eq!(NodeId::of(frame.packet().dst), Some(place.node));
             self.0.push((at, place.node, error.kind));
         }
     }

@@ -109,8 +109,7 @@ impl Interface {
             self.flush(None)?;
             return self.deliver_raw(frame);
         }
-        let nothing = Packet::new(frame.packet.src, frame.packet.dst, holdover_wire::Udp::default());
-        let packet = std::mem::replace(&mut frame.packet, nothing);
+        let packet = frame.take_packet();
         let macs = self.port.and_then(|port| port.macs);
         let header = macs.map(|macs| frame.ethernet.unwrap_or_else(|| macs.incoming(packet.dst.is_ipv6())));
         if header != self.header {
@@ -131,7 +130,7 @@ impl Interface {
     }
 
     fn deliver_raw(&self, frame: &Frame) -> Result<(), Refused> {
-        let (Some(header), Payload::Other { payload, .. }) = (frame.ethernet, &frame.packet.payload) else {
+        let (Some(header), Payload::Other { payload, .. }) = (frame.ethernet, &frame.packet().payload) else {
             return Ok(());
         };
         match self.tun.send_offloaded(Offload::default(), &[&header.to_bytes(), payload]) {

@@ -317,10 +317,10 @@ impl Default for Sources {
 
 impl Observer for Sources {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
-        let is_syn = frame.packet.tcp().is_some_and(|segment| segment.flags == Flags::SYN);
+        let is_syn = frame.packet().tcp().is_some_and(|segment| segment.flags == Flags::SYN);
         let direction = if self.at == PHONE { Transit::Out } else { Transit::In };
         if is_syn && place.node == self.at && place.transit == direction {
-            self.found.insert(frame.packet.src);
+            self.found.insert(frame.packet().src);
         }
     }
 }

@@ -321,7 +321,7 @@ struct Sources(BTreeSet<IpAddr>);
 impl Observer for Sources {
     fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
         if place.node == NodeId(0) && place.transit == Transit::Out {
-            self.0.insert(frame.packet.src);
+            self.0.insert(frame.packet().src);
         }
     }
 }
