@@ -290,7 +290,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "hip proxy add",
         &[(
             "sudo holdover hip proxy add camera 192.168.7.10 fd00:7::10 --interface lan0",
-            "An identity for a host that speaks no HIP",
+            "An identity for a host without HIP",
         )],
     ),
     ("hip proxy remove", &[("sudo holdover hip proxy remove camera", "Its associations end; its key stays")]),

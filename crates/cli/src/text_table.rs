@@ -16,7 +16,7 @@ pub(crate) fn columns<const N: usize>(names: [&str; N], rows: impl Iterator<Item
     laid_out(names, Layout::default(), rows)
 }
 
-/// A table of these columns, some of which are left out where it is too wide.
+/// A table of these columns; some are left out on a narrow terminal.
 pub(crate) fn laid_out<const N: usize>(
     names: [&str; N],
     layout: Layout<'_>,

@@ -64,7 +64,7 @@ pub(crate) enum Step {
     Quit,
 }
 
-/// Shows a daemon until a key quits. Where there is no terminal, `instead` says what to use.
+/// Shows a daemon until the user quits. Without a terminal it fails with the text `instead`, which names another command.
 pub(crate) fn run<T: Top>(instead: &str, mut ask: impl FnMut() -> Result<T, String>) -> ExitCode {
     if !io::stdout().is_terminal() {
         print_error(&format_args!("top is for terminals; {instead}"));
@@ -170,7 +170,7 @@ impl<O: Order> View<O> {
     }
 }
 
-/// The columns of a table, some of which are dropped on a narrow terminal.
+/// The columns of a table; some are left out on a narrow terminal.
 pub(crate) struct Columns<'a> {
     pub(crate) names: &'a [&'static str],
     /// In characters.

@@ -20,7 +20,7 @@ pub struct Connection {
 
 impl Connection {
     /// The connection of a packet; `None` if the packet carries no TCP segment in the clear, or one with a signature
-    /// ([`TcpOptions::is_signed`]), of which mechanisms may change nothing.
+    /// ([`TcpOptions::is_signed`]), which mechanisms must not modify.
     ///
     /// [`TcpOptions::is_signed`]: holdover_wire::TcpOptions::is_signed
     pub fn of(direction: Direction, packet: &Packet) -> Option<Self> {

@@ -120,7 +120,7 @@ pub struct Daemon {
     metrics: Option<Scrapes>,
     /// When draining ends even if packets are left.
     drained_by: Option<Instant>,
-    /// How long split connections may take to end once the daemon is told to stop.
+    /// The time that split connections have to end after a request to stop.
     split_drain: Duration,
     /// Told to stop: when it ends even if split connections are left.
     stops_by: Option<Instant>,
@@ -241,7 +241,7 @@ impl Daemon {
         }
     }
 
-    /// Told to stop: split connections get some time to end, unless it is told again.
+    /// A first request to stop: split connections have some time to end. A second request ends them at once.
     fn handle_stop(&mut self, now: Instant) -> ControlFlow<()> {
         if self.stops_by.is_some() {
             return ControlFlow::Break(());

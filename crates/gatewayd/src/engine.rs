@@ -157,7 +157,7 @@ pub struct Unsendable {
     pub redundant: u64,
 }
 
-/// How often the programs are told that the daemon is alive.
+/// The interval at which the daemon renews the expiry time in the programs' map.
 const RENEW_EVERY: Duration = Duration::from_millis(400);
 
 /// The interval between checks of all hosts, or longer with many hosts.

@@ -72,7 +72,7 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
         Feature::tried(
             "HIP's proxy",
             false,
-            "hosts that speak no HIP do not reach this host's peers",
+            "hosts without HIP do not reach this host's peers",
             "holdover hip proxy list; sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
             proxy(directory),
         ),

@@ -22,7 +22,7 @@ struct Cause {
     cause: &'static str,
 }
 
-/// A host that speaks no HIP, by its name, and a peer of it.
+/// A host without HIP, by its name, and a peer of it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct HostPeer {
     host: String,
@@ -87,7 +87,7 @@ pub fn encode_status(status: &Status) -> String {
     text
 }
 
-/// What hosts that speak no HIP exchange with their peers.
+/// Traffic between hosts without HIP and their peers.
 fn proxied(registry: &mut Registry, status: &Status) {
     let Some(proxy) = &status.proxy else { return };
     let established = Family::<HostPeer, Gauge>::default();

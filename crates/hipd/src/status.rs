@@ -35,7 +35,7 @@ pub struct Status {
     pub clients: u64,
     /// The peers: those in the file, and those with an association.
     pub peers: Vec<PeerStatus>,
-    /// The proxy for hosts that speak no HIP, if there is one.
+    /// The proxy for hosts without HIP, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyStatus>,
     /// The packet counters, of all identities.
@@ -58,7 +58,7 @@ pub struct ProxyStatus {
     pub left_out: BTreeMap<String, String>,
 }
 
-/// The status of a host that speaks no HIP.
+/// The status of a host without HIP.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostStatus {
     /// Its name.

@@ -61,7 +61,7 @@ pub fn parse<R: DeserializeOwned>(line: &[u8]) -> Result<R, RequestError> {
 
 /// A request or an answer as a line, its line feed included.
 pub fn write(message: &impl Serialize) -> Vec<u8> {
-    // Messages are texts, numbers, truth values, lists of these and maps from texts, all of which JSON has.
+    // JSON represents everything in a message: strings, numbers, booleans, lists of these and maps with string keys.
     let mut line = serde_json::to_vec(message).unwrap_or_default();
     line.push(b'\n');
     line

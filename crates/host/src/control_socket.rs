@@ -306,7 +306,7 @@ mod tests {
         let place = Place::new("together");
         for _ in 0..20 {
             let socket = place.socket();
-            // Left by a dead process; each of them wants to remove it.
+            // Left by a dead process; each thread tries to remove it.
             place.leave_stale();
             let patience = Duration::from_millis(20);
             let all: Vec<_> = std::thread::scope(|scope| {

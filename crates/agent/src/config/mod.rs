@@ -237,7 +237,7 @@ impl Config {
 
     /// All settings in force, as a file.
     pub fn to_toml(&self) -> String {
-        // Every value is a string, a number, a boolean or a list of strings, all of which TOML has.
+        // TOML represents every value: strings, numbers, booleans and lists of strings.
         toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 

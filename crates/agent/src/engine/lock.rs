@@ -93,7 +93,7 @@ fn holder(index: u32, address: &SocketAddr) -> Option<Holder> {
     Some(Holder { pid, control_socket: noted(index, &names) })
 }
 
-/// The process that listens at the other end (`SO_PEERCRED`); `None` if it is in another PID namespace.
+/// The process at the other end of the socket (`SO_PEERCRED`); `None` if it is in another PID namespace.
 fn listener_of(stream: &UnixStream) -> Option<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -113,7 +113,7 @@ const MARK_OUT: u32 = 0x484f_0001;
 /// See [`MARK_OUT`].
 const MARK_BACK: u32 = 0x484f_0002;
 
-/// How often the programs are told that the agent is alive.
+/// The interval at which the agent renews the expiry times of the links in the map.
 const RENEW_EVERY: Duration = Duration::from_millis(400);
 
 /// Reading all sockets of the kernel takes 2 us each: connections known to wait are woken first.

@@ -34,7 +34,7 @@ struct Kept {
 /// often. A link that holds packets delivers all of them, and the peer answers each (RFC 2883).
 const MOST_COPIED: usize = 128 << 10;
 
-/// The most connections of which a segment is kept.
+/// The limit of connections for which a segment is kept.
 const MOST_SEGMENTS: usize = 1024;
 
 /// Flags that a copy keeps: not those of congestion, which concern the first transmission (RFC 3168 section 6.1).

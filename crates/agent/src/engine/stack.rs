@@ -79,7 +79,7 @@ impl Stack {
         has_answered
     }
 
-    /// Wakes the connections on which this host has retransmitted in vain, as the kernel's sockets show: without a
+    /// Wakes the connections on which this host has retransmitted without an answer, as the kernel's sockets show: without a
     /// carrier, or behind a next hop that does not answer, packets do not reach the interface.
     pub(super) fn wake_outstanding(&mut self, now: Instant, sockets: &[TcpSocket], path: &mut KernelPath) {
         let own = sockets.iter().filter(|socket| Family::of_connection(socket.connection) == self.family);

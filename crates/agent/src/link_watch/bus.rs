@@ -1,5 +1,5 @@
-//! What followers of services on the system bus share: a thread that reads the bus, the queue of its reports, and the way back to the bus
-//! after it was lost.
+//! Shared by the clients of services on the system bus: a thread that reads the bus, the queue of its reports, and reconnection after the
+//! bus was lost.
 //!
 //! The thread, and one of zbus's, sleep in between. Services are never started for this.
 
@@ -19,7 +19,7 @@ use zbus::connection::Builder;
 /// The interval between attempts.
 const RETRY: Duration = Duration::from_secs(60);
 /// The timeout for answers of the bus or of a service.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of the bus, and of its interface.
 pub(super) const BUS: &str = "org.freedesktop.DBus";
 
@@ -152,7 +152,7 @@ fn until_stopped(follower: &mut impl Follow, stop: &Stop) -> Ended {
 /// A connection to the bus at this address, or to the system bus.
 pub(super) async fn connect(address: Option<&str>) -> zbus::Result<Connection> {
     let builder = address.map_or_else(Builder::system, Builder::address);
-    builder.method_timeout(PATIENCE).build().await
+    builder.method_timeout(TIMEOUT).build().await
 }
 
 /// The unique name of the owner of a name; `None` if the service does not run.

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Alternatives, one of which has to match. Empty matches anything.
+/// Alternatives; a text matches if one of them matches. An empty list matches any text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List<T>(pub Vec<T>);
 

@@ -37,7 +37,7 @@ pub(crate) struct AgentArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Look after this host's connections until told to stop; what `holdover agent` alone does, too.
+    /// Run the agent for this host's connections until it is stopped; the default of `holdover agent`.
     Run(run::RunArgs),
     /// Print the effective configuration, or its first error with the position, and the kernel features and privileges
     /// that the agent would have if this user started it. Exits with 2 on an invalid configuration.

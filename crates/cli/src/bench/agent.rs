@@ -16,7 +16,7 @@ use super::real::VethPair;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// Bulk TCP over two veth pairs, of which one has the agent on the sender's interface, by turns.
+/// Bulk TCP over two veth pairs by turns; one has the agent on the sender's interface.
 #[derive(Debug, Serialize)]
 pub(super) struct AgentCost {
     /// Without the agent: the median of its slices.
@@ -75,7 +75,7 @@ pub(super) fn measure() -> Result<AgentCost, Failed> {
     })
 }
 
-/// Two connections, of which one at a time sends as fast as it can.
+/// Two connections; one at a time sends as fast as it can.
 struct Bulk {
     flows: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,

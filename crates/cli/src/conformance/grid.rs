@@ -36,7 +36,7 @@ pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
     /// So many runs at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
     const JOBS: u16 = 12;
 
-    /// How many connections a run has, both ends of which are in this process.
+    /// The number of connections of a run with both ends in this process.
     fn connections(self) -> u32 {
         1
     }

@@ -14,7 +14,7 @@ use crate::transfers::{CUT_AT, Help, NetPath, Transfer};
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How often the view is drawn.
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
-/// Over how long a rate is told.
+/// The interval over which a rate is computed.
 const RATE_SPAN_S: f64 = 1.0;
 /// What stands left and right of the blocks.
 const BESIDE: usize = 39;
@@ -147,7 +147,7 @@ impl View {
             let _ = writeln!(text, "{line}{clear}");
         }
         self.lines_drawn = picture.len();
-        // Who has closed the terminal does not want to see it.
+        // The terminal is closed: nothing is shown.
         let mut out = std::io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

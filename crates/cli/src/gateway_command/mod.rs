@@ -271,7 +271,7 @@ fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {
     file.map_or_else(Config::read_default, |file| Config::read(file))
 }
 
-/// The exit status tells an invalid request from a gateway that does not run.
+/// The exit status of an invalid request differs from that of a gateway that does not run.
 fn failed(error: &ClientError) -> ExitCode {
     print_error(&with_causes(error));
     if matches!(error, ClientError::Refused(_)) { ExitCode::from(WRONG) } else { ExitCode::FAILURE }

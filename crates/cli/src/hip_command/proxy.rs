@@ -1,4 +1,4 @@
-//! Hosts that speak no HIP, whose identities this host holds.
+//! Hosts without HIP, whose identities this host holds.
 
 use std::net::IpAddr;
 use std::process::ExitCode;

@@ -24,7 +24,7 @@ pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     columns(["peer", "HIT", "LSI", "via", "addresses"], rows.into_iter())
 }
 
-/// The hosts that speak no HIP, behind this interface.
+/// The hosts without HIP, behind this interface.
 pub(super) fn hosts(interface: Option<&str>, hosts: &[(ProxiedHost, Hit)]) -> String {
     let (Some(interface), false) = (interface, hosts.is_empty()) else {
         return "no hosts: holdover hip proxy add\n".to_owned();
@@ -75,7 +75,7 @@ fn peer_row(peer: &PeerStatus) -> [String; 5] {
     [name(peer).to_owned(), state, way, bytes, moves]
 }
 
-/// The hosts that speak no HIP, each with the peers that it has an association with.
+/// The hosts without HIP, each with the peers that it has an association with.
 fn proxy_status(proxy: &ProxyStatus) -> String {
     let mut text = format!("proxy for hosts behind {}, on {}\n", proxy.interface, proxy.device);
     let rows = proxy.hosts.iter().flat_map(|host| {

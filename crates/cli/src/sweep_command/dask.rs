@@ -1,4 +1,4 @@
-//! `--dask`: the runs of a sweep are made by the workers of a Dask cluster, to which the Python module `holdover` speaks.
+//! `--dask`: the workers of a Dask cluster make the runs of a sweep, through the Python module `holdover`.
 //!
 //! The module fills the sweep's journal; the program then finds every run in it, and goes on as if it had made them itself.
 

@@ -104,7 +104,7 @@ impl KernelRun {
 }
 
 impl Agents {
-    /// Puts one on a host that has a kernel, before the world runs. It says nothing if it has failed: [`Self::finish`] tells why.
+    /// Puts one on a host that has a kernel, before the world runs. It does not report a failure: [`Self::finish`] returns the reason.
     pub(crate) fn start(&mut self, real: &mut RealWorld, phone: NodeId) -> Result<(), KernelError> {
         let host = real.world().config().nodes[phone.0 as usize].name.clone();
         let (attached, is_attached) = mpsc::channel();

@@ -18,7 +18,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// What the world tells of its flow.
+    /// The world's counters of its flow.
     pub(crate) fn of(report: &FlowReport) -> Self {
         Self {
             resume: report.reconnections.first().and_then(|back| back.idle),

@@ -1,4 +1,4 @@
-//! What packets tell of a transfer that the applications do not.
+//! Measurements of a transfer from its packets, which the applications cannot make.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Hosts that speak no HIP, behind a router that has the links of [`Network`]'s mobile host.
+//! Hosts without HIP, behind a router that has the links of [`Network`]'s mobile host.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ const LINK: &str = "eth0";
 const ROUTER: [&str; 2] = ["192.168.7.1", "fd00:7::1"];
 const ROUTER_FOR_GUESTS: [&str; 2] = ["192.168.8.1", "fd00:8::1"];
 
-/// A host that speaks no HIP: its name, and its addresses in both versions.
+/// A host without HIP: its name, and its addresses in both versions.
 pub(crate) const PRINTER: (&str, [&str; 2]) = ("printer", ["192.168.7.10", "fd00:7::10"]);
 pub(crate) const CAMERA: (&str, [&str; 2]) = ("camera", ["192.168.7.11", "fd00:7::11"]);
 /// One without an identity.

@@ -1,4 +1,4 @@
-//! Hosts that speak no HIP talk to a peer of their router, which is their proxy.
+//! Hosts without HIP talk to a peer of their router, which is their proxy.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

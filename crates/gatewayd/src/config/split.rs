@@ -22,7 +22,7 @@ pub struct SplitTable {
     /// How long a connection is idle before each end is probed (TCP keep-alive).
     #[serde(deserialize_with = "between::<1_000, 32_767_000, _>")]
     pub keep_alive: Time,
-    /// How long the gateway, when it is told to stop, waits for split connections to end before it resets them.
+    /// How long the gateway waits at a request to stop for split connections to end before it resets them.
     #[serde(deserialize_with = "between::<0, 3_600_000, _>")]
     pub drain: Time,
 }

@@ -80,7 +80,7 @@ pub(crate) struct Attachments {
     inquired: BTreeMap<IpAddr, Instant>,
 }
 
-/// A mobile host of which nothing but broadcasts was heard.
+/// A mobile host that has sent only broadcasts.
 #[derive(Clone, Copy, Debug)]
 struct Overheard {
     since: Instant,
@@ -234,7 +234,7 @@ impl Attachments {
         for mobile in self.departing.clone() {
             let is_leaving = transfers.is_leaving(mobile);
             let elsewhere = ownership.and_then(|ownership| Some((ownership, ownership.owned_elsewhere(mobile)?)));
-            // Adopted from a dead gateway and not heard, and nobody owns it any more.
+            // Adopted from a dead gateway, has sent nothing since, and has no owner any more.
             let has_no_owner = ownership.is_some() && !self.met.contains(&mobile);
             if !is_leaving && elsewhere.is_none() && !has_no_owner {
                 // It has come back.
@@ -289,7 +289,7 @@ impl Attachments {
     }
 
     /// Wanted mobile hosts to be probed now, as they were not heard in time to be claimed: those first that wait longest.
-    /// `can_probe` tells which can be probed at all.
+    /// `can_probe` returns whether a mobile host can be probed.
     pub(crate) fn due_probes(
         &mut self,
         now: Instant,

@@ -90,7 +90,7 @@ impl Engine {
         probed.into_iter().for_each(|mobile| self.probe_if_possible(mobile));
     }
 
-    /// Probes a mobile host of which another gateway says that it is not there any more.
+    /// Probes a mobile host that another gateway has reported as no longer there.
     pub(super) fn probe_overheard(&mut self, mobile: IpAddr) {
         if self.attachments.has_overheard(mobile) {
             self.probe_if_possible(mobile);

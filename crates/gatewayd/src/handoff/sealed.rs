@@ -62,7 +62,7 @@ pub(super) enum Opened {
         session: [u8; SESSION],
         message: Vec<u8>,
     },
-    /// Authentic, but for another session than this process's: the sender is to be told the current one.
+    /// Authentic, but for another session than this process's: the sender needs the current one.
     Stale {
         /// The sender's session.
         session: [u8; SESSION],

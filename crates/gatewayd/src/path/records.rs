@@ -1,4 +1,4 @@
-//! The structures that programs and daemon share: `bpf/gateway/records.h`, of which `build.rs` generates the Rust.
+//! The structures that programs and daemon share. `build.rs` generates the Rust declarations from `bpf/gateway/records.h`.
 
 use std::net::{IpAddr, Ipv6Addr};
 

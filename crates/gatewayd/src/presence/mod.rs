@@ -183,7 +183,7 @@ impl Sources {
         inputs.chain(self.webhook.iter().flat_map(Webhook::descriptors))
     }
 
-    /// Reads pending reports. `may` tells whether an address is a mobile host's.
+    /// Reads pending reports. `may` returns whether an address belongs to a mobile host.
     pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<SourceReport> {
         let mut reports = Vec::new();
         if let Some(bridge) = &mut self.bridge {

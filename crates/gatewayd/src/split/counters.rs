@@ -71,7 +71,7 @@ pub(super) struct Counters {
     pub(super) malformed: AtomicU64,
     pub(super) full: AtomicU64,
     pub(super) address_in_use: AtomicU64,
-    /// SYNs that the thread had taken when it was told to stop.
+    /// SYNs that the thread had taken at the request to stop.
     pub(super) stopping: AtomicU64,
 }
 

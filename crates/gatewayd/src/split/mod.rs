@@ -279,7 +279,7 @@ impl Prepared {
 }
 
 impl Splitter {
-    /// Whether the thread accepts connections: it is alive, and not told to stop.
+    /// Whether the thread accepts connections: it runs, and has no request to stop.
     pub(crate) fn is_splitting(&mut self, now: Instant) -> bool {
         let rounds = self.shared.rounds.load(Ordering::Relaxed);
         if rounds != self.rounds {

@@ -156,7 +156,7 @@ struct Splitting {
 }
 
 impl Worker {
-    /// Runs until it is told to end.
+    /// Runs until a request to end.
     ///
     /// # Errors
     /// The epoll set or the device has failed.
@@ -539,7 +539,7 @@ impl Splitting {
             if relay.is_unanswered(now, user_timeout) {
                 self.abort(place);
             }
-            // Of one that is closing, no event may tell that it is delivered.
+            // While a connection closes, there may be no event when its data is delivered.
             self.close(place);
         }
     }

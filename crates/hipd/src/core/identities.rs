@@ -1,4 +1,4 @@
-//! The identities of a daemon: this host's own one, and those that it holds for hosts that speak no HIP.
+//! The identities of a daemon: this host's own one, and those that it holds for hosts without HIP.
 //!
 //! Each has a [`Core`], with associations of its own. They share this host's addresses, its file of peers and its sockets. A HIP packet shows
 //! its identity by the receiver's HIT, ESP by the low byte of the SPI ([`SpiPart`]), and a packet of a host by its source address.
@@ -18,7 +18,7 @@ use super::{Core, CoreConfig, Decrypted, Incoming, IpVersion, LsiPrefix, Note, O
 use crate::files::Peers;
 use crate::status::{Counters, HostStatus};
 
-/// The most hosts that speak no HIP: one for each low byte of an SPI but that of this host itself.
+/// The most hosts without HIP: one for each low byte of an SPI but that of this host itself.
 pub const MAX_HOSTS: usize = u8::MAX as usize;
 /// The low byte of this host's own SPIs.
 const OWN: u8 = 0;
@@ -28,11 +28,11 @@ const OWN: u8 = 0;
 pub enum Side {
     /// This host's programs.
     Programs,
-    /// Hosts that speak no HIP.
+    /// Hosts without HIP.
     Hosts,
 }
 
-/// A host that speaks no HIP.
+/// A host without HIP.
 #[derive(Debug)]
 pub struct PlainHost {
     /// Its name.
@@ -104,7 +104,7 @@ impl Identities {
         core::iter::once(&mut self.own).chain(self.hosts.values_mut().map(|host| &mut host.core))
     }
 
-    /// Sets the hosts that speak no HIP: at most [`MAX_HOSTS`], with HITs and addresses that differ. Associations of others end.
+    /// Sets the hosts without HIP: at most [`MAX_HOSTS`], with HITs and addresses that differ. Associations of others end.
     pub fn set_hosts(&mut self, now: Instant, hosts: Vec<PlainHost>, rng: impl Fn() -> Box<dyn CryptoRng + Send>) {
         let gone: Vec<u8> = self
             .hosts
@@ -191,7 +191,7 @@ impl Identities {
         self.cores().any(Core::is_closing)
     }
 
-    /// A packet of this host's programs, or of a host that speaks no HIP, for a peer.
+    /// A packet of this host's programs, or of a host without HIP, for a peer.
     pub fn handle_inner(&mut self, now: Instant, side: Side, packet: Packet) {
         // An error about a packet of a peer for a host is reported to that peer by the host itself, by a router at its link, or by the kernel
         // of this host. Forwarded errors of anyone else on the programs' side are no packets of a host.
@@ -305,13 +305,13 @@ impl Identities {
         self.unknown_hosts
     }
 
-    /// The name of the host that speaks no HIP with this identity; `None` for this host itself.
+    /// The name of the host without HIP with this identity; `None` for this host itself.
     pub fn name(&self, identity: Hit) -> Option<&str> {
         let proxied = self.by_hit.get(&identity).and_then(|byte| self.hosts.get(byte));
         proxied.map(|proxied| proxied.name.as_str())
     }
 
-    /// The status of each host that speaks no HIP, by name.
+    /// The status of each host without HIP, by name.
     pub fn host_status(&self) -> Vec<HostStatus> {
         let status = |proxied: &ProxiedCore| HostStatus {
             name: proxied.name.clone(),

@@ -128,7 +128,7 @@ impl Core {
         self.translation = Some(Translation::of_this_host(prefix, self.hit(), sockets));
     }
 
-    /// The programs are those of another host, which speaks no HIP: they have these addresses, and reach peers by HITs, and by LSIs of this
+    /// The programs are those of another host, which has no HIP: they have these addresses, and reach peers by HITs, and by LSIs of this
     /// prefix if there is one. Packets that belong to no flow of theirs are delivered in the version of `default`. Call it before peers are
     /// set.
     pub fn stand_for(&mut self, addresses: ProgramAddresses, default: IpVersion, prefix: Option<LsiPrefix>) {

@@ -15,7 +15,7 @@ use super::{Core, PORT};
 
 /// How long a path is believed to be narrow: RFC 1191 section 6.3 and RFC 8201 section 5.3 recommend 10 minutes.
 const LEARNED_FOR: Duration = Duration::from_secs(600);
-/// Every IPv6 path carries packets of this length (RFC 8200 section 5), and programs send them whatever they are told.
+/// Every IPv6 path carries packets of this length (RFC 8200 section 5), and programs send such packets whatever MTU is reported to them.
 const LEAST_INNER: usize = 1280;
 /// The shortest MTU that is believed: that of IPv4 paths in practice (`net.ipv4.route.min_pmtu` of Linux).
 const LEAST_OUTER: u32 = 552;
@@ -60,7 +60,7 @@ impl PathMtus {
 impl Core {
     /// The path to an address carries packets up to this length; 0 if a router does not report it. Does nothing if no peer is there.
     pub fn set_path_mtu(&mut self, now: Instant, address: IpAddr, mtu: u32) {
-        // RFC 1191 section 5: a smaller length is guessed. Programs are not told less than this in any case.
+        // RFC 1191 section 5: a smaller length is guessed. Programs never get a report of less than this.
         let mtu = if mtu == 0 { LEAST_INNER as u32 } else { mtu };
         let is_peers = || self.peers.keys().any(|&peer| self.host.is_expected_at(peer, address));
         if (self.peer_addresses().contains(&address) || is_peers()) && self.path_mtus.note(now, address, mtu) {

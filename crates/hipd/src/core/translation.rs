@@ -1,5 +1,5 @@
 //! Translation between the addresses that programs use and HITs: of this host's programs with IPv4, which know peers by their LSIs, and of
-//! hosts that speak no HIP, which have addresses of their own. Ports stay as they are, and so do fields and options that this module does
+//! hosts without HIP, which have addresses of their own. Ports stay as they are, and so do fields and options that this module does
 //! not know (`Packet::readdress`).
 
 use std::collections::BTreeMap;

@@ -146,7 +146,7 @@ impl Control {
 mod tests {
     use super::*;
 
-    /// What the kernel is told is read back as the kernel tells it.
+    /// Control messages survive encoding and decoding.
     #[test]
     fn written_ancillary_data_reads_back() {
         for src in ["2001:db8::7".parse().unwrap(), IpAddr::from([192, 0, 2, 7])] {

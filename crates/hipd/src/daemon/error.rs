@@ -79,7 +79,7 @@ pub enum DaemonError {
     /// Unneeded privileges could not be dropped.
     #[error("cannot drop privileges")]
     Privileges(#[source] io::Error),
-    /// No usable file of hosts that speak no HIP.
+    /// No usable file of hosts without HIP.
     #[error(transparent)]
     Proxy(#[from] ProxyFileError),
     /// The interface of the hosts is a TUN device of the daemon.

@@ -138,7 +138,7 @@ pub enum Token {
     Control,
     /// The endpoint for Prometheus and its sessions.
     Metrics,
-    /// Programs send packets, or hosts that speak no HIP.
+    /// Programs send packets, or hosts without HIP.
     Tun(Side),
     /// The network sends packets to the socket of this number.
     Socket(usize),
@@ -232,7 +232,7 @@ impl Daemon {
         }
     }
 
-    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
+    /// Reads the peers and the hosts without HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
     /// left out; later on the files are refused, unless these hosts are left out already.
     fn read_files(&mut self, now: Instant, is_start: bool) -> Result<(), DaemonError> {
         let peers = Peers::read(&self.setup.directory)?;

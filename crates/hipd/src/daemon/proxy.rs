@@ -1,4 +1,4 @@
-//! The proxy for hosts that speak no HIP: their identities, the TUN device of their packets, and its routing.
+//! The proxy for hosts without HIP: their identities, the TUN device of their packets, and its routing.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -87,7 +87,7 @@ fn log_interface(netlink: &mut Netlink, interface: &str, device: &str) {
     if netlink.link(interface).is_err() {
         tracing::warn!(interface, "the interface of the proxy's hosts does not exist (yet)");
     }
-    tracing::info!(interface, device, "proxy for hosts that speak no HIP");
+    tracing::info!(interface, device, "proxy for hosts without HIP");
 }
 
 /// The hosts in the file.

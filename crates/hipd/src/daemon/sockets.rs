@@ -160,7 +160,7 @@ struct Batch {
     count: usize,
 }
 
-/// What the kernel tells beside a packet or joined datagrams.
+/// The control messages of a packet or of joined datagrams.
 struct Message<'a> {
     control: &'a [u8],
     from: Option<SocketAddr>,

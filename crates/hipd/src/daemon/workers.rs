@@ -1,4 +1,4 @@
-//! Encryption and decryption on as many threads as the machine has cores, of which the daemon's own is one.
+//! Encryption and decryption on one thread for each core, including the daemon's own.
 //!
 //! The daemon's thread decides about packets in order, and hands them over in jobs. Jobs to encrypt ([`Workers::seal`]) end with sending
 //! in the order of the jobs, by one thread at a time. The results of jobs to decrypt are taken in order, too ([`Workers::take_opened`]). So

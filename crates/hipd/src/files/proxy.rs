@@ -1,4 +1,4 @@
-//! `proxy.toml`: hosts that speak no HIP, behind an interface of this host, which holds their identities in `hosts/NAME/identity.toml`.
+//! `proxy.toml`: hosts without HIP, behind an interface of this host, which holds their identities in `hosts/NAME/identity.toml`.
 
 use core::net::IpAddr;
 use std::fs;
@@ -19,7 +19,7 @@ const LONGEST_INTERFACE: usize = 15;
 /// Interfaces behind which there is no host: the loopback device, and the daemon's own ones by default.
 const NOT_OF_HOSTS: [&str; 3] = ["lo", "hip0", "hip0-lan"];
 
-/// A host that speaks no HIP.
+/// A host without HIP.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProxiedHost {
@@ -29,7 +29,7 @@ pub struct ProxiedHost {
     pub addresses: Vec<IpAddr>,
 }
 
-/// The hosts that speak no HIP: each name and each address once.
+/// The hosts without HIP: each name and each address once.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
@@ -258,7 +258,7 @@ impl Proxy {
     }
 }
 
-/// The directory of the identity of a host that speaks no HIP.
+/// The directory of the identity of a host without HIP.
 ///
 /// # Errors
 /// The name is invalid.

@@ -1,4 +1,4 @@
-//! Hosts that speak no HIP, and the router that holds their identities.
+//! Hosts without HIP, and the router that holds their identities.
 
 use std::net::IpAddr;
 

@@ -127,7 +127,7 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
 }
 
-/// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
+/// Half of the time of forwarding packets is spent in softirqs: the run times of tasks show whether they are charged to tasks.
 ///
 /// # Errors
 /// They are not.
