@@ -130,7 +130,7 @@ mod tests {
             br#"{"request":"drain"}"#,
         ] {
             let Response::Refused { message } = parse(line).unwrap_err().into() else { panic!("{line:?}") };
-            assert!(message.starts_with("this is not a request: "), "{message}");
+            assert!(message.starts_with("invalid request: "), "{message}");
         }
         assert_eq!(control_line::write(&Response::Noted), b"{\"response\":\"noted\"}\n");
     }

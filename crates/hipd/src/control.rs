@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(parse(br#"{"request":"status"}"#), Ok(Request::Status));
         assert_eq!(parse(br#"{"request":"down"}"#), Ok(Request::Down));
         let Response::Refused { message } = parse(br#"{"request":"up"}"#).unwrap_err().into() else { panic!() };
-        assert!(message.starts_with("this is not a request: unknown variant `up`"), "{message}");
+        assert!(message.starts_with("invalid request: unknown variant `up`"), "{message}");
         assert_eq!(control_line::write(&Response::Done), b"{\"response\":\"done\"}\n");
     }
 }

@@ -12,7 +12,7 @@ pub const LONGEST_REQUEST: usize = 4096;
 
 /// A line that is not a request.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this is not a request: {0}")]
+#[error("invalid request: {0}")]
 pub struct RequestError(pub Fault);
 
 /// Why a line is not a request.
@@ -99,7 +99,7 @@ mod tests {
         let fault = refused(br#"{"request":"reboot"}"#);
         assert!(matches!(fault, Fault::Unknown { .. }), "{fault:?}");
         let text = RequestError(fault).to_string();
-        assert!(text.starts_with("this is not a request: unknown variant `reboot`"), "{text}");
+        assert!(text.starts_with("invalid request: unknown variant `reboot`"), "{text}");
         assert!(text.contains("`status`") && text.contains("`set-lead`"), "{text}");
     }
 

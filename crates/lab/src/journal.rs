@@ -48,7 +48,7 @@ pub enum JournalError {
         difference: String,
     },
     /// A stored run cannot be read again.
-    #[error("{}: at byte {at} there is no longer the line of a finished run ({reason}); something else writes to the file", path.display())]
+    #[error("{}: no line of a completed run at byte {at} any more ({reason}): another program writes to the file", path.display())]
     Changed {
         /// The journal.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum JournalError {
         reason: String,
     },
     /// A line before the last one is invalid.
-    #[error("{}:{line}: this is not the line of a finished run ({reason}); the file is damaged", path.display())]
+    #[error("{}:{line}: not a line of a completed run ({reason}): the file is damaged", path.display())]
     Damaged {
         /// The journal.
         path: PathBuf,

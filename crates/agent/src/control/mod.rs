@@ -91,13 +91,13 @@ pub enum Response {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Refusal {
     /// The line is not a valid request.
-    #[error("this is not a request: {message}")]
+    #[error("invalid request: {message}")]
     NotUnderstood {
         /// The parser's message.
         message: String,
     },
     /// The agent does not manage that link.
-    #[error("the agent does not look after \"{interface}\"; it does after: {}", list(links))]
+    #[error("the agent does not manage interface \"{interface}\"; it manages: {}", list(links))]
     NoSuchLink {
         /// The link.
         interface: String,
@@ -113,7 +113,7 @@ pub enum Refusal {
     #[error("a lead belongs to \"fading\" only")]
     LeadWithoutWarning,
     /// A time until the cut of more than a day.
-    #[error("a lead of more than a day is no warning; longer ones belong into a timetable ([signals] schedule)")]
+    #[error("a lead is at most one day; use a timetable for longer ones ([signals] schedule)")]
     LeadTooLong,
 }
 
@@ -197,7 +197,7 @@ mod tests {
             assert!(matches!(parse(line), Err(Refusal::NotUnderstood { .. })), "{line:?}");
         }
         let refusal = parse(br#"{"request":"reboot"}"#).unwrap_err();
-        assert!(refusal.to_string().starts_with("this is not a request: unknown variant `reboot`"), "{refusal}");
+        assert!(refusal.to_string().starts_with("invalid request: unknown variant `reboot`"), "{refusal}");
         let lead = Some(Time(Duration::from_millis(1)));
         let request = SignalRequest { event: Word::Up, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadWithoutWarning));

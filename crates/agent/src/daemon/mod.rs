@@ -452,7 +452,7 @@ impl<A: Attach> Daemon<A> {
                 Ok(Request::Signal(signal)) => {
                     let heard = self.core.handle_command(now, &signal);
                     let links = heard.as_ref().map(|links| links.join(", ")).unwrap_or_default();
-                    tracing::info!(event = %signal.event, links, "signalled");
+                    tracing::info!(event = %signal.event, links, "link event reported by command");
                     let answer = heard.map_or_else(Response::from, |links| Response::Signalled { links });
                     (control_line::write(&answer), false)
                 }

@@ -47,7 +47,7 @@ impl Wire {
             let (is_over, is_cut) = (Arc::clone(&is_over), Arc::clone(&is_cut));
             move || {
                 if let Err(error) = carry(&ends, delay, &is_over, &is_cut) {
-                    tracing::warn!(%error, "the wire failed");
+                    tracing::warn!(%error, "an interface of the demo failed");
                 }
             }
         })?;

@@ -152,9 +152,9 @@ impl Engine {
                 handoff.set_peers(gateways.into_iter().map(|(_, gateway)| gateway.address));
             }
             Event::StoreAway { reason } => {
-                tracing::warn!(reason, "the store is away: nothing changes its owner meanwhile");
+                tracing::warn!(reason, "etcd is unreachable: no mobile host changes its owner meanwhile");
             }
-            Event::StoreBack => tracing::info!("the store is back"),
+            Event::StoreBack => tracing::info!("etcd is reachable again"),
             Event::Superseded { address } => {
                 tracing::error!(%address, "another gateway has this one's name: this one claims no mobile hosts");
             }

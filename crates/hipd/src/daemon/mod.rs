@@ -246,7 +246,7 @@ impl Daemon {
                 return Err(error);
             }
             let reason = holdover_host::log::with_causes(&error);
-            tracing::error!(host = name, reason, "the proxy leaves this host out");
+            tracing::error!(host = name, reason, "the proxy skips this host");
             left_out.insert(name, reason);
         }
         self.set_hosts(now, file.as_ref(), usable)?;
@@ -578,7 +578,7 @@ fn write_down(host: Option<&str>, note: &Note) {
         },
         Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
-        Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
+        Event::Rekeyed { peer } => tracing::info!(%peer, "rekeyed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),
         Event::Registered { peer, services, lifetime, seen_at } => {
             tracing::info!(%peer, ?services, lifetime_s = lifetime.as_secs_f64(), ?seen_at, "registered");
@@ -589,6 +589,6 @@ fn write_down(host: Option<&str>, note: &Note) {
         Event::PeerCandidate { peer, address, port } => {
             tracing::debug!(%peer, %address, port, "the relay has reported the peer's address");
         }
-        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
+        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY received"),
     }
 }

@@ -239,7 +239,7 @@ impl Senders {
         let [_, payloads] = pieces;
         if path.is_none() || payloads.len() <= segment {
             self.note(error, to, path);
-            tracing::debug!(to = %to.ip(), %error, "not sent");
+            tracing::debug!(to = %to.ip(), %error, "cannot send a packet");
             return 1;
         }
         let mut refused = 0;
@@ -252,7 +252,7 @@ impl Senders {
             }
         }
         if refused == 0 && is_unsupported(error) && self.joins.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%error, "the system sends no runs of datagrams (UDP_SEGMENT): each is sent by itself");
+            tracing::warn!(%error, "the kernel does not segment UDP (UDP_SEGMENT): each datagram is sent separately");
         }
         refused
     }

@@ -43,10 +43,10 @@ use super::tally::{Tally, Treatment, worst};
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The script has a syntax error.
-    #[error("the script cannot be read: {0}")]
+    #[error("cannot parse the script: {0}")]
     Syntax(String),
     /// The script failed.
-    #[error("the script went wrong: {0}")]
+    #[error("the script failed: {0}")]
     Failed(String),
     /// The script returns a value of the wrong type.
     #[error("the script gives {found}, expected {expected}")]
