@@ -1,4 +1,4 @@
-//! What several commands need.
+//! Shared by several commands.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};

@@ -88,7 +88,7 @@ struct Line {
     needed_for: &'static str,
     fine: bool,
     found: String,
-    /// What does not work without it, unless nothing does.
+    /// The functions that need it; `None` if everything does.
     without: Option<&'static str>,
     fix: Option<String>,
 }
@@ -108,7 +108,7 @@ pub(crate) fn diagnose() -> Diagnosis {
     Diagnosis::new(doctor::examine(), &Daemons { agent, gateway, hip })
 }
 
-/// What the daemons use.
+/// The features that the daemons use.
 #[derive(Default)]
 struct Daemons {
     agent: Vec<Feature>,
@@ -247,7 +247,7 @@ impl From<Check> for Line {
     }
 }
 
-/// What a daemon uses.
+/// The features that a daemon uses.
 fn lines(needed: &'static str, used: &'static str, features: &[Feature]) -> impl Iterator<Item = Line> {
     features.iter().cloned().map(move |feature| Line {
         name: feature.name,

@@ -84,7 +84,7 @@ struct CopyArgs {
     directory: PathBuf,
 }
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Serialize)]
 struct Checked {
     ok: bool,

@@ -134,10 +134,10 @@ pub(crate) fn run(args: &SweepArgs) -> ExitCode {
     }
 }
 
-/// What is printed in the end.
+/// The final output.
 enum Printed {
     Text(String),
-    /// What is in this file.
+    /// The content of this file.
     File(PathBuf),
 }
 

@@ -20,9 +20,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How far a page is.
 const PAGE: usize = 20;
 
-/// What a daemon answers, and how it is drawn.
+/// A daemon's answer, and how it is drawn.
 pub(crate) trait Top {
-    /// What the rows can be sorted by.
+    /// The sort keys of the rows.
     type Order: Order;
 
     /// Draws it. The rows are sorted and scrolled as `view` says.
@@ -51,13 +51,13 @@ pub(crate) struct View<O> {
     is_colourful: bool,
 }
 
-/// What is on the screen.
+/// The state of the screen.
 pub(crate) struct Screen<T: Top> {
     pub(crate) answer: Result<T, String>,
     view: View<T::Order>,
 }
 
-/// What a key does.
+/// The effect of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Stay,

@@ -69,7 +69,7 @@ pub enum ClientError<R: fmt::Display + fmt::Debug> {
     NotUnderstood {
         /// Its name.
         daemon: &'static str,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// The daemon refused.

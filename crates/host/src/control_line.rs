@@ -30,13 +30,13 @@ pub enum Fault {
     /// It is not one JSON value.
     #[error("{message}")]
     NotJson {
-        /// What is wrong with it, and where.
+        /// The error and its position.
         message: String,
     },
     /// It is JSON, but no request of this daemon: the word is unknown, an argument is missing, is unknown, or has a wrong value.
     #[error("{message}")]
     Unknown {
-        /// What is wrong with it, and where.
+        /// The error and its position.
         message: String,
     },
 }

@@ -113,7 +113,7 @@ pub struct Attachment {
     links: Links,
 }
 
-/// What holds programs that are attached by tcx.
+/// The links of programs that are attached by tcx.
 #[derive(Default, Debug)]
 struct Links {
     /// Whether a program is detached with these.

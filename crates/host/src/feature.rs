@@ -13,7 +13,7 @@ pub struct Feature {
     pub needed: bool,
     /// The result of the probe, or why it is missing.
     pub found: String,
-    /// What is lost without it.
+    /// The functions that are missing without it.
     pub without: &'static str,
     /// How to get it; empty if it is available, or nothing can be done.
     pub fix: String,

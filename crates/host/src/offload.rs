@@ -361,7 +361,7 @@ mod tests {
         Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), segment)
     }
 
-    /// What the kernel would do: the whole packet, segmented again.
+    /// Segments the whole packet again, as the kernel would.
     fn cut_again(joiner: &mut Joiner) -> Vec<Packet> {
         let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
         assert_eq!(Offload::from_bytes(&offload.to_bytes()), offload);

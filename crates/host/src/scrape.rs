@@ -57,7 +57,7 @@ impl<const ENABLED: bool, const PORT: u16> Default for MetricsTable<ENABLED, POR
 }
 
 impl<const ENABLED: bool, const PORT: u16> MetricsTable<ENABLED, PORT> {
-    /// What is wrong with the address, if anything.
+    /// Why the address cannot be used; `None` if it can.
     pub fn problem(&self) -> Option<String> {
         let listen = self.listen;
         if !self.enabled {

@@ -13,7 +13,7 @@ pub struct PartFile {
     path: PathBuf,
     part: PathBuf,
     out: Option<BufWriter<File>>,
-    /// Where the file is recorded once it is complete, and the digest of its content so far.
+    /// The record that gets the file once it is complete, and the digest of its content so far.
     record: Option<(Written, Digest)>,
 }
 

@@ -95,7 +95,7 @@ pub enum DaemonError {
     /// This process or kernel lacks what the agent needs, permanently.
     #[error("the agent cannot run here: {problem}")]
     CannotWork {
-        /// What is missing, and how to get it.
+        /// The missing prerequisites, and how to get them.
         problem: String,
     },
     /// Something else is in the place of the control socket.

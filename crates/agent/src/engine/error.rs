@@ -84,7 +84,7 @@ pub enum EngineError {
     /// The object does not match this program.
     #[error("the agent's eBPF object lacks {lacks}")]
     Object {
-        /// What is missing in it.
+        /// The missing item.
         lacks: &'static str,
     },
     /// No socket to send packets.

@@ -25,7 +25,7 @@ pub struct ModemReport {
     pub news: ModemNews,
 }
 
-/// What is reported.
+/// A report of a modem's state or level.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum ModemNews {
     /// Whether the modem is connected to its network (`MM_MODEM_STATE_CONNECTED`).

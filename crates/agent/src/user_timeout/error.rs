@@ -83,7 +83,7 @@ pub enum UserTimeoutError {
     /// Something about this network namespace could not be read.
     #[error("{what}")]
     Namespace {
-        /// What was read.
+        /// The value read.
         what: &'static str,
         /// The system's reason.
         source: io::Error,

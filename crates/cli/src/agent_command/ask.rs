@@ -1,4 +1,4 @@
-//! What is asked of an agent that runs.
+//! Requests to a running agent.
 
 use std::process::ExitCode;
 

@@ -45,7 +45,7 @@ const LONGEST_FILE: u64 = 8 << 20;
 /// So long a program is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was written.
+/// The files written.
 #[derive(Debug, Serialize)]
 struct Written {
     directory: PathBuf,
@@ -181,7 +181,7 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What the agent did lately, a line of JSON each.
+/// The agent's recent actions, one line of JSON each.
 fn actions(socket: &Path) -> String {
     let mut client = match Client::ask(socket, &Request::Actions { follow: false }) {
         Ok(client) => client,
@@ -203,7 +203,7 @@ fn log() -> String {
     output_of(command).unwrap_or_else(|error| format!("journalctl: {error}\n"))
 }
 
-/// What a program prints, for [`PATIENCE`] and up to [`LONGEST_FILE`].
+/// The output of a program, for at most [`PATIENCE`] and [`LONGEST_FILE`] bytes.
 fn output_of(mut command: Command) -> io::Result<String> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
     let stdout = child.stdout.take();

@@ -72,7 +72,7 @@ struct CheckArgs {
     json: bool,
 }
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
     /// The effective configuration, as TOML.

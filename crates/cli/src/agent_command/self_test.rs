@@ -53,7 +53,7 @@ const TRIES: u32 = 3;
 const PLAIN: u32 = 0;
 const WITH_AGENT: u32 = 3;
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Findings {
     /// Whether the agent works.
@@ -109,7 +109,7 @@ enum TestError {
     Signals(#[from] std::io::Error),
 }
 
-/// What one outage showed.
+/// The result of one outage.
 struct Tried {
     outages_seen: u64,
     outcomes: Outcomes,

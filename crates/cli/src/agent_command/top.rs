@@ -16,7 +16,7 @@ use super::text;
 use crate::command_support::with_causes;
 use crate::top::{self, Columns, KEYS, Order, Top, View};
 
-/// What connections are sorted by.
+/// The sort keys of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SortBy {
     Idle,

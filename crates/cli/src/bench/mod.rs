@@ -50,7 +50,7 @@ enum Name {
     RealBulk,
     /// How exact a link of 10 Mbit/s and 20 ms between two kernels of this machine is.
     RealLink,
-    /// What the agent's eBPF programs cost bulk TCP over a veth pair while the link is well.
+    /// The cost of the agent's eBPF programs for bulk TCP over a veth pair while the link is up.
     Agent,
     /// The processor time of forwarding with the gateway, beside plain forwarding, a program that does nothing, and HAProxy.
     Gateway,

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// What was measured of links between kernels.
+/// Measurements of links between kernels.
 #[derive(Debug, Serialize)]
 pub(super) struct RealLink {
     /// The rate that it was to have.

@@ -18,7 +18,7 @@ pub(super) struct Journal<R> {
     known: BTreeMap<String, Vec<R>>,
 }
 
-/// What all runs of a journal were made with.
+/// The settings that all runs of a journal share.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Head {

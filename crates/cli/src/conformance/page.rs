@@ -27,7 +27,7 @@ pub(super) struct Report {
     experiments: Vec<Section>,
 }
 
-/// What the kernel's values say about a statement.
+/// The verdict on a statement by the kernel's values.
 #[derive(Debug, Serialize)]
 struct Line {
     says: &'static str,

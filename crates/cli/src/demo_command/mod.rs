@@ -88,7 +88,7 @@ enum WhySimulator {
     Unable(#[from] PrivilegeError),
 }
 
-/// What came of them.
+/// Their results.
 struct Played {
     world: WorldConfig,
     record: Record,

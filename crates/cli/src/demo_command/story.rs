@@ -1,4 +1,4 @@
-//! What the demo has shown, for people and for programs.
+//! The demo's results as text and as JSON.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::transfers::{
     AgentPath, CUT_AT, Help, Measured, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection,
 };
 
-/// What the demo has shown.
+/// The demo's results.
 pub(super) struct Story {
     pub(super) sender: Sender,
     pub(super) agent: AgentPath,
@@ -44,7 +44,7 @@ pub(super) struct Json {
     /// Why it is the simulator, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_simulator: Option<String>,
-    /// Where the agent stood.
+    /// The place of the agent: eBPF at the interface, or a filter before it.
     agent_path: AgentPath,
     /// Why not at the interface, if that was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,13 +67,13 @@ struct JsonFlow {
     ideal_share: Option<f64>,
 }
 
-/// What is said at once.
+/// The first line of the output.
 pub(super) fn first_line(sender: Sender) -> String {
     let cut = spaced(CUT);
     format!("Preparing phones, servers and links that are cut for {cut}; senders use {}.\n", sender.name())
 }
 
-/// What is said before it begins: three sentences.
+/// The introduction: three sentences.
 pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
     let place = match stage {
         Stage::Kernel => {
@@ -207,7 +207,7 @@ impl Story {
         format!("The agent is {}{why}.", self.agent.in_words())
     }
 
-    /// What the transfers with the agent have over the plain ones: a sentence.
+    /// A sentence that compares the transfers with and without the agent.
     pub(super) fn lesson(&self) -> String {
         let of = |direction: TransferDirection, help: Help| {
             let found =
@@ -234,7 +234,7 @@ impl Story {
         }
     }
 
-    /// Where it took place: a phrase.
+    /// The environment of the transfers, as a phrase.
     pub(super) fn place(&self) -> String {
         match &self.stage {
             Stage::Kernel => {

@@ -16,14 +16,14 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const DRAWN_EVERY: Duration = Duration::from_millis(200);
 /// The interval over which a rate is computed.
 const RATE_SPAN_S: f64 = 1.0;
-/// What stands left and right of the blocks.
+/// The columns left and right of the blocks.
 const BESIDE: usize = 39;
 /// How many blocks there are at most.
 const BLOCKS: usize = 40;
 /// How long one block is at first, in seconds; twice that whenever there is no more room.
 const FIRST_BLOCK_S: f64 = 0.6;
 
-/// What the view is shown on.
+/// The output device of the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Medium {
     /// One picture that is drawn over itself.
@@ -44,7 +44,7 @@ pub(super) struct View {
     lanes: Vec<Lane>,
     drawn_at: Option<Instant>,
     lines_drawn: usize,
-    /// What the link was seen to be.
+    /// The observed states of the link.
     phase: Phase,
 }
 
@@ -211,7 +211,7 @@ impl Lane {
         news
     }
 
-    /// What arrived, a block for each piece of time.
+    /// The data received, one block for each interval.
     fn blocks(&self, now: Instant, most: usize, ink: Ink) -> String {
         let end_s = self.completed.unwrap_or(now).as_secs_f64();
         let now_s = now.as_secs_f64();

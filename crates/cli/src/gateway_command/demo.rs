@@ -28,7 +28,7 @@ pub(super) struct DemoArgs {
     cluster: Option<u8>,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Shown {
     /// Between the fixed host and the gateway.

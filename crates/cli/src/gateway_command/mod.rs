@@ -85,7 +85,7 @@ struct CheckArgs {
     json: bool,
 }
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Debug, Serialize)]
 struct Checked<'a> {
     /// The effective configuration, as TOML.

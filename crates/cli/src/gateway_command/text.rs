@@ -1,4 +1,4 @@
-//! What the gateway tells, as text for people.
+//! The gateway's answers as text.
 
 use std::fmt::Write as _;
 

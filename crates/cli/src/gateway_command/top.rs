@@ -14,7 +14,7 @@ use super::text;
 use crate::command_support::with_causes;
 use crate::top::{self, Columns, KEYS, Order, Top, View};
 
-/// What mobile hosts are sorted by.
+/// The sort keys of mobile hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SortBy {
     /// Those that have been away for longest, then those for which most waits.

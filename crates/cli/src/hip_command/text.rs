@@ -1,4 +1,4 @@
-//! What `holdover hip` shows to people.
+//! The answers of `holdover hip` as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -14,7 +14,7 @@ use super::text;
 use crate::command_support::with_causes;
 use crate::top::{self, Columns, KEYS, Order, Top, View};
 
-/// What peers are sorted by.
+/// The sort keys of peers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SortBy {
     /// By bits to it and from it together.

@@ -30,7 +30,7 @@ pub(super) enum DaskError {
         python.display()
     )]
     Python {
-        /// What was to be run.
+        /// The task.
         python: OsString,
         /// Why.
         error: std::io::Error,
@@ -42,7 +42,7 @@ pub(super) enum DaskError {
         python.display()
     )]
     Module {
-        /// What was run.
+        /// The task.
         python: OsString,
         /// How it ended.
         status: ExitStatus,

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Sender;
 
-/// Where the agent stands.
+/// The place of the agent: eBPF at the interface, or a filter before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AgentPath {
@@ -56,7 +56,7 @@ impl AgentPath {
         }
     }
 
-    /// What the description of a world says of a host with the agent.
+    /// The description of a host with the agent.
     pub(crate) fn mechanisms(self) -> Mechanisms {
         Mechanisms { wake: self == Self::Filter, ..Mechanisms::default() }
     }

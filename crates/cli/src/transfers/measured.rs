@@ -1,4 +1,4 @@
-//! What came of a transfer.
+//! The result of a transfer.
 
 use holdover_base::Duration;
 use holdover_sim::FlowReport;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Transfer;
 
-/// What came of a transfer.
+/// The result of a transfer.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// From the link's return to the first new data at the application.

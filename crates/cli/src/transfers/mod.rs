@@ -66,7 +66,7 @@ impl TransferDirection {
     }
 }
 
-/// What the phone does about the cut.
+/// The measures of the phone against the cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Help {

@@ -3,7 +3,7 @@
 use holdover_base::{BitRate, ByteCount, Duration};
 use serde::{Serialize, Serializer};
 
-/// What the path between a phone and its server is like in both directions, without queues and outages.
+/// The path between a phone and its server, the same in both directions, without queues and outages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(crate) struct NetPath {
     /// Of the phone's link; the rest of the path is not limited.
@@ -32,7 +32,7 @@ impl NetPath {
         self.rate.transmission_time(ByteCount(PACKET * u64::from(self.queue)))
     }
 
-    /// What the link carries in `span`, in bytes with headers. A transfer of as much payload takes a little longer.
+    /// The link's capacity in `span`, in bytes with headers. A transfer of as much payload takes slightly longer.
     pub(crate) fn amount(self, span: Duration) -> ByteCount {
         self.rate.bytes_in(span)
     }

@@ -23,7 +23,7 @@ pub(crate) struct Watcher {
 /// The ports of a connection: of the sender of the data, and of the receiver. Addresses may be translated between them.
 type Ports = (u16, u16);
 
-/// What is known of one connection.
+/// The measurements of one connection.
 #[derive(Debug, Default)]
 struct Stream {
     /// The first sequence numbers of the sender of the data and of the receiver.

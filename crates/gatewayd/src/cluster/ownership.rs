@@ -81,7 +81,7 @@ pub(crate) enum Evidence {
     Adopted,
 }
 
-/// What to do with a claim of another gateway.
+/// The answer to a claim of another gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     /// Its epoch is the latest.

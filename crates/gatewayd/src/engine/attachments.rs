@@ -48,7 +48,7 @@ pub(crate) enum Hearing {
     Again,
 }
 
-/// What to do with a due packet.
+/// The treatment of a due packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Clearance {
     /// It goes to the gateway to which the mobile host has moved.

@@ -106,7 +106,7 @@ impl Marks {
     }
 }
 
-/// What the programs need to know.
+/// The settings of the programs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SplitPlace {
     /// The name of the device for SYNs.

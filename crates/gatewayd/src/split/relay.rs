@@ -82,7 +82,7 @@ pub(super) struct Ready {
     pub(super) urgent: bool,
 }
 
-/// What a connection needs.
+/// The state of a connection after its relay has run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Progress {
     /// It waits for events.

@@ -29,7 +29,7 @@ use super::{Marks, SplitHosts};
 use crate::icmp_errors::IcmpErrors;
 use crate::network::destination;
 
-/// What the daemon asks of the thread, and what it tells.
+/// The daemon's requests to the thread, and its reports.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) counters: Counters,
@@ -97,7 +97,7 @@ struct Slot {
     connection: Option<(Ends, Stage)>,
 }
 
-/// What a descriptor in the epoll set is for.
+/// The purpose of a descriptor in the epoll set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Token {
     Device,

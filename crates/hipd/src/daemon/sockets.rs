@@ -151,7 +151,7 @@ impl Sockets {
     }
 }
 
-/// What one system call has read, beside the data in the slots.
+/// The results of one receiving system call, without the data, which is in the slots.
 struct Batch {
     controls: [[u8; CONTROL_LEN]; SLOTS],
     senders: [Option<SocketAddr>; SLOTS],

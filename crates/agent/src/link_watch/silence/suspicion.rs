@@ -1,4 +1,4 @@
-//! What is known of a silence, and when next hops and a peer are probed in it.
+//! The state of one silence: evidence, and the deadlines of probes to next hops and a peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -11,7 +11,7 @@ use super::streams::Streams;
 use super::{BULK_BYTES, EXCHANGES, Failed, Load, PACKETS, place};
 use crate::gateway_command::daemon;
 
-/// What is between the hosts.
+/// The program or path between the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Lane {
@@ -60,7 +60,7 @@ pub(super) struct Way {
     line: Line,
 }
 
-/// What is on the router, until this is dropped.
+/// The program on the router, which ends when this is dropped.
 #[derive(Debug)]
 enum Router {
     Nothing,

@@ -37,7 +37,7 @@ pub(super) enum Link {
     Carrier,
 }
 
-/// What is on the router.
+/// The gateway on the router, if any.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Mode {
