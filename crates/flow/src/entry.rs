@@ -5,7 +5,7 @@ use holdover_base::Instant;
 use holdover_filter::Direction;
 use holdover_wire::Packet;
 
-use crate::layout::{ENTRY_DETAILED, Entry, Flow, Link, Rules, Side, UNKNOWN_SHIFT};
+use crate::layout::{ENTRY_DETAILED, Entry, Flow, Rules, Side, UNKNOWN_SHIFT};
 use crate::segment::{self, Form};
 use crate::{ffi, key};
 
@@ -36,11 +36,6 @@ impl Entry {
         let Some(segment) = packet.tcp() else { return Followed::Noted };
         let read = segment::read(now, packet, segment, form);
         if ffi::follow(self, rules, &read, key::to_raw(direction)) { Followed::Bulk } else { Followed::Noted }
-    }
-
-    /// Whether packets over a link need details of their flows: while the link changes, or orders apply to it.
-    pub fn lacks_details(link: &Link) -> bool {
-        ffi::needs_details(link)
     }
 
     /// The flow as far as the entry has it: without segment boundaries, times of ACKs shown, SACK blocks and rates.

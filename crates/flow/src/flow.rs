@@ -91,28 +91,10 @@ impl Flow {
         ffi::begins_anew(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
-    /// Whether a packet of either end begins another connection with the same addresses, on a node between them.
-    pub fn is_ended_between(&self, packet: &Packet, segment: &Segment) -> bool {
-        ffi::begins_between(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
-    }
-
     /// Whether the handshake is complete and neither end has closed: then a SYN is not of this connection (RFC 5961
     /// section 4).
     pub fn is_under_way(&self) -> bool {
         ffi::is_under_way(self)
-    }
-
-    /// Whether this packet of the host creates a flow.
-    pub fn begins_with(packet: &Packet, segment: &Segment) -> bool {
-        ffi::begins_flow(&segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
-    }
-
-    /// Stores the Ethernet header of the last packet in `direction`.
-    pub fn note_frame(&mut self, direction: Direction, frame: [u8; FRAME_LEN]) {
-        match direction {
-            Direction::Outgoing => self.frame_out = frame,
-            Direction::Incoming => self.frame_in = frame,
-        }
     }
 
     /// The Ethernet header of the last packet in `direction`; all zeros if there was none.

@@ -20,6 +20,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod comparison;
 mod entry;
 mod ffi;
 mod flow;

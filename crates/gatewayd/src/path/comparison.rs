@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
 use holdover_flow::{
     Entry, Environment, Flow, FlowTable as _, Followed, Form, Holds, Key, Link, LinkState, Order, OrderRecord, Rules,
-    WindowLimit,
+    WindowLimit, comparison,
 };
 use holdover_testbed::harness::skip;
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
@@ -112,7 +112,7 @@ impl Native {
             if flow.is_under_way() {
                 return Verdict::Pass;
             }
-            if flow.is_ended_between(packet, &segment) {
+            if comparison::begins_between(&flow, packet, &segment) {
                 (self.entry, self.details) = (None, None);
             }
         }
@@ -120,7 +120,7 @@ impl Native {
             return Verdict::Pass;
         }
         let entry = self.entry.get_or_insert_with(Entry::new);
-        if self.details.is_none() && Entry::lacks_details(link) {
+        if self.details.is_none() && comparison::needs_details(link) {
             self.details = Some(entry.expand());
         }
         let Some(flow) = &mut self.details else {

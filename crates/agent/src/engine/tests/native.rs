@@ -1,5 +1,7 @@
 //! The shell of this process.
 
+use holdover_flow::comparison;
+
 use super::*;
 
 /// The shell of this process, with tables of flows and predictions like the kernel's.
@@ -35,13 +37,13 @@ impl Native {
             if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
                 self.forget(connection);
             }
-            if Flow::begins_with(packet, segment) {
+            if comparison::begins_flow(packet, segment) {
                 self.flows.entry(connection).or_default();
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
         if !flow.is_exempt() {
-            flow.note_frame(direction, frame(connection));
+            comparison::note_frame(flow, direction, frame(connection));
         }
         let link = Link::new(link);
         let environment = Environment { now, link: &link, rules: &self.rules };
