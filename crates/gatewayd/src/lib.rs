@@ -99,6 +99,7 @@ mod tests {
             let text = fs::read_to_string(&file).unwrap();
             // Tests may use any module.
             let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            assert!(!code.contains("crate::{"), "{}: name the module in each import", file.display());
             for used in code.split("crate::").skip(1) {
                 let name: String =
                     used.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();

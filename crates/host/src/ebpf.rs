@@ -243,7 +243,8 @@ impl Object {
     /// If `pins` refuses a link, this is logged, and the programs are not pinned.
     ///
     /// # Errors
-    /// See [`AttachError`]. Nothing is left attached.
+    /// See [`AttachError`]. Nothing is left attached, except links of an earlier process in `pins`, with its programs or
+    /// these.
     pub fn attach(
         &mut self,
         owner: Owner,
@@ -252,6 +253,8 @@ impl Object {
         pins: Option<&Pins>,
     ) -> Result<Attachment, AttachError> {
         if mode != AttachMode::Clsact {
+            // The kernel has tcx then, and filters of clsact beside these links would handle the packets twice.
+            let has_former = pins.is_some_and(|pins| HOOKS.iter().any(|&(name, ..)| pins.former_link(name).is_some()));
             match self.attach_tcx(name, pins) {
                 Ok(links) => {
                     if let Err(error) = Filters::clear(owner, index) {
@@ -259,7 +262,8 @@ impl Object {
                     }
                     return Ok(Attachment { by: AttachedBy::Tcx, _filters: None, links });
                 }
-                Err(AttachError::Tcx(error)) if mode == AttachMode::Best && is_unknown_to_kernel(&error) => {}
+                Err(AttachError::Tcx(error))
+                    if mode == AttachMode::Best && !has_former && is_unknown_to_kernel(&error) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,8 +1,8 @@
 //! Programs and maps that outlive the process, pinned in a BPF file system: their state survives a `kill -9`, and the next
 //! process takes it over.
 //!
-//! An owner has a directory, named by its network namespace and the interface, and in it one named by the layout of its
-//! maps. A process of the same layout uses the existing maps and replaces the attached programs by its own; one of another
+//! Each owner (a kind of daemon) has a root directory of its own, since paths below it do not name the owner. In it is a
+//! directory for each network namespace and interface, and in that one for the layout of the maps. A process of the same layout uses the existing maps and replaces the attached programs by its own; one of another
 //! layout starts afresh, and then removes the former pins. Pins of an interface that is gone are removed as well, unless a
 //! process is starting at that moment, whose pins would look the same.
 //!
