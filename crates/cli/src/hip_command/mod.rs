@@ -41,7 +41,7 @@ enum Command {
     /// Manage the accepted peers and their addresses.
     #[command(subcommand)]
     Peer(PeerCommand),
-    /// Manage the hosts without HIP, whose packets this host carries as their proxy.
+    /// Manage the hosts that speak no HIP, whose packets this host carries as their proxy.
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
     /// Print a string with which another host can make this one its peer: holdover hip join STRING.
@@ -181,7 +181,7 @@ struct InviteArgs {
     /// This host's name; default: its host name.
     #[arg(long)]
     name: Option<String>,
-    /// For a host without HIP, whose proxy this host is ("holdover hip proxy add"), instead of for this host itself.
+    /// For a host that speaks no HIP, whose proxy this host is ("holdover hip proxy add"), instead of for this host itself.
     #[arg(long = "for", value_name = "NAME", conflicts_with = "serves")]
     proxied: Option<String>,
     /// This host's address (repeatable); default: from the daemon.
@@ -378,7 +378,7 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     Ok(print(&format!("{invitation}\n")))
 }
 
-/// The invitation of a host without HIP: it has its proxy's locators, and is no server for others.
+/// The invitation of a host that speaks no HIP: it is reached where its proxy is, and serves nobody.
 fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invitation, Failure> {
     let proxy = Proxy::read(directory)?.ok_or_else(|| wrong(&ProxyError::Unknown { name: host.into(), known: vec![] }));
     proxy?.find(host).map_err(|error| wrong(&error))?;

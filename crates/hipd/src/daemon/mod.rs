@@ -138,7 +138,7 @@ pub enum Token {
     Control,
     /// The endpoint for Prometheus and its sessions.
     Metrics,
-    /// Programs send packets, or hosts without HIP.
+    /// Programs send packets, or hosts that speak no HIP.
     Tun(Side),
     /// The network sends packets to the socket of this number.
     Socket(usize),
@@ -232,7 +232,7 @@ impl Daemon {
         }
     }
 
-    /// Reads the peers and the hosts without HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
+    /// Reads the peers and the hosts that speak no HIP. Nothing changes if a file is invalid. At the start, hosts that cannot be used are
     /// left out; later on the files are refused, unless these hosts are left out already.
     fn read_files(&mut self, now: Instant, is_start: bool) -> Result<(), DaemonError> {
         let peers = Peers::read(&self.setup.directory)?;
@@ -246,7 +246,7 @@ impl Daemon {
                 return Err(error);
             }
             let reason = holdover_host::log::with_causes(&error);
-            tracing::error!(host = name, reason, "the proxy skips this host");
+            tracing::error!(host = name, reason, "the proxy leaves this host out");
             left_out.insert(name, reason);
         }
         self.set_hosts(now, file.as_ref(), usable)?;
@@ -578,7 +578,7 @@ fn write_down(host: Option<&str>, note: &Note) {
         },
         Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer has announced its address"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer's address is verified"),
-        Event::Rekeyed { peer } => tracing::info!(%peer, "rekeyed"),
+        Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; retrying later"),
         Event::Registered { peer, services, lifetime, seen_at } => {
             tracing::info!(%peer, ?services, lifetime_s = lifetime.as_secs_f64(), ?seen_at, "registered");
@@ -589,6 +589,6 @@ fn write_down(host: Option<&str>, note: &Note) {
         Event::PeerCandidate { peer, address, port } => {
             tracing::debug!(%peer, %address, port, "the relay has reported the peer's address");
         }
-        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY received"),
+        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
     }
 }

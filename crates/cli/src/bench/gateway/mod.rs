@@ -29,7 +29,7 @@ type Failed = Box<dyn Error + Send + Sync>;
 /// The costs of all ways under all loads.
 #[derive(Debug, Serialize)]
 pub(super) struct GatewayCost {
-    /// HAProxy's version; `None` without HAProxy.
+    /// What HAProxy says of its version; `None` if there is none.
     haproxy: Option<String>,
     /// Turns of each load: in each, every way has one slice.
     turns: usize,
@@ -62,7 +62,7 @@ struct WayCost {
     router_ratio_quartiles: [f64; 2],
 }
 
-/// The traffic of the hosts.
+/// What the hosts do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Load {
@@ -127,7 +127,7 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
 }
 
-/// Half of the time of forwarding packets is spent in softirqs: the run times of tasks show whether they are charged to tasks.
+/// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
 ///
 /// # Errors
 /// They are not.
@@ -256,7 +256,7 @@ impl Load {
     }
 }
 
-/// The directory of a lane's files.
+/// Where a way's files are.
 fn place(lane: Lane, round: usize) -> PathBuf {
     scratch_directory(&format!("{}-{round}", lane.name()))
 }
