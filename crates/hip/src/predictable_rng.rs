@@ -7,7 +7,7 @@ use rand_core::{TryCryptoRng, TryRng};
 
 /// A generator whose output follows from its seed. The state machines take a [`CryptoRng`](rand_core::CryptoRng), so this
 /// claims to be one, but the seed reveals every key: for simulated hosts and tests only.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PredictableRng(Rng);
 
 impl PredictableRng {
