@@ -106,7 +106,7 @@ pub enum Refusal {
     },
     /// The agent manages no link.
     #[error(
-        "the agent looks after no link yet: none has a default route, and none was asked for in [links] of its configuration"
+        "the agent manages no link yet: none has a default route, and none was asked for in [links] of its configuration"
     )]
     NoLinks,
     /// A time until the cut, with an event other than a warning.

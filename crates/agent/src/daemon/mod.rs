@@ -299,7 +299,7 @@ impl<A: Attach> Daemon<A> {
         };
         daemon.sleep.follow(daemon.setup.config.signals.suspend);
         daemon.monitor.refresh(now, &mut daemon.interfaces)?;
-        daemon.tell_changes(now);
+        daemon.report_changes(now);
         daemon.modems.configure(now, &daemon.setup.config.signals.modem);
         let config = daemon.setup.config.clone();
         daemon.core.configure(now, utc, config, schedule);
@@ -327,7 +327,7 @@ impl<A: Attach> Daemon<A> {
     fn handle_timeout(&mut self, now: Instant, utc: Utc) -> Result<(), DaemonError> {
         if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
-            self.tell_changes(now);
+            self.report_changes(now);
         }
         self.look_at_wifi(now);
         let may_sleep = self.sleep.handle_timeout(now);
@@ -336,7 +336,7 @@ impl<A: Attach> Daemon<A> {
         }
         self.core.handle_timeout(now);
         if self.next_hops.handle_below(now, &mut self.interfaces) {
-            self.tell_changes(now);
+            self.report_changes(now);
         }
         self.next_hops.ask(&mut self.core, &self.interfaces);
         if may_sleep.is_some() {
@@ -358,7 +358,7 @@ impl<A: Attach> Daemon<A> {
     }
 
     /// Sends new actions to followers.
-    fn tell_followers(&mut self, now: Instant, utc: Utc) {
+    fn notify_followers(&mut self, now: Instant, utc: Utc) {
         for action in self.core.take_actions(now, utc) {
             let line = control_line::write(&Response::Action(action));
             for &follower in &self.followers {
@@ -379,18 +379,18 @@ impl<A: Attach> Daemon<A> {
         self.core.note_actions(ended);
     }
 
-    fn hear_logind(&mut self, now: Instant) {
+    fn read_logind(&mut self, now: Instant) {
         let has_links = !self.core.looked_after().is_empty();
         for event in self.sleep.handle_ready(now, self.setup.config.signals.suspend, has_links) {
             self.core.handle_sleep_foreseen(now, event);
         }
     }
 
-    fn tell_signals(&mut self, now: Instant, signals: Vec<Signal>) {
+    fn report_signals(&mut self, now: Instant, signals: Vec<Signal>) {
         signals.into_iter().for_each(|signal| self.core.handle_change(now, Change::Signal(signal)));
     }
 
-    fn tell_changes(&mut self, now: Instant) {
+    fn report_changes(&mut self, now: Instant) {
         self.endpoints.refresh(now, &mut self.interfaces);
         self.next_hops.resolve_below(now, &mut self.interfaces);
         let mut has_more = false;
@@ -436,7 +436,7 @@ impl<A: Attach> Daemon<A> {
                     self.core.handle_sleep_foreseen(now, event);
                 }
                 let withdrawn = self.modems.configure(now, &config.signals.modem);
-                self.tell_signals(now, withdrawn);
+                self.report_signals(now, withdrawn);
                 self.core.configure(now, utc, config, schedule);
                 NextHops::handle_interfaces(&mut self.core, &self.interfaces);
                 self.sleep.follow(self.setup.config.signals.suspend);
@@ -545,15 +545,15 @@ impl<A: Attach> PollLoop for Daemon<A> {
                 }
                 Token::Monitor => {
                     self.monitor.handle_ready(now, &mut self.interfaces)?;
-                    self.tell_changes(now);
+                    self.report_changes(now);
                 }
                 // Setting it again clears the readable state.
                 Token::Calendar => self.calendar = watch_calendar(),
-                Token::Logind => self.hear_logind(now),
-                Token::Wifi => self.hear_wifi(now),
+                Token::Logind => self.read_logind(now),
+                Token::Wifi => self.read_wifi(now),
                 Token::Modems => {
                     let signals = self.modems.handle_ready(now);
-                    self.tell_signals(now, signals);
+                    self.report_signals(now, signals);
                 }
                 Token::Control => self.serve_control(now, utc),
                 Token::Metrics => self.serve_metrics(now, utc),
@@ -564,7 +564,7 @@ impl<A: Attach> PollLoop for Daemon<A> {
             }
         }
         self.handle_timeout(now, utc)?;
-        self.tell_followers(now, utc);
+        self.notify_followers(now, utc);
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {
             metrics.handle_timeout(now);

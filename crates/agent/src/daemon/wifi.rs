@@ -74,10 +74,10 @@ impl<A: Attach> Daemon<A> {
     /// New interfaces may be wireless devices.
     pub(super) fn follow_wifi(&mut self, now: Instant) {
         let changes = self.wifi.listen();
-        self.tell_associations(now, &changes);
+        self.report_associations(now, &changes);
     }
 
-    pub(super) fn hear_wifi(&mut self, now: Instant) {
+    pub(super) fn read_wifi(&mut self, now: Instant) {
         let Some(events) = &mut self.wifi.events else { return };
         let heard = match events.handle_ready() {
             Ok(heard) => heard,
@@ -96,21 +96,21 @@ impl<A: Attach> Daemon<A> {
         if heard.is_torn {
             changes.extend(self.wifi.ask_all());
         }
-        self.tell_associations(now, &changes);
+        self.report_associations(now, &changes);
         let interfaces = &self.interfaces;
         self.wifi.associations.retain(|index| interfaces.name(index).is_some());
     }
 
     /// The operational state arrives on another socket and must not be older than the association: a newly associated
     /// interface is dormant until it is authenticated.
-    fn tell_associations(&mut self, now: Instant, changes: &[(u32, AssociationChange)]) {
+    fn report_associations(&mut self, now: Instant, changes: &[(u32, AssociationChange)]) {
         for &(index, change) in changes {
             if change != AssociationChange::Lost
                 && let Err(error) = self.monitor.ask_link(now, index, &mut self.interfaces)
             {
                 tracing::debug!(%error, index, "cannot query the state of an associated interface");
             }
-            self.tell_changes(now);
+            self.report_changes(now);
             for signal in signals(now, &self.interfaces, index, change) {
                 self.core.handle_change(now, Change::Signal(signal));
             }

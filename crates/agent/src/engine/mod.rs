@@ -209,7 +209,7 @@ impl Engine {
     /// The same, for the connections of some IP versions.
     pub fn handle_change(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         for family in families.iter() {
             self.stacks[family.index()].prepare(now, event, &mut self.sockets);
             let is_up = matches!(event, LinkEvent::Up { .. });
@@ -226,7 +226,7 @@ impl Engine {
     /// Handles its descriptor being readable.
     pub fn handle_ready(&mut self, now: Instant) {
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         self.resolve(now);
         self.send(now);
     }
@@ -234,7 +234,7 @@ impl Engine {
     /// Handles deadlines that have passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         self.resolve(now);
         for stack in &mut self.stacks {
             stack.control.handle_timeout(now, &mut self.path.of(stack.family));
@@ -375,7 +375,7 @@ impl Engine {
     }
 
     /// Handles the notices of the programs.
-    fn hear(&mut self, now: Instant) {
+    fn read_notices(&mut self, now: Instant) {
         let Self { path, stacks, sockets, .. } = self;
         while let Some(notice) = path.next_notice() {
             match notice.report() {
@@ -554,7 +554,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let now = clock::now();
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         for stack in &mut self.stacks {
             stack.control.handle_end(now, &mut self.path.of(stack.family));
             // The link may be up although it was reported down; no later code will release these.

@@ -75,7 +75,7 @@ impl Engine {
     /// Nothing has arrived since then, although data was sent: the next packet wakes the waiting connections.
     pub fn handle_silence(&mut self, now: Instant, since: Instant) {
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         self.release_probes = ReleaseProbes::default();
         for stack in &mut self.stacks {
             stack.control.handle_silence(since, &mut self.path.of(stack.family));
@@ -86,7 +86,7 @@ impl Engine {
     /// A packet has arrived after a silence: wakes the waiting connections.
     pub fn end_silence(&mut self, now: Instant) {
         self.path.set_now(now);
-        self.hear(now);
+        self.read_notices(now);
         for stack in &mut self.stacks {
             // The timers read at the last link-up are outdated.
             stack.own_timers.clear();
@@ -100,7 +100,7 @@ impl Engine {
     /// release, which a peer without more data does not answer, probes it with the first unacknowledged segment of the host if that is
     /// short, or with a keep-alive probe.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
-        self.hear(now);
+        self.read_notices(now);
         let Some(flow) = self.path.flow(connection).filter(|flow| !flow.is_over()) else { return };
         let released = self.release_probes.next(now, connection, flow.least_round_trip().unwrap_or_default());
         if let Some(number) = released {

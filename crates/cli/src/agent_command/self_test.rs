@@ -287,8 +287,7 @@ impl Findings {
             let links: Vec<String> = agent.links.iter().map(RunningLink::in_words).collect();
             let links = if links.is_empty() { "no links yet".to_owned() } else { links.join(", ") };
             let dry = if agent.dry_run { " in a dry run" } else { "" };
-            let _ =
-                writeln!(text, "{}  this host  agent {} runs{dry} and looks after {links}", mark(well), agent.version);
+            let _ = writeln!(text, "{}  this host  agent {} runs{dry} and manages {links}", mark(well), agent.version);
         } else if let Some(why) = &self.not_asked {
             let _ = writeln!(text, "    this host  {}", why.replace('\n', "; "));
         }

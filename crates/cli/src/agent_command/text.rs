@@ -115,7 +115,7 @@ pub(super) fn connection_cells(connection: &ConnectionStatus) -> [String; 10] {
 pub(super) fn status(status: &Status) -> String {
     let mut text = summary(status) + "\n\n";
     if status.links.is_empty() {
-        text.push_str("no link is looked after: none has a default route, and none was asked for\n");
+        text.push_str("no link is managed: none has a default route, and none was asked for\n");
         return text;
     }
     let layout = Layout { given_up: &LINKS_GIVEN_UP, right: &[] };
@@ -228,7 +228,7 @@ mod tests {
             user_timeouts: UserTimeoutStatus::default(),
             containers: None,
         };
-        assert!(status(&whole).contains("no link is looked after"));
+        assert!(status(&whole).contains("no link is managed"));
         whole.links.push(LinkStatus {
             interface: "wlan0".to_owned(),
             state: LinkState::Down,

@@ -39,7 +39,7 @@ pub(crate) enum DaemonFailed {
     Plumbing(#[from] io::Error),
     #[error("it does not answer")]
     Silent(#[from] ClientError),
-    #[error("it does not look after {interface}: {why}")]
+    #[error("it does not manage {interface}: {why}")]
     Idle { interface: &'static str, why: String },
 }
 

@@ -82,15 +82,15 @@ impl Interface {
                 self.shared(Family::BOTH.into_iter().filter(|&family| self.has_lost(source, family)).collect());
             if source == Source::Lower && std::mem::take(&mut self.lower.has_moved) && is_down.is_empty() {
                 // Packets in flight were on the former link.
-                self.tell_of(now, source, Families::BOTH, Families::NONE, changes);
+                self.report_of(now, source, Families::BOTH, Families::NONE, changes);
             }
             let moved = if source == Source::Address { self.shared(moved) } else { Families::NONE };
-            self.tell_of(now, source, is_down, moved, changes);
+            self.report_of(now, source, is_down, moved, changes);
         }
     }
 
     /// Reports changes of a source.
-    fn tell_of(
+    fn report_of(
         &mut self,
         now: Instant,
         source: Source,
