@@ -91,8 +91,8 @@ pub enum EngineError {
         /// The reason.
         source: io::Error,
     },
-    /// The interface is gone, and this process cannot wait for it, or one with other frames has come in its place.
-    #[error("interface {interface} is gone")]
+    /// An interface with other frames has come in place of the removed one.
+    #[error("interface {interface} has come back with frames of another kind, for which the programs were not loaded")]
     Gone {
         /// The interface.
         interface: String,

@@ -1,7 +1,7 @@
 //! The interface is removed while the gateway runs, as `ppp0` with its connection or `wg0` by `wg-quick`, and comes back with another index.
 //!
 //! Meanwhile all mobile hosts are away. What waits for them stays, and so does what is known of their connections: the maps are the same,
-//! and the programs are attached to the new interface.
+//! and the programs are attached to the new interface. Split connections stay open, as none of their sockets is bound to an interface.
 
 use holdover_base::Instant;
 
@@ -21,12 +21,7 @@ impl Engine {
         }
         // It may have been renamed.
         self.interface.name = self.watch.name().to_owned();
-        let interface = self.interface.name.clone();
-        // Routes, rules and sockets of split connections are those of its index.
-        if self.splitter.is_some() {
-            return Err(EngineError::Gone { interface });
-        }
-        tracing::warn!(interface, "the interface is gone: waiting for one of this name");
+        tracing::warn!(interface = self.interface.name, "the interface is gone: waiting for one of this name");
         self.is_gone = true;
         self.interface.has_carrier = false;
         self.watch.follow(None);
@@ -66,6 +61,9 @@ impl Engine {
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
+        }
+        if let Some(splitter) = &mut self.splitter {
+            splitter.follow(interface.index)?;
         }
         if let Some(echo) = &mut self.echo {
             echo.reopen(&interface.name);

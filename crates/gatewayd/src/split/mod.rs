@@ -172,8 +172,9 @@ pub(crate) struct Splitter {
     most: u64,
     rounds: u64,
     alive_at: Instant,
+    rules: Rules,
     /// Dropped after the thread has ended.
-    _table: Table,
+    table: Table,
     _routes: Routes,
 }
 
@@ -272,7 +273,8 @@ impl Prepared {
             most,
             rounds: 0,
             alive_at: now,
-            _table: table,
+            rules,
+            table,
             _routes: routes,
         })
     }
@@ -291,6 +293,15 @@ impl Splitter {
     fn is_alive(&self, now: Instant) -> bool {
         let is_running = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         is_running && now.saturating_since(self.alive_at) < SILENT_FOR
+    }
+
+    /// The mobile-facing interface has come back with another index: device, marks, routes and sockets stay, and with them the open
+    /// connections.
+    pub(crate) fn follow(&mut self, mobile_facing: u32) -> Result<(), SplitError> {
+        self.rules.mobile_facing = mobile_facing;
+        // The former table is removed only then: meanwhile both set the same mark.
+        self.table = Table::create(self.rules).map_err(SplitError::Table)?;
+        Ok(())
     }
 
     /// Lets new connections pass.
