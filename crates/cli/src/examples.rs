@@ -232,6 +232,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("sudo holdover gateway demo", "Outages with and without the gateway, side by side"),
             ("sudo holdover gateway demo --json > demo.json", "The same as JSON"),
+            ("sudo holdover gateway demo --page demo.html", "The same, and a page"),
             ("sudo holdover gateway demo --cluster 3", "Three gateways that agree in etcd"),
         ],
     ),

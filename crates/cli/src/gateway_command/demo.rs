@@ -1,5 +1,7 @@
 //! `holdover gateway demo`.
 
+mod page;
+
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,9 @@ pub(super) struct DemoArgs {
     /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or named by HOLDOVER_ETCD.
     #[arg(long, value_name = "GATEWAYS", value_parser = within(2_u8..=8))]
     cluster: Option<u8>,
+    /// Write the result to this file, too, as an HTML page.
+    #[arg(long, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 /// The output of `--json`.
@@ -51,6 +56,11 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         print_error(&missing);
         return ExitCode::from(CANNOT_WORK);
     }
+    if let Some(path) = &args.page
+        && let Err(error) = page::check(path)
+    {
+        return cannot_write(path, &error);
+    }
     let stop = match stop_on_signals() {
         Ok(stop) => stop,
         Err(error) => {
@@ -59,8 +69,17 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         }
     };
     match show(args, &stop) {
-        Ok(outcomes) if args.json => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
-        Ok(outcomes) => print(&table(args.cluster, &outcomes)),
+        Ok(outcomes) => {
+            let written = args.page.as_deref().map(|path| (path, page::write(path, args.cluster, &outcomes)));
+            let printed = match args.json {
+                true => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
+                false => print(&table(args.cluster, &outcomes)),
+            };
+            match written {
+                Some((path, Err(error))) => cannot_write(path, &error),
+                _ => printed,
+            }
+        }
         Err(error) => {
             print_error(&with_causes(&error));
             match error {
@@ -69,6 +88,11 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
             }
         }
     }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> ExitCode {
+    print_error(&format_args!("cannot write {}: {error}", path.display()));
+    ExitCode::FAILURE
 }
 
 fn cases(cluster: Option<u8>) -> &'static [Case] {
@@ -129,15 +153,8 @@ fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
         "plain",
         "gateway",
     );
-    for (case, is_upload) in cases(cluster).iter().flat_map(|&case| [(case, false), (case, true)]) {
-        let find = |has_gateway| {
-            outcomes.iter().find(|outcome| {
-                outcome.case == case && outcome.way.is_upload == is_upload && outcome.way.has_gateway == has_gateway
-            })
-        };
-        if let (Some(plain), Some(gateway)) = (find(false), find(true)) {
-            line(&mut text, case, is_upload, plain, gateway);
-        }
+    for pair in pairs(cluster, outcomes) {
+        line(&mut text, &pair);
     }
     text.push_str(
         "\nFirst data: from the return of the link to the first new data at the receiver. A mobile host that comes to\n\
@@ -147,8 +164,36 @@ fn table(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
     text
 }
 
-fn line(text: &mut String, case: Case, is_upload: bool, plain: &Outcome, gateway: &Outcome) {
-    let direction = if is_upload { "upload" } else { "download" };
+/// The same transfer over the same outage, without and with the gateway.
+struct Pair<'a> {
+    case: Case,
+    is_upload: bool,
+    plain: &'a Outcome,
+    gateway: &'a Outcome,
+}
+
+impl Pair<'_> {
+    const fn direction(&self) -> &'static str {
+        if self.is_upload { "upload" } else { "download" }
+    }
+}
+
+/// All pairs, in the order of the outages, each download before its upload.
+fn pairs(cluster: Option<u8>, outcomes: &[Outcome]) -> impl Iterator<Item = Pair<'_>> {
+    let transfers = cases(cluster).iter().flat_map(|&case| [(case, false), (case, true)]);
+    transfers.filter_map(move |(case, is_upload)| {
+        let find = |has_gateway| {
+            outcomes.iter().find(|outcome| {
+                outcome.case == case && outcome.way.is_upload == is_upload && outcome.way.has_gateway == has_gateway
+            })
+        };
+        Some(Pair { case, is_upload, plain: find(false)?, gateway: find(true)? })
+    })
+}
+
+fn line(text: &mut String, pair: &Pair<'_>) {
+    let Pair { case, plain, gateway, .. } = pair;
+    let direction = pair.direction();
     let _ = writeln!(
         text,
         "{:<32} {direction:<9} {:>7.0} ms {:>7.0} ms   {:>7.2} s {:>7.2} s",
