@@ -158,6 +158,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("holdover reproduce --list", "The papers, their experiments and claims"),
             ("holdover reproduce hip-uto-rt", "One paper"),
             (
+                "sudo holdover reproduce m-tcp --real",
+                "M-TCP's own measurements, of the gateway's daemon on this kernel",
+            ),
+            (
                 "holdover reproduce freeze-tcp/table-2 --jobs 1 --out results/table-2",
                 "One experiment, one run at a time",
             ),

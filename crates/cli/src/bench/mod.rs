@@ -22,6 +22,7 @@ use holdover_testbed::Privilege;
 use serde::Serialize;
 
 use crate::command_support::{print_error, with_causes};
+pub(crate) use gateway::{Quartiles, RouterTimes, router_times};
 
 /// Arguments of `holdover bench`.
 #[derive(Args, Debug)]

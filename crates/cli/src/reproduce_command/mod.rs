@@ -1,5 +1,6 @@
 //! `holdover reproduce`: the experiments of papers run anew, beside what was published, and their claims judged.
 
+mod real;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -63,6 +64,10 @@ pub(crate) struct ReproduceArgs {
     /// Continue the latest reproduction below results/.
     #[arg(long, conflicts_with = "out")]
     resume: bool,
+    /// Measure of the gateway's daemon on this machine what the paper m-tcp measured of its supervisor host, in some seconds,
+    /// and run no experiments. Needs network namespaces and what the gateway needs.
+    #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
+    real: bool,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -118,6 +123,9 @@ const RESULTS: &str = "results";
 
 /// Runs the experiments and prints the verdicts. The exit status is that of the runs, independent of the verdicts.
 pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
+    if args.real {
+        return real::run(args.what.as_deref(), args.json);
+    }
     match reproduce(args) {
         Ok(text) => print(&text),
         Err(CommandError::Catalogue(CatalogueError::Scenario(error))) => {

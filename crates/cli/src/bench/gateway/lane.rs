@@ -27,11 +27,14 @@ pub(super) enum Lane {
     Buffer,
     /// A router with the gateway, whose mode is `split`.
     Split,
+    /// A router with the gateway, whose mode is `m-tcp`: beside the paper only.
+    MTcp,
     /// A router with HAProxy, to which the mobile host connects.
     Haproxy,
 }
 
 impl Lane {
+    /// Those of `holdover bench gateway`.
     pub(super) const ALL: [Self; 7] =
         [Self::Direct, Self::Forwarding, Self::Program, Self::Observe, Self::Buffer, Self::Split, Self::Haproxy];
 
@@ -43,6 +46,7 @@ impl Lane {
             Self::Observe => "observe",
             Self::Buffer => "buffer",
             Self::Split => "split",
+            Self::MTcp => "m-tcp",
             Self::Haproxy => "haproxy",
         }
     }
@@ -77,7 +81,7 @@ impl Way {
             (Lane::Program, Some(router), _) => {
                 (Router::Programs { _programs: Baseline::pass(router, MOBILE_FACING)? }, Vec::new())
             }
-            (Lane::Observe | Lane::Buffer | Lane::Split, Some(router), _) => {
+            (Lane::Observe | Lane::Buffer | Lane::Split | Lane::MTcp, Some(router), _) => {
                 let sections = format!("[mobiles]\nmode = \"{}\"\n[programs]\npinned = false\n", lane.name());
                 let mut process = Process::start(router, place(lane, round), &sections, daemon)?;
                 let id = process.child().as_ref().map(std::process::Child::id);

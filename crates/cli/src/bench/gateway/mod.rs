@@ -127,6 +127,36 @@ pub(super) fn measure(haproxy: Option<&Path>) -> Result<GatewayCost, Failed> {
     Ok(GatewayCost { haproxy: version, turns: ROUNDS * TURNS, loads: loads.collect() })
 }
 
+/// The first quartile, the median and the third quartile.
+pub(crate) type Quartiles = [f64; 3];
+
+/// The processor time that a router spends on a packet, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct RouterTimes {
+    /// Packets of a turn.
+    pub(crate) packets: f64,
+    pub(crate) forwarding: Quartiles,
+    /// With the gateway in mode `m-tcp`.
+    pub(crate) m_tcp: Quartiles,
+    /// Of the two in the same turn.
+    pub(crate) ratio: Quartiles,
+}
+
+/// Measures it with small packets of one connection.
+///
+/// # Errors
+/// As [`measure`].
+pub(crate) fn router_times() -> Result<RouterTimes, Failed> {
+    exit_on_signals("nothing was measured to its end".to_owned())?;
+    let pinned = Pinned::new()?;
+    check_softirqs(&pinned)?;
+    let mut slices = Slices::default();
+    let lanes = [Lane::Direct, Lane::Forwarding, Lane::MTcp];
+    let mut ways = lanes.into_iter().map(|lane| Way::new(lane, 0, None)).collect::<Result<Vec<_>, _>>()?;
+    run(Load::Messages { connections: 1 }, &mut ways, &mut slices, &pinned, &mut Rng::new(1))?;
+    slices.router_times().ok_or_else(|| "no packet was forwarded".into())
+}
+
 /// Half of the time of forwarding packets is spent in softirqs: run times tell whether they are charged to tasks.
 ///
 /// # Errors
@@ -195,6 +225,23 @@ fn shuffle<T>(items: &mut [T], random: &mut Rng) {
 }
 
 impl Slices {
+    /// `None` without packets.
+    fn router_times(&self) -> Option<RouterTimes> {
+        let packets = self.packets as f64 / self.turns.len() as f64;
+        let routers = self.turns.iter().filter_map(|turn| {
+            let hosts = of(turn, Lane::Direct)?;
+            Some((of(turn, Lane::Forwarding)? - hosts, of(turn, Lane::MTcp)? - hosts))
+        });
+        let routers: Vec<(f64, f64)> = routers.collect();
+        let each = |value: &dyn Fn((f64, f64)) -> f64| quartiles(routers.iter().copied().map(value).collect());
+        (packets > 0.0 && !routers.is_empty()).then(|| RouterTimes {
+            packets,
+            forwarding: each(&|(plain, _)| plain / packets),
+            m_tcp: each(&|(_, m_tcp)| m_tcp / packets),
+            ratio: each(&|(plain, m_tcp)| m_tcp / plain),
+        })
+    }
+
     fn cost(&self, load: Load) -> LoadCost {
         let packets = self.packets as f64 / self.turns.len() as f64;
         let bytes = load.bytes();
@@ -283,6 +330,17 @@ mod tests {
         assert_eq!(ratios(Lane::Buffer), Some([1.2, 1.4]));
         assert_eq!(ratios(Lane::Haproxy), None, "it was not there");
         assert_eq!(of(Lane::Buffer).map(|way| way.router_ratio_quartiles), Some([1.4, 1.4]));
+    }
+
+    #[test]
+    fn a_router_s_time_is_without_that_of_hosts() {
+        let turn = [(Lane::Direct, 50_000.0), (Lane::Forwarding, 60_000.0), (Lane::MTcp, 75_000.0)].to_vec();
+        let slices = Slices { turns: vec![turn.clone(), turn], packets: 20 };
+        let times = slices.router_times().unwrap();
+        assert_eq!((times.packets, times.forwarding, times.m_tcp), (10.0, [1000.0; 3], [2500.0; 3]));
+        assert_eq!(times.ratio, [2.5; 3]);
+        assert!(Slices { packets: 0, ..slices }.router_times().is_none());
+        assert!(Slices::default().router_times().is_none());
     }
 
     #[test]

@@ -1,0 +1,127 @@
+//! `holdover reproduce m-tcp --real`: what M-TCP's paper measured of its supervisor host (section 6.4), measured of the gateway's daemon in
+//! network namespaces.
+
+use std::process::ExitCode;
+
+use holdover_gatewayd::config::Config;
+use holdover_gatewayd::features;
+use holdover_testbed::{Privilege, kernel_release};
+use serde::Serialize;
+
+use crate::bench::{Quartiles, RouterTimes, router_times};
+use crate::command_support::{print, print_error, print_json, with_causes};
+
+/// The paper whose measurements have a counterpart.
+const PAPER: &str = "m-tcp";
+
+/// Figure 17, in microseconds: packets of any size that are forwarded; the smallest packets with M-TCP.
+const FORWARDED_US: f64 = 31.0;
+const M_TCP_US: f64 = 91.0;
+
+/// The exit status if this machine cannot run it, as that of `holdover gateway`.
+const CANNOT_WORK: u8 = 77;
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Counterpart {
+    kernel: String,
+    paper_forwarding_us: f64,
+    paper_m_tcp_us: f64,
+    /// Between the hosts, in a slice.
+    packets: f64,
+    forwarding_us: Quartiles,
+    m_tcp_us: Quartiles,
+    ratio: Quartiles,
+}
+
+/// Measures it and prints it.
+pub(super) fn run(what: Option<&str>, json: bool) -> ExitCode {
+    let paper = what.and_then(|what| what.split('/').next());
+    if paper != Some(PAPER) {
+        print_error(&format_args!("--real is for {PAPER}: of other papers there is nothing to measure of a daemon"));
+        return ExitCode::from(2);
+    }
+    // Before the first thread.
+    if let Err(error) = Privilege::acquire() {
+        print_error(&format_args!("--real needs network namespaces: {error}"));
+        return ExitCode::from(CANNOT_WORK);
+    }
+    let missing = features::examine(&Config::default()).into_iter().find(|feature| feature.needed && !feature.fine);
+    if let Some(missing) = missing {
+        print_error(&format_args!("--real needs what the gateway needs; {}: {}", missing.name, missing.found));
+        return ExitCode::from(CANNOT_WORK);
+    }
+    match router_times() {
+        Ok(times) => {
+            let counterpart = Counterpart::new(&times);
+            if json { print_json(&counterpart) } else { print(&counterpart.table()) }
+        }
+        Err(error) => {
+            print_error(&format_args!("--real: {}", with_causes(error.as_ref())));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Counterpart {
+    fn new(times: &RouterTimes) -> Self {
+        let us = |nanos: Quartiles| nanos.map(|nanos| nanos / 1000.0);
+        Self {
+            kernel: kernel_release(),
+            paper_forwarding_us: FORWARDED_US,
+            paper_m_tcp_us: M_TCP_US,
+            packets: times.packets,
+            forwarding_us: us(times.forwarding),
+            m_tcp_us: us(times.m_tcp),
+            ratio: times.ratio,
+        }
+    }
+
+    fn table(&self) -> String {
+        let measured = |[low, median, high]: Quartiles| format!("{median:.2} ({low:.2}-{high:.2})");
+        let paper_ratio = self.paper_m_tcp_us / self.paper_forwarding_us;
+        let rows = [
+            ("forwarding, us", format!("{:.0}", self.paper_forwarding_us), measured(self.forwarding_us)),
+            ("M-TCP, us", format!("{:.0}", self.paper_m_tcp_us), measured(self.m_tcp_us)),
+            ("ratio", format!("{paper_ratio:.1}"), measured(self.ratio)),
+        ];
+        let mut text = format!(
+            "M-TCP, figure 17: processing of a small packet at the supervisor host; beside it `holdover gateway` with mode \"m-tcp\",\n\
+             on Linux {}. Medians (and quartiles) of turns, {:.0} packets each: 64-byte messages and their answers.\n\n\
+             {:<16} {:>8}   {}\n",
+            self.kernel, self.packets, "", "paper", "here",
+        );
+        for (name, paper, here) in rows {
+            text.push_str(&format!("{name:<16} {paper:>8}   {here}\n"));
+        }
+        text.push_str(
+            "\nThe paper timed packets between entry and exit of IP on a Pentium. Here it is processor time: that of hosts and router, without\n\
+             that of hosts that are joined directly. The daemon terminates no connection. Not measured here: packets of other sizes, and\n\
+             transfers over the Internet.\n",
+        );
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_both_figures_in_microseconds() {
+        let times = RouterTimes {
+            packets: 6000.0,
+            forwarding: [1100.0, 1200.0, 1300.0],
+            m_tcp: [2100.0, 2400.0, 2500.0],
+            ratio: [1.9, 2.0, 2.1],
+        };
+        let table = Counterpart::new(&times).table();
+        for row in [
+            "forwarding, us         31   1.20 (1.10-1.30)",
+            "M-TCP, us              91   2.40 (2.10-2.50)",
+            "ratio                 2.9   2.00 (1.90-2.10)",
+        ] {
+            assert!(table.lines().any(|line| line == row), "{row}\n{table}");
+        }
+    }
+}
