@@ -1,7 +1,7 @@
 //! The page of `holdover gateway demo --page`.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use holdover_gatewayd::demo::{self, Cut, Incident, Outcome};
@@ -19,8 +19,7 @@ pub(super) fn check(path: &Path) -> io::Result<()> {
 
 /// Writes the page.
 pub(super) fn write(path: &Path, cluster: Option<u8>, outcomes: &[Outcome]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-    file.write_all(page(cluster, outcomes).as_bytes())
+    std::fs::write(path, page(cluster, outcomes))
 }
 
 fn page(cluster: Option<u8>, outcomes: &[Outcome]) -> String {
