@@ -1,11 +1,13 @@
 //! The control socket: requests and responses, one line of JSON each, over a Unix socket that only root may use.
 
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use holdover_host::control_client::{self, Answer};
 use holdover_host::control_line::RequestError;
 use serde::{Deserialize, Serialize};
 
+use crate::invitation::Secret;
 use crate::status::Status;
 
 /// The default path of the socket.
@@ -19,6 +21,30 @@ pub enum Request {
     Status,
     /// Reloads the file of peers.
     Reload,
+    /// Opens an invitation.
+    Invite {
+        /// How long it lasts, unless the questions about it end before.
+        valid_s: u64,
+    },
+    /// Asks for the state of an invitation. Without this question for 10 s, it ends.
+    Invitation {
+        /// Its number.
+        number: u64,
+    },
+    /// Ends an invitation.
+    Withdraw {
+        /// Its number.
+        number: u64,
+    },
+    /// Reloads the file of peers, and accepts the invitation of one of them.
+    Join {
+        /// Its HIT.
+        hit: Ipv6Addr,
+        /// The secret of its invitation.
+        secret: Secret,
+        /// This host's own invitation, without a secret.
+        own: String,
+    },
     /// Ends all associations, and then the daemon.
     Down,
 }
@@ -31,6 +57,24 @@ pub enum Response {
     Status(Box<Status>),
     /// The request is done, or will be.
     Done,
+    /// An invitation is open.
+    Invited {
+        /// Its number.
+        number: u64,
+        /// Its secret.
+        secret: Secret,
+    },
+    /// Nobody has accepted the invitation.
+    Open,
+    /// A host has accepted it.
+    Joined {
+        /// Its HIT, which its signature has proved.
+        hit: Ipv6Addr,
+        /// Its own invitation, as it has sent it.
+        invitation: String,
+    },
+    /// The invitation has ended.
+    Ended,
     /// The request was refused.
     Refused {
         /// The reason, with its remedy.

@@ -1,7 +1,7 @@
 //! Invitations: the data with which a host can become another host's peer, as a string that people can send each other.
 //!
 //! `hip:` and base32 (RFC 4648 section 6, lower case, no padding) of: version, HIT suite, flags, HIT, name, locators, locators of its
-//! servers if the flags indicate them, and the first four bytes of the SHA-256 of all preceding bytes. The checksum detects copying errors.
+//! servers if the flags indicate them, the secret likewise, and the first four bytes of the SHA-256 of all preceding bytes. The checksum detects copying errors.
 //! It is no proof: an invitation is only as trustworthy as its channel, and anyone who can change it in transit can replace the HIT.
 
 use core::fmt;
@@ -9,9 +9,15 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
 use holdover_hip::crypto::Rhash;
+use holdover_hip::host::SECRET_LEN;
 use holdover_hip::identity::Hit;
 
+use rand_core::Rng as _;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
+
 use crate::files::{PeerError, Serves, Via, check_address, check_name};
+use crate::random::SystemRandom;
 
 /// The prefix of every invitation.
 pub const PREFIX: &str = "hip:";
@@ -23,9 +29,38 @@ const FLAG_RENDEZVOUS: u8 = 2;
 const FLAG_RELAY: u8 = 4;
 /// It has servers.
 const FLAG_SERVERS: u8 = 8;
+/// It has a secret.
+const FLAG_SECRET: u8 = 16;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 /// The longest string that is decoded: eight locators, four of servers and the longest name fit.
 const MAX_CHARACTERS: usize = 700;
+
+/// The secret of an invitation: a host that knows it becomes a peer of the host that made it, once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub [u8; SECRET_LEN]);
+
+impl Secret {
+    /// A new one.
+    pub fn random() -> Self {
+        let mut bytes = [0; SECRET_LEN];
+        SystemRandom.fill_bytes(&mut bytes);
+        Self(bytes)
+    }
+}
+
+/// Prints no secret.
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
 
 /// A host's data for its future peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +77,8 @@ pub struct Invitation {
     pub servers: Vec<IpAddr>,
     /// Its service for hosts that accept the invitation.
     pub serves: Option<Serves>,
+    /// Makes the first host that accepts the invitation a peer of this one; `None` if the host has to be made a peer by hand.
+    pub secret: Option<Secret>,
 }
 
 /// Why a string is no valid invitation.
@@ -90,6 +127,7 @@ impl fmt::Display for Invitation {
             Some(Serves::Relay) => FLAG_RELAY,
         };
         flags |= if self.servers.is_empty() { 0 } else { FLAG_SERVERS };
+        flags |= if self.secret.is_some() { FLAG_SECRET } else { 0 };
         let suite = self.hit.suite().map_or(0, |suite| suite.id());
         let mut bytes = vec![VERSION, suite, flags];
         bytes.extend(self.hit.0.octets());
@@ -98,6 +136,9 @@ impl fmt::Display for Invitation {
         put_addresses(&mut bytes, &self.addresses);
         if !self.servers.is_empty() {
             put_addresses(&mut bytes, &self.servers);
+        }
+        if let Some(secret) = &self.secret {
+            bytes.extend(secret.0);
         }
         bytes.extend(checksum(&bytes));
         write!(f, "{PREFIX}{}", to_base32(&bytes))
@@ -136,6 +177,7 @@ impl FromStr for Invitation {
         let addresses = reader.addresses(crate::files::MAX_ADDRESSES)?;
         let servers =
             if flags & FLAG_SERVERS == 0 { Vec::new() } else { reader.addresses(crate::files::MAX_SERVERS)? };
+        let secret = if flags & FLAG_SECRET == 0 { None } else { Some(Secret(reader.array()?)) };
         if !reader.0.is_empty() {
             return Err(InvitationError::Format);
         }
@@ -145,7 +187,7 @@ impl FromStr for Invitation {
             _ => Some(Serves::Relay),
         };
         let via = if flags & FLAG_UDP == 0 { Via::Ip } else { Via::Udp };
-        Ok(Self { name, hit, addresses, via, servers, serves })
+        Ok(Self { name, hit, addresses, via, servers, serves, secret })
     }
 }
 
@@ -248,6 +290,7 @@ mod tests {
             via: Via::Udp,
             servers: vec!["203.0.113.9".parse().unwrap()],
             serves: None,
+            secret: None,
         }
     }
 
@@ -265,6 +308,9 @@ mod tests {
             let server = Invitation { serves: Some(serves), ..invitation() };
             assert_eq!(server.to_string().parse(), Ok(server));
         }
+        let secret = Invitation { secret: Some(Secret([7; SECRET_LEN])), ..invitation() };
+        assert_eq!(secret.to_string().parse(), Ok(secret.clone()));
+        assert!(!format!("{secret:?}").contains('7'.to_string().repeat(2).as_str()));
         let many = Invitation { servers: vec!["203.0.113.9".parse().unwrap(); 5], ..invitation() };
         assert_eq!(many.to_string().parse::<Invitation>(), Err(InvitationError::Format));
     }

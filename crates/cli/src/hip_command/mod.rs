@@ -1,8 +1,10 @@
 //! `holdover hip`: host identities, the peers of this host, and the daemon that talks to them.
 
 mod daemon;
+mod invite;
 mod ping;
 mod proxy;
+mod service;
 mod text;
 mod top;
 
@@ -15,12 +17,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use holdover_hip::identity::Hit;
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
 use holdover_hipd::core::LsiPrefix;
-use holdover_hipd::files::{
-    DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Proxy, ProxyError, Serves, Via, check_address, check_name, generate,
-    host_directory,
-};
-use holdover_hipd::files::{read_identity, write_identity};
-use holdover_hipd::invitation::Invitation;
+use holdover_hipd::files::{DEFAULT_DIRECTORY, Peer, Peers, Serves, Via, generate, read_identity, write_identity};
 use serde_json::json;
 
 use crate::command_support::{print, print_error, print_json, with_causes};
@@ -44,10 +41,11 @@ enum Command {
     /// Manage the hosts that speak no HIP, whose packets this host carries as their proxy.
     #[command(subcommand)]
     Proxy(proxy::ProxyCommand),
-    /// Print a string with which another host can make this one its peer: holdover hip join STRING.
-    Invite(InviteArgs),
-    /// Make the host that printed an invitation a peer, and print the invitation for its side.
-    Join(JoinArgs),
+    /// Print a string for another host (holdover hip join STRING), and wait until it has joined: both are peers then. Makes the
+    /// identity and starts the daemon, if they are missing.
+    Invite(invite::InviteArgs),
+    /// Accept an invitation: both hosts are peers then. Makes the identity and starts the daemon, if they are missing.
+    Join(invite::JoinArgs),
     /// Run the daemon until stopped.
     Up(daemon::UpArgs),
     /// Run the daemon as a rendezvous server: hosts reach its clients through it at any address.
@@ -174,46 +172,11 @@ enum ViaArg {
     Udp,
 }
 
-#[derive(Args, Debug)]
-struct InviteArgs {
-    #[command(flatten)]
-    directory: DirectoryArgs,
-    /// This host's name; default: its host name.
-    #[arg(long)]
-    name: Option<String>,
-    /// For a host that speaks no HIP, whose proxy this host is ("holdover hip proxy add"), instead of for this host itself.
-    #[arg(long = "for", value_name = "NAME", conflicts_with = "serves")]
-    proxied: Option<String>,
-    /// This host's address (repeatable); default: from the daemon.
-    #[arg(long = "address", value_name = "ADDRESS")]
-    addresses: Vec<IpAddr>,
-    /// The encapsulation of packets to this host; default: "udp", but "ip" if it is a rendezvous server or has one. Always "udp" if it
-    /// is a relay or has one.
-    #[arg(long, value_enum)]
-    via: Option<ViaArg>,
-    /// The service of this host for joining hosts; default: from the daemon.
-    #[arg(long, value_enum)]
-    serves: Option<ServesArg>,
-    #[command(flatten)]
-    socket: SocketArgs,
-}
-
 /// A host's service for its peers.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum ServesArg {
     Rendezvous,
     Relay,
-}
-
-#[derive(Args, Debug)]
-struct JoinArgs {
-    /// The string printed by "holdover hip invite" on the other host.
-    invitation: String,
-    /// The other host's name here; default: the name in the invitation.
-    #[arg(long)]
-    name: Option<String>,
-    #[command(flatten)]
-    files: FileArgs,
 }
 
 #[derive(Args, Debug)]
@@ -252,8 +215,8 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Peer(PeerCommand::Remove(args)) => remove(args),
         Command::Peer(PeerCommand::List(args)) => list(args),
         Command::Proxy(command) => proxy::run(command),
-        Command::Invite(args) => invite(args),
-        Command::Join(args) => join(args),
+        Command::Invite(args) => invite::invite(args),
+        Command::Join(args) => invite::join(args),
         Command::Up(args) => daemon::up(args, None),
         Command::Rendezvous(args) => daemon::up(args, Some(Serves::Rendezvous)),
         Command::Relay(args) => daemon::up(args, Some(Serves::Relay)),
@@ -350,97 +313,6 @@ fn hosts(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
         format!("{} {}\n{}", peer.hit(), peer.name, lsi.unwrap_or_default())
     };
     peers.iter().map(line).collect()
-}
-
-fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
-    let name = match args.name.as_ref().or(args.proxied.as_ref()) {
-        Some(name) => name.clone(),
-        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
-    };
-    check_name(&name).map_err(|error| wrong(&error))?;
-    for &address in &args.addresses {
-        check_address(address).map_err(|error| wrong(&error))?;
-    }
-    let own = Own {
-        addresses: &args.addresses,
-        via: args.via.map(Via::from),
-        proposed: Via::Udp,
-        serves: args.serves.map(Serves::from),
-    };
-    let invitation = own.invitation(&args.directory.dir, &args.socket.socket, name)?;
-    let invitation = match &args.proxied {
-        Some(host) => for_host(invitation, &args.directory.dir, host)?,
-        None => invitation,
-    };
-    if invitation.addresses.is_empty() && invitation.servers.is_empty() {
-        eprintln!("no address is known of this host (--address): it will have to call first");
-    }
-    Ok(print(&format!("{invitation}\n")))
-}
-
-/// The invitation of a host that speaks no HIP: it is reached where its proxy is, and serves nobody.
-fn for_host(of_proxy: Invitation, directory: &Path, host: &str) -> Result<Invitation, Failure> {
-    let proxy = Proxy::read(directory)?.ok_or_else(|| wrong(&ProxyError::Unknown { name: host.into(), known: vec![] }));
-    proxy?.find(host).map_err(|error| wrong(&error))?;
-    let keys = host_directory(directory, host).map_err(|error| wrong(&error))?;
-    Ok(Invitation { hit: read_identity(&keys)?.hit(), serves: None, ..of_proxy })
-}
-
-/// This host's properties from the command line, the rest from the daemon.
-struct Own<'a> {
-    addresses: &'a [IpAddr],
-    via: Option<Via>,
-    /// Applies without `via`, unless this host is a client of a rendezvous server.
-    proposed: Via,
-    serves: Option<Serves>,
-}
-
-impl Own<'_> {
-    /// With the servers that are in the file of peers.
-    fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
-        let hit = read_identity(directory)?.hit();
-        let status = control::status(socket).ok();
-        let addresses = match (self.addresses, &status) {
-            ([], Some(status)) => status.addresses.clone(),
-            (named, _) => named.to_vec(),
-        };
-        let peers = Peers::read(directory)?;
-        let own_servers = peers.iter().filter(|peer| peer.serves.is_some());
-        let servers = own_servers.flat_map(|peer| peer.addresses.iter().copied()).take(MAX_SERVERS).collect();
-        let has_udp = status.as_ref().is_none_or(|status| status.udp);
-        let serves = self.serves.or(status.and_then(|status| status.serves));
-        let has = |service| serves == Some(service) || peers.iter().any(|peer| peer.serves == Some(service));
-        let via = match (has(Serves::Relay), self.via) {
-            (true, _) => Via::Udp,
-            (false, Some(via)) => via,
-            // It forwards no packets in UDP.
-            (false, None) if has(Serves::Rendezvous) => Via::Ip,
-            (false, None) if self.proposed == Via::Udp && !has_udp => {
-                eprintln!("the daemon cannot receive UDP (port 10500): peers send ESP without UDP (--via ip)");
-                Via::Ip
-            }
-            (false, None) => self.proposed,
-        };
-        Ok(Invitation { name, hit, addresses, via, servers, serves })
-    }
-}
-
-fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
-    let invitation: Invitation = args.invitation.parse().map_err(|error| wrong(&error))?;
-    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
-    let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
-    let back = Own { addresses: &[], via: None, proposed: invitation.via, serves: None };
-    let back = back.invitation(directory, socket, own)?;
-    if back.hit == invitation.hit {
-        return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
-    }
-    let name = args.name.clone().unwrap_or(invitation.name);
-    let peer = Peer::new(&name, invitation.hit, invitation.addresses, invitation.via)
-        .and_then(|peer| peer.with_servers(invitation.servers))
-        .map_err(|error| wrong(&error))?;
-    keep(&args.files, peer.serving(invitation.serves))?;
-    Ok(print(&format!("now on {name}:\n  sudo holdover hip join {back}\n")))
 }
 
 impl From<ViaArg> for Via {

@@ -195,7 +195,7 @@ pub(crate) fn pair(place: &Place, namespaces: [&Namespace; 2], addresses: [&[&st
     let hosts = [Host::new(place, "mobile", namespaces[0]), Host::new(place, "server", namespaces[1])];
     for (index, name) in ["mobile", "server"].into_iter().enumerate() {
         let addresses: String = addresses[index].iter().map(|address| format!(" --address {address}")).collect();
-        let invitation = hosts[index].ok(&format!("invite --name {name} --via {via}{addresses}"));
+        let invitation = hosts[index].ok(&format!("invite --without-secret --name {name} --via {via}{addresses}"));
         hosts[1 - index].ok(&format!("join {}", invitation.trim()));
     }
     hosts

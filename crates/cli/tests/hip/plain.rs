@@ -84,8 +84,11 @@ impl Site {
         let [mut router, mut server] =
             [Host::new(place, "router", &self.network.mobile), Host::new(place, "server", &self.network.server)];
         let at: String = SERVER.iter().map(|address| format!(" --address {address}")).collect();
-        router.ok(&format!("join {}", server.ok(&format!("invite --name server{at}")).trim()));
-        server.ok(&format!("join {}", router.ok(&format!("invite --name router --address {}", WIFI.address)).trim()));
+        router.ok(&format!("join {}", server.ok(&format!("invite --without-secret --name server{at}")).trim()));
+        server.ok(&format!(
+            "join {}",
+            router.ok(&format!("invite --without-secret --name router --address {}", WIFI.address)).trim()
+        ));
         for (name, addresses) in hosts {
             add_host(&router, &server, name, addresses);
         }

@@ -18,14 +18,14 @@ fn three(place: &Place, namespaces: [&holdover_testbed::Namespace; 3], kind: &st
     let [a, b, s] = namespaces;
     let (mut alice, mut bob) = (Host::new(place, "alice", a), Host::new(place, "bob", b));
     let mut server = Host::new(place, "server", s);
-    let invitation = server.ok(&format!("invite --name server --address {SERVER} --serves {kind}"));
+    let invitation = server.ok(&format!("invite --without-secret --name server --address {SERVER} --serves {kind}"));
     for (host, name) in [(&alice, "alice"), (&bob, "bob")] {
         host.ok(&format!("join {}", invitation.trim()));
-        let own = host.ok(&format!("invite --name {name}"));
+        let own = host.ok(&format!("invite --without-secret --name {name}"));
         server.ok(&format!("join {}", own.trim()));
     }
-    let [of_alice, of_bob] =
-        [(&alice, "alice"), (&bob, "bob")].map(|(host, name)| host.ok(&format!("invite --name {name}")));
+    let [of_alice, of_bob] = [(&alice, "alice"), (&bob, "bob")]
+        .map(|(host, name)| host.ok(&format!("invite --without-secret --name {name}")));
     alice.ok(&format!("join {}", of_bob.trim()));
     bob.ok(&format!("join {}", of_alice.trim()));
     server.start(kind, "");

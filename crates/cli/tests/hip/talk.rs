@@ -183,7 +183,7 @@ fn another_identity_is_refused() {
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
     // At the mobile host's address there is another host, which knows where the server is.
     let mut other = Host::new(&place, "other", &network.mobile);
-    let invitation = server.ok(&format!("invite --name server --address {}", SERVER[0]));
+    let invitation = server.ok(&format!("invite --without-secret --name server --address {}", SERVER[0]));
     other.ok(&format!("join {}", invitation.trim()));
     server.up("");
     other.up("");

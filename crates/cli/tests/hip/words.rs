@@ -56,7 +56,10 @@ fn invitations_go_both_ways() {
     for host in ["a", "b"] {
         well(&place, &format!("keygen --dir {host}"));
     }
-    let of_a = well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --address 2001:db8::1");
+    let of_a = well(
+        &place,
+        "invite --without-secret --dir a --socket s --name alpha --address 192.0.2.1 --address 2001:db8::1",
+    );
     let joined = well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
     let back = joined.split_whitespace().find(|word| word.starts_with("hip:")).unwrap();
     well(&place, &format!("join {back} --dir a --socket s --name beta"));
@@ -79,17 +82,21 @@ fn invitations_go_both_ways() {
     assert!(well(&place, "peer list --dir b").contains("no peers"));
     // In UDP, unless the host serves as a rendezvous server, or it is asked for something else.
     for (words, via) in [("", "udp"), ("--via ip", "ip"), ("--serves rendezvous", "ip"), ("--serves relay", "udp")] {
-        let of_a = well(&place, &format!("invite --dir a --socket s --name alpha --address 192.0.2.1 {words}"));
+        let of_a = well(
+            &place,
+            &format!("invite --without-secret --dir a --socket s --name alpha --address 192.0.2.1 {words}"),
+        );
         well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
         let listed = well(&place, "peer list --dir b");
         assert!(listed.contains(&format!("{via}  ")), "{words}: {listed}");
         well(&place, "peer remove alpha --dir b --socket s");
     }
     // A client of a rendezvous server answers an invitation with UDP by one without.
-    let of_a = well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --serves rendezvous");
+    let of_a =
+        well(&place, "invite --without-secret --dir a --socket s --name alpha --address 192.0.2.1 --serves rendezvous");
     well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
     well(&place, "keygen --dir c");
-    let of_c = well(&place, "invite --dir c --socket s --name delta --address 192.0.2.3");
+    let of_c = well(&place, "invite --without-secret --dir c --socket s --name delta --address 192.0.2.3");
     let joined = well(&place, &format!("join {} --dir b --socket s", of_c.trim()));
     let back = joined.split_whitespace().find(|word| word.starts_with("hip:")).unwrap();
     well(&place, &format!("join {back} --dir c --socket s --name beta"));
@@ -153,7 +160,7 @@ fn hosts_that_speak_no_hip_get_identities() {
 fn wrong_words_are_refused() {
     let place = Place::new("words-wrong");
     well(&place, "keygen --dir d");
-    let invitation = well(&place, "invite --dir d --socket s --name alpha --address 192.0.2.1");
+    let invitation = well(&place, "invite --without-secret --dir d --socket s --name alpha --address 192.0.2.1");
     let damaged = invitation.trim().replacen(['a', 'b'], "7", 1).replace("h7p", "hip");
     let hit = "2001:25:1111:2222:3333:4444:5555:6666";
     for (words, expected) in [
@@ -166,7 +173,7 @@ fn wrong_words_are_refused() {
         (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
         (format!("peer add -- -x {hit} --dir d"), "error"),
         ("peer remove nobody --dir d --socket s".to_owned(), "existing ones: none"),
-        ("invite --dir d --socket s --name a/b".to_owned(), "invalid name"),
+        ("invite --without-secret --dir d --socket s --name a/b".to_owned(), "invalid name"),
         ("up --dir d --mtu 900".to_owned(), "900"),
         ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
     ] {

@@ -37,6 +37,8 @@ pub mod kind {
     pub const PEER_PERMISSION: u16 = 4680;
     pub const CANDIDATE_PRIORITY: u16 = 4700;
     pub const NOMINATE: u16 = 4710;
+    /// Of the range for experiments (RFC 7401 section 5.2.1): proof of an invitation, and data of the host that accepts it.
+    pub const INVITATION: u16 = 40_914;
     pub const HIP_MAC: u16 = 61_505;
     pub const HIP_MAC_2: u16 = 61_569;
     pub const HIP_SIGNATURE_2: u16 = 61_633;

@@ -76,6 +76,8 @@ pub enum Parameter {
     CandidatePriority(u32),
     /// NOMINATE: concludes connectivity checks (RFC 9028 section 5.15).
     Nominate,
+    /// INVITATION: a MAC with the secret of an invitation, and data (`host/invitation.rs`). No standard has it; not critical.
+    Invitation(Bytes),
     /// HIP_MAC (RFC 7401 section 5.2.12).
     HipMac(Bytes),
     /// HIP_MAC_2 (RFC 7401 section 5.2.13).
@@ -274,6 +276,7 @@ impl Parameter {
             Self::PeerPermission(_) => kind::PEER_PERMISSION,
             Self::CandidatePriority(_) => kind::CANDIDATE_PRIORITY,
             Self::Nominate => kind::NOMINATE,
+            Self::Invitation(_) => kind::INVITATION,
             Self::HipMac(_) => kind::HIP_MAC,
             Self::HipMac2(_) => kind::HIP_MAC_2,
             Self::HipSignature2(_) => kind::HIP_SIGNATURE_2,
@@ -316,7 +319,7 @@ fn is_known(kind: u16) -> bool {
     KNOWN.contains(&kind)
 }
 
-const KNOWN: [u16; 43] = [
+const KNOWN: [u16; 44] = [
     kind::ESP_INFO,
     kind::R1_COUNTER,
     kind::LOCATOR_SET,
@@ -348,6 +351,7 @@ const KNOWN: [u16; 43] = [
     kind::PEER_PERMISSION,
     kind::CANDIDATE_PRIORITY,
     kind::NOMINATE,
+    kind::INVITATION,
     kind::HIP_MAC,
     kind::HIP_MAC_2,
     kind::HIP_SIGNATURE_2,

@@ -181,6 +181,7 @@ fn opaque(kind: u16, contents: &Bytes) -> Option<Parameter> {
     let data = contents.clone();
     Some(match kind {
         kind::CERT => Parameter::Certificate(data),
+        kind::INVITATION => Parameter::Invitation(data),
         kind::HIP_MAC => Parameter::HipMac(data),
         kind::HIP_MAC_2 => Parameter::HipMac2(data),
         kind::ECHO_REQUEST_SIGNED => Parameter::EchoRequestSigned(data),

@@ -138,7 +138,8 @@ impl Parameter {
                 out.put_u16(signature.algorithm);
                 out.put_slice(&signature.signature);
             }
-            Self::HipMac(data)
+            Self::Invitation(data)
+            | Self::HipMac(data)
             | Self::HipMac2(data)
             | Self::Certificate(data)
             | Self::EchoRequestSigned(data)

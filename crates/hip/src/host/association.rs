@@ -7,6 +7,7 @@ use core::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 
+use super::invitation::Presented;
 use super::local::Local;
 use super::paths::Paths;
 use super::registration::Client;
@@ -54,6 +55,8 @@ pub(super) struct Association {
     pub(super) is_configured: bool,
     /// The time of the last data in either direction.
     pub(super) used_at: Instant,
+    /// The peer's invitation, until it has accepted this host.
+    pub(super) presented: Option<Presented>,
 }
 
 /// A packet that is retransmitted until it is answered.
@@ -177,6 +180,7 @@ impl Association {
             made_at: None,
             is_configured: false,
             used_at: Instant::ZERO,
+            presented: None,
         }
     }
 

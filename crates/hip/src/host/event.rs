@@ -134,6 +134,15 @@ pub enum Event {
         /// The UDP port.
         port: u16,
     },
+    /// The peer has accepted an invitation: it is a configured peer now. Follows [`Self::Established`].
+    Joined {
+        /// The peer.
+        peer: Hit,
+        /// The number of the invitation, which is used up.
+        invitation: u64,
+        /// The data that the peer has sent with it.
+        data: bytes::Bytes,
+    },
     /// The peer has sent NOTIFY. Its signature was verified.
     Notified {
         /// The peer.

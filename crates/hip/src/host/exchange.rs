@@ -45,7 +45,12 @@ impl Host {
         if i1.receiver == Hit::UNSPECIFIED && !local.config.opportunistic {
             return Err(Dropped::Policy);
         }
-        self.check_policy(i1.sender)?;
+        if i1.sender.suite().is_none() {
+            return Err(Dropped::Suite);
+        }
+        if !self.invitations.is_any_open(now) {
+            self.check_policy(i1.sender)?;
+        }
         let local = &mut self.local;
         if let Some(association) = self.associations.get(&i1.sender) {
             // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 6.7, step 3). If this host's I1 has had
@@ -79,7 +84,13 @@ impl Host {
         arrival: Arrival,
     ) -> Result<(), Dropped> {
         let peer = i2.packet.sender;
-        self.check_policy(peer)?;
+        if peer.suite().is_none() {
+            return Err(Dropped::Suite);
+        }
+        let policy = self.check_policy(peer);
+        if !self.invitations.is_any_open(now) {
+            policy?;
+        }
         let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
         if let Some(association) = self.associations.get_mut(&peer) {
             let state = association.state;
@@ -99,6 +110,11 @@ impl Host {
             // The exchange began before the current association was established: it was delayed, or is a replay.
             return Err(Dropped::Stale);
         }
+        // Before Diffie-Hellman: a stranger without the secret causes no more work than one I2's puzzle.
+        let invitation = self.invitations.find(now, &i2.packet, self.local.hit);
+        if invitation.is_none() {
+            policy?;
+        }
         let accepted = match accept(&self.local, i2, solved) {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -112,6 +128,11 @@ impl Host {
         association.become_responder(&mut self.local, now, accepted, i2, (packet.dst, packet.src), arrival)?;
         if let Some(via) = arrival.via {
             association.note_relay(&mut self.local, now, &via);
+        }
+        if let Some((invitation, data)) = invitation {
+            self.invitations.remove(invitation);
+            association.is_configured = true;
+            self.local.events.push_back(Event::Joined { peer, invitation, data });
         }
         Ok(())
     }
@@ -135,10 +156,8 @@ impl Host {
         Err(value(kind::NAT_TRAVERSAL_MODE))
     }
 
+    /// Whether the peer may open an association without an invitation.
     fn check_policy(&self, peer: Hit) -> Result<(), Dropped> {
-        if peer.suite().is_none() {
-            return Err(Dropped::Suite);
-        }
         let is_known = self.associations.get(&peer).is_some_and(|association| association.is_configured);
         if is_known || self.local.config.accept_unknown_peers { Ok(()) } else { Err(Dropped::Policy) }
     }

@@ -153,7 +153,12 @@ impl Association {
             i2.push(&Parameter::R1Counter(counter))?;
         }
         let (difficulty, opaque, random) = (offer.difficulty, offer.opaque, offer.random.clone());
-        i2.push(&Parameter::Solution(Solution { difficulty, opaque, random, solution }))?;
+        i2.push(&Parameter::Solution(Solution {
+            difficulty,
+            opaque,
+            random: random.clone(),
+            solution: solution.clone(),
+        }))?;
         i2.push(&Parameter::DiffieHellman { group: offer.group.id(), public: own_public })?;
         i2.push(&Parameter::HipCipher(vec![offer.cipher.id()]))?;
         if let Some(mode) = offer.nat_mode {
@@ -178,6 +183,9 @@ impl Association {
         }
         i2.push(&Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]))?;
         i2.push(&Parameter::EspTransform(vec![offer.suite.id()]))?;
+        if let Some(presented) = &self.presented {
+            i2.push(&presented.parameter(local.hit, self.peer, &random, &solution))?;
+        }
         local.authenticate(&mut i2, keys.rhash, &keys.outbound)?;
         push_echoes(&mut i2, &offer.echo_unsigned);
         let between = offer.between;
@@ -229,6 +237,7 @@ impl Association {
         (self.made_at, self.used_at) = (Some(now), now);
         self.paths.begin(offer.between.1);
         self.updates.begin(offer.between.0);
+        self.presented = None;
         self.enter(State::Established, None);
         local.events.push_back(Event::Established { peer: self.peer, initiator: true });
         let offered = Offered::InR1(offer.services);

@@ -15,6 +15,7 @@ mod data;
 mod event;
 mod exchange;
 mod initiator;
+mod invitation;
 mod local;
 mod paths;
 mod rate;
@@ -31,6 +32,7 @@ pub use config::{HostConfig, RekeyLimits, SpiPart};
 pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
+pub use invitation::SECRET_LEN;
 pub use registry::{ServerConfig, Service, registration_lifetime};
 pub use relay::{RelayTarget, Relayed};
 
@@ -44,6 +46,7 @@ use holdover_wire::{Packet, Payload};
 use rand_core::CryptoRng;
 
 use self::association::Association;
+use self::invitation::Invitations;
 use self::local::Local;
 use self::paths::Status;
 use self::rate::{Rate, SourceRates};
@@ -77,6 +80,7 @@ pub struct Host {
     responder: Responder,
     /// I1s without a receiver, by destination. Each is an association without a peer, which R1 provides.
     opportunistic: Vec<(IpAddr, Association)>,
+    invitations: Invitations,
 }
 
 /// Prints no key.
@@ -121,7 +125,13 @@ impl Host {
             reply_via,
             has_shown_source: false,
         };
-        Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
+        Self {
+            local,
+            associations: BTreeMap::new(),
+            responder,
+            opportunistic: Vec::new(),
+            invitations: Invitations::default(),
+        }
     }
 
     /// This host's HIT.
@@ -167,6 +177,7 @@ impl Host {
     pub fn remove_peer(&mut self, now: Instant, peer: Hit) {
         if let Some(association) = self.associations.get_mut(&peer) {
             association.is_configured = false;
+            association.presented = None;
             if association.close(&mut self.local, now).is_err() {
                 association.end(&mut self.local, now);
             }

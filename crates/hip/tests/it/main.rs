@@ -10,6 +10,7 @@ mod data_plane;
 mod disorder;
 mod esp;
 mod identity;
+mod invitation;
 mod rekey;
 mod relay;
 mod rendezvous;

@@ -86,6 +86,7 @@ pub(crate) fn every_parameter() -> Vec<Parameter> {
             outbound_spi: 0x1234_5678,
             inbound_spi: 0x9abc_def0,
         }),
+        Parameter::Invitation(data(40)),
         Parameter::HipMac(data(32)),
         Parameter::HipMac2(data(32)),
         Parameter::HipSignature2(signature()),

@@ -148,6 +148,7 @@ impl Core {
             Event::PeerCandidate { address, port, .. } => {
                 self.peers.entry(hit).or_default().set_port(*address, Some(*port));
             }
+            Event::Joined { invitation, data, .. } => self.offers.note_joined(*invitation, hit, data),
             Event::Registered { .. } | Event::RegistrationFailed { .. } | Event::Notified { .. } => {}
         }
         self.notes.push_back(Note { event, after });
@@ -167,6 +168,7 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::RegistrationFailed { peer, .. }
         | Event::PeerCandidate { peer, .. }
         | Event::GaveUp { peer }
+        | Event::Joined { peer, .. }
         | Event::Notified { peer, .. } => peer,
     }
 }

@@ -13,6 +13,7 @@ mod data;
 mod encapsulation;
 mod events;
 mod identities;
+mod invitations;
 mod last_data;
 mod lsi;
 mod path_mtu;
@@ -36,6 +37,8 @@ use rand_core::CryptoRng;
 pub use self::data::{Data, Decrypted, Incoming, Outgoing};
 pub use self::encapsulation::PORT;
 pub use self::identities::{Identities, MAX_HOSTS, PlainHost, Side};
+use self::invitations::Offers;
+pub use self::invitations::{InvitationState, MAX_OPEN};
 pub use self::lsi::{LsiPrefix, LsiPrefixError};
 use self::path_mtu::PathMtus;
 use self::peer::PeerState;
@@ -100,6 +103,7 @@ pub struct Core {
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
     counters: Counters,
+    offers: Offers,
     /// All associations are ending, and no new ones are opened.
     is_ending: bool,
 }
@@ -118,6 +122,7 @@ impl Core {
             inner: VecDeque::new(),
             notes: VecDeque::new(),
             counters: Counters::default(),
+            offers: Offers::default(),
             is_ending: false,
         }
     }
@@ -318,6 +323,7 @@ impl Core {
             self.host.handle_timeout(now);
         }
         let due = |peer: &PeerState| peer.poll_timeout().is_some_and(|at| at <= now);
+        self.end_offers(now);
         for hit in self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&hit, _)| hit).collect::<Vec<_>>() {
             let Some(peer) = self.peers.get_mut(&hit) else { continue };
             if peer.contact.take_announce(now) {
@@ -368,7 +374,8 @@ impl Core {
 
     /// The next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.peers.values().filter_map(PeerState::poll_timeout).chain(self.host.poll_timeout()).min()
+        let peers = self.peers.values().filter_map(PeerState::poll_timeout);
+        peers.chain(self.host.poll_timeout()).chain(self.offers.poll_timeout()).min()
     }
 
     /// Keeps translators' bindings between this host and a peer alive.
