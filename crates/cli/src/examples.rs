@@ -300,8 +300,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("hip proxy remove", &[("sudo holdover hip proxy remove camera", "Its associations end; its key stays")]),
     ("hip proxy list", &[("sudo holdover hip proxy list --json", "Print JSON")]),
-    ("hip invite", &[("sudo holdover hip invite --name server", "A string for the other host's `hip join`")]),
-    ("hip join", &[("sudo holdover hip join hip:aecqaiaba...", "Make the host that printed it a peer")]),
+    (
+        "hip invite",
+        &[(
+            "sudo holdover hip invite --name server",
+            "Print a string for the other host's `hip join`, and wait for it",
+        )],
+    ),
+    ("hip join", &[("sudo holdover hip join hip:aecqaiaba...", "Become a peer of the host that printed it")]),
     (
         "hip up",
         &[

@@ -21,8 +21,8 @@ use crate::command_support::{print, within};
 
 /// The interval of questions to the daemon.
 const POLL: Duration = Duration::from_millis(200);
-/// Longer than an exchange that fails for want of an answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long an exchange may take: with six I1s, of which five may be lost.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest input that is read for an invitation.
 const MAX_TEXT: u64 = 64 << 10;
 

@@ -42,11 +42,23 @@ pub(crate) struct Host {
 impl Host {
     /// With a fresh identity.
     pub(crate) fn new(place: &Place, name: &str, namespace: &Namespace) -> Self {
-        let directory = place.0.join(name);
-        fs::create_dir_all(&directory).unwrap();
-        let host = Self { namespace: namespace.clone(), directory, daemon: None };
+        let host = Self::without_identity(place, name, namespace);
         host.ok("keygen");
         host
+    }
+
+    /// As a host after the installation.
+    pub(crate) fn without_identity(place: &Place, name: &str, namespace: &Namespace) -> Self {
+        let directory = place.0.join(name);
+        fs::create_dir_all(&directory).unwrap();
+        Self { namespace: namespace.clone(), directory, daemon: None }
+    }
+
+    /// Starts `holdover hip` with these words; its output can be read.
+    pub(crate) fn spawn(&self, words: &str) -> Child {
+        let mut command = self.command(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.namespace.enter(|| command.spawn().unwrap()).unwrap()
     }
 
     /// Runs `holdover hip` with these words, and with its directory and socket.
@@ -186,6 +198,10 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        if self.daemon.is_none() && self.socket().exists() {
+            // Started by `invite` or `join`.
+            let _ = self.run("down");
+        }
         self.kill();
     }
 }

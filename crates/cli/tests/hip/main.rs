@@ -8,6 +8,7 @@
 
 mod daemon;
 mod internet;
+mod invite;
 mod moves;
 mod multipath;
 mod network;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }
     };
-    let kernels = [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, proxy::TESTS].concat();
+    let kernels = [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, invite::TESTS, proxy::TESTS].concat();
     let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
     let words = words::TESTS.iter().map(|&(name, test)| Trial::ignorable_test(name, done(test)));
     harness.run(kernels.chain(words).collect())

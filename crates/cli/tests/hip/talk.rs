@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("two_hosts_talk_after_one_command_each", two_hosts_talk_after_one_command_each),
     ("they_talk_in_udp", they_talk_in_udp),
     ("programs_that_know_ipv4_only_talk", programs_that_know_ipv4_only_talk),
+    ("ipv4_programs_are_told_that_an_address_is_nobodys", ipv4_programs_are_told_that_an_address_is_nobodys),
     ("another_identity_is_refused", another_identity_is_refused),
     ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
@@ -175,6 +176,24 @@ fn programs_that_know_ipv4_only_talk() {
     server.ok("down");
     server.up("--no-lsi");
     assert!(server.peer()["lsi"].is_null() && !server.ok("status").contains("in IPv4"));
+}
+
+/// The kernel passes the daemon's ICMP error to the program: its source is not an address of this host.
+fn ipv4_programs_are_told_that_an_address_is_nobodys() {
+    let (place, network) = (Place::new("nobody"), Network::new(None));
+    network.attach(&WIFI);
+    let [mut mobile, _server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up("");
+    let nobody = Ipv4Addr::new(198, 18, 0, 77);
+    assert_ne!(mobile.lsi_of("server"), nobody);
+    let error = network.mobile.enter(|| {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        socket.connect((nobody, 9)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.send(b"anyone").unwrap();
+        socket.recv(&mut [0; 8]).unwrap_err()
+    });
+    assert_eq!(error.unwrap().kind(), std::io::ErrorKind::HostUnreachable);
 }
 
 fn another_identity_is_refused() {

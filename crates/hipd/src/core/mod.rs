@@ -502,8 +502,8 @@ impl Core {
             return;
         }
         if let Ok(error) = IcmpError::quoting_packet(Unreachable::Host, packet) {
-            let own = IpAddr::V6(self.hit().0);
-            self.deliver(Packet::new(own, own, error));
+            // From the peer: in IPv4 that is its LSI.
+            self.deliver(Packet::new(packet.dst, packet.src, error));
         }
     }
 

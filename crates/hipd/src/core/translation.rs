@@ -204,8 +204,8 @@ impl Translation {
             // An ICMP error about an ICMP error is not sent (RFC 1122 section 3.2.2).
             let is_error = matches!(packet.payload, Payload::IcmpError(_));
             let error = IcmpError::quoting_packet(Unreachable::Host, &packet).ok().filter(|_| !is_error);
-            let reporter = if self.uses_hits() { own } else { lsi.into() };
-            return Err(error.map(|error| Box::new(Packet::new(reporter, own, error))));
+            // A kernel drops packets that come from one of its own addresses by another interface.
+            return Err(error.map(|error| Box::new(Packet::new(lsi.into(), own, error))));
         };
         match &mut packet.payload {
             Payload::IcmpError(error) => {
@@ -283,8 +283,8 @@ impl Translation {
         IcmpError::quoting_packet(kind, &Packet::new(peer.0.into(), self.own.0.into(), payload)).ok()
     }
 
-    /// An error about a packet of the programs, unless their packets are between HITs. It comes from this host itself, or from the peer that
-    /// it is about.
+    /// An error about a packet of the programs, unless their packets are between HITs. It comes from the peer that it is
+    /// about, or from this host in that peer's name.
     fn error_incoming(&self, error: &IcmpError, packet: &Packet) -> Option<Packet> {
         let (protocol, [own_port, peer_port]) = quoted_ports(error)?;
         let quoted = error.quoted().ok()?;
@@ -305,16 +305,12 @@ impl Translation {
                 (self.addresses.of(version)?, self.of(peer)?.into(), kind)
             }
         };
-        let src = match v6(packet.src)? {
-            src if src == self.own.0 && self.uses_hits() => own,
-            // Another host would take a packet from its own address for forged.
-            src if src == self.own.0 => remote,
-            src if src == peer.0 => remote,
-            _ => return None,
-        };
+        if v6(packet.src)? != peer.0 {
+            return None;
+        }
         let payload = Payload::Other { protocol, payload: quoted.payload };
         let error = IcmpError::quoting_packet(kind, &Packet::new(own, remote, payload)).ok()?;
-        Some(Packet { src, dst: own, payload: error.into(), received: None, ..packet.clone() })
+        Some(Packet { src: remote, dst: own, payload: error.into(), received: None, ..packet.clone() })
     }
 
     /// The flow of a packet between HITs, and whether the packet is the first one of a connection.

@@ -159,14 +159,14 @@ fn errors_quote_what_the_program_has_sent() {
     world.hosts[1].set_peers(world.now, &peers);
     world.send_packet(0, &Packet::new(own, peer, Udp { src_port: 5, dst_port: 53, payload: Bytes::new() }));
     assert_eq!(last(&mut world, 1).dst, own_hit);
-    // This host itself reports that a peer is unreachable.
+    // This host reports that a peer is unreachable, in the peer's name.
     let mut world = World::new(1, Via::Ip, [true, false]);
     world.use_lsis(0, Listens::default());
     let [own, peer] = lsis(&world, 0);
     world.send_packet(0, &Packet::new(own, peer, segment(4000, 80, Flags::SYN)));
     world.run_for(SECOND * 200);
     let error = world.got[0].iter().find(|packet| matches!(packet.payload, Payload::IcmpError(_))).unwrap();
-    assert_eq!((error.src, error.dst), (own, own));
+    assert_eq!((error.src, error.dst), (peer, own));
 }
 
 #[test]
@@ -186,6 +186,7 @@ fn what_cannot_be_translated_does_not_leave() {
     // A program that addresses an LSI of no peer gets an ICMP error.
     let Payload::IcmpError(error) = &world.got[0][0].payload else { panic!("{:?}", world.got[0]) };
     assert_eq!((world.got[0].len(), error.kind, world.got[0][0].dst), (1, Unreachable::Host, own));
+    assert_eq!(world.got[0][0].src, address("198.19.255.9"));
 }
 
 /// Peers may be added, removed and reordered.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests")]
 
+mod invitation;
 mod lsi;
 mod nat;
 mod path_mtu;
