@@ -12,6 +12,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use zeroize::Zeroizing;
 
+use super::initiator::R1S;
 use super::local::find;
 use super::{CommandError, Host, State};
 use crate::codec::{HipPacket, Parameter};
@@ -90,19 +91,30 @@ impl Host {
         self.invitations.remove(number);
     }
 
-    /// Proves in the next exchange with a peer to know the secret of its invitation, and sends data with the proof, until an exchange
+    /// Proves in the present or next exchange with a peer to know the secret of its invitation, and sends data with the proof, until an exchange
     /// succeeds.
     ///
     /// # Errors
     ///
     /// [`CommandError`] if the peer was not added, or an association exists already.
-    pub fn present(&mut self, peer: Hit, secret: [u8; SECRET_LEN], data: Bytes) -> Result<(), CommandError> {
+    pub fn present(
+        &mut self,
+        now: Instant,
+        peer: Hit,
+        secret: [u8; SECRET_LEN],
+        data: Bytes,
+    ) -> Result<(), CommandError> {
         let association = self.associations.get_mut(&peer).ok_or(CommandError::NoAddress { peer })?;
         let state = association.state;
-        if association.is_usable() || state == State::I2Sent {
+        if association.is_usable() {
             return Err(CommandError::State { state });
         }
         association.presented = Some(Presented { secret: Zeroizing::new(secret), data });
+        if state == State::I2Sent {
+            // Its I2 has no proof.
+            association.r1s_left = R1S;
+            association.begin(&mut self.local, now);
+        }
         Ok(())
     }
 }

@@ -72,6 +72,30 @@ fn write_the_corpus() {
     }
 }
 
+fn scripts() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/hosts")
+}
+
+#[test]
+fn the_corpus_of_hosts_holds() {
+    let mut files: Vec<PathBuf> = fs::read_dir(scripts()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 8);
+    for file in files {
+        println!("{}", file.display());
+        fuzz::run_hosts(&fs::read(file).unwrap());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hosts_survive_any_operations(operations in vec(any::<u8>(), 0..400)) {
+        fuzz::run_hosts(&operations);
+    }
+}
+
 /// Every packet type, every parameter, then malformed ones.
 fn seeds() -> BTreeMap<String, Vec<u8>> {
     let mut seeds = BTreeMap::new();

@@ -35,8 +35,8 @@ fn invite(world: &mut World, number: u64) {
 }
 
 fn present(world: &mut World, secret: [u8; SECRET_LEN]) -> Result<(), CommandError> {
-    let peer = world.hit(1);
-    world.hosts[0].present(peer, secret, Bytes::from_static(b"data"))
+    let (now, peer) = (world.now, world.hit(1));
+    world.hosts[0].present(now, peer, secret, Bytes::from_static(b"data"))
 }
 
 #[test]

@@ -108,11 +108,11 @@ impl Core {
         secret: [u8; SECRET_LEN],
         data: Bytes,
     ) -> Result<(), CommandError> {
-        self.host.present(peer, secret, data)?;
-        if !self.locators.is_empty() && self.host.state(peer) != State::I1Sent {
-            self.connect(now, peer)?;
-        }
-        Ok(())
+        self.host.present(now, peer, secret, data)?;
+        let is_begun = self.locators.is_empty() || self.host.state(peer) == State::I1Sent;
+        let result = if is_begun { Ok(()) } else { self.host.connect(now, peer) };
+        self.collect(now, None);
+        result
     }
 
     pub(super) fn end_offers(&mut self, now: Instant) {
