@@ -9,6 +9,7 @@
 mod daemon;
 mod internet;
 mod invite;
+mod kernel_esp;
 mod moves;
 mod multipath;
 mod network;
@@ -36,7 +37,9 @@ fn main() -> ExitCode {
             Ok(Completion::Completed)
         }
     };
-    let kernels = [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, invite::TESTS, proxy::TESTS].concat();
+    let kernels =
+        [talk::TESTS, moves::TESTS, multipath::TESTS, servers::TESTS, invite::TESTS, proxy::TESTS, kernel_esp::TESTS]
+            .concat();
     let kernels = kernels.into_iter().map(|(name, test)| harness.trial(name, done(test)));
     let words = words::TESTS.iter().map(|&(name, test)| Trial::ignorable_test(name, done(test)));
     harness.run(kernels.chain(words).collect())

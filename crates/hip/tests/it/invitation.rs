@@ -149,6 +149,7 @@ fn a_lost_or_repeated_packet_changes_nothing() {
         let packets: Vec<_> = world.packets.iter().map(|(_, packet)| packet.clone()).collect();
         for packet in packets {
             world.deliver(&packet);
+            world.collect();
         }
         assert!(joined(&world).len() <= 1, "seed {seed}");
     }

@@ -1,0 +1,222 @@
+//! The kernel's ESP in BEET mode (`ip xfrm`) as the peer of ours, with keys given by hand. It needs a kernel with ESP and `ip` of iproute2:
+//! `.ci/kernel-esp` runs it on Debian's kernels.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdover_hip::esp::{EspKeys, EspSuite, GcmProvider, Inbound, Outbound};
+use holdover_hip::identity::Hit;
+use holdover_hipd::random::SystemRandom;
+use holdover_testbed::{Namespace, Netlink};
+use holdover_wire::{Packet, Payload, Udp};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::Test;
+
+pub(crate) const TESTS: &[Test] =
+    &[("the_kernels_esp_is_a_peer_of_the_data_plane", the_kernels_esp_is_a_peer_of_the_data_plane)];
+
+const LINK: &str = "esp0";
+const KERNEL: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const OURS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const PORTS: [u16; 2] = [2000, 3000];
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The kernel's number for ESP.
+const ESP: i32 = 50;
+
+fn hits() -> [Hit; 2] {
+    ["2001:25::1", "2001:25::2"].map(|hit| Hit(hit.parse().unwrap()))
+}
+
+/// Keys, and their SPI.
+#[derive(Clone, Copy)]
+struct Key {
+    suite: EspSuite,
+    spi: u32,
+}
+
+impl Key {
+    fn keys(self) -> EspKeys {
+        let bytes = |len: usize, first: u32| (0..len as u32).map(|at| (first + at * 7) as u8).collect::<Vec<u8>>();
+        EspKeys {
+            suite: self.suite,
+            encryption: bytes(self.suite.encryption_len(), self.spi).into(),
+            authentication: bytes(self.suite.authentication_len(), self.spi + 99).into(),
+        }
+    }
+
+    /// The algorithms of `ip xfrm state`.
+    fn words(self) -> String {
+        let hex = |bytes: &[u8]| {
+            bytes.iter().fold("0x".to_owned(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
+        };
+        let keys = self.keys();
+        if self.suite == EspSuite::Aes128Gcm16 {
+            return format!("aead rfc4106(gcm(aes)) {} 128", hex(&keys.encryption));
+        }
+        let cipher = if self.suite == EspSuite::NullHmacSha256 { "ecb(cipher_null)" } else { "cbc(aes)" };
+        let key = if keys.encryption.is_empty() { String::new() } else { hex(&keys.encryption) };
+        format!("enc {cipher} {key:?} auth-trunc hmac(sha256) {} 128", hex(&keys.authentication))
+    }
+}
+
+/// A security association of the kernel, to us or from us, behind this sequence number.
+fn state(key: Key, is_to_us: bool, number: u64) -> String {
+    let ([src, dst], [own, other]) = if is_to_us { ([KERNEL, OURS], [0, 1]) } else { ([OURS, KERNEL], [1, 0]) };
+    let hits = hits();
+    let (low, high) = (number as u32, (number >> 32) as u32);
+    let replay = if is_to_us { "oseq" } else { "seq" };
+    format!(
+        "xfrm state add src {src} dst {dst} proto esp spi {:#x} reqid 1 mode beet replay-window 128 replay-{replay} {low:#x} \
+         replay-{replay}-hi {high:#x} flag esn {} sel src {} dst {}",
+        key.spi,
+        key.words(),
+        hits[own],
+        hits[other]
+    )
+}
+
+fn policy(is_to_us: bool) -> String {
+    let ([src, dst], [own, other], direction) =
+        if is_to_us { ([KERNEL, OURS], [0, 1], "out") } else { ([OURS, KERNEL], [1, 0], "in") };
+    let hits = hits();
+    format!(
+        "-6 xfrm policy add src {} dst {} dir {direction} tmpl src {src} dst {dst} proto esp reqid 1 mode beet",
+        hits[own], hits[other]
+    )
+}
+
+/// `ip` with these words, where "" is an empty one.
+fn ip(words: &str) -> Result<(), String> {
+    let words = words.split_whitespace().map(|word| if word == "\"\"" { "" } else { word.trim_matches('"') });
+    let output = Command::new("ip").args(words.clone()).output().map_err(|error| format!("ip: {error}"))?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {}: {error}", words.collect::<Vec<_>>().join(" "))) }
+}
+
+/// Both ends of the data plane, and of the kernel's programs.
+struct Ends {
+    raw: Socket,
+    program: UdpSocket,
+    outbound: Outbound,
+    inbound: Inbound,
+}
+
+impl Ends {
+    /// Data in both directions.
+    fn exchange(&mut self, text: &[u8]) {
+        let [kernel, ours] = hits();
+        self.program.send_to(text, (ours.0, PORTS[1])).unwrap();
+        let mut buffer = vec![0; 4096];
+        let len = std::io::Read::read(&mut &self.raw, &mut buffer).expect("ESP from the kernel");
+        let header = usize::from(buffer[0] & 0xf) * 4;
+        let came = self.inbound.open(&buffer[header..len], 64, 0).unwrap();
+        assert_eq!((came.src, came.dst), (kernel.0.into(), ours.0.into()));
+        let Payload::Udp(udp) = &came.payload else { panic!("{came}") };
+        assert_eq!((udp.src_port, udp.dst_port, &udp.payload[..]), (PORTS[0], PORTS[1], text));
+
+        let udp = Udp { src_port: PORTS[1], dst_port: PORTS[0], payload: Bytes::copy_from_slice(text) };
+        let inner = Packet::new(ours.0.into(), kernel.0.into(), udp);
+        let esp = self.outbound.seal(&inner, &mut SystemRandom).unwrap();
+        self.raw.send_to(&esp, &SockAddr::from(SocketAddr::from((KERNEL, 0)))).unwrap();
+        let (len, from) = self.program.recv_from(&mut buffer).expect("data of ours");
+        assert_eq!((&buffer[..len], from), (text, SocketAddr::from((ours.0, PORTS[1]))));
+    }
+}
+
+fn inbound(key: Key) -> Inbound {
+    let [kernel, ours] = hits();
+    Inbound::new(key.spi, key.keys(), GcmProvider::default(), ours, kernel)
+}
+
+fn outbound(key: Key) -> Outbound {
+    let [kernel, ours] = hits();
+    Outbound::new(key.spi, key.keys(), GcmProvider::default(), ours, kernel)
+}
+
+/// Brings the anti-replay window to a sequence number, by packets of our own with the kernel's keys.
+fn advance(inbound: &mut Inbound, key: Key, number: u64) {
+    let [kernel, ours] = hits();
+    let inner = Packet::new(kernel.0.into(), ours.0.into(), Udp { src_port: 1, dst_port: 1, payload: Bytes::new() });
+    // Half of the space of the lower half at a time, so that its upper half is known.
+    for number in [number / 4, number / 2, number] {
+        let outbound = Outbound::new(key.spi, key.keys(), GcmProvider::default(), kernel, ours);
+        let esp = outbound.resumed_at(number).seal(&inner, &mut SystemRandom).unwrap();
+        inbound.open(&esp, 64, 0).unwrap();
+    }
+}
+
+fn the_kernels_esp_is_a_peer_of_the_data_plane() {
+    let [kernel, ours] = ["kernel", "ours"].map(|name| Namespace::new(name).unwrap());
+    let [own, other] = hits();
+    kernel
+        .enter(|| {
+            let mut netlink = Netlink::open(&kernel).unwrap();
+            netlink.add_veth(LINK, LINK, &ours).unwrap();
+            netlink.set_up(LINK).unwrap();
+            netlink.set_up("lo").unwrap();
+            netlink.add_address(LINK, KERNEL.into(), 24).unwrap();
+            netlink.add_address("lo", own.0.into(), 128).unwrap();
+        })
+        .unwrap();
+    ours.enter(|| {
+        let mut netlink = Netlink::open(&ours).unwrap();
+        netlink.set_up(LINK).unwrap();
+        netlink.add_address(LINK, OURS.into(), 24).unwrap();
+    })
+    .unwrap();
+    let run = |words: &str| kernel.enter(|| ip(words)).unwrap();
+    let key = |suite, spi| Key { suite, spi };
+    if let Err(error) = run(&state(key(EspSuite::Aes128Gcm16, 0x1fff), true, 0)) {
+        let is_required = std::env::var_os("HOLDOVER_REQUIRE_XFRM").is_some_and(|value| value == "1");
+        assert!(!is_required, "this kernel has no ESP: {error}");
+        eprintln!("skipped: this kernel has no ESP (HOLDOVER_REQUIRE_XFRM=1 makes this a failure): {error}");
+        return;
+    }
+    run("xfrm state flush").unwrap();
+    run(&format!("-6 route add {}/128 dev {LINK} src {}", other.0, own.0)).unwrap();
+    run(&policy(true)).unwrap();
+    run(&policy(false)).unwrap();
+    let program = kernel.enter(|| bound(own.0)).unwrap();
+    let raw = ours.enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(ESP))).unwrap()).unwrap();
+    raw.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut spi = 0x1000;
+    for suite in EspSuite::ALL {
+        // In each association the sequence numbers pass 2^32; then others take its place.
+        for number in [0, (1 << 32) - 8] {
+            spi += 0x10;
+            let [to_us, from_us] = [key(suite, spi), key(suite, spi + 1)];
+            run(&state(to_us, true, number)).unwrap();
+            run(&state(from_us, false, number)).unwrap();
+            let mut inbound = inbound(to_us);
+            if number > 0 {
+                advance(&mut inbound, to_us, number - 1);
+            }
+            let mut ends = Ends {
+                raw: raw.try_clone().unwrap(),
+                program: program.try_clone().unwrap(),
+                outbound: outbound(from_us).resumed_at(number),
+                inbound,
+            };
+            for round in 0..20_usize {
+                ends.exchange(&vec![round as u8; 1 + round * 60]);
+            }
+            for (src, dst, key) in [(KERNEL, OURS, to_us), (OURS, KERNEL, from_us)] {
+                run(&format!("xfrm state delete src {src} dst {dst} proto esp spi {:#x}", key.spi)).unwrap();
+            }
+            eprintln!("{suite:?}: 20 packets in each direction from sequence number {number:#x} on");
+        }
+    }
+}
+
+fn bound(address: Ipv6Addr) -> UdpSocket {
+    let socket = UdpSocket::bind((address, PORTS[0])).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    socket
+}
