@@ -8,12 +8,12 @@ mod addresses;
 mod ancillary;
 mod device;
 mod error;
-mod invitations;
 mod kernel_sockets;
 mod key_file;
 mod path_mtu;
 mod proxy;
 mod proxy_routing;
+mod requests;
 mod sending;
 mod sockets;
 mod workers;
@@ -28,8 +28,6 @@ use std::path::PathBuf;
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
-use holdover_hip::identity::Hit;
-use holdover_host::control_line;
 use holdover_host::control_socket::{Ownership, Requesters, listen, requesters};
 use holdover_host::offload::{segments, segments_from_network};
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput};
@@ -50,10 +48,8 @@ pub(crate) use self::proxy::missing_forwarding;
 use self::proxy::{Proxy, ReadHosts};
 use self::sockets::Sockets;
 use self::workers::Workers;
-use crate::control::{Request, Response};
 use crate::core::{Core, CoreConfig, Identities, LsiPrefix, Note, PlainHost, Side};
 use crate::files::{Peers, Proxy as ProxyFile, Serves, read_identity};
-use crate::invitation::Secret;
 use crate::metrics;
 use crate::random::SystemRandom;
 use crate::status::{ProxyStatus, Status};
@@ -407,43 +403,6 @@ impl Daemon {
             {
                 file.add(&keys);
             }
-        }
-    }
-
-    fn serve_control(&mut self, now: Instant) {
-        for (caller, question) in self.control.handle_ready(now) {
-            let answer = match control_line::parse(&question) {
-                Ok(request) => self.answer(now, request),
-                Err(error) => Response::from(error),
-            };
-            self.control.answer(now, caller, &control_line::write(&answer), false);
-        }
-    }
-
-    fn answer(&mut self, now: Instant, request: Request) -> Response {
-        match request {
-            Request::Status => Response::Status(Box::new(self.status(now))),
-            Request::Reload => self.reload_files(now, None),
-            Request::Down => {
-                self.begin_to_end(now);
-                Response::Done
-            }
-            Request::Join { hit, secret, own } => self.reload_files(now, Some((Hit(hit), &secret, own))),
-            Request::Invite { .. } | Request::Invitation { .. } | Request::Withdraw { .. } => {
-                invitations::answer(self.identities.own_mut(), now, &request)
-            }
-        }
-    }
-
-    /// Reads the files again, and then accepts the invitation of this peer.
-    fn reload_files(&mut self, now: Instant, join: Option<(Hit, &Secret, String)>) -> Response {
-        if let Err(error) = self.read_files(now, false) {
-            return Response::Refused { message: error.to_string() };
-        }
-        let Some((peer, secret, own)) = join else { return Response::Done };
-        match self.identities.own_mut().present(now, peer, secret.0, own.into()) {
-            Ok(()) => Response::Done,
-            Err(error) => Response::Refused { message: error.to_string() },
         }
     }
 
