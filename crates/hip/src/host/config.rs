@@ -55,6 +55,9 @@ pub struct HostConfig {
     pub retransmit_after: Duration,
     /// The retransmissions of each.
     pub retries: u32,
+    /// Retransmissions of an UPDATE, in addition to these, before its timeout begins to double. On a path that loses packets at random
+    /// they end a readdressing sooner; a path that is cut gains nothing by them.
+    pub steady_retries: u32,
     /// Groups for Diffie-Hellman, the preferred one first.
     pub groups: Vec<DhGroup>,
     /// Ciphers for ENCRYPTED, the preferred one first.
@@ -117,6 +120,7 @@ impl Default for HostConfig {
         Self {
             retransmit_after: Duration::from_secs(1),
             retries: 5,
+            steady_retries: 0,
             groups: DhGroup::ALL.to_vec(),
             ciphers: vec![HipCipher::Aes256Cbc, HipCipher::Aes128Cbc],
             suites: EspSuite::ENCRYPTING.to_vec(),

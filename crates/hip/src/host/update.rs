@@ -78,13 +78,16 @@ impl Outgoing {
         Self { ids: vec![id], is_shared: false, attempts: 0, timeout, at: now + timeout }
     }
 
-    /// The next ID to send it with, and twice the timeout; `None` if no attempts are left.
+    /// The next ID to send it with, and the next timeout; `None` if no attempts are left.
     pub(super) fn again(&mut self, local: &Local, now: Instant, own: &mut OwnIds) -> Option<u32> {
-        if self.attempts >= local.config.retries {
+        let steady = local.config.steady_retries;
+        if self.attempts >= local.config.retries.saturating_add(steady) {
             return None;
         }
         self.attempts += 1;
-        self.timeout = self.timeout * 2;
+        if self.attempts > steady {
+            self.timeout = self.timeout * 2;
+        }
         self.at = now + self.timeout;
         if core::mem::take(&mut self.is_shared) || self.ids.last().is_none_or(|id| !own.is_newest(*id)) {
             self.ids.push(own.next());
