@@ -6,6 +6,7 @@ mod agent_links;
 mod gateway;
 mod grid;
 mod journal;
+mod moves;
 mod page;
 mod routed;
 
@@ -30,7 +31,8 @@ pub(crate) struct ConformanceArgs {
     /// Run only experiments and cases whose name contains this, as in "wake" or "wake: 3 s: nothing, cubic".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Also run the cases that take minutes: freezes of 60 s, the timeout's default ceiling; with --gateway absences of 60 and 600 s.
+    /// Also run the cases that take minutes: freezes of 60 s, the timeout's default ceiling; with --gateway absences of 60 and 600 s;
+    /// with --moves 600 s without an address.
     #[arg(long)]
     long: bool,
     /// Print JSON instead of Markdown.
@@ -40,7 +42,7 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The number of concurrent cases, each in network namespaces of its own; default: 24 (cases are idle most of the
-    /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon.
+    /// time), 12 with --agent, 6 with --agent-links or --gateway, where each runs a daemon, 3 with --moves, where each runs two.
     #[arg(long, value_name = "N", value_parser = within(1_u16..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
@@ -58,6 +60,13 @@ pub(crate) struct ConformanceArgs {
     /// daemon on the router. Fails if a case misses its bound. --long adds absences of 60 and 600 s.
     #[arg(long, group = "grid")]
     gateway: bool,
+    /// Measure moves to another address: transfers and keys over every kind of move, with plain TCP, holdover hip, WireGuard and MPTCP.
+    /// Fails if a case with holdover hip misses its bound. --long adds 600 s without an address.
+    #[arg(long, group = "grid")]
+    moves: bool,
+    /// The program wireguard-go, for --moves.
+    #[arg(long, value_name = "FILE", default_value = "wireguard-go", requires = "moves")]
+    wireguard_go: PathBuf,
     /// Run the agent as a filter in the path, not as eBPF.
     #[arg(long, requires = "agent")]
     filter: bool,
@@ -114,6 +123,9 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     if args.gateway {
         return gateway::run(args);
+    }
+    if args.moves {
+        return moves::run(args);
     }
     let experiments = selected(args);
     if experiments.is_empty() {

@@ -1,0 +1,321 @@
+//! One run: hosts on their network, what carries the connection, and the move.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration as WallDuration, Instant};
+
+use holdover_base::{ByteCount, Duration};
+use holdover_link::{LinkConfig, QueueLimit, Rate};
+use holdover_testbed::Lateness;
+use holdover_testbed::access::{AccessError, AccessLink, AccessNetwork, Attachment};
+use serde::{Deserialize, Serialize};
+
+use super::cells::{Means, Place, Use};
+use super::exchange::Verifications;
+use super::kinds::{Kind, OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
+use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, change_endpoint};
+use super::transfer::{Arrivals, KEY, KEYS, Transfer, TransferError};
+use crate::conformance::grid;
+
+/// What a transfer moves takes the link this long, without headers.
+pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(5);
+/// The host moves so long after the connection's beginning.
+pub(super) const MOVES_AFTER: WallDuration = WallDuration::from_millis(1500);
+/// An exchange of many that has not ended by then is given up.
+const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
+/// Between two of them.
+const PAUSE: WallDuration = WallDuration::from_millis(100);
+const POLL_EVERY: WallDuration = WallDuration::from_millis(5);
+const PORT: u16 = 5001;
+/// The hosts.
+const MOBILE: usize = 0;
+const FIXED: usize = 1;
+const THIRD: usize = 2;
+
+/// What a run came to.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct Run {
+    /// From the new address to the end of the exchange.
+    #[serde(with = "crate::nanos::optional")]
+    pub(super) exchange: Option<Duration>,
+    /// From the new address to the first new data; in a make before break the longest pause.
+    #[serde(with = "crate::nanos::optional")]
+    pub(super) first_data: Option<Duration>,
+    /// From the beginning to the last byte.
+    #[serde(with = "crate::nanos::optional")]
+    pub(super) total: Option<Duration>,
+    /// Bytes that arrived, each of which was compared.
+    pub(super) received: u64,
+    /// Of many moves, in nanoseconds.
+    pub(super) exchanges: Vec<Option<u64>>,
+    /// See [`Lateness`].
+    #[serde(with = "crate::nanos")]
+    pub(super) lateness: Duration,
+    pub(super) tries: u32,
+}
+
+/// A run could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MovesError {
+    #[error("the network")]
+    Access(#[from] AccessError),
+    #[error("what carries the connection")]
+    Means(#[from] MeansError),
+    #[error("the connection")]
+    Transfer(#[from] TransferError),
+    #[error("the machine is too busy")]
+    TooBusy,
+}
+
+/// Makes a run. It is made again if `holdover hip` was too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
+pub(super) fn run(place: Place, wireguard: &Path, machine: &Lateness) -> Result<Run, MovesError> {
+    let is_spoiled = |run: &Run| {
+        let after = run.first_data.zip(run.exchange).map(|(first, exchange)| first.saturating_sub(exchange));
+        let is_late =
+            run.exchange.is_none_or(|it| it > place.bound()) || after.is_none_or(|it| it > place.data_bound());
+        place.means == Means::Hip && place.usage != Use::Exchange && is_late && run.lateness >= Lateness::EXCUSE
+    };
+    let once = |tries| {
+        let mut run = World::new(place, wireguard)?.run(machine)?;
+        run.tries = tries;
+        Ok::<_, MovesError>(Some(run))
+    };
+    grid::counted(once, is_spoiled)?.ok_or(MovesError::TooBusy)
+}
+
+/// Fields are dropped in this order: daemons before their network and their files.
+struct World {
+    place: Place,
+    hip: Vec<HipHost>,
+    _wireguard: Option<WireGuard>,
+    network: AccessNetwork,
+    _directory: Directory,
+    verifications: Verifications,
+    /// Where the server's program listens.
+    server: SocketAddr,
+}
+
+impl World {
+    fn new(place: Place, wireguard: &Path) -> Result<Self, MovesError> {
+        let kind = place.kind();
+        let (directory, verifications) = (Directory::new()?, Verifications::default());
+        let names = ["mobile", "server", "rendezvous"];
+        let seed = u64::from(std::process::id());
+        let network = AccessNetwork::new(&names, &links(place), seed, verifications.observer())?;
+        network.attach(MOBILE, &kind.ends[0])?;
+        network.attach(FIXED, &SERVER)?;
+        network.attach(FIXED, &SERVER_V6)?;
+        network.attach(THIRD, &RENDEZVOUS)?;
+        let outside = if kind.ends[0].address.is_ipv4() { SERVER.address } else { SERVER_V6.address };
+        let mut world = Self {
+            place,
+            hip: Vec::new(),
+            _wireguard: None,
+            network,
+            _directory: directory,
+            verifications,
+            server: (outside, PORT).into(),
+        };
+        let namespaces = [world.network.host(MOBILE), world.network.host(FIXED)];
+        match place.means {
+            Means::Plain => {}
+            Means::Hip | Means::HipWithoutWake => world.start_hip()?,
+            Means::WireGuard => {
+                let daemons = WireGuard::start(wireguard, &world._directory, namespaces, outside)?;
+                world._wireguard = Some(daemons);
+                world.server = (WireGuard::server(), PORT).into();
+            }
+            Means::Multipath => {
+                allow_multipath(namespaces, &[SERVER.address, SERVER_V6.address])?;
+                change_endpoint(namespaces[0], kind.ends[0].address, true)?;
+            }
+        }
+        Ok(world)
+    }
+
+    fn start_hip(&mut self) -> Result<(), MovesError> {
+        let kind = self.place.kind();
+        let has_server = kind.server_to.is_some();
+        let third = if has_server {
+            Some(HipHost::new(&self._directory, "rendezvous", &[RENDEZVOUS.address], Some("rendezvous"))?)
+        } else {
+            None
+        };
+        let mut mobile = HipHost::new(&self._directory, "mobile", &[kind.ends[0].address], None)?;
+        let mut server = HipHost::new(&self._directory, "server", &[SERVER.address, SERVER_V6.address], None)?;
+        if let Some(third) = &third {
+            third.introduce(&mobile)?;
+            third.introduce(&server)?;
+        }
+        mobile.introduce(&server)?;
+        let wake = self.place.means == Means::Hip;
+        if let Some(mut third) = third {
+            third.up(self.network.host(THIRD), wake)?;
+            self.hip.push(third);
+        }
+        server.up(self.network.host(FIXED), wake)?;
+        mobile.up(self.network.host(MOBILE), wake)?;
+        mobile.wait_for("server", "no association", |peer| peer.state == "ESTABLISHED")?;
+        if has_server {
+            for host in [&mut mobile, &mut server] {
+                host.wait_for("rendezvous", "not registered", |peer| !peer.services.is_empty())?;
+            }
+        }
+        self.server = (IpAddr::V6(server.hit()?), PORT).into();
+        self.hip.extend([server, mobile]);
+        Ok(())
+    }
+
+    fn run(self, machine: &Lateness) -> Result<Run, MovesError> {
+        if self.place.usage == Use::Exchange {
+            return self.exchange_again_and_again(machine);
+        }
+        let place = self.place;
+        let amount = match place.usage {
+            Use::Keys => KEYS * KEY,
+            _ => ByteCount(place.path.amount(TRANSFER_TIME).0).0,
+        };
+        let hosts = [self.network.host(MOBILE), self.network.host(FIXED)];
+        let transfer = Transfer::start(place.usage, amount, hosts, self.server, place.means == Means::Multipath)?;
+        sleep((transfer.began_at + MOVES_AFTER).saturating_duration_since(Instant::now()));
+        let moved_at = self.move_once()?;
+        let give_up_at = moved_at + place.patience().into();
+        while !transfer.is_complete() && Instant::now() < give_up_at {
+            sleep(POLL_EVERY);
+        }
+        let began_at = transfer.began_at;
+        let arrivals = transfer.end()?;
+        let received = arrivals.last().map_or(0, |(_, bytes)| *bytes);
+        let ended_at = arrivals.last().filter(|_| received == amount).map(|(at, _)| *at);
+        let exchange = self.exchange_end(moved_at).map(|at| (at - moved_at).into());
+        let first_data = first_data(place.kind(), &arrivals, moved_at);
+        let until = first_data.map_or_else(Instant::now, |first| moved_at + first.into());
+        Ok(Run {
+            exchange: exchange.filter(|_| place.means.is_hip()),
+            first_data,
+            total: ended_at.map(|at| (at - began_at).into()),
+            received,
+            exchanges: Vec::new(),
+            lateness: machine.worst_between(moved_at, until),
+            tries: 1,
+        })
+    }
+
+    /// Moves the host, and the server if it moves; when the new address was there.
+    fn move_once(&self) -> Result<Instant, MovesError> {
+        let kind = self.place.kind();
+        let [from, to] = &kind.ends;
+        if let Some(gap) = kind.gap {
+            self.detach(from)?;
+            if kind.server_to.is_some() {
+                self.network.detach(FIXED, &SERVER)?;
+            }
+            sleep(gap.into());
+        }
+        let moved_at = Instant::now();
+        self.attach(to)?;
+        if let Some(server_to) = &kind.server_to {
+            self.network.attach(FIXED, server_to)?;
+        }
+        if kind.gap.is_none() {
+            sleep(OVERLAP.into());
+            self.detach(from)?;
+        }
+        Ok(moved_at)
+    }
+
+    fn attach(&self, attachment: &Attachment) -> Result<(), MovesError> {
+        self.network.attach(MOBILE, attachment)?;
+        if self.place.means == Means::Multipath {
+            change_endpoint(self.network.host(MOBILE), attachment.address, true)?;
+        }
+        Ok(())
+    }
+
+    fn detach(&self, attachment: &Attachment) -> Result<(), MovesError> {
+        if self.place.means == Means::Multipath {
+            change_endpoint(self.network.host(MOBILE), attachment.address, false)?;
+        }
+        Ok(self.network.detach(MOBILE, attachment)?)
+    }
+
+    /// When all hosts that have moved were verified where they are.
+    fn exchange_end(&self, start: Instant) -> Option<Instant> {
+        let kind = self.place.kind();
+        let ends = [Some(&kind.ends[1]), kind.server_to.as_ref()];
+        let ends = ends.into_iter().flatten().map(|it| self.verifications.of(outside(it), start));
+        ends.collect::<Option<Vec<Instant>>>()?.into_iter().max()
+    }
+
+    /// Moves there and back without a connection.
+    fn exchange_again_and_again(self, machine: &Lateness) -> Result<Run, MovesError> {
+        let kind = self.place.kind();
+        let gap = kind.gap.unwrap_or_default();
+        let (mut exchanges, start) = (Vec::new(), Instant::now());
+        for number in 0..kind.moves as usize {
+            let [from, to] = [&kind.ends[number % 2], &kind.ends[1 - number % 2]];
+            self.detach(from)?;
+            sleep(gap.into());
+            let moved_at = Instant::now();
+            self.attach(to)?;
+            let verified = || self.verifications.of(outside(to), moved_at);
+            while verified().is_none() && moved_at.elapsed() < EXCHANGE_PATIENCE {
+                sleep(POLL_EVERY);
+            }
+            let took = verified().map(|at| (at - moved_at).as_nanos());
+            exchanges.push(took.map(|nanos| u64::try_from(nanos).unwrap_or(u64::MAX)));
+            sleep(PAUSE);
+        }
+        let lateness = machine.worst_between(start, Instant::now());
+        Ok(Run { exchange: None, first_data: None, total: None, received: 0, exchanges, lateness, tries: 1 })
+    }
+}
+
+/// In a break before make from the new address to the first data after it; otherwise the longest pause from the new address on.
+fn first_data(kind: &Kind, arrivals: &Arrivals, moved_at: Instant) -> Option<Duration> {
+    if kind.gap.is_some() {
+        return arrivals.iter().find(|(at, _)| *at >= moved_at).map(|(at, _)| (*at - moved_at).into());
+    }
+    let over_at = moved_at + OVERLAP.into();
+    // Silence that lasts is no pause.
+    arrivals.iter().find(|(at, _)| *at >= over_at)?;
+    let pauses = arrivals.windows(2).filter(|pair| pair[1].0 >= moved_at);
+    pauses.map(|pair| Duration::from(pair[1].0 - pair[0].0.max(moved_at))).max()
+}
+
+/// An address as others see it.
+fn outside(attachment: &Attachment) -> IpAddr {
+    match attachment.address {
+        IpAddr::V4(address) if address.octets()[..2] == [192, 168] => {
+            Ipv4Addr::new(10, address.octets()[2], 0, 1).into()
+        }
+        address => address,
+    }
+}
+
+/// The links of the hosts: two of the mobile one with the path's rate and queue, and the others without limits.
+fn links(place: Place) -> Vec<AccessLink> {
+    let access = LinkConfig {
+        rate: Rate::Fixed(place.path.rate),
+        delay: place.path.delay,
+        queue_limit: QueueLimit::Packets(place.path.queue),
+        loss: place.kind().loss,
+        ..LinkConfig::default()
+    };
+    let v4 = |second| (IpAddr::from(Ipv4Addr::new(10, second, 0, 0)), 16);
+    let v6 = |second| (IpAddr::from(Ipv6Addr::new(0xfd00, second, 0, 0, 0, 0, 0, 0)), 64);
+    let link = |host, name, number: u8| AccessLink {
+        host,
+        name,
+        networks: vec![v4(number), v6(u16::from(number))],
+        translator: None,
+        config: LinkConfig::default(),
+    };
+    let mobile = |name, number: u8| AccessLink {
+        translator: Some((Ipv4Addr::new(192, 168, number, 0), 24, Ipv4Addr::new(10, number, 0, 1))),
+        config: access.clone(),
+        ..link(MOBILE, name, number)
+    };
+    vec![mobile("wifi", 1), mobile("lte", 2), link(FIXED, "wan", 9), link(FIXED, "other", 8), link(THIRD, "fixed", 7)]
+}
