@@ -11,6 +11,7 @@ mod disorder;
 mod esp;
 mod identity;
 mod invitation;
+mod lossy;
 mod rekey;
 mod relay;
 mod rendezvous;

@@ -165,7 +165,7 @@ impl Place {
 
     /// Of the first new data after the exchange.
     pub(super) fn data_bound(&self) -> Duration {
-        self.bound() + if self.usage == Use::Keys { KEY_EVERY } else { Duration::ZERO }
+        self.bound() + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
     }
 
     /// So long after the new address a connection that is silent is given up.
