@@ -103,7 +103,7 @@ impl AccessNetwork {
             let host = &hosts[link.host];
             let tun = host.enter(|| Tun::open(host, &TunConfig::new(link.name, MTU)))??;
             let failed = |source| AccessError::Link { name: link.name, source };
-            let direction = |number| PointToPoint::new(&link.config, seed ^ (2 * index as u64 + number) << 32);
+            let direction = |number| PointToPoint::new(&link.config, seed ^ ((2 * index as u64 + number) << 32));
             ports.push(Port {
                 tun,
                 up: direction(0).map_err(failed)?,

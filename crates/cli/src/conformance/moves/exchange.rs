@@ -1,6 +1,7 @@
 //! Recognises the end of readdressing in the packets that reach hosts.
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -15,25 +16,34 @@ const UPDATE: u8 = 16;
 const ECHO_RESPONSE: u16 = 961;
 const HEADER: usize = 40;
 
+/// An answer.
+#[derive(Clone, Copy, Debug)]
+struct Verification {
+    at: Instant,
+    link: usize,
+    from: IpAddr,
+}
+
 /// Answers to echo requests that have reached the host that had asked: it has verified the other's address, from which they came.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Verifications(Arc<Mutex<Vec<(Instant, IpAddr)>>>);
+pub(super) struct Verifications(Arc<Mutex<Vec<Verification>>>);
 
 impl Verifications {
     /// Adds to these what it sees.
     pub(super) fn observer(&self) -> Observer {
         let verifications = self.clone();
-        Box::new(move |Arrival { at, packet, .. }| {
+        Box::new(move |Arrival { at, link, packet }| {
             if let Some(from) = verified(&packet) {
-                verifications.0.lock().unwrap_or_else(PoisonError::into_inner).push((at, from));
+                verifications.0.lock().unwrap_or_else(PoisonError::into_inner).push(Verification { at, link, from });
             }
         })
     }
 
-    /// When an address was first verified after `start`.
-    pub(super) fn of(&self, address: IpAddr, start: Instant) -> Option<Instant> {
+    /// When an address was first verified after `start` by the host of these links.
+    pub(super) fn of(&self, address: IpAddr, links: &Range<usize>, start: Instant) -> Option<Instant> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().find(|(at, from)| *at >= start && *from == address).map(|(at, _)| *at)
+        let is_it = |it: &&Verification| it.at >= start && it.from == address && links.contains(&it.link);
+        all.iter().find(is_it).map(|it| it.at)
     }
 }
 

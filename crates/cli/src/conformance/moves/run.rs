@@ -1,7 +1,9 @@
 //! One run: hosts on their network, what carries the connection, and the move.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration as WallDuration, Instant};
 
@@ -28,10 +30,15 @@ const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
 const PAUSE: WallDuration = WallDuration::from_millis(100);
 const POLL_EVERY: WallDuration = WallDuration::from_millis(5);
 const PORT: u16 = 5001;
+/// Of the losses of a run, each of which has others.
+static NEXT_SEED: AtomicU64 = AtomicU64::new(1);
 /// The hosts.
 const MOBILE: usize = 0;
 const FIXED: usize = 1;
 const THIRD: usize = 2;
+/// Their links, in the order of [`links`].
+const LINKS_OF_MOBILE: Range<usize> = 0..2;
+const LINKS_OF_SERVER: Range<usize> = 2..4;
 
 /// What a run came to.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -90,7 +97,7 @@ struct World {
     hip: Vec<HipHost>,
     _wireguard: Option<WireGuard>,
     network: AccessNetwork,
-    _directory: Directory,
+    directory: Directory,
     verifications: Verifications,
     /// Where the server's program listens.
     server: SocketAddr,
@@ -101,7 +108,7 @@ impl World {
         let kind = place.kind();
         let (directory, verifications) = (Directory::new()?, Verifications::default());
         let names = ["mobile", "server", "rendezvous"];
-        let seed = u64::from(std::process::id());
+        let seed = NEXT_SEED.fetch_add(1, Ordering::Relaxed);
         let network = AccessNetwork::new(&names, &links(place), seed, verifications.observer())?;
         network.attach(MOBILE, &kind.ends[0])?;
         network.attach(FIXED, &SERVER)?;
@@ -113,7 +120,7 @@ impl World {
             hip: Vec::new(),
             _wireguard: None,
             network,
-            _directory: directory,
+            directory,
             verifications,
             server: (outside, PORT).into(),
         };
@@ -122,7 +129,7 @@ impl World {
             Means::Plain => {}
             Means::Hip | Means::HipWithoutWake => world.start_hip()?,
             Means::WireGuard => {
-                let daemons = WireGuard::start(wireguard, &world._directory, namespaces, outside)?;
+                let daemons = WireGuard::start(wireguard, &world.directory, namespaces, outside)?;
                 world._wireguard = Some(daemons);
                 world.server = (WireGuard::server(), PORT).into();
             }
@@ -138,12 +145,12 @@ impl World {
         let kind = self.place.kind();
         let has_server = kind.server_to.is_some();
         let third = if has_server {
-            Some(HipHost::new(&self._directory, "rendezvous", &[RENDEZVOUS.address], Some("rendezvous"))?)
+            Some(HipHost::new(&self.directory, "rendezvous", &[RENDEZVOUS.address], Some("rendezvous"))?)
         } else {
             None
         };
-        let mut mobile = HipHost::new(&self._directory, "mobile", &[kind.ends[0].address], None)?;
-        let mut server = HipHost::new(&self._directory, "server", &[SERVER.address, SERVER_V6.address], None)?;
+        let mut mobile = HipHost::new(&self.directory, "mobile", &[kind.ends[0].address], None)?;
+        let mut server = HipHost::new(&self.directory, "server", &[SERVER.address, SERVER_V6.address], None)?;
         if let Some(third) = &third {
             third.introduce(&mobile)?;
             third.introduce(&server)?;
@@ -243,9 +250,9 @@ impl World {
     /// When all hosts that have moved were verified where they are.
     fn exchange_end(&self, start: Instant) -> Option<Instant> {
         let kind = self.place.kind();
-        let ends = [Some(&kind.ends[1]), kind.server_to.as_ref()];
-        let ends = ends.into_iter().flatten().map(|it| self.verifications.of(outside(it), start));
-        ends.collect::<Option<Vec<Instant>>>()?.into_iter().max()
+        let mobile = self.verifications.of(outside(&kind.ends[1]), &LINKS_OF_SERVER, start)?;
+        let Some(server_to) = &kind.server_to else { return Some(mobile) };
+        Some(self.verifications.of(server_to.address, &LINKS_OF_MOBILE, start)?.max(mobile))
     }
 
     /// Moves there and back without a connection.
@@ -259,7 +266,7 @@ impl World {
             sleep(gap.into());
             let moved_at = Instant::now();
             self.attach(to)?;
-            let verified = || self.verifications.of(outside(to), moved_at);
+            let verified = || self.verifications.of(outside(to), &LINKS_OF_SERVER, moved_at);
             while verified().is_none() && moved_at.elapsed() < EXCHANGE_PATIENCE {
                 sleep(POLL_EVERY);
             }
