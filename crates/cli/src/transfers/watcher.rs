@@ -14,6 +14,8 @@ pub(crate) struct Watcher {
     back_at: Instant,
     /// How many connections there are to be.
     expected: usize,
+    /// Data of the receiver counts as well.
+    counts_answers: bool,
     streams: BTreeMap<Ports, Stream>,
     /// The connection that is traced: the first one.
     traced: Option<Ports>,
@@ -28,7 +30,8 @@ type Ports = (u16, u16);
 struct Stream {
     /// The first sequence numbers of the sender of the data and of the receiver.
     first: [Option<Seq>; 2],
-    received: Received,
+    /// What has arrived of either.
+    received: [Received; 2],
     new_data_at: Option<Instant>,
 }
 
@@ -43,7 +46,15 @@ impl Watcher {
     /// Of `flows`, whose link is back at `back_at`. There is at least one.
     pub(crate) fn new(flows: &[FlowConfig], back_at: Instant) -> Self {
         let (from, to, expected) = (flows[0].from, flows[0].to, flows.len());
-        Self { from, to, back_at, expected, streams: BTreeMap::new(), traced: None, trace: Vec::new() }
+        let counts_answers = false;
+        Self { from, to, back_at, expected, counts_answers, streams: BTreeMap::new(), traced: None, trace: Vec::new() }
+    }
+
+    /// Counts the answers to messages, too. A connection whose message arrived just before the cut, and whose answer was lost, resumes with
+    /// that answer; its next message follows a pause later.
+    #[must_use]
+    pub(crate) fn with_answers(self) -> Self {
+        Self { counts_answers: true, ..self }
     }
 
     /// From the link's return to the first data at the receiver's interface that it did not have before: of the connection that
@@ -98,8 +109,8 @@ impl Observer for Watcher {
         if segment.flags.contains(Flags::SYN) && place.transit == Transit::Out {
             stream.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
         }
-        if place.node == self.to && place.transit == Transit::In {
-            stream.note_data(at, self.back_at, segment);
+        if place.transit == Transit::In && (place.node == self.to || self.counts_answers) {
+            stream.note_data(at, self.back_at, usize::from(!is_of_sender), segment);
         }
         if place.node == self.from && *self.traced.get_or_insert(ports) == ports {
             let first = stream.first;
@@ -109,10 +120,11 @@ impl Observer for Watcher {
 }
 
 impl Stream {
-    fn note_data(&mut self, at: Instant, back_at: Instant, segment: &Segment) {
-        let Some(first) = self.first[0].filter(|_| !segment.payload.is_empty()) else { return };
+    /// `of`: the host that has sent the data, as in `first`.
+    fn note_data(&mut self, at: Instant, back_at: Instant, of: usize, segment: &Segment) {
+        let Some(first) = self.first[of].filter(|_| !segment.payload.is_empty()) else { return };
         let start = segment.seq - first;
-        let is_new = self.received.add(start, start + segment.payload.len() as u32);
+        let is_new = self.received[of].add(start, start + segment.payload.len() as u32);
         if is_new && at >= back_at && self.new_data_at.is_none() {
             self.new_data_at = Some(at);
         }
@@ -139,7 +151,27 @@ impl Received {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+
+    /// A message arrives before the cut, its answer after it, and the next message a pause later.
+    #[test]
+    fn an_answer_counts_if_it_is_to() {
+        let data = |seq: u32| Segment { seq: Seq::new(seq), payload: Bytes::from_static(b"x"), ..Segment::default() };
+        let back_at = Instant::from_secs(5);
+        let new_data_at = |counted: &[usize]| {
+            let mut stream = Stream { first: [Some(Seq::new(100)), Some(Seq::new(900))], ..Stream::default() };
+            for (at, of, seq) in [(4, 0, 100), (6, 1, 900), (9, 0, 101)] {
+                if counted.contains(&of) {
+                    stream.note_data(Instant::from_secs(at), back_at, of, &data(seq));
+                }
+            }
+            stream.new_data_at
+        };
+        assert_eq!(new_data_at(&[0]), Some(Instant::from_secs(9)));
+        assert_eq!(new_data_at(&[0, 1]), Some(Instant::from_secs(6)));
+    }
 
     #[test]
     fn what_has_arrived_is_not_new_whatever_the_order() {

@@ -36,7 +36,7 @@ const THINK: Duration = CUT_AT.saturating_since(Instant::ZERO);
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// From when the path carries packets again to the first data at the receiver's interface that it did not have; of many
-    /// connections, of the last.
+    /// connections, of the last, and answers count as well.
     #[serde(with = "crate::nanos::optional")]
     pub(super) first_data: Option<Duration>,
     /// The same, of the connection in the middle.
@@ -84,7 +84,8 @@ pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
 fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>, LinksError> {
     let config = config(place);
     let back_at = config.links[0].carries_at(CUT_AT + place.cut);
-    let mut watcher = Watcher::new(&config.flows, back_at);
+    let watcher = Watcher::new(&config.flows, back_at);
+    let mut watcher = if config.flows.len() > 1 { watcher.with_answers() } else { watcher };
     let options = RealOptions { congestion: Some(place.sender.congestion()), ..RealOptions::default() };
     let mut real = RealWorld::new(config, &options)?;
     let agent = if place.help == Help::Plain { None } else { Some(Agent::start(&mut real, PHONE)?) };
