@@ -54,7 +54,7 @@ fn a_signal_is_received_and_shown() {
     assert!(text.contains("dry run: nothing is changed") && text.contains("lo    up"), "{text}");
     place.run("agent actions --socket s").well();
     let refused = place.run("agent signal up --interface nowhere --socket s").refused();
-    assert!(refused.contains("it does after: lo"), "{refused}");
+    assert!(refused.contains("it manages: lo"), "{refused}");
     let refused = place.run("agent signal down --lead 300ms --socket s").refused();
     assert!(refused.contains("fading"), "{refused}");
     let second = place.run("agent run --dry-run --interface lo --config agent.toml --socket s");

@@ -187,11 +187,7 @@ fn ipv4_programs_are_told_that_an_address_is_nobodys() {
     let nobody = Ipv4Addr::new(198, 18, 0, 77);
     assert_ne!(mobile.lsi_of("server"), nobody);
     let error = network.mobile.enter(|| {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-        socket.connect((nobody, 9)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        socket.send(b"anyone").unwrap();
-        socket.recv(&mut [0; 8]).unwrap_err()
+        TcpStream::connect_timeout(&(nobody, 9).into(), Duration::from_secs(10)).unwrap_err()
     });
     assert_eq!(error.unwrap().kind(), std::io::ErrorKind::HostUnreachable);
 }

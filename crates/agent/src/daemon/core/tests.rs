@@ -309,7 +309,7 @@ fn a_command_reaches_the_links_that_it_names() {
     assert_eq!(told(&diary), ["wlan0 down", "wwan0 down", "wwan0 up"]);
     for unknown in ["lo", "eth9"] {
         let refused = command(&mut core, Word::Up, Some(unknown)).unwrap_err();
-        assert!(refused.to_string().ends_with("it does after: wlan0, wwan0"), "{refused}");
+        assert!(refused.to_string().ends_with("it manages: wlan0, wwan0"), "{refused}");
     }
 }
 
