@@ -497,7 +497,7 @@ mod tests {
     #[test]
     fn a_script_that_does_not_work_is_an_error() {
         for (script, part) in [
-            ("within(", "cannot be read"),
+            ("within(", "cannot parse"),
             (r#"of(r, "no")"#, "no variant"),
             (r#"results("no")"#, "no results"),
             ("within([], 1, 2)", "nothing to check"),

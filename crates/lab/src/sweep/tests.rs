@@ -435,7 +435,7 @@ fn a_journal_that_changes_meanwhile_is_noticed() {
     let text = fs::read_to_string(&path).expect("a journal");
     fs::write(&path, text.replacen("\"run\":0", "\"run\":1", 1)).expect("a disk with room");
     let error = runs.of(&plan, 0).expect_err("the line says that it is of another run").to_string();
-    assert!(error.contains("something else writes to the file"), "{error}");
+    assert!(error.contains("another program writes to the file"), "{error}");
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
