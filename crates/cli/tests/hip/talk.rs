@@ -186,9 +186,8 @@ fn ipv4_programs_are_told_that_an_address_is_nobodys() {
     mobile.up("");
     let nobody = Ipv4Addr::new(198, 18, 0, 77);
     assert_ne!(mobile.lsi_of("server"), nobody);
-    let error = network.mobile.enter(|| {
-        TcpStream::connect_timeout(&(nobody, 9).into(), Duration::from_secs(10)).unwrap_err()
-    });
+    let error =
+        network.mobile.enter(|| TcpStream::connect_timeout(&(nobody, 9).into(), Duration::from_secs(10)).unwrap_err());
     assert_eq!(error.unwrap().kind(), std::io::ErrorKind::HostUnreachable);
 }
 

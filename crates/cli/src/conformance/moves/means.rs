@@ -125,7 +125,7 @@ impl HipHost {
     /// Each knows the other from now on.
     pub(super) fn introduce(&self, other: &Self) -> Result<(), MeansError> {
         for (host, peer) in [(self, other), (other, self)] {
-            let mut words = vec!["invite".to_owned(), "--name".to_owned(), peer.name.to_owned()];
+            let mut words = ["invite", "--without-secret", "--name", peer.name].map(str::to_owned).to_vec();
             words.extend(peer.addresses.iter().flat_map(|it| ["--address".to_owned(), it.to_string()]));
             words.extend(peer.serves.iter().flat_map(|it| ["--serves".to_owned(), (*it).to_owned()]));
             words.extend(["--socket".to_owned(), peer.socket().display().to_string()]);
