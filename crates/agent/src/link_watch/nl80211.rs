@@ -77,7 +77,9 @@ impl Station {
             match self.generic.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes())) {
                 Ok(answers) => Ok((index, answers.iter().find_map(|answer| bssid_of(answer)))),
                 // The interface was removed meanwhile, or its driver does not list stations.
-                Err(error) if error.raw_os_error().is_some() => Ok((index, None)),
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP)) => {
+                    Ok((index, None))
+                }
                 Err(error) => Err(error.into()),
             }
         };

@@ -212,7 +212,7 @@ impl Nl80211 {
         match self.queries.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes())) {
             Ok(answers) => Ok(answers.iter().filter_map(|answer| read_station(answer)).collect()),
             // The interface was removed meanwhile, or its driver does not list stations.
-            Err(error) if error.raw_os_error().is_some() => Ok(Vec::new()),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }

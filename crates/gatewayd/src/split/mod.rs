@@ -298,6 +298,9 @@ impl Splitter {
     /// The mobile-facing interface has come back with another index: device, marks, routes and sockets stay, and with them the open
     /// connections.
     pub(crate) fn follow(&mut self, mobile_facing: u32) -> Result<(), SplitError> {
+        if self.rules.mobile_facing == mobile_facing {
+            return Ok(());
+        }
         self.rules.mobile_facing = mobile_facing;
         // The former table is removed only then: meanwhile both set the same mark.
         self.table = Table::create(self.rules).map_err(SplitError::Table)?;
