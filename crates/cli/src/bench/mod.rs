@@ -8,8 +8,7 @@ mod gateway;
 mod heap;
 mod idle;
 mod real;
-mod sim_bulk;
-mod sim_many;
+mod sim;
 mod tcp_pair;
 
 use std::error::Error;
@@ -43,6 +42,8 @@ enum Name {
     TcpPair,
     /// Bulk TCP over 10 Mbit/s, 25 ms and 75 packets in the simulator, 250 MB.
     SimBulk,
+    /// 1,000 connections over 100 Mbit/s, 25 ms and 1 % of loss in the simulator, 250 kB each.
+    SimLossy,
     /// 10,000 connections at once over one link in the simulator, 100 kB each.
     SimMany,
     /// 100,000 established connections that do nothing.
@@ -67,6 +68,7 @@ impl Name {
         match self {
             Self::TcpPair => "tcp-pair",
             Self::SimBulk => "sim-bulk",
+            Self::SimLossy => "sim-lossy",
             Self::SimMany => "sim-many",
             Self::TcpIdle => "tcp-idle",
             Self::RealBulk => "real-bulk",
@@ -166,9 +168,10 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 fn measure(name: Name, args: &BenchArgs) -> Result<Measure, Box<dyn Error + Send + Sync>> {
     Ok(match name {
         Name::TcpPair => rate(name, 5, || tcp_pair::run(1_000_000)),
-        Name::SimBulk => rate(name, 5, sim_bulk::run),
+        Name::SimBulk => rate(name, 5, sim::bulk),
+        Name::SimLossy => rate(name, 5, sim::lossy),
         Name::SimMany => {
-            let (took, (segments, bytes)) = timed(sim_many::run);
+            let (took, (segments, bytes)) = timed(sim::many);
             let measure = Measure::new(name, &took, 1);
             Measure { bytes_per_connection: Some(bytes), ..measure.with_segments(segments) }
         }
