@@ -127,7 +127,7 @@ pub fn encode_status(status: &Status) -> String {
 }
 
 /// Each packet that passed has one fate; injected packets are counted separately.
-fn fates(counters: &Counters) -> [(&'static str, u64); 12] {
+fn fates(counters: &Counters) -> [(&'static str, u64); 13] {
     let Counters {
         packets,
         rewritten,
@@ -138,6 +138,7 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 12] {
         vlan,
         extension_headers,
         signed,
+        multipath,
         other,
         evicted,
         map_full,
@@ -152,6 +153,7 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 12] {
         ("left_alone_vlan", vlan),
         ("left_alone_extension_header", extension_headers),
         ("left_alone_signed", signed),
+        ("left_alone_multipath", multipath),
         ("left_alone_other", other),
         ("connection_evicted", evicted),
         ("no_room", map_full),

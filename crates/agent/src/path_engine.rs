@@ -181,6 +181,8 @@ pub struct Counters {
     pub extension_headers: u64,
     /// Passed unchanged: with a signature (TCP-MD5, TCP-AO).
     pub signed: u64,
+    /// Passed unchanged: of Multipath TCP.
+    pub multipath: u64,
     /// Passed unchanged: malformed, or not TCP.
     pub other: u64,
     /// Connections evicted because the table was full.
@@ -203,6 +205,7 @@ impl Counters {
             vlan: self.vlan + other.vlan,
             extension_headers: self.extension_headers + other.extension_headers,
             signed: self.signed + other.signed,
+            multipath: self.multipath + other.multipath,
             other: self.other + other.other,
             evicted: self.evicted + other.evicted,
             map_full: self.map_full + other.map_full,

@@ -19,12 +19,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear, or one with a signature
-    /// ([`TcpOptions::is_signed`]), which mechanisms must not modify.
+    /// The connection of a packet; `None` if the packet carries no TCP segment in the clear, or one that mechanisms must not
+    /// modify: with a signature ([`TcpOptions::is_signed`]), or of Multipath TCP ([`TcpOptions::is_multipath`]).
     ///
     /// [`TcpOptions::is_signed`]: holdover_wire::TcpOptions::is_signed
+    /// [`TcpOptions::is_multipath`]: holdover_wire::TcpOptions::is_multipath
     pub fn of(direction: Direction, packet: &Packet) -> Option<Self> {
-        let segment = packet.tcp().filter(|segment| !segment.options.is_signed)?;
+        let segment = packet.tcp()?;
+        if segment.options.is_signed || segment.options.is_multipath {
+            return None;
+        }
         let src = SocketAddr::new(packet.src, segment.src_port);
         let dst = SocketAddr::new(packet.dst, segment.dst_port);
         Some(match direction {

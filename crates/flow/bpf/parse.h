@@ -34,7 +34,8 @@ struct offsets {
 struct scratch {
 	struct options options;
 	u32 option_at; // how far they are read
-	u32 is_signed; // one of them is a signature
+	u32 is_signed;    // one of them is a signature
+	u32 is_multipath; // one of them is of MPTCP
 	struct offsets offsets;
 	struct packet packet;
 	struct verdict verdict;
@@ -61,6 +62,8 @@ struct {
 // Signatures. They cover at least ACK and window: a receiver drops a segment that was changed on its way, or made there.
 #define OPTION_MD5 19 // RFC 2385
 #define OPTION_AO 29  // RFC 5925
+// Multipath TCP (RFC 8684 section 3.3.1): the window counts from the DATA_ACK in the option, not from the ACK in the header.
+#define OPTION_MULTIPATH 30
 
 INLINE void read_sack(struct scratch *scratch, const u8 *option, u32 size, u32 at)
 {
@@ -123,6 +126,8 @@ __attribute__((noinline)) int read_option(struct scratch *scratch, u32 options_a
 		packet->window_scale = option[2] > 14 ? 14 : option[2];
 	} else if (kind == OPTION_MD5 || kind == OPTION_AO) {
 		scratch->is_signed = 1;
+	} else if (kind == OPTION_MULTIPATH) {
+		scratch->is_multipath = 1;
 	} else if (!(kind == OPTION_MSS && size == 4) && !(kind == OPTION_SACK_PERMITTED && size == 2)) {
 		packet->says_more = 1;
 	}
@@ -134,7 +139,7 @@ __attribute__((noinline)) int read_option(struct scratch *scratch, u32 options_a
 INLINE void read_options(struct scratch *scratch, u32 from, u32 options_at, u32 len)
 {
 	scratch->option_at = from;
-	scratch->is_signed = 0;
+	scratch->is_signed = scratch->is_multipath = 0;
 #pragma clang loop unroll(disable)
 	for (u32 n = 0; n < OPTIONS_MAX; n++) {
 		if (READ_ONCE(scratch->option_at) >= len || read_option(scratch, options_at, len) == STOP)
@@ -291,6 +296,10 @@ INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *
 	read_options(scratch, from, at + 20, options_len);
 	if (scratch->is_signed) {
 		count(ALONE_SIGNED);
+		return ALONE;
+	}
+	if (scratch->is_multipath) {
+		count(ALONE_MULTIPATH);
 		return ALONE;
 	}
 	return READ;

@@ -312,6 +312,7 @@ enum counter {
 	ALONE_FULL,       // left alone: flows without room in the table
 	ALONE_POLICY,     // left alone: flows that a policy leaves alone
 	ALONE_SIGNED,     // left alone: TCP-MD5 and TCP-AO
+	ALONE_MULTIPATH,  // left alone: MPTCP
 	NOTICE_LOST,      // notices without room in the ring
 	PREDICTED,        // outgoing TCP packets that header prediction took
 	SEEN_IN,          // as SEEN, incoming

@@ -145,6 +145,8 @@ pub struct PathCounters {
     pub connections_full: u64,
     /// TCP packets with a signature (TCP-MD5, TCP-AO), passed unchanged.
     pub signed: u64,
+    /// TCP packets of Multipath TCP, passed unchanged.
+    pub multipath: u64,
     /// Windows limited by order.
     pub limited: u64,
     /// Zero-window probes answered for mobile hosts.
@@ -407,6 +409,7 @@ impl KernelPath {
             injected: of_flows(Counter::Injected),
             connections_full: of_flows(Counter::AloneFull),
             signed: of_flows(Counter::AloneSigned),
+            multipath: of_flows(Counter::AloneMultipath),
             limited: of_flows(Counter::Limited),
             probed: of_flows(Counter::Probed),
             detailed: of_flows(Counter::Detailed),

@@ -15,6 +15,7 @@ const SACK_PERMITTED: u8 = OptionKind::SackPermitted as u8;
 const SACK: u8 = OptionKind::Sack as u8;
 const TIMESTAMPS: u8 = OptionKind::Timestamps as u8;
 const MD5_SIGNATURE: u8 = OptionKind::Md5Signature as u8;
+const MULTIPATH: u8 = OptionKind::Multipath as u8;
 const AUTHENTICATION: u8 = OptionKind::Authentication as u8;
 const USER_TIMEOUT: u8 = OptionKind::UserTimeout as u8;
 const FAST_OPEN: u8 = OptionKind::FastOpen as u8;
@@ -104,6 +105,10 @@ impl TcpOptions {
             }
             (MD5_SIGNATURE | AUTHENTICATION, _) => {
                 self.is_signed = true;
+                return false;
+            }
+            (MULTIPATH, _) => {
+                self.is_multipath = true;
                 return false;
             }
             _ => return false,
@@ -431,6 +436,16 @@ mod tests {
         assert_eq!(md5.wire_len(), 4);
         assert!(parse(&[29, 4, 1, 1]).is_signed);
         assert!(!parse(&[1, 0, 19, 2]).is_signed, "it is behind the end");
+    }
+
+    #[test]
+    fn multipath_options_are_noted_and_skipped() {
+        // DSS with a DATA_ACK of 4 bytes (RFC 8684 section 3.3), and MP_PRIO behind timestamps.
+        let dss = parse(&[30, 8, 0x20, 1, 0, 0, 0, 9, 2, 4, 5, 0]);
+        assert_eq!(dss, TcpOptions { mss: Some(0x500), unknown: 1, is_multipath: true, ..TcpOptions::default() });
+        assert_eq!(dss.wire_len(), 4);
+        assert!(parse(&[8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 30, 3, 0x50]).is_multipath);
+        assert!(!parse(&[1, 0, 30, 3, 0x50]).is_multipath, "it is behind the end");
     }
 
     #[test]

@@ -156,6 +156,9 @@ pub struct TcpOptions {
     /// One of the skipped options is a signature (TCP-MD5, TCP-AO), which covers at least ACK and window: the receiver drops a segment
     /// that was changed on its way. Not emitted.
     pub is_signed: bool,
+    /// One of the skipped options is of Multipath TCP, whose window counts from the DATA_ACK in it and not from the ACK in the
+    /// header (RFC 8684 section 3.3.1). Not emitted.
+    pub is_multipath: bool,
 }
 
 impl TcpOptions {
@@ -232,6 +235,8 @@ pub enum OptionKind {
     UserTimeout = 28,
     /// The signature of TCP-AO (RFC 5925), read as [`TcpOptions::is_signed`].
     Authentication = 29,
+    /// Multipath TCP (RFC 8684), read as [`TcpOptions::is_multipath`].
+    Multipath = 30,
     /// Fast Open.
     FastOpen = 34,
     /// Accurate ECN, order 0.

@@ -85,6 +85,8 @@ pub struct Counters {
     pub alone_header: u64,
     /// Passed unchanged: with a signature (TCP-MD5, TCP-AO).
     pub alone_signed: u64,
+    /// Passed unchanged: of Multipath TCP.
+    pub alone_multipath: u64,
     /// Passed unchanged: malformed.
     pub alone_malformed: u64,
     /// Passed unchanged: of connections on which the host has not sent anything yet.
@@ -325,6 +327,7 @@ impl KernelPath {
             alone_vlan: self.counter(Counter::AloneVlan),
             alone_header: self.counter(Counter::AloneHeader),
             alone_signed: self.counter(Counter::AloneSigned),
+            alone_multipath: self.counter(Counter::AloneMultipath),
             alone_malformed: self.counter(Counter::AloneMalformed),
             alone_unknown: self.counter(Counter::AloneUnknown),
             alone_full: self.alone_full(),

@@ -131,6 +131,7 @@ impl PathEngine for Engine {
             vlan: counters.alone_vlan,
             extension_headers: counters.alone_header,
             signed: counters.alone_signed,
+            multipath: counters.alone_multipath,
             other: counters.alone_malformed,
             evicted: self.evicted,
             map_full: counters.alone_full,

@@ -14,12 +14,14 @@ mod handoff;
 mod hold_back;
 mod limits;
 mod modes;
+mod multipath;
 mod presence;
 mod process;
 mod removal;
 mod routing;
 mod signed;
 mod split;
+mod unmodified;
 mod watch;
 mod wireguard;
 
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         (&harness, "hold_back", hold_back::TESTS),
         (&harness, "removal", removal::TESTS),
         (&harness, "signed", signed::TESTS),
+        (&harness, "multipath", multipath::TESTS),
         (&harness, "absences", absences::TESTS),
         (&harness, "crashes", crashes::TESTS),
         (&harness, "limits", limits::TESTS),

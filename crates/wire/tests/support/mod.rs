@@ -126,6 +126,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
                     experimental: experimental.filter(|list| !list.is_empty()),
                     unknown: 0,
                     is_signed: false,
+                    is_multipath: false,
                 };
                 while options.wire_len() > Segment::MAX_OPTIONS_LEN {
                     if options.experimental.take().is_none()

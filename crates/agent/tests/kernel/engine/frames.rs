@@ -145,6 +145,14 @@ pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace)
     expected.alone_signed = 2;
     assert_eq!(counters(), expected);
 
+    // Multipath TCP (RFC 8684): DSS with a DATA_ACK, alone and behind timestamps.
+    let dss = [30, 8, 0x20, 1, 0, 0, 0, 9];
+    for options in [dss.to_vec(), [&stamps[..], &dss].concat()] {
+        send(libc::ETH_P_IP, &with_options(&v4, &options));
+    }
+    expected.alone_multipath = 2;
+    assert_eq!(counters(), expected);
+
     // Hop-by-hop options, destination options: these it reads.
     send(libc::ETH_P_IPV6, &after_headers(&v6, &[0, 60]));
     send(libc::ETH_P_IP, &v4);

@@ -1,6 +1,6 @@
 //! The page of `holdover gateway demo --page`.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -12,9 +12,14 @@ use super::{Pair, pairs};
 
 /// Whether a page can be written to this file. It is left as it is; a new one is not left behind.
 pub(super) fn check(path: &Path) -> io::Result<()> {
-    let is_new = !path.exists();
-    OpenOptions::new().append(true).create(true).open(path)?;
-    if is_new { std::fs::remove_file(path) } else { Ok(()) }
+    match OpenOptions::new().append(true).open(path) {
+        // Only a file that was made here is removed: what a symbolic link points to is not made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            File::create_new(path)?;
+            std::fs::remove_file(path)
+        }
+        opened => opened.map(drop),
+    }
 }
 
 /// Writes the page.
@@ -126,6 +131,11 @@ mod tests {
         assert!(std::fs::read_to_string(&file).unwrap().ends_with("</html>\n"));
         assert!(check(&directory.join("nowhere/page.html")).is_err());
         assert!(check(&directory).is_err());
+        // A link to a file that does not exist: nothing is made where it points to.
+        let link = directory.join("link.html");
+        std::os::unix::fs::symlink(directory.join("target.html"), &link).unwrap();
+        assert!(check(&link).is_err());
+        assert!(link.is_symlink() && !directory.join("target.html").exists());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }
