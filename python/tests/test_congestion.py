@@ -1,3 +1,6 @@
+# Claim: A congestion control in Python sets the window, and Reno in Python gives the captures, events and samples of the stack's
+# own Reno, to the byte, through losses and an outage. A mechanism runs at a router.
+
 import sys
 from pathlib import Path
 
@@ -86,6 +89,8 @@ def test_a_mechanism_stands_at_a_router(tmp_path):
     assert clamped.flows["goodput_bps"][0] < 0.7 * plain.flows["goodput_bps"][0]
 
 
+# Claim: A mechanism in Python at a router receives the presence of mobile hosts and failed attempts of a link with ARQ, and does
+# not affect the router's other mechanisms: captures, events and samples are the same as without it.
 def test_a_mechanism_at_a_router_hears_where_mobile_hosts_are_beside_those_of_the_scenario(files, tmp_path):
     class Watch(holdover.Mechanism):
         name = "watch"

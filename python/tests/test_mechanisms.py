@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import reconnect_acks  # noqa: E402
 
 
+# Claim: A mechanism in Python gives the captures, events and samples of the same mechanism in Rust, to the byte.
 def test_a_mechanism_in_python_equals_its_rust_twin_packet_by_packet(tmp_path, files):
     plain = holdover.Scenario.parse(reconnect_acks.SCENARIO, "three-outages.toml")
     plain.run(out=tmp_path / "none", report=False)

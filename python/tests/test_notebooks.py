@@ -1,5 +1,7 @@
 """The notebooks run from their first cell to their last, and are kept without output."""
 
+# Claim: The notebooks run completely.
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,7 @@
+# Claim: From Python: runs and sweeps give the bytes of the program, tables are Arrow's, errors have their places, Ctrl-C ends a
+# run, and other threads can work meanwhile.
+# Tests: `python/tests/test_scenario.py`, `python/tests/test_sweeps.py`
+
 import os
 import signal
 import threading
@@ -89,6 +93,9 @@ def on_the_kernel(scenario, **options):
         raise
 
 
+# Claim: A Python process, also one with threads, runs a scenario on this machine's kernel. If its `progress` raises, the run ends
+# and leaves no files.
+# Tests: `test_a_run_on_the_kernel_ends_with_the_process_that_wants_it`
 def test_a_process_with_threads_has_a_run_on_the_kernel_beside_the_simulators(scenario, tmp_path):
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)

@@ -43,6 +43,8 @@ def test_a_sweep_has_its_tables_and_says_how_it_tested(swept, files, tmp_path):
         swept.with_(seed=4).sweep(out=tmp_path / "a")
 
 
+# Claim: On a Dask cluster of two worker processes, one of which is killed, a sweep has the files of one machine, and no run has
+# two rows.
 def test_a_sweep_by_dask_is_that_of_one_machine_though_a_worker_is_killed(swept, files, tmp_path):
     # There are enough runs that a worker is killed during one of them.
     many = swept.with_({"sweep.replicate.min": 60, "sweep.replicate.max": 60})

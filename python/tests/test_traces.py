@@ -1,3 +1,5 @@
+# Claim: Measurements of 4G, 5G and Starlink become tables for links.
+
 import json
 
 import pytest

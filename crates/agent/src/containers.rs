@@ -198,6 +198,7 @@ mod tests {
 
     use super::*;
 
+    // Claim: Addresses of sockets found in several namespaces belong to no container.
     #[test]
     fn an_address_in_several_namespaces_is_nobodys() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

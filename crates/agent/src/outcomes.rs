@@ -148,6 +148,9 @@ mod tests {
         }
     }
 
+    // Claim: Outcomes are counted rather than actions; the time saved is known only if a timer of this host would have resumed
+    // the connection.
+    // Tests: `outcomes::what_was_saved_is_known_for_a_wake_with_an_alternative_only`
     #[test]
     fn only_what_was_seen_counts() {
         let mut outcomes = Outcomes::default();

@@ -422,6 +422,8 @@ mod tests {
         assert!(seen > 60, "the pages were not read as intended: {seen}");
     }
 
+    // Claim: Every command has examples, and each of them parses; so does every command in these pages.
+    // Tests: `examples::every_command_in_the_documentation_parses`
     #[test]
     fn every_command_has_examples_and_each_of_them_parses() {
         let mut all = BTreeSet::new();

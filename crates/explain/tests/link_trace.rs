@@ -79,6 +79,9 @@ fn at(trace: &LinkTrace, seconds: f64) -> holdover_explain::LinkRow {
 
 const TABLE: &str = "t,rate,up\n0,2e6,1\n8,6e6,1\n16,3e6,1\n20,3e6,0\n23,3e6,1\n30,4e6,1\n60,4e6,1\n";
 
+// Claim: A link is estimated from a capture at either end: rates within a tenth, the round trip, the outage, losses of the link
+// and not of a queue; the same transfer over the estimated link takes as long.
+// Tests: `link_trace::losses_without_a_queue_are_the_links`, `scenario::a_capture_becomes_a_trace_that_a_scenario_takes`
 #[test]
 fn rates_round_trips_and_outages_are_found_from_either_end() {
     let (captures, record) = run("known", &download("0 %", "60 packets", "16 MB"), TABLE);

@@ -132,6 +132,9 @@ impl Explained {
 
 const OUTAGES: &[(u64, u64)] = &[(2_000, 1_500), (8_000, 7_000), (25_000, 20_000)];
 
+// Claim: Outages are found without prior knowledge, from the sender's and from the receiver's capture, with bounds that contain
+// the true times: links that drop and links that hold, CUBIC, Reno and a BSD. Without an outage none is found.
+// Tests: `worlds::outages_that_hold_packets_are_found_from_either_end`, `worlds::a_transfer_without_outages_or_losses_has_none`
 #[test]
 fn outages_are_found_from_either_end() {
     for (name, stack) in [("cubic", "linux-6-cubic"), ("reno", "linux-6-reno"), ("bsd", "reno-bsd")] {
@@ -178,6 +181,9 @@ fn a_transfer_without_outages_or_losses_has_none() {
 }
 
 /// At this rate even a loss of 0.02 % would limit the sender's window.
+// Claim: Loss is reported as the limit of a transfer over a path with 0.5 and 2 % of loss, from either end; a full queue is not
+// loss.
+// Tests: `worlds::a_transfer_without_outages_or_losses_has_none`
 #[test]
 fn loss_is_named_as_the_limit_from_either_end() {
     for (name, loss) in [("two-percent", "2 %"), ("half-percent", "0.5 %")] {

@@ -229,6 +229,7 @@ mod tests {
     }
 
     /// The upper mechanism answers a packet of the lower one within the same call.
+    // Claim: An injected packet takes effect in a chain within the same call.
     #[test]
     fn an_injected_packet_is_answered_within_the_same_call() {
         let mut chain = Chain::new();

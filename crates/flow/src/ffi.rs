@@ -246,6 +246,7 @@ pub(crate) mod testing {
         (is_known != 0).then_some(limit)
     }
 
+    // Claim: Structures of the flow path have the same sizes and offsets in Rust and in C (`crates/flow`).
     #[test]
     fn structures_are_laid_out_as_the_c_compiler_does() {
         // SAFETY: the same generator has written both lists, with as many entries.

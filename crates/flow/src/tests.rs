@@ -139,6 +139,13 @@ fn holding(holds: Holds) -> LinkState {
     LinkState { holds, ..LinkState::default() }
 }
 
+// Claim: Orders of the flow path by packet scripts: bytes held back, the newest ACK, limited and shut windows by flow and by
+// link, probes, duplicates, expiry. An entry knows what a flow knows, but for what it forgets by design.
+// Tests: `tests::the_newest_ack_is_held_back_while_data_are_outstanding`,
+// `tests::a_window_is_limited_by_flow_or_by_link_and_the_smaller_counts`,
+// `tests::probes_of_a_shut_window_are_reported_and_withheld_while_the_mobile_host_is_absent`,
+// `tests::duplicate_acks_are_kept_or_dropped`, `tests::an_expired_link_state_has_no_effect`,
+// `tests::an_entry_follows_a_connection_as_a_flow_does`
 #[test]
 fn exactly_the_ordered_bytes_are_held_back() {
     for bytes in [0, 1, 150] {
@@ -181,6 +188,8 @@ fn stamped(mut packet: Packet, val: u32, ecr: u32) -> Packet {
     packet
 }
 
+// Claim: The first ACK after a second of silence that echoes a timestamp from before them is shown to the host in two steps, also
+// with a DSACK; not where other orders hold ACKs, nor after an idle time.
 #[test]
 fn the_first_ack_after_a_long_silence_is_cut_in_two() {
     let long = Duration::from_secs(12);
@@ -226,6 +235,8 @@ fn after_peer_silence(
     path.ack_in_part(Direction::Outgoing, (1000, acked), (2, 70_000), block)
 }
 
+// Claim: A retransmission that ends a second of silence shows which ACKs the peer lacks: from there the host's answer is sent in
+// two steps, if it acknowledges more than that segment.
 #[test]
 fn the_answer_to_a_retransmission_after_a_long_silence_is_cut_in_two() {
     let long = Duration::from_secs(12);

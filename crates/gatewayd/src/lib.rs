@@ -84,6 +84,7 @@ mod tests {
         entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
     }
 
+    // Claim: The modules of the daemon depend on each other in one direction.
     #[test]
     fn modules_depend_on_each_other_in_one_direction() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -267,6 +267,7 @@ mod tests {
         }
     }
 
+    // Claim: Dashboard and alerts of the gateway ask for metrics and fates that exist; promtool runs the alerts' tests.
     #[test]
     fn dashboard_and_alerts_name_metrics_and_fates_that_exist() {
         let text = encode_status(&Status { cluster: Some(cluster()), ..status() });

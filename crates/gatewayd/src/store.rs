@@ -428,6 +428,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
+        // Claim: Each process finds the packets left by its predecessor, in order; a partly written record ends the file; space
+        // is reclaimed.
+        // Tests: `store::what_comes_back_at_the_end_is_before_what_still_waits`, `store::a_partly_written_record_ends_the_file`,
+        // `store::more_hosts_than_open_files_and_space_is_given_back`
         #[test]
         fn every_process_finds_the_packets_of_its_predecessor(steps in steps()) {
             let scratch = Scratch::new("property");

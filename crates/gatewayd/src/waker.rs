@@ -301,6 +301,8 @@ mod tests {
 
     use super::*;
 
+    // Claim: A retransmission is identified by the end of its data; records and orders have the layout that the programs expect.
+    // Tests: `path::records::tests::an_order_is_laid_out_as_the_program_reads_it`
     #[test]
     fn data_of_a_packet_end_behind_its_headers() {
         for (from, to) in [("192.0.2.1", "10.0.0.7"), ("2001:db8::1", "fd00::7")] {

@@ -288,6 +288,10 @@ mod tests {
         assert!(matches!(refused, Err(ControlSocketError::AlreadyRunning { pid: None, .. })), "{refused:?}");
     }
 
+    // Claim: The control socket replaces a dead socket only; of agents started at the same time one gets it; a new agent waits
+    // for one that is ending (50 restarts, 0 to 49 ms after a kill).
+    // Tests: `control_socket::one_of_several_starting_agents_gets_the_socket`,
+    // `control_socket::an_agent_that_is_ending_is_waited_for`, `agent::a_killed_agent_is_in_no_successors_way`
     #[test]
     fn only_a_socket_is_removed() {
         let place = Place::new("file");

@@ -252,6 +252,9 @@ mod tests {
         assert_eq!(of(NLMSG_DONE, -libc::EINTR), Err(Some(libc::EINTR)));
     }
 
+    // Claim: Queries of generic netlink, its families and multicast groups; answers and refusals in any datagram.
+    // Tests: `exchange::acknowledgements_and_refusals_are_told_apart`, `exchange::any_datagram_ends`,
+    // `generic_netlink::a_multicast_group_is_found_by_its_name`, `generic_netlink::the_kernel_describes_its_controller`
     #[test]
     fn a_datagram_has_several_messages_padded_to_words() {
         let [one, two] = [5, 8].map(|len| Request { kind: 99, flags: 0, payload: vec![1; len] }.to_bytes(0, 1));

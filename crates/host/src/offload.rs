@@ -374,6 +374,8 @@ mod tests {
         Packet { received: None, ..packet }
     }
 
+    // Claim: Joined packets of the kernel are cut, and joined again, without a changed byte or checksum.
+    // Tests: `offload::only_consecutive_segments_are_joined`, `offload::the_checksum_is_that_of_the_pseudo_header`
     #[test]
     fn joined_segments_are_cut_into_the_same_segments() {
         let near_the_end = u32::MAX - 1500;

@@ -289,6 +289,10 @@ mod tests {
         (Two { first: input(first), second: input(second), due: None, rounds: Vec::new() }, [one, other])
     }
 
+    // Claim: A daemon's poll loop reports ready descriptors in order, wakes for deadlines, and feeds the service manager's
+    // watchdog.
+    // Tests: `poll_loop::a_deadline_ends_the_wait_and_consumed_input_does_not`,
+    // `poll_loop::the_watchdog_is_notified_twice_per_interval`
     #[test]
     fn ready_descriptors_are_reported_in_order_and_once() {
         let (mut daemon, [mut first, mut second]) = two();

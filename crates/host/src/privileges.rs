@@ -39,6 +39,8 @@ mod tests {
 
     const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
+    // Claim: Unneeded privileges are dropped; the control socket is accessible to its user only.
+    // Tests: `tests::the_socket_is_for_one_agent_and_one_user`
     #[test]
     fn dropped_capabilities_are_gone() {
         // Of this thread only: other tests keep theirs.

@@ -331,6 +331,9 @@ mod tests {
         assert_eq!(reader.join().unwrap().len(), answer.len());
     }
 
+    // Claim: Connections that send too much, are too slow or do not read are closed.
+    // Tests: `session::idle_connections_make_room_for_new_ones`, `session::followers_are_disconnected_when_they_fall_behind`,
+    // `tests::invalid_requests_are_answered_or_disconnected`
     #[test]
     fn oversized_and_slow_requests_are_disconnected() {
         let (mut sessions, address) = sessions();

@@ -43,6 +43,10 @@ fn tolerance(p: f64, n: u32) -> f64 {
     4.0 * (p * (1.0 - p) / f64::from(n)).sqrt()
 }
 
+// Claim: A frame of n bits survives independent bit errors with the nth power of a bit's probability of survival; in bursts, with
+// the share and the length of the bad states, by time or by bits. Radio cells retransmit damaged frames up to the retry limit.
+// Tests: `bursts_in_time_damage_consecutive_frames`, `a_cell_sends_damaged_frames_again_up_to_the_retry_limit`,
+// `each_station_hears_a_broadcast_or_not`
 #[test]
 fn long_frames_are_damaged_more_often_than_short_ones() {
     let rate = 1e-5_f64;

@@ -525,6 +525,8 @@ fn on_one_channel(motions: [Motion; 2]) -> Vec<(Instant, usize)> {
     received
 }
 
+// Claim: Cells on one channel share its medium; retries of one base station take airtime from its neighbours.
+// Tests: `retries_for_an_absent_station_take_airtime_from_neighbouring_cells`
 #[test]
 fn cells_on_one_channel_share_the_medium() {
     let received = on_one_channel([near(), near()]);

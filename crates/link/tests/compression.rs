@@ -40,6 +40,9 @@ fn arrivals(config: &LinkConfig, packets: &[Packet]) -> Vec<u64> {
         .collect()
 }
 
+// Claim: A link with compression sends the compressed size of each packet: times, queue limits in bytes and bit errors follow;
+// packets arrive whole.
+// Tests: `a_limit_in_bytes_counts_compressed_bytes_and_statistics_do_not`, `bit_errors_meet_compressed_bits`
 #[test]
 fn packets_take_the_time_of_their_compressed_length() {
     let udp = packet(Udp { payload: vec![0; 72].into(), ..Udp::default() });

@@ -99,6 +99,7 @@ fn the_lte_trace_is_what_its_generator_makes() {
 
 /// A variant can set a path if and only if the schema has a pattern for it. (The tests of the Python module check the schemas of values
 /// with a validator.)
+// Claim: The schema accepts every scenario that comes with Holdover, and refuses wrong values and paths in a variant's `set`.
 #[test]
 fn the_schema_has_a_pattern_for_each_path_that_a_variant_sets() {
     let schema: Value = serde_json::from_str(&holdover_scenario::schema()).unwrap();

@@ -1,5 +1,8 @@
 //! Both halves of a session by scripts and over random hops, the messages, and whole connections between two nodes.
 
+// Claim: MTCP/SRP: all bytes arrive in order and in a bounded time under any losses of the hop, connections are opened, closed,
+// refused and aborted as without it, and no message harms a node.
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

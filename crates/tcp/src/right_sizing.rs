@@ -162,6 +162,11 @@ mod tests {
 
     /// The figures of a kernel's `tcp:tcp_rcvbuf_grow` for a download at 10 Mbit/s and 50 ms: segments of 1448 bytes, 10 in the first round
     /// trip.
+    // Claim: The receive buffer grows by the values that a kernel's `tcp:tcp_rcvbuf_grow` showed; the largest segment determines
+    // how much data it holds, data beyond a hole lets it grow, small segments do not.
+    // Tests: `linux_profiles::linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds`,
+    // `linux_profiles::linux_6_data_beyond_a_hole_lets_the_buffer_grow`,
+    // `linux_profiles::linux_small_segments_do_not_open_the_window`
     #[test]
     fn linux_6_18_grows_as_the_kernel_was_seen_to() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 10 * 1448);

@@ -141,6 +141,8 @@ mod tests {
         Inner { src: "fd00::1".parse().unwrap(), dst: "fd00::2".parse().unwrap(), payload }
     }
 
+    // Claim: Encrypted payload of a simulation needs its key, and is opaque on every link of a world.
+    // Tests: `identity::data_between_identities_is_opaque_on_the_way`
     #[test]
     fn plaintext_needs_the_key_and_is_not_printed() {
         let inner = inner();

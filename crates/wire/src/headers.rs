@@ -155,6 +155,7 @@ mod tests {
         (packet, bytes.to_vec())
     }
 
+    // Claim: A snapped segment gives the same headers as the whole one.
     #[test]
     fn a_truncated_capture_gives_the_same_headers() {
         for v6 in [false, true] {

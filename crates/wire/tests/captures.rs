@@ -37,6 +37,9 @@ fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
     Some(&option.value[..usize::from(option.len)])
 }
 
+// Claim: Other programs read a pcapng capture with interface names, nanoseconds and comments: pcap-parser, and tshark where it is
+// installed.
+// Tests: `tshark_finds_nothing_wrong`
 #[test]
 fn another_reader_reads_the_same_packets() {
     let mut capture = Writer::new(Vec::new(), "holdover test").unwrap().with_start(NEW_YEAR);

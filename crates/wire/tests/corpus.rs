@@ -24,6 +24,7 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/parse")
 }
 
+// Claim: Fuzz target `parse` (`crates/wire/fuzz`): a packet, which is refused with a reason, or encoded unchanged.
 #[test]
 fn the_corpus_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).collect();

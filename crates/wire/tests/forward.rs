@@ -197,6 +197,9 @@ fn without_checksum(bytes: &Bytes, packet: &Packet) -> Vec<u8> {
 }
 
 proptest! {
+    // Claim: A forwarded packet is unchanged: identification, "don't fragment", flow label, IP options and extension headers,
+    // reserved bits, unknown TCP options and their order, a missing UDP checksum.
+    // Tests: `packets_of_the_kernel_are_forwarded_unchanged`
     #[test]
     fn a_packet_is_forwarded_as_it_came(packet in support::packet(), extras in extras(), padding in vec(any::<u8>(), 0..9)) {
         let bytes = with_extras(&packet, &extras);
@@ -207,6 +210,9 @@ proptest! {
         prop_assert_eq!(came.emit().unwrap(), bytes);
     }
 
+    // Claim: An edit of window, ACK number, flags, timestamps, SACK blocks, hop limit or traffic class changes only that field
+    // and the checksums.
+    // Tests: `an_unknown_option_survives_an_edit`, `options_that_are_taken_away_become_padding_and_new_ones_follow`
     #[test]
     fn an_edit_changes_only_its_fields(packet in support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
@@ -236,6 +242,7 @@ proptest! {
     }
 
     /// An unchanged packet shares its bytes with the received one, and so does the payload of an edited segment.
+    // Claim: Unchanged bytes are not copied: a whole packet, or the payload of an edited segment.
     #[test]
     fn bytes_that_are_unchanged_are_not_copied(packet in support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
@@ -254,6 +261,8 @@ proptest! {
     }
 
     /// RFC 1624: edits of window, ACK, flags, timestamps and SACK blocks.
+    // Claim: The TCP checksum of an edited segment, computed by difference (RFC 1624), is that of the whole segment.
+    // Tests: `the_example_of_rfc_1624_section_4_gives_zero`
     #[test]
     fn a_checksum_by_difference_is_the_checksum_of_the_whole(
         packet in support::packet(), extras in extras(), edit in edit(), other_zero: bool,
@@ -286,6 +295,9 @@ proptest! {
     }
 
     /// Other addresses of the same IP version change nothing else, and back again nothing at all.
+    // Claim: With other addresses of the same IP version everything else stays, and with the former addresses again the packet is
+    // the same; in the other IP version a TCP segment stays. Checksums are right.
+    // Tests: `a_segment_keeps_its_header_in_the_other_ip_version`
     #[test]
     fn a_readdressed_packet_is_the_same_between_other_addresses(packet in support::packet(), extras in extras(), edit in edit()) {
         if matches!(packet.payload, Payload::Fragment(_)) {

@@ -205,6 +205,8 @@ fn check_options_with_the_other_codec(mut bytes: &[u8], options: &TcpOptions) {
 }
 
 proptest! {
+    // Claim: Another codec (smoltcp's) and the kernel encode and decode the same bytes.
+    // Tests: `a_syn_of_the_kernel_is_read`, `other_packets_of_the_kernel_are_read_and_written_alike`
     #[test]
     fn the_other_codec_agrees(packet in support::packet()) {
         check_with_the_other_codec(&packet);

@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 proptest! {
+    // Claim: Every encoded packet is decoded unchanged: IPv4 and IPv6; TCP with each option (MSS, window scale, SACK permitted,
+    // SACK, timestamps, user timeout, experimental ones by their ExID); UDP; ICMP and ICMPv6 errors with the quoted segment; ESP
+    // as opaque bytes.
     #[test]
     fn a_packet_that_is_written_is_read_back(packet in support::packet()) {
         let bytes = packet.emit().unwrap();
@@ -23,6 +26,8 @@ proptest! {
         prop_assert_eq!(Packet::parse(bytes.freeze()), Ok(packet));
     }
 
+    // Claim: Truncated, damaged and arbitrary bytes give a typed error or a packet, never a panic; a flipped bit is detected.
+    // Tests: `a_flipped_bit_is_noticed`, `damage_never_panics`, `arbitrary_bytes_never_panic`
     #[test]
     fn a_packet_that_is_cut_off_is_an_error(packet in support::packet(), at in any::<Index>()) {
         let bytes = packet.emit().unwrap();
@@ -108,6 +113,7 @@ fn is_unnoticeable(packet: &Packet, flipped: &[u8], byte: usize, bit: usize) -> 
     }
 }
 
+// Claim: Payload is a slice of the input, not a copy.
 #[test]
 fn payload_is_a_slice_of_the_input() {
     let (src, dst) = support::V4;

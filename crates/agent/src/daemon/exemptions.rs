@@ -319,6 +319,8 @@ mod tests {
         }
     }
 
+    // Claim: The owner of a connection is looked up again until it is known, in at most a twentieth of the time.
+    // Tests: `exemptions::a_longer_check_delays_the_next_one`
     #[test]
     fn an_unknown_owner_is_looked_up_again() {
         let open = Open::new();

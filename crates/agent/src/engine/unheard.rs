@@ -26,6 +26,8 @@ mod tests {
 
     use super::*;
 
+    // Claim: Packets for an address that this host has lost are no sign that the link is up.
+    // Tests: `families::ipv4_goes_and_comes_back_while_ipv6_flows`
     #[test]
     fn only_own_connections_on_lost_addresses_are_unheard() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -291,6 +291,9 @@ mod tests {
         said.collect()
     }
 
+    // Claim: A link is up when its last source agrees; a command holds until the next report; a move is reported at once or with
+    // the next up.
+    // Tests: `arbiter::a_command_holds_until_the_next_report`, `arbiter::a_move_is_reported_at_once_or_with_the_next_up`
     #[test]
     fn up_is_reported_when_the_last_source_agrees() {
         use Source::{Address, Carrier, Route};
@@ -385,6 +388,10 @@ mod tests {
         assert_eq!((arbiter.poll_timeout(), arbiter.state()), (None, LinkState::Up));
     }
 
+    // Claim: IPv4 and IPv6 outages are separate; each version gets the same events as without the other, and packets of one are
+    // no evidence about the other.
+    // Tests: `arbiter::the_versions_are_independent`, `arbiter::packets_of_one_version_do_not_affect_the_other`,
+    // `tests::one_version_of_ip_fails_and_the_other_stays`, `tests::an_unused_version_follows_the_other`
     #[test]
     fn one_version_fails_and_the_other_goes_on() {
         use Source::{Address, Carrier};
@@ -432,6 +439,8 @@ mod tests {
     proptest! {
         /// Any signals in any order, for each version: never down twice in a row, never up without down or a move,
         /// never recovered without a warning, and a command `up` always ends with the link up.
+        // Claim: For any reports of the sources in any order, the mechanisms get consistent events: never down twice, never up
+        // without down or a move, never recovered without a warning.
         #[test]
         fn the_story_makes_sense(words in prop::collection::vec(any_word(), 0..60)) {
             let mut arbiter = Arbiter::new();

@@ -79,6 +79,10 @@ mod tests {
         all.iter().map(|address| (address.parse().unwrap(), true)).collect()
     }
 
+    // Claim: An address is given up when it has been gone for the configured time while there is another; an aborted connection
+    // notifies its program at once.
+    // Tests: `lost_addresses::one_that_comes_back_in_time_is_kept`, `lost_addresses::only_what_is_gone_is_given_up`,
+    // `sockets::a_connection_that_is_ended_tells_its_program_at_once`
     #[test]
     fn an_address_is_given_up_when_another_has_been_in_its_place_for_a_while() {
         let mut lost = LostAddresses::default();

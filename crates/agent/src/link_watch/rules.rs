@@ -58,6 +58,11 @@ mod tests {
         Rule { is_ipv6, table, selector: [priority].into() }
     }
 
+    // Claim: A default route counts in any table named by a rule; of several uplinks in one table, the one with the lowest metric
+    // has the route; a tunnel does not take the route from the link that carries it.
+    // Tests: `tests::a_default_route_counts_while_a_rule_leads_to_its_table`, `tests::the_best_route_moves_from_link_to_link`,
+    // `tests::a_tunnel_does_not_take_the_route_from_the_link_that_carries_it`,
+    // `tests::rules_by_which_default_routes_are_found_count`
     #[test]
     fn a_table_counts_while_a_rule_of_its_family_names_it() {
         let mut rules = Rules::default();

@@ -124,6 +124,11 @@ mod tests {
         assert_eq!(watch.handle_clocks(at(65_120)), Some(at(120)));
     }
 
+    // Claim: Announced sleep is a predicted cut; sleep that does not follow is withdrawn; unannounced sleep is detected from the
+    // clocks.
+    // Tests: `suspend::a_sleep_that_does_not_come_is_taken_back`, `suspend::a_sleep_of_which_nothing_more_is_heard_is_none`,
+    // `suspend::an_announcement_that_is_heard_after_the_sleep_is_nothing`,
+    // `suspend::sleep_is_told_once_and_the_noise_of_reading_two_clocks_never`
     #[test]
     fn a_sleep_that_is_announced_is_a_cut_foreseen() {
         let at = Instant::from_secs;

@@ -147,6 +147,8 @@ mod tests {
         said.collect()
     }
 
+    // Claim: A host that leaves the range of a Wi-Fi gets a warning first; one that stays at its edge does not.
+    // Tests: `wifi::who_sits_at_the_edge_is_not_warned`
     #[test]
     fn who_walks_away_is_warned_before_the_floor_is_reached() {
         // 10 dB/s: from -60 dBm it reaches the floor after 2 s.

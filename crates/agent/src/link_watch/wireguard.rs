@@ -84,6 +84,9 @@ mod tests {
         .concat()
     }
 
+    // Claim: The endpoints of WireGuard peers and of tunnels are parsed from the kernel's messages, complete or truncated.
+    // Tests: `wireguard::what_is_cut_short_has_fewer`, `stacking::a_tunnel_tells_its_endpoint_unless_it_has_many`,
+    // `stacking::the_interface_below_is_named_but_for_pairs_and_other_namespaces`
     #[test]
     fn the_endpoints_of_all_peers_are_found() {
         let mut endpoints = Endpoints::default();

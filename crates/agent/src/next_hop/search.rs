@@ -135,6 +135,11 @@ mod tests {
         Target { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
     }
 
+    // Claim: Next hops are asked for often, then less often, and not for ever; the questions are ARP requests and neighbour
+    // solicitations, and only valid answers count.
+    // Tests: `neighbour_frames::an_arp_request_is_a_frame_of_60_bytes_with_our_address`,
+    // `neighbour_frames::a_solicitation_goes_to_the_group_of_the_neighbour`,
+    // `neighbour_frames::an_advertisement_reports_its_target`, `neighbour_frames::any_bytes_are_parsed_without_panic`
     #[test]
     fn it_asks_often_and_then_less_often_and_ends() {
         let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")], false).unwrap();

@@ -245,6 +245,7 @@ fn what_is_wrong_with_a_rule_is_said() {
     }
 }
 
+// Claim: An unknown user disables only the rules about that user.
 #[test]
 fn an_unknown_user_switches_off_that_user_only() {
     let text = "[[flow]]\nport = 1\nuser = \"berta\"\nhold = \"1h\"\n[[flow]]\nport = 2\nhold = \"2h\"\n\

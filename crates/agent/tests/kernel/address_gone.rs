@@ -46,6 +46,9 @@ fn start(near: &Namespace, more: &str) -> Agent {
     Agent::start_with(near, "address_gone", "unix:path=/nowhere", &[INTERFACE], more)
 }
 
+// Claim: With `address_gone = "end"` a program whose address is gone for longer than `address_grace` gets ECONNABORTED, and not
+// before; one whose address comes back in time, or that is to be kept, does not.
+// Tests: `address_gone::they_are_kept_by_default`
 fn connections_on_a_lost_address_end_if_it_is_wanted(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let _agent = start(near, "[connections]\naddress_gone = \"end\"\naddress_grace = \"2s\"\n");

@@ -28,6 +28,8 @@ const NO_BUS: &str = "unix:path=/nowhere";
 /// The check for the other agent's end happens once a second.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
 
+// Claim: If two agents are given one interface, the second names the first, serves its other interface, and takes over within 5 s
+// of the first's end.
 fn an_interface_is_one_agents(near: &Namespace) {
     let _lan = Lan::new(near, "10.8.0.", 24);
     let other = Namespace::new("other").unwrap();
@@ -52,6 +54,9 @@ fn an_interface_is_one_agents(near: &Namespace) {
     eprintln!("taken over after {:?}", ended.elapsed());
 }
 
+// Claim: When the link comes up, the time until an upload would have gone on by this host's own timer is known; of a download
+// nothing is claimed.
+// Tests: `agents::of_a_downloads_timer_nothing_is_claimed`
 fn an_uploads_own_timer_is_known_at_link_up(near: &Namespace) {
     let wait = own_timer(near, true).expect("data were outstanding");
     eprintln!("by itself it would go on after {wait} s");
@@ -95,6 +100,7 @@ const CUTS: u32 = 8;
 /// Without a limit there were hundreds, 1 ms apart.
 const MOST_COPIES: usize = 12;
 
+// Claim: When the carrier goes under a download, no packet is sent more than 12 times in 1.5 s.
 fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
     let lan = Lan::new(near, "10.8.0.", 24);
     let agent = Agent::start_with(near, "carrier", NO_BUS, &[INTERFACE], "");

@@ -44,10 +44,15 @@ const OPEN_BEFORE: u16 = 7001;
 const BY_CGROUP: u16 = 7002;
 const EXEMPT: u16 = 7003;
 
+// Claim: With containers served, a connection in another network namespace and cgroup, behind a translating host, gets its
+// timeout: open before the agent, new, and by a rule for its cgroup; the status has its process and cgroup, and `leave_alone`
+// exempts it where the host forwards it. The end restores it, and so does a reload without containers, and the namespace ends
+// with the container.
 fn rules_and_names_reach_a_namespace_with_a_cgroup(_: &Namespace) {
     play_in_a_process_namespace("namespace");
 }
 
+// Claim: A connection in a container of crun gets its timeout, too (`HOLDOVER_CRUN`; skipped where there is none).
 fn rules_and_names_reach_a_container_of_crun(_: &Namespace) {
     if Crun::find().is_none() {
         return skip("crun is not installed (Debian: crun)");
@@ -55,6 +60,7 @@ fn rules_and_names_reach_a_container_of_crun(_: &Namespace) {
     play_in_a_process_namespace("crun");
 }
 
+// Claim: Without `[containers]`, connections of other namespaces keep their timeouts and have no name.
 fn containers_are_left_alone_by_default(_: &Namespace) {
     play_in_a_process_namespace("default");
 }

@@ -1,5 +1,9 @@
 //! Outages in which the carrier stays, with the default configuration and without any signal: behind a bridge, and behind a router.
 
+// Claim: The agent notices a silent link with TCP at work, its end, and that a slow server, a peer that is gone and one-way
+// traffic are none.
+// Tests: `crates/agent/src/link_watch/silence.rs`
+
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -425,6 +429,8 @@ fn is_bridged(near: &Namespace, lan: &Lan, is_upload: bool) {
 
 /// The sender retransmits some 6 s after the cut, and the router asks for this host's address after 6, 9 and 12 s. When the link is back after
 /// 10 s, the router learns the address of the connection from the probe that finds it, although that is a probe of a link-local address.
+// Claim: After a silence a router that has given up resolving the host, and has only a link-local address, forwards to it at
+// once: it learns the connection's address from the agent's probe.
 fn the_router_need_not_resolve_this_host_after_a_silent_outage(near: &Namespace) {
     let lan = Lan::behind_a_router(near);
     let agent = Agent::start(near);

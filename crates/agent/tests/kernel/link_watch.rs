@@ -109,6 +109,8 @@ fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
     assert_eq!(later.interfaces.addresses("up0").filter(IpAddr::is_ipv4).collect::<Vec<_>>(), [address]);
 }
 
+// Claim: Default routes of other tables, rules and metrics as the kernel tells them.
+// Tests: `link_watch::the_best_route_is_the_links_that_has_it`
 fn a_default_route_of_another_table_counts(namespace: &Namespace) {
     let far = Namespace::new("far").unwrap();
     Netlink::open(namespace).unwrap().add_veth("up0", "far0", &far).unwrap();
@@ -150,6 +152,8 @@ fn the_best_route_is_the_links_that_has_it(namespace: &Namespace) {
     assert_eq!(watch.hears(&["route up"]), ["up"]);
 }
 
+// Claim: A macvlan, and a VLAN where the kernel has them, goes with the interface below.
+// Tests: `link_watch::a_vlan_goes_with_the_interface_below`
 fn a_macvlan_goes_with_the_interface_below(namespace: &Namespace) {
     goes_with_the_interface_below(namespace, "macvlan mode bridge");
 }

@@ -102,6 +102,9 @@ fn is_held(inhibitor: &mut UnixStream) -> bool {
     inhibitor.read(&mut [0]).is_err()
 }
 
+// Claim: On a bus of its own with a logind of the test: sleep waits for 0.4 s in which the link is about to be cut, the next one
+// again; when the bus goes, its announcement ends; other senders are ignored. Needs `dbus-daemon`.
+// Tests: `logind::who_is_not_logind_is_not_believed`, `logind::a_bus_that_goes_takes_its_word_back`
 fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
     let agent = Agent::start_on(near, &logind.address());

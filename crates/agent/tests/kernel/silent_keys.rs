@@ -14,6 +14,8 @@ use crate::gateway::{Agent, Beyond, INTERFACE, Lan};
 
 pub(crate) const TESTS: &[Test] = &[("a_probe_of_the_peer_is_the_waiting_key", a_probe_of_the_peer_is_the_waiting_key)];
 
+// Claim: A key that is typed during a silence is what the peer is probed with, each time with the present time of the host's
+// timestamp clock, and it arrives once.
 fn a_probe_of_the_peer_is_the_waiting_key(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let beyond = Beyond::new(near, &lan, 0);

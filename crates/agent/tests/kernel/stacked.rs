@@ -24,6 +24,9 @@ const CUT: Duration = Duration::from_millis(3300);
 /// Without the agent data come some 3 s after the carrier.
 const RESUMES_WITHIN: Duration = Duration::from_millis(500);
 
+// Claim: A tunnel (VXLAN; WireGuard where the kernel has it) whose carrying link loses its carrier for 3.3 s, and is not looked
+// after: down by `lower`, and the download in it resumes within 500 ms of the carrier.
+// Tests: `stacked::wireguard_follows_the_link_that_carries_it`
 fn a_vxlan_tunnel_follows_the_link_that_carries_it(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let add = |remote: &str| ip(&format!("link add {TUNNEL} type vxlan id 3 remote {remote} dstport 4789"));

@@ -87,6 +87,8 @@ fn drive(timeouts: &mut UserTimeouts, mut is_done: impl FnMut(&UserTimeouts) -> 
     }
 }
 
+// Claim: New connections, of both families and in both directions, get the settings of the first matching rule; connections of
+// other namespaces are unchanged.
 fn new_connections_get_what_the_rules_say(near: &Namespace) {
     let wire = Wire::new(near);
     let timeouts = attach(
@@ -121,6 +123,7 @@ fn new_connections_get_what_the_rules_say(near: &Namespace) {
     assert_eq!((counters.set, counters.set_open, counters.refused, counters.asked), (5, 0, 0, 0));
 }
 
+// Claim: A user timeout set by an application stays, unless the rule overrides it.
 fn what_an_application_has_set_stays(near: &Namespace) {
     let wire = Wire::new(near);
     let own = SocketOptions { user_timeout: Some(Duration::from_secs(77)), ..options() };
@@ -148,6 +151,7 @@ fn what_an_application_has_set_stays(near: &Namespace) {
     assert_eq!(user_timeout(&later), secs(10));
 }
 
+// Claim: Open connections of other processes get them, too.
 fn open_connections_of_other_processes_get_it_too(near: &Namespace) {
     let wire = Wire::new(near);
     let address = SocketAddr::new(FAR.parse().unwrap(), 1001);
@@ -166,6 +170,7 @@ fn open_connections_of_other_processes_get_it_too(near: &Namespace) {
 }
 
 /// By process, user and cgroup: for open connections, for new ones, and for one that is not accepted yet.
+// Claim: Rules by process, user and cgroup apply to connections that are open, new, or not accepted yet.
 fn owners_are_found_out(near: &Namespace) {
     let wire = Wire::new(near);
     let program = std::env::current_exe().unwrap();
@@ -265,6 +270,9 @@ fn a_connection_is_left_alone_on_demand(near: &Namespace) {
 }
 
 /// In the SYN, and in later segments until it has been acknowledged; not for ever.
+// Claim: The option of RFC 5482 is on the wire in the SYN, and until data carrying it was acknowledged; the peer's is applied as
+// far as it is accepted.
+// Tests: `user_timeouts::the_peers_option_lengthens_the_timeout`
 fn the_option_goes_over_the_wire(near: &Namespace) {
     let wire = Wire::new(near);
     let timeouts =
@@ -321,6 +329,8 @@ fn the_peers_option_lengthens_the_timeout(near: &Namespace) {
 }
 
 /// The kernel by itself gives up after 3 to 7 s.
+// Claim: In an outage that aborts connections with kernel defaults, held connections survive, and fail-fast ones were aborted
+// before.
 fn failing_fast_and_holding_differ_in_an_outage(near: &Namespace) {
     let wire = Wire::new(near);
     make_impatient(near);
@@ -348,6 +358,9 @@ fn failing_fast_and_holding_differ_in_an_outage(near: &Namespace) {
 }
 
 /// The peer's application does not read for longer than the connection is held without a peer.
+// Claim: A hold shortens neither the life of a connection with an answered closed window nor keep-alive.
+// Tests: `user_timeouts::keep_alive_is_not_cut_short`,
+// `tests::a_hold_is_never_below_what_the_kernel_would_do_and_failing_fast_is`
 fn a_window_that_is_shut_and_answered_is_no_outage(near: &Namespace) {
     let wire = Wire::new(near);
     let options = UserTimeoutOptions { pass_interval: Duration::from_secs(1), ..UserTimeoutOptions::default() };
@@ -392,6 +405,7 @@ fn keep_alive_is_not_cut_short(near: &Namespace) {
 }
 
 /// Programs end with the process, timeouts stay, and the next agent recognizes them.
+// Claim: SIGKILL leaves no program behind; the next agent knows the former settings.
 fn nothing_is_left_of_an_agent_that_was_killed(near: &Namespace) {
     let wire = Wire::new(near);
     let killed = OtherProcess::agent("[[flow]]\nport = [1001, 1002]\nhold = \"1h\"");
@@ -411,6 +425,8 @@ fn nothing_is_left_of_an_agent_that_was_killed(near: &Namespace) {
     assert_eq!(next.counters().unwrap().applications_own, 0);
 }
 
+// Claim: The settings of all connections, or of one, can be restored.
+// Tests: `user_timeouts::a_connection_is_left_alone_on_demand`
 fn everything_can_be_given_back(near: &Namespace) {
     let wire = Wire::new(near);
     let own = SocketOptions { user_timeout: Some(Duration::from_secs(77)), ..options() };
@@ -429,6 +445,7 @@ fn everything_can_be_given_back(near: &Namespace) {
 }
 
 /// Random policies and connections, many of which match: both sides give the same verdict.
+// Claim: The kernel's copy of the rules agrees with the policy, for random rules and connections.
 fn the_kernels_rules_are_the_policys(_near: &Namespace) {
     let mut rng = Rng::new(5482);
     let mut kinds = [0; 3];

@@ -20,6 +20,7 @@ pub(super) fn in_use() -> u64 {
 mod tests {
     use super::*;
 
+    // Claim: The benchmark's figure of memory in use follows allocations.
     #[test]
     fn what_is_allocated_is_counted() {
         let before = in_use();

@@ -118,6 +118,10 @@ mod tests {
         path
     }
 
+    // Claim: A grid continues from its journal, also if the last line was truncated; a journal of another grid and a file that is
+    // no journal are refused and stay unchanged. Runs share the limit of open files.
+    // Tests: `journal::tests::the_journal_of_another_grid_and_what_is_none_are_refused`,
+    // `grid::tests::runs_share_the_files_that_may_be_open`
     #[test]
     fn a_grid_goes_on_from_what_was_written_also_if_the_last_line_was_cut_off() {
         let path = scratch("cut");

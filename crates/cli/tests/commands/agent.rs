@@ -69,6 +69,7 @@ fn a_signal_is_received_and_shown() {
 }
 
 /// The scripts in `dist/hooks`, called as NetworkManager, `wpa_cli` and networkd-dispatcher call them.
+// Claim: The hooks pass their events to the agent, and print nothing where there is no agent.
 #[test]
 fn hooks_forward_events_to_the_agent() {
     let place = Place::new("agent-hooks");
@@ -101,6 +102,8 @@ fn hooks_forward_events_to_the_agent() {
     agent.stop();
 }
 
+// Claim: A bug report has every file, and addresses only on request.
+// Tests: `masking::addresses_have_names_and_everything_else_stays`
 #[test]
 fn a_bug_report_has_what_is_needed_and_no_addresses() {
     let place = Place::new("agent-bugreport");
@@ -155,6 +158,7 @@ fn a_killed_agent_is_in_no_successors_way() {
     agent.stop();
 }
 
+// Claim: Without its privileges the agent exits with a message that names them.
 #[test]
 fn without_privileges_it_says_what_is_missing_and_ends() {
     use rustix::thread::{CapabilitySet, capabilities, remove_capability_from_bounding_set};
@@ -230,6 +234,10 @@ fn check_says_what_is_in_force_or_what_is_wrong() {
     assert_eq!(place.run("agent schema").well().out, std::fs::read_to_string(published).unwrap());
 }
 
+// Claim: Neither a failed dry run nor an interrupted demo or test leaves a directory behind.
+// Tests: `gateway::a_failed_dry_run_leaves_no_directory`,
+// `control_socket::a_directory_created_for_the_socket_is_removed_with_it`, `agent::an_interrupted_test_leaves_no_directory`,
+// `gateway::an_interrupted_demo_leaves_no_directory`
 #[test]
 fn a_failed_dry_run_leaves_no_directory() {
     let place = Place::new("agent-dry-run");

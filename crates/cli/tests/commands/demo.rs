@@ -7,6 +7,9 @@ use serde_json::Value;
 use crate::kernel::is_possible;
 use crate::support::Place;
 
+// Claim: `demo` prints lines where there is no terminal, writes a report that is never overwritten, gives the reason for using
+// the simulator, and repeats its result there.
+// Tests: `demo::without_a_directory_each_demo_gets_one_of_its_own`, `demo::the_simulator_has_bbr`
 #[test]
 fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     let place = Place::new("demo-text");
@@ -67,6 +70,7 @@ fn the_simulator_has_bbr() {
     check(&demo, "simulator");
 }
 
+// Claim: On a kernel, data flow again with the agent before the sender's timer expires.
 #[test]
 fn on_a_kernel_the_agent_has_data_flow_again_before_the_timer_does() {
     if is_possible() {

@@ -5,6 +5,8 @@ use holdover_testbed::harness::skip;
 use crate::kernel::is_possible;
 use crate::support::{Ended, Place};
 
+// Claim: `doctor` reports its findings and remedies, as lines and as JSON, with an answer for each use, and its exit status
+// follows.
 #[test]
 fn lines_and_json_say_the_same() {
     let place = Place::new("doctor");
@@ -38,6 +40,7 @@ fn lines_and_json_say_the_same() {
     }
 }
 
+// Claim: `conformance` lists its experiments; one case runs, with its verdict, and an unknown name is an error.
 #[test]
 fn conformance_lists_runs_and_refuses() {
     let place = Place::new("conformance");
@@ -66,6 +69,8 @@ fn conformance_lists_runs_and_refuses() {
     assert_eq!(ended.code == Some(0), row["verdict"] != "differs", "{json}");
 }
 
+// Claim: `conformance --agent` measures cells of its grid, and reports whether they reach their bounds. Results:
+// docs/conformance/agent.md.
 #[test]
 fn the_grid_of_the_agent_is_listed_measured_and_refused() {
     let place = Place::new("conformance-agent");
@@ -97,6 +102,9 @@ fn the_grid_of_the_agent_is_listed_measured_and_refused() {
     assert!(rows.lines().all(|row| row.split(',').count() == 13), "{rows}");
 }
 
+// Claim: `conformance --agent-links` lists its grid of links, outages, senders, uses and families, and runs the whole daemon in a
+// cell of it, with and without a warning. Results: docs/conformance/agent-links.md.
+// Tests: `crates/cli/src/conformance/agent_links/cells.rs`
 #[test]
 fn the_grid_of_links_is_listed_measured_and_refused() {
     let place = Place::new("conformance-agent-links");
@@ -130,6 +138,9 @@ fn the_grid_of_links_is_listed_measured_and_refused() {
     assert!(rows.lines().count() == 4 && rows.lines().all(|row| row.split(',').count() == 14), "{rows}");
 }
 
+// Claim: `conformance --gateway` lists its grid of links, senders, directions, absences and modes, and runs the whole daemon on
+// the router in a cell of it. A spoiled run is made again, at most twice. Results: docs/conformance/gateway.md.
+// Tests: `grid::tests::a_spoiled_run_is_made_again_and_the_last_one_counts`, `crates/cli/src/conformance/gateway/cells.rs`
 #[test]
 fn the_grid_of_the_gateway_is_listed_measured_and_refused() {
     let place = Place::new("conformance-gateway");

@@ -18,6 +18,8 @@ fn adds_up(explained: &Value) {
     assert!((parts - explained["seconds"].as_f64().unwrap()).abs() < 1e-6, "{explained}");
 }
 
+// Claim: `explain` finds the outage and the wait for the timer, in a run and in its captures at either end, and its parts add up
+// to the total.
 #[test]
 fn a_run_and_a_capture_are_explained() {
     let place = Place::with_scenario("explain", SCENARIO);
@@ -59,6 +61,8 @@ fn a_run_and_a_capture_are_explained() {
 }
 
 /// Two ways to the server, of which one is lost for good: a transfer over the other is not cut off.
+// Claim: The outages of a run are those of a connection's own path.
+// Tests: `path::a_path_is_down_when_no_way_is_left`
 #[test]
 fn outages_are_those_of_a_connections_own_path() {
     let (hosts, rest) = SCENARIO.split_once("[[link]]").unwrap();
@@ -71,6 +75,9 @@ fn outages_are_those_of_a_connections_own_path() {
     }
 }
 
+// Claim: A damaged capture is explained up to the damage, with its position; gzip and zstd are read, and so is every link type.
+// Tests: `tests::packets_before_the_damage_are_kept_and_its_position_is_reported`,
+// `tests::compressed_files_may_have_several_parts`, `link_layer::ip_is_found_behind_every_header`
 #[test]
 fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
     use std::io::Write as _;
@@ -102,6 +109,7 @@ fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
 }
 
 /// A transfer between two kernels, over a link that is cut: both kernels' captures tell it.
+// Claim: Outages are found from captures of two kernels, too.
 #[test]
 fn captures_of_kernels_are_explained_from_either_end() {
     if !crate::kernel::is_possible() {
@@ -126,6 +134,7 @@ fn captures_of_kernels_are_explained_from_either_end() {
 }
 
 /// Loopback of a namespace that only this test has.
+// Claim: A live interface is explained.
 #[test]
 fn a_live_interface_is_explained_and_one_that_is_not_there_is_refused() {
     let place = Place::new("explain-live");
@@ -200,6 +209,11 @@ fn what_cannot_be_explained_is_one_error() {
     }
 }
 
+// Claim: Errors under `--json` are JSON, interruptions too. A number outside its range is refused in plain words.
+// Tests: `explain::what_cannot_be_explained_is_one_error`, `reproduce::what_is_no_paper_or_not_the_place_for_one_is_refused`,
+// `run::an_interrupted_run_leaves_nothing_behind`, `sweep::an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not`,
+// `kernel::an_interrupted_matrix_says_what_was_kept`,
+// `command_support::tests::a_number_outside_its_range_is_refused_in_plain_words`
 #[test]
 fn errors_under_json_are_json_for_every_command() {
     let place = Place::with_scenario("json-errors", &SCENARIO.replace("[[flow]]", "[[flaw]]"));

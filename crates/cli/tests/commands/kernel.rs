@@ -22,6 +22,9 @@ pub(crate) fn is_possible() -> bool {
     false
 }
 
+// Claim: `run --both` compares both worlds side by side; `shell` runs a command on a host, with its exit status; neither leaves a
+// process or namespace behind when it is killed.
+// Tests: `kernel::a_command_runs_on_a_host`, `kernel::nothing_is_left_after_a_kill`
 #[test]
 fn both_worlds_stand_in_one_report() {
     if !is_possible() {
@@ -75,6 +78,9 @@ fn an_interrupted_matrix_says_what_was_kept() {
     assert!(error.starts_with("interrupted; ") && error.contains("captures in captures are kept"), "{error}");
 }
 
+// Claim: `agent test` detects the outage, and reports whether and when the connection continued, with and without the agent. A
+// wake counts only if the outage was detected and data arrived.
+// Tests: `self_test::a_wake_counts_only_if_the_outage_was_seen_and_data_came`
 #[test]
 fn the_agent_is_tested_across_an_outage() {
     if !is_possible() {

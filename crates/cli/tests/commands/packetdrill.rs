@@ -23,6 +23,8 @@ fn place(name: &str) -> Place {
     place
 }
 
+// Claim: `packetdrill` prints verdicts, differences and totals for directories, as text and as JSON, and its exit status follows.
+// Tests: `packetdrill::differences_and_invalid_scripts_are_reported`
 #[test]
 fn a_directory_is_run_and_summed_up() {
     let place = place("packetdrill-directory");

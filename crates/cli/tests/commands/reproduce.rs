@@ -129,6 +129,8 @@ text = "CUBIC takes less than 3.2 s."
 check = 'at_most(col(of(r, "cubic"), "duration"), 3.2)'
 "#;
 
+// Claim: A paper's open inputs are sampled and fitted from the command line; the verdicts are judged at the fitted setting, which
+// the HTML page reports without external files.
 #[test]
 fn what_a_paper_leaves_open_is_sampled_and_fitted() {
     let place = papers("open-paper");

@@ -12,6 +12,8 @@ use crate::support::{Ended, Place, SCENARIO, differences, exchanges, files_but};
 /// What says when and how long, and nothing else does.
 const OF_THE_DAY: &[&str] = &["manifest.json"];
 
+// Claim: The same scenario and seed write the same bytes into every file except the manifest, with one job and with two; another
+// seed writes others.
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     let place = Place::with_scenario("run-same", SCENARIO);
@@ -65,6 +67,7 @@ fn exports_are_files_of_a_run_like_any_other() {
     assert!(refused.err.contains("expected qlog, xplot or flowmon"), "{}", refused.err);
 }
 
+// Claim: The results of a run suffice to repeat it.
 #[test]
 fn a_run_can_be_made_again_from_what_it_left_behind() {
     let place = Place::with_scenario("run-again", SCENARIO);
@@ -145,6 +148,8 @@ const BAD: &[(&str, &str, usize, &str)] = &[
     ("rate = \"4 Mbit/s\"", "rate = \"4 Mbit/s", 14, ""),
 ];
 
+// Claim: A bad scenario (unknown field, negative rate, an unreachable host, a truncated trace ...) gives one error with file and
+// line, for `run`, `sweep` and `check`, and leaves no files behind.
 #[test]
 fn a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind() {
     for (index, &(from, to, line, says)) in BAD.iter().enumerate() {
@@ -182,6 +187,14 @@ fn command_line_errors_are_reported_before_anything_runs() {
     }
 }
 
+// Claim: Results are not mixed with existing files, and `--force` removes only files that a run has written and that were not
+// changed since: a trace, a capture or a page of the user's under a name of the run, and links and pipes, are refused before
+// anything changes. Only files that a run has written are in its manifest, or removed when it is given up. A trace called as a
+// result is refused. A sweep does not replace an edited copy.
+// Tests: `run::a_trace_or_capture_of_ones_own_is_never_replaced`, `files::a_file_that_no_run_wrote_is_never_replaced`,
+// `files::results_are_not_written_through_links`, `files::results_do_not_overwrite_what_is_there`,
+// `files::pipes_and_links_are_refused_without_being_read`, `files::a_trace_that_is_called_as_a_result_is_refused`,
+// `sweep::tests::a_copy_that_was_edited_is_not_replaced`
 #[test]
 fn results_are_not_mixed_with_what_is_there() {
     let place = Place::with_scenario("run-not-empty", SCENARIO);
@@ -239,6 +252,8 @@ fn a_trace_or_capture_of_ones_own_is_never_replaced() {
     assert_eq!(files_but(&place.path("out"), &[]), before);
 }
 
+// Claim: A full disk is reported as the cause; a table fits a narrow terminal.
+// Tests: `run::tables_fit_a_narrow_terminal`
 #[test]
 fn a_full_disk_is_named() {
     if !std::path::Path::new("/dev/full").exists() || !rustix::process::geteuid().is_root() {
@@ -275,6 +290,12 @@ fn tables_fit_a_narrow_terminal() {
     assert!(piped.out.starts_with("train-tunnel  ") && !is_narrow(&piped.out), "{}", piped.out);
 }
 
+// Claim: A flow without an end is not called unfinished. Tables fit a terminal of 50 columns: columns are left out and named, or
+// each row becomes a block of wrapped lines; pipes are not affected.
+// Tests: `run::tables_fit_a_narrow_terminal`, `sweep::a_sweep_tells_its_means_and_which_differ`,
+// `text_table::tests::a_table_that_is_too_wide_loses_columns_and_names_them`,
+// `text_table::tests::a_table_that_is_too_wide_without_them_becomes_blocks`,
+// `text_table::tests::no_line_is_wider_than_the_terminal`
 #[test]
 fn a_flow_without_an_end_is_not_called_unfinished() {
     let place = Place::with_scenario("run-endless", &exchanges());
@@ -282,6 +303,7 @@ fn a_flow_without_an_end_is_not_called_unfinished() {
     assert!(ended.out.contains("to the end") && !ended.out.contains("unfinished"), "{}", ended.out);
 }
 
+// Claim: An interrupted run leaves no files behind.
 #[test]
 fn an_interrupted_run_leaves_nothing_behind() {
     let place = Place::with_scenario("run-interrupted", SCENARIO);

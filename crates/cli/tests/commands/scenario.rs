@@ -59,6 +59,8 @@ fn a_capture_becomes_a_trace_that_a_scenario_takes() {
     }
 }
 
+// Claim: `scenario schema` prints the published schema; built-in scenarios can be listed, shown, copied and checked.
+// Tests: `scenario::the_built_in_scenarios_are_listed_shown_copied_and_can_be_run`
 #[test]
 fn the_schema_is_the_published_one() {
     let place = Place::new("scenario-schema");
@@ -109,6 +111,8 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
     assert!(error.contains("train-tunnel"), "{error}");
 }
 
+// Claim: Single and double brackets of one name, and a trace that begins with a byte order mark.
+// Tests: `scenario::a_trace_may_begin_with_a_byte_order_mark`
 #[test]
 fn single_and_double_brackets_of_one_name_differ() {
     let place = Place::with_scenario("scenario-brackets", &SCENARIO.replacen("[[host]]", "[host]", 1));

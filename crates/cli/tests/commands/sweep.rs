@@ -23,6 +23,8 @@ fn journal(dir: &Path) -> String {
     fs::read_to_string(dir.join("journal.jsonl")).unwrap_or_default()
 }
 
+// Claim: An interrupted sweep keeps completed runs, and continues to the same tables as one without an interruption, with another
+// number of jobs.
 #[test]
 fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
     let place = Place::with_scenario("sweep-interrupted", &format!("{SCENARIO}{SWEEP}"));

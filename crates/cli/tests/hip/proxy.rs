@@ -113,6 +113,9 @@ fn nothing_left_in_the_clear(capture: &Path) {
 }
 
 /// Both directions and versions at once, from two hosts, while the router goes from network to network.
+// Claim: TCP connections of two hosts without HIP continue, byte-exact, in both directions and IP versions, while their router
+// moves from network to network, and from IPv4 to IPv6 and back; after 5 s without an address they are woken.
+// Tests: `proxy::connections_of_plain_hosts_are_woken`
 fn connections_of_plain_hosts_survive_moves_of_the_router() {
     let (place, site) = (Place::new("proxy-moves"), Site::new(None));
     let hosts: [(&str, &[&str]); 2] = [(PRINTER.0, &PRINTER.1), (CAMERA.0, &CAMERA.1)];
@@ -180,6 +183,10 @@ fn arrives(from: &Namespace, src: IpAddr, to: &Namespace, dst: IpAddr, within: D
 }
 
 /// A host without an identity; one at another interface that forges the address of a host, of a peer, or of the router's identity.
+// Claim: A host without an identity, and a host at another interface with the address of a host, of a peer or of the router's
+// identity, reaches neither peer nor host; nor do a guest's ICMP errors about a host's packets. Unknown peers reach no host.
+// Tests: `proxy::errors_of_guests_do_not_reach_peers`, `proxy::errors_quote_what_their_receiver_has_sent`,
+// `proxy::unknown_peers_do_not_reach_hosts`, `proxy::packets_of_no_host_are_counted_and_dropped`
 fn strangers_get_nothing() {
     let (place, site) = (Place::new("proxy-strangers"), Site::new(None));
     let [router, server] = site.daemons(&place, &[(PRINTER.0, &PRINTER.1)], ["", ""]);
@@ -291,6 +298,9 @@ fn errors_of_guests_do_not_reach_peers() {
 }
 
 /// A peer's packet for a host that the router has no route to does not follow the default route.
+// Claim: A peer's packet for a host without a route does not leave by the default route. Packets of hosts with wrong checksums
+// reach no peer.
+// Tests: `proxy::damaged_packets_do_not_reach_peers`, `offload::wrong_checksums_of_the_network_are_refused`
 fn packets_for_hosts_without_a_route_are_dropped() {
     let place = Place::new("proxy-no-route");
     let capture = place.0.join("router.pcapng");
@@ -327,6 +337,8 @@ fn rules(namespace: &Namespace) -> String {
     own.map(|line| line.replace("[detached] ", "") + "\n").collect()
 }
 
+// Claim: Connections of a host without HIP continue when its proxy is killed and restarted in another network. Meanwhile, and
+// after `down`, hosts are refused, and nothing leaves in the clear; a start without hosts leaves no rule.
 fn a_proxy_that_is_killed_and_started_again_goes_on() {
     let place = Place::new("proxy-restart");
     let capture = place.0.join("router.pcapng");

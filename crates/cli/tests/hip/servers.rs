@@ -63,6 +63,9 @@ fn behind_translators(name: &str, masquerade: Masquerade) {
     assert_eq!(server.status()["clients"], 2);
 }
 
+// Claim: Two hosts behind Linux routers with nftables communicate directly or through the relay, whose ports are kept or random;
+// two hosts that move at once find each other through a rendezvous server, and their TCP continues.
+// Tests: `servers::data_goes_by_way_of_a_relay_where_ports_are_random`, `servers::both_hosts_move_at_once_and_find_each_other`
 fn two_hosts_behind_translators_talk_directly() {
     behind_translators("nat-direct", Masquerade::Preserving);
 }

@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
 ];
 
+// Claim: Two hosts communicate after one command each; `status`, `ping` and `down` report and act accordingly.
 fn two_hosts_talk_after_one_command_each() {
     let (place, network) = (Place::new("talk"), Network::new(None));
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
@@ -179,6 +180,7 @@ fn programs_that_know_ipv4_only_talk() {
 }
 
 /// The kernel passes the daemon's ICMP error to the program: its source is not an address of this host.
+// Claim: The kernel passes the daemon's errors about unreachable LSIs to IPv4 programs.
 fn ipv4_programs_are_told_that_an_address_is_nobodys() {
     let (place, network) = (Place::new("nobody"), Network::new(None));
     network.attach(&WIFI);
@@ -228,6 +230,7 @@ fn a_daemon_that_is_killed_and_started_again_goes_on() {
     transfer.end();
 }
 
+// Claim: Keys change under load, and Wireshark decrypts every packet with the written keys; only the owner can read the file.
 fn keys_are_changed_and_written_for_wireshark() {
     let place = Place::new("keys");
     let (capture, keys) = (place.0.join("esp.pcapng"), place.0.join("keys"));
@@ -269,6 +272,12 @@ fn attached(name: &str, attachment: &Attachment, via: &str) -> (Place, Network, 
 
 /// Full segments in ESP exceed the MTU of a link between the hosts: the sender's TCP is told, in IPv6 and IPv4, and packets of every length
 /// arrive then.
+// Claim: Where a router carries less than full packets, programs are told, over IPv6 and IPv4, with and without UDP: transfers in
+// both directions go on, and after the first 500 kB no packet is refused any more. So they are where the host's own interface
+// carries less (tested over IPv4).
+// Tests: `talk::a_narrow_interface_is_discovered`, `path_mtu::tests::the_longest_inner_packet_fits_and_the_next_one_does_not`,
+// `path_mtu::tests::errors_are_read_as_the_kernel_hands_them_out`, `path_mtu::a_router_that_reports_no_mtu`,
+// `path_mtu::the_mtu_of_an_address_that_is_not_verified_yet`
 fn a_narrow_path_is_discovered() {
     for (attachment, via) in [(WIFI, "udp"), (WIFI, "ip"), (LTE_V6, "udp"), (LTE_V6, "ip")] {
         for way in [Way::ToMobile, Way::FromMobile] {
@@ -328,6 +337,8 @@ fn a_narrow_interface_is_discovered() {
     }
 }
 
+// Claim: Wireshark finds no malformed packet of real daemons.
+// Tests: `talk::they_talk_in_udp`
 fn tshark_finds_nothing_malformed() {
     let place = Place::new("capture");
     let capture = place.0.join("hip.pcapng");

@@ -25,6 +25,10 @@ fn a_new_syn_after_the_end_begins_another_connection() {
 }
 
 /// Neither a scan of many ports nor a connection that sends every 25 ms for a day grows without bound.
+// Claim: Memory is bounded in packets, connections and time, and over all connections; a block with an impossible length counts
+// as damage.
+// Tests: `tests::evidence_is_bounded_over_all_connections`, `evidence::tests::equally_long_silences_are_not_all_dropped`,
+// `tests::a_block_that_claims_to_be_huge_does_not_fill_the_memory`
 #[test]
 fn memory_is_bounded_in_connections_and_in_time() {
     let mut analysis = Analysis::new();

@@ -125,6 +125,8 @@ mod tests {
         [10, 0, 0, 1].into()
     }
 
+    // Claim: Three unanswered probes are silence; an absent host is probed less and less often, but at least once a second.
+    // Tests: `silence::who_is_away_is_asked_less_and_less_often_but_once_a_second`
     #[test]
     fn three_questions_without_an_answer_mean_that_it_is_away() {
         let mut prober = Prober::new(CONFIG);

@@ -118,6 +118,7 @@ fn nothing_of_a_silent_host_was_under_way() {
     assert_eq!(diverter.status(host).unwrap().standing, Standing::Away);
 }
 
+// Claim: A host is away while any source reports so; a packet from it overrides all sources, except for stragglers.
 #[test]
 fn it_is_away_while_any_source_says_so_and_a_packet_outweighs_all() {
     let mut diverter = Diverter::<u32>::new(small());
@@ -149,6 +150,10 @@ fn it_is_away_while_any_source_says_so_and_a_packet_outweighs_all() {
     assert_eq!(standing(&diverter), Standing::Present);
 }
 
+// Claim: The rear of the longest queue makes room for others; packets expire; the release is paced; `observe` changes nothing;
+// draining ends.
+// Tests: `tests::what_has_waited_for_too_long_is_discarded`, `tests::the_burst_goes_at_once_and_the_rest_at_the_rate`,
+// `tests::observing_changes_nothing_and_draining_ends_with_the_last_packet`
 #[test]
 fn the_rear_of_the_largest_queue_makes_room_for_smaller_ones() {
     let mut diverter = Diverter::new(small());
@@ -328,6 +333,9 @@ proptest! {
 
     /// Each host gets its packets in order, none twice, and none while it is absent; limits hold; every packet is
     /// accounted for; and when all hosts are back, everything was sent and the path passes packets.
+    // Claim: Over random reports, packets, pauses, full interfaces, discards and drains, each mobile host gets its packets in
+    // order, none twice, none while it is away; limits hold; every packet is released, waits or is counted as lost; and in the
+    // end everything has left and the path is open. 300 cases.
     #[test]
     fn nothing_is_reordered_doubled_or_lost_without_a_count(steps in steps()) {
         let config = DiverterConfig {

@@ -264,6 +264,11 @@ fn configs() -> impl Strategy<Value = FreezeConfig> {
 }
 
 proptest! {
+    // Claim: The controller of windows (`FreezeControl`): for any data, ACKs, absences and pauses, no ACK exceeds the mobile
+    // host's, and no data is invented. 256 cases; and each rule by packet scripts.
+    // Tests: `freeze::tests::a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered`,
+    // `freeze::tests::one_byte_is_held_exactly_and_shown_at_the_end`,
+    // `freeze::tests::the_newest_ack_waits_for_the_next_one_while_data_are_outstanding`
     #[test]
     fn no_ack_says_more_than_the_mobile_host_and_no_data_are_made_up(
         config in configs(),

@@ -148,6 +148,11 @@ fn tawcf() -> Tawcf {
 }
 
 proptest! {
+    // Claim: No ACK of `snoop` or `tawcf` exceeds the mobile host's, and every packet to it is one that the fixed host has sent,
+    // with SACK, resets, new connections and data in both directions; their buffers stay within their limits, also with numbers
+    // outside of any window.
+    // Tests: `invariants::window_control_makes_no_ack_up_and_keeps_within_its_buffers`,
+    // `invariants::numbers_out_of_any_window_do_no_harm`
     #[test]
     fn snoop_makes_no_ack_up_and_keeps_within_its_cache((ops, base) in ops()) {
         let mut filter = snoop();

@@ -99,6 +99,9 @@ fn lossy_runs(profile: Profile, kbps: u64, loss: f64, snoop: Option<SnoopConfig>
 
 /// Loss of 2 % in both directions. Measured: reno-bsd 563 and 1439 kbit/s, linux-6-cubic 1280 and 8419 kbit/s. Without loss it is 1657 and
 /// 9097 kbit/s; a part of the difference is due to lost handshakes, which Snoop does not repair.
+// Claim: With 2 % of loss on the wireless link Snoop gains more than twofold (`reno-bsd`) and fourfold (`linux-6-cubic`), and the
+// fixed host retransmits less than a twentieth; without losses it costs less than 1 %.
+// Tests: `worlds::snoop_costs_little_without_losses`
 #[test]
 fn snoop_hides_losses_of_the_wireless_link() {
     for (profile, gain) in [(Profile::RenoBsd, 2.0), (Profile::Linux6Cubic, 4.0)] {
@@ -126,6 +129,9 @@ fn snoop_costs_little_without_losses() {
 
 /// A limit: the queue of the wireless link is behind the cache. Its drops are repaired, too, one segment for each local round trip, and
 /// most of them are hidden from the sender. Measured: 4712 and 4458 kbit/s. The window of reno-bsd fits into the queue.
+// Claim: Snoop's limits: it hides congestion of the wireless link, which costs less than a tenth of the throughput, and does not
+// help in an outage of 3 s.
+// Tests: `worlds::snoop_does_not_get_over_long_disconnections`
 #[test]
 fn snoop_hides_congestion_of_the_wireless_link_too() {
     let (plain, plain_repeated) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, None);
@@ -244,6 +250,9 @@ fn timeouts(report: &FlowReport) -> u32 {
 /// Measured without a mechanism, without freezing, and with all of it: reno-bsd 651, 730 and 802 kbit/s, linux-6-cubic 922, 1137 and 1140
 /// kbit/s. Freezing gains nothing for linux-6-cubic: in six handoffs the sender times out needlessly, where it would have sent a tail loss
 /// probe otherwise.
+// Claim: TAWCF gains more than 15 % (`reno-bsd`) and 25 % (`linux-6-cubic`) over handoffs of 0.6 s; a frozen `reno-bsd` has no
+// timeout.
+// Tests: `worlds::a_frozen_reno_sender_does_not_time_out`
 #[test]
 fn window_control_gets_over_long_handoffs() {
     let buffers = TawcfConfig { low_for: None, ..TawcfConfig::default() };
@@ -305,6 +314,9 @@ fn the_sequencer_keeps_forwarded_segments_in_order() {
 }
 
 /// A radio of 2 Mbit/s with handoffs of 20 ms. Packets sent in the last 50 ms would be lost.
+// Claim: A handoff that the base station predicts loses nothing, with the sequencer no forwarded segment is overtaken, and a
+// signal that recovers unfreezes.
+// Tests: `worlds::the_sequencer_keeps_forwarded_segments_in_order`, `worlds::a_signal_that_recovers_unfreezes`
 #[test]
 fn a_base_station_that_foresees_the_handoff_loses_nothing() {
     let handoff = Handoff { out_of_range: Duration::ZERO, attach: ms(20), lan: ms(2) };

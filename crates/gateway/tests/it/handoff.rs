@@ -25,6 +25,8 @@ fn to(to: usize, at_ms: u64) -> Move {
 }
 
 /// Without losses and with link events: the connection continues at the next supervisor host, and all bytes arrive.
+// Claim: A connection moves between supervisor hosts: over three handoffs with four profiles in both directions all bytes arrive
+// unchanged.
 #[test]
 fn a_transfer_goes_on_at_the_next_supervisor_host() {
     for profile in PROFILES {
@@ -97,6 +99,9 @@ impl Alone {
 
 /// An established but unknown connection waits for repeated requests to the peer. No host has it: it was never split,
 /// and passes.
+// Claim: An established connection without a record waits for the answers of the peers; it passes if none has it, and is reset if
+// one does not answer.
+// Tests: `handoff::what_somebody_may_have_who_does_not_answer_is_reset`
 #[test]
 fn what_nobody_has_passes() {
     let mut alone = Alone::new();
@@ -132,6 +137,12 @@ fn what_somebody_may_have_who_does_not_answer_is_reset() {
 }
 
 /// Invalid messages, and messages with invalid records.
+// Claim: Bytes that are neither a message nor a record change nothing; damaged and random bytes are refused, accepted ones are
+// encoded unchanged, and no record is longer than 124 bytes.
+// Tests: `handoff::record::tests::a_record_comes_out_as_it_went_in`, `handoff::record::tests::a_damaged_record_is_not_taken`,
+// `handoff::record::tests::random_bytes_are_refused_or_are_a_record`, `handoff::record::tests::impossible_values_are_named`,
+// `handoff::message::tests::a_message_comes_out_as_it_went_in`, `handoff::message::tests::a_damaged_message_is_not_taken`,
+// `handoff::message::tests::random_bytes_are_refused_or_are_a_message`
 #[test]
 fn what_cannot_be_read_changes_nothing() {
     let mut alone = Alone::new();
@@ -189,6 +200,8 @@ proptest! {
 
     /// With any losses, duplicates and delays, and any moves of the mobile host: only data that the far end has is acknowledged (the world
     /// checks each step), and all bytes arrive unchanged.
+    // Claim: Over random moves between three supervisor hosts, reported or not, with losses and duplicated and late packets and
+    // control messages: no end receives an ACK of data that the other does not have, all bytes arrive, and none is invented.
     #[test]
     fn no_handoff_loses_or_makes_up_a_byte(setup in setup()) {
         let last = setup.moves.last().map_or(0, |last| last.at_ms + last.gap_ms);

@@ -85,6 +85,8 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
 }
 
 proptest! {
+    // Claim: Over random packets, reports of presence and pauses, no ACK of `supervisor`, `buffer_freeze`, `blocking_buffer` or
+    // `copy_and_forward` exceeds the mobile host's, and every packet to the mobile host is one that the fixed host has sent.
     #[test]
     fn no_ack_says_more_than_the_mobile_host_and_no_data_are_made_up(
         mechanisms in mechanisms(),

@@ -27,6 +27,8 @@ fn m_tcp() -> Mechanisms {
 }
 
 /// The far end has to answer first.
+// Claim: A split connection is accepted after the far end has answered; one that began before the mechanism passes.
+// Tests: `m_tcp::what_began_before_passes`
 #[test]
 fn no_connection_is_accepted_before_the_far_end_has_answered() {
     for mechanisms in [i_tcp(), m_tcp()] {
@@ -52,6 +54,7 @@ fn what_began_before_passes() {
 
 /// I-TCP acknowledges data that it has received, M-TCP does not: these are bytes that a sender takes for delivered when
 /// the mobile host never returns.
+// Claim: If the mobile host never returns, M-TCP has acknowledged only received data; I-TCP has acknowledged more.
 #[test]
 fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
     let believed = |mechanisms: Mechanisms| {
@@ -69,6 +72,7 @@ fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
 }
 
 /// The fixed host's connection survives an outage in which its own TCP would give up (`R2`, here 15 retransmissions).
+// Claim: With M-TCP a transfer of `reno-bsd` survives an outage of 1,596 s, in which it fails without.
 #[test]
 fn a_choked_sender_outlives_what_kills_a_plain_one() {
     let outage = [(4_000, 1_600_000)];
@@ -85,6 +89,9 @@ fn a_choked_sender_outlives_what_kills_a_plain_one() {
 }
 
 /// The last byte of each answer is held back without delaying either end: neither retransmits.
+// Claim: M-TCP delays no request by a tenth, and its held byte causes no retransmission; transfers of more than 2 GiB complete,
+// and so do transfers with losses of 5 % in the fixed network with the paper's link and outages.
+// Tests: `m_tcp::more_than_two_gibibytes_go_through`, `m_tcp::losses_in_the_fixed_network_do_not_stop_it`
 #[test]
 fn requests_and_answers_are_not_slowed_down() {
     let exchanges = |mechanisms: Option<Mechanisms>| {
@@ -158,6 +165,7 @@ fn losses_in_the_fixed_network_do_not_stop_it() {
 
 /// The bandwidth module: packets for a mobile host leave at its rate, its connections share that rate, and the queue of a slightly faster
 /// link stays empty; without the module it overflows.
+// Claim: M-TCP's bandwidth module keeps to its rate, shares it equally, and keeps the queue of the link empty.
 #[test]
 fn the_bandwidth_module_shares_a_rate_and_leaves_queues_empty() {
     let transfers = |bandwidth| {

@@ -116,6 +116,11 @@ impl Ends {
 
 const SOON: Duration = Duration::from_millis(50);
 
+// Claim: Between two real ends: a refused or unknown connection leaves no state of a split connection; ports can be reused; each
+// side may close first; a flood of SYNs takes no more than its limit.
+// Tests: `split::a_handshake_that_fails_on_one_side_leaves_nothing_on_the_other`,
+// `split::ports_that_are_used_again_begin_a_new_connection`, `split::half_closed_connections_go_on_the_other_way`,
+// `split::a_flood_of_syns_takes_no_more_than_it_may`
 #[test]
 fn what_the_far_end_refuses_is_refused_and_forgotten() {
     let mut ends = Ends::new(SplitConfig::with(Profile::Linux6Reno.config()));

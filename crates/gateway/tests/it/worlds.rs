@@ -51,6 +51,9 @@ fn cut(profile: Profile, gap_ms: u64, mechanisms: &Mechanisms) -> FlowReport {
 }
 
 /// 5 ms to the mobile host, a segment in 6 ms, and the cost of slow start's window; a plain TCP waits for seconds.
+// Claim: After cuts of 1, 3 and 10 s with all packets lost, four profiles continue within 30 ms of the link's return (5 ms to the
+// mobile host) with copies in the network: BUFFER, BUFFER-FREEZE, the supervisor with and without choking, M-TCP. Without copies
+// it takes more than 5 s after 10 s.
 #[test]
 fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
     for profile in PROFILES {
@@ -74,6 +77,8 @@ fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
 }
 
 /// The default of the supervisor: buffer, hold back, and let the sender detect that nothing was lost.
+// Claim: The supervisor that does not choke is at most 2 % slower than no mechanism in cuts of 0.3 to 10 s, and 2.5 % for Tahoe
+// in one of 1 s.
 #[test]
 fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
     for profile in PROFILES {
@@ -88,6 +93,7 @@ fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
 }
 
 /// 4.3BSD handles the zero window as in the paper: its timer does not expire, and its outstanding data is not lost.
+// Claim: 4.3BSD has no timeout with BUFFER-FREEZE.
 #[test]
 fn a_sender_of_the_papers_time_has_no_timeout_with_buffer_freeze() {
     for profile in [Profile::RenoBsd, Profile::TahoeBsd] {
@@ -158,6 +164,8 @@ proptest! {
     /// Whatever the link does, whether it is reported to the router or not, and in whichever direction data flows: all data arrives, and
     /// nobody waits for ever. After the last outage there is time for the rest at a twentieth of the link's rate, and for the longest
     /// interval between two probes, of the fixed host and of a supervisor host without reports.
+    // Claim: Over random outages, with and without reports to the router, in either direction, with four profiles and each
+    // mechanism except `snoop` and `tawcf` a transfer of 400 kB completes within 182 s of the last outage. 400 cases.
     #[test]
     fn every_transfer_ends(
         mechanisms in any_mechanisms(),

@@ -177,6 +177,9 @@ mod tests {
         Opened::Message { session: [session; SESSION], message: message.to_vec() }
     }
 
+    // Claim: Datagrams between gateways count once, in the sessions of running processes only; every bit is authenticated, and
+    // nothing is in the clear.
+    // Tests: `sealed::tests::every_bit_is_authenticated_and_nothing_is_in_the_clear`
     #[test]
     fn a_session_is_learned_and_a_datagram_counts_once() {
         let (mut a, mut b) = pair();

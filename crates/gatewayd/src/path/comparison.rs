@@ -227,6 +227,9 @@ impl Both {
     }
 }
 
+// Claim: The gateway's programs do to each packet what the flow path does in a process, and remember the same, in entries and in
+// details: random segments, links, orders, 200 cases. The verifier walks through less than 70,000 instructions of each.
+// Tests: `path::tests::programs_are_verified_soon`
 #[test]
 fn the_kernel_does_what_a_process_does_between_two_hosts() {
     let hold_back = holdover_flow::HoldBack {

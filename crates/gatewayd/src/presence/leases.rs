@@ -316,6 +316,10 @@ mod tests {
     }
 
     /// As dnsmasq writes it: rewound, truncated, and written in place.
+    // Claim: Files of leases are read as they are and cut short at every byte; renewals, ends and new owners are news, and the
+    // first reading is not. A file that is being written in place takes no host away, and a renewal outweighs no other source.
+    // Tests: `divert::tests::a_lease_withdraws_its_own_objection_only`, `leases::the_file_of_dnsmasq_is_read`,
+    // `leases::the_last_block_of_dhcpd_holds`, `leases::renewals_ends_and_new_owners_are_reported_and_the_first_reading_is_not`
     #[test]
     fn an_incomplete_file_ends_no_lease() {
         let file = std::env::temp_dir().join(format!("holdover-leases-{}", std::process::id()));

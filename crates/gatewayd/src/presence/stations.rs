@@ -375,6 +375,13 @@ mod tests {
         }
     }
 
+    // Claim: Stations, from made-up messages of nl80211: one is present once it is authorized, and away when it leaves, also if
+    // the notification was lost, or when its authorization is withdrawn; one that roams between two access points of a bridge
+    // stays; an idle one is not silent, but one that acknowledges nothing. Messages cut short at every byte say nothing.
+    // Tests: `stations::a_station_without_authorization_is_away_until_it_is_authorized_again`,
+    // `stations::a_station_that_roams_between_two_access_points_of_a_bridge_stays`,
+    // `stations::an_idle_station_is_not_silent_but_one_that_acknowledges_nothing`,
+    // `stations::without_counters_no_station_is_silent`, `stations::a_station_is_read_from_its_message`
     #[test]
     fn a_station_is_present_once_it_is_authorized_and_away_when_it_leaves() {
         let (mut stations, mut reports) = (Stations::default(), Vec::new());

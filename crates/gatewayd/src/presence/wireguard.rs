@@ -344,6 +344,12 @@ mod tests {
         assert_eq!(query(&mut peers, 15_250, info(1, 10, 10 + SYN)), [Presence::Away]);
     }
 
+    // Claim: WireGuard peers, from made-up messages with the sizes of real ones: a peer is away if data or the initiation of a
+    // handshake was sent and nothing came, and not if it is idle or is sent keep-alives only; a keep-alive, a handshake or
+    // another endpoint end that; the peer with the longest prefix has an address.
+    // Tests: `wireguard::an_idle_peer_with_keep_alives_is_not_away_but_one_that_answers_no_data_or_handshake`,
+    // `wireguard::small_data_is_told_from_keep_alives`, `wireguard::peers_are_read_also_when_they_are_continued`,
+    // `wireguard::addresses_of_a_more_specific_peer_are_excepted`
     #[test]
     fn a_peer_is_away_if_something_was_sent_and_nothing_came() {
         let mut peers = Peers::new(Duration::from_secs(15));

@@ -357,6 +357,16 @@ fn to_and_fro(_: &Namespace) {
 }
 
 /// It is heard at the first gateway and moves on to the other one while the store is away: nobody has written yet.
+// Claim: With a real etcd, on real kernels: a handoff is one write, and what waits follows, once and in order; without the store
+// an absence, a return and a move go on, and the owner changes once it is back; a gateway that is cut off from the store goes on,
+// and hands over to the one that has become the owner; packets for a mobile host of a gateway that was killed are kept and
+// released by another one; what the killed one kept goes to the owner once; six moves to and fro are six writes; a wrong password
+// is told; after an outage the gateway that hears a mobile host has it, with one write; a router that overhears broadcasts does
+// not claim their sender; 2,500 keys are read, and half of the room is left to the gateway's own mobile hosts; a stop in the
+// middle of a handoff loses nothing, and keeps the order.
+// Tests: `cluster::overhears`, `cluster::many_keys`, `cluster::stop_during_a_handoff`, `cluster::a_handoff_is_one_write`,
+// `cluster::without_the_store`, `cluster::cut_off_from_the_store`, `cluster::another_goes_on`,
+// `cluster::a_stale_owner_is_fenced`, `cluster::to_and_fro`, `cluster::with_a_password`
 fn hears_after_an_outage(_: &Namespace) {
     let mut cluster = Cluster::new("hears", 2);
     let gateways = [cluster.start(0), cluster.start(1)];

@@ -73,6 +73,11 @@ impl Place {
     }
 }
 
+// Claim: On real kernels, over a wire without Ethernet and with a round trip of 300 ms, IPv4 and IPv6: a mobile host that answers
+// echo requests is found silent, and back without sending anything by itself; one that answers none is never found silent. Trials
+// become rarer; answers are known by a token.
+// Tests: `echo::answers_v6`, `echo::answers_nothing`, `echo::a_host_that_never_answers_is_tried_less_and_less_often`,
+// `echo::the_longest_answer_counts_and_decays_and_two_of_them_are_waited_for`, `echo::an_answer_is_known_by_its_token`
 fn answers(_: &Namespace) {
     is_found(&Place::new(false, true));
 }

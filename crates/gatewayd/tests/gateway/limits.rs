@@ -41,6 +41,9 @@ fn away(sections: &str) -> (World, Gateway) {
     (world, gateway)
 }
 
+// Claim: A full buffer drops what comes and counts it; ages; a smaller MTU on the return is told to the sender, and the transfer
+// goes on; commands.
+// Tests: `limits::packets_that_have_waited_too_long`, `limits::a_smaller_mtu_on_return`, `limits::commands_are_believed`
 fn a_full_buffer_drops_what_comes(_: &Namespace) {
     let (world, gateway) = away("[buffer]\nmobile_bytes = 100000\ntotal_bytes = 150000\n");
     flood(&world, 1000);

@@ -52,6 +52,11 @@ fn is_frozen_twice(status: &Status, watched: &Watched) {
     assert!(watched.shut >= watched.shut_by_mobile + woken.frozen, "{watched:?} {woken:?}");
 }
 
+// Claim: `freeze`, `buffer-freeze` and `m-tcp` on real kernels: the fixed host gets a window of zero in each of two silent cuts,
+// its retransmissions are answered, the window is reopened, and the transfer is byte-exact. `observe` changes no packet. Each
+// network has its mode.
+// Tests: `modes::buffer_freeze_keeps_packets`, `modes::m_tcp_shuts_the_window`, `modes::observe_changes_no_packet`,
+// `modes::each_network_has_its_mode`
 fn freeze_shuts_the_window(_: &Namespace) {
     let (status, watched) = download("[mobiles]\nmode = \"freeze\"\n");
     is_frozen_twice(&status, &watched);
@@ -78,6 +83,8 @@ fn observe_changes_no_packet(_: &Namespace) {
     assert_eq!(status.buffer.absences, 2, "{status:?}");
 }
 
+// Claim: In all modes, no ACK that reaches the fixed host acknowledges more than the mobile host has acknowledged by then,
+// compared on both hosts' interfaces.
 fn buffer_is_honest(_: &Namespace) {
     let (status, watched) = download("");
     assert_eq!(watched.shut, watched.shut_by_mobile, "{watched:?}");
@@ -107,6 +114,7 @@ fn each_network_has_its_mode(_: &Namespace) {
     assert!(status.woken.frozen >= 1 && status.woken.reopened >= 1, "{status:?}");
 }
 
+// Claim: Connections without room for details pass, and are counted.
 fn connections_without_room_pass(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), "[hold_back]\nmost_connections = 64\nmost_detailed = 1\n");

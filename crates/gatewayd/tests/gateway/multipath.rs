@@ -49,6 +49,9 @@ fn is_missing() -> bool {
     !std::fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|enabled| enabled.trim() == "1")
 }
 
+// Claim: Segments of multipath TCP are neither changed nor made, in any mode, also over absences and with transfers of which ACKs
+// would be held back; no connection falls back to TCP. What comes for an absent mobile host is kept.
+// Tests: `multipath::absences`
 fn nothing_is_held_back(_: &Namespace) {
     if is_missing() {
         return skip("this kernel has no MPTCP");

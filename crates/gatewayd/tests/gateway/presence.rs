@@ -62,6 +62,9 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+// Claim: A port of the bridge that goes down takes its hosts away at once; a lease of a real dnsmasq that is made and released by
+// a real client is followed, and a packet outweighs it; what waits for the former owner of an address is dropped.
+// Tests: `presence::leases_of_dnsmasq`, `presence::another_host_gets_the_address`
 fn a_port_of_the_bridge_that_goes_down(_: &Namespace) {
     let world = World::bridged(2).unwrap();
     // Without silence detection: the bridge reports presence.
@@ -210,6 +213,9 @@ impl Reporter {
     }
 }
 
+// Claim: On real kernels: of 100 datagrams after an announced moment none is lost, and they come in order; 2,000 recorded,
+// damaged and cut reports change nothing, are answered with no more bytes than they have, and the host is heard after them.
+// Tests: `presence::forged_and_recorded_reports`
 fn a_mobile_host_says_when_it_goes(_: &Namespace) {
     let world = World::new(1).unwrap();
     let place = Place::new("fading");
@@ -311,6 +317,7 @@ fn forged_and_recorded_reports(_: &Namespace) {
     assert!(gateway.mobile(other).is_none_or(|line| line.standing == "present"));
 }
 
+// Claim: Reports for which there is no room for another mobile host do not end the daemon.
 fn no_room(_: &Namespace) {
     let world = World::new(2).unwrap();
     let place = Place::new("room");
@@ -330,6 +337,8 @@ fn no_room(_: &Namespace) {
     assert_eq!(gateway.mobile(other), None);
 }
 
+// Claim: Requests over HTTP count with the token only.
+// Tests: `webhook::only_requests_with_the_token_and_the_right_form_count`
 fn webhook(_: &Namespace) {
     let world = World::new(1).unwrap();
     let place = Place::new("webhook");

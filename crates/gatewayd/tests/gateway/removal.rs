@@ -43,6 +43,11 @@ fn start(world: &World) -> [Transfer; 2] {
     transfers
 }
 
+// Claim: The interface is removed and made again, with Ethernet and without, under an upload and a download: both go on, and the
+// programs are attached to the new interface; a `kill -9` after that loses nothing. Notifications of several returns and removals
+// may be read at once. Split connections stay open, none is reset, and connections that begin after the return are split. Without
+// its interface the daemon does not start.
+// Tests: `removal::at_once`, `removal::killed`, `removal::split`, `removal::starts_with_its_interface`
 fn survives(mut world: World) {
     let gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);

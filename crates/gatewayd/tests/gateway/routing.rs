@@ -79,6 +79,9 @@ fn bird(namespace: &Namespace, name: &str, id: u8, kernel: &str, interfaces: &[(
 }
 
 /// The first gateway dies with its machine: OSPF brings its mobile hosts' packets to the other one, which keeps them.
+// Claim: A gateway dies with its machine: OSPF (bird) brings the packets of its mobile hosts to the other one, which keeps and
+// releases them; VRRP (keepalived) brings the mobile host to it, which claims it with one write.
+// Tests: `routing::with_keepalived`
 fn with_bird(_: &Namespace) {
     let cluster = Cluster::new("bird", 2);
     let (site, world) = (&cluster.site, cluster.site.world());

@@ -113,6 +113,9 @@ fn meet(world: &World) {
     let (_near, _far) = connected(world);
 }
 
+// Claim: Mode `split`: both ends see each other's addresses and ports, over IPv4 and IPv6, whichever opens the connection; a mode
+// of one network applies to it alone.
+// Tests: `split::each_network`
 fn addresses_are_kept(world: &World) {
     let gateway = Gateway::start(world.router(), SPLIT);
     for (client, client_at, server, server_at) in [
@@ -144,6 +147,9 @@ fn each_network(_: &Namespace) {
     }
 }
 
+// Claim: A client is refused, unreachable or left without an answer as it would be without the gateway, and is not accepted
+// before the far end has answered.
+// Tests: `split::what_is_unreachable`, `split::silence`
 fn what_is_refused(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
@@ -210,6 +216,11 @@ fn silence(_: &Namespace) {
     assert_eq!((status.total, status.pending), (0, 1), "{status:?}");
 }
 
+// Claim: Either half may close first; a reset is passed on; urgent data stay urgent and in their place; a receiver that does not
+// read stops the sender.
+// Tests: `split::reset`, `relay::tests::an_urgent_byte_stays_urgent_and_in_its_place`, `split::back_pressure`,
+// `relay::tests::bytes_and_both_ends_pass`, `relay::tests::a_reset_is_an_error_and_resets_the_other_end`,
+// `relay::tests::a_receiver_that_does_not_read_stops_the_sender`
 fn half_close(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
@@ -250,6 +261,8 @@ fn reset(_: &Namespace) {
     becomes(&gateway, "two resets", |status| status.reset == 2 && status.open == 0);
 }
 
+// Claim: 1,000 split connections at a time, each with its own bytes; above the limit connections pass, and stay so.
+// Tests: `split::above_the_limit`
 fn a_thousand(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
@@ -275,6 +288,7 @@ fn a_thousand(_: &Namespace) {
     becomes(&gateway, "none open", |status| status.open == 0);
 }
 
+// Claim: A split download and a split upload go on within 1.5 s of the return from absences of 0.7 and 3 s, byte-exact.
 fn absences(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);
@@ -323,6 +337,10 @@ fn back_pressure(_: &Namespace) {
 
 const SHORT: &str = "[split]\nbuffer_bytes = 65536\nuser_timeout = \"2 s\"\n";
 
+// Claim: A receiver that does not read for longer than `user_timeout` keeps its connection; an end that does not answer is given
+// up, and the other is reset. Bytes of a connection that both ends have closed are delivered to a mobile host that returns while
+// the gateway waits to stop.
+// Tests: `split::gone`, `split::closing`
 fn pause(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), &format!("{SPLIT}{SHORT}"));
@@ -376,6 +394,9 @@ fn closing(_: &Namespace) {
 }
 
 /// Both of the server's port and of the client's; the former is transparent, as a proxy's.
+// Claim: Listening sockets of the router on the ports of the server and of the client stay, and get no packets of mobile hosts; a
+// transparent one, as a proxy's, included.
+// Tests: `inet_diag::tests::a_listening_socket_is_not_taken_for_a_connection`, `sockets::tests::short_answers_are_refused`
 fn listeners_of_the_router(_: &Namespace) {
     let world = World::new(2).unwrap();
     let sections = format!("[mobiles.modes]\n\"{}\" = \"split\"\n", world.mobile_address(1));
@@ -433,6 +454,10 @@ fn left_behind(world: &World) -> Vec<String> {
     world.router().enter(rules).unwrap()
 }
 
+// Claim: `kill -9` resets both ends of split connections, and new ones pass at once; the next process splits again, or removes
+// what is left. While the daemon hangs, new ones pass. Told to stop, it waits for those that are open, splits no others, and
+// resets the rest after the time. Connections older than the daemon go on.
+// Tests: `split::hangs`, `split::told_to_stop`, `split::older`
 fn killed(_: &Namespace) {
     let world = World::new(1).unwrap();
     let mut gateway = Gateway::start(world.router(), SPLIT);
@@ -554,6 +579,10 @@ fn above_the_limit(_: &Namespace) {
     becomes(&gateway, "one open", |status| status.open == 1);
 }
 
+// Claim: TCP-MD5 and multipath TCP pass and work; 3,000 SYNs with random options, flags and checksums leave nothing behind. Any
+// bytes are parsed.
+// Tests: `split::garbage`, `syn::tests::any_bytes_are_parsed_without_a_panic`,
+// `syn::tests::options_decide_whether_a_connection_is_split`, `syn::tests::a_refusal_answers_the_syn`
 fn cannot_be_split(_: &Namespace) {
     let world = World::new(1).unwrap();
     let gateway = Gateway::start(world.router(), SPLIT);

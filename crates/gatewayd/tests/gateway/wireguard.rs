@@ -16,6 +16,9 @@ pub(crate) const TESTS: &[Test] = &[("a_peer_that_does_not_answer_is_away_until_
 const UNDER: &str = "under0";
 const PORT: u16 = 51820;
 
+// Claim: On a kernel with WireGuard (`.ci/kernels`), where it is the only source: a peer that is idle for 40 s stays present (not
+// run yet), one whose link is gone is away within 20 s, its return is known from the handshake that the router's kernel begins,
+// and another endpoint is reported.
 fn peers(_: &Namespace) {
     let [router, host] = ["router", "mobile"].map(|name| Namespace::new(name).unwrap());
     if let Err(error) = router.enter(|| wireguard::add(MOBILE_FACING)).unwrap() {

@@ -13,6 +13,8 @@ use crate::world::{Network, World, quick};
 
 /// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it are
 /// accepted.
+// Claim: 30,000 I1s in 3 s: no state, no puzzle before the load, puzzles of at least 16 bits, at most 2,000 R1s in a second, and
+// an initiator succeeds afterwards.
 #[test]
 fn an_i1_flood() {
     let mut world = World::pair(29, Network::CLEAN, &HostConfig { max_r1_per_s: 2000, ..HostConfig::default() });
@@ -65,6 +67,10 @@ fn an_i1_flood() {
 
 /// Every packet of an exchange is replayed later, to both hosts: nothing changes, and each is answered by at most one
 /// packet.
+// Claim: Replays of any packet change nothing and are answered at most once; puzzles of others, easier ones and expired ones are
+// refused; the clock may jump.
+// Tests: `attacks::an_i2_does_not_survive_its_association`, `attacks::an_r1_of_an_earlier_generation_is_dropped`,
+// `attacks::puzzles_of_others_and_expired_ones`, `base_exchange::a_clock_that_jumps`
 #[test]
 fn replays_change_nothing() {
     let mut world = World::pair(30, Network::CLEAN, &quick());
@@ -173,6 +179,10 @@ fn i1_from(world: &World, source: &str) -> Packet {
 
 /// RFC 7401 section 6.7: R1s to one address are limited, so that a forged source does not direct a flood at it, and the flood makes nobody
 /// else's puzzle harder.
+// Claim: R1s to one network, and I2s from it, are limited, and make nobody else's puzzle harder; I2s with a valid solution count
+// as load; a peer with a reset R1 counter is accepted in the second exchange; an exchange may begin in CLOSING.
+// Tests: `attacks::an_i2_flood`, `attacks::a_reset_r1_counter`, `base_exchange::an_exchange_in_closing`,
+// `a_network_has_its_own_rate`
 #[test]
 fn r1s_to_one_address_are_limited() {
     let config = HostConfig { max_r1_per_source: 20, ..HostConfig::default() };

@@ -20,6 +20,10 @@ pub(crate) fn states(world: &World) -> (State, State) {
 }
 
 /// Four messages, one round trip each, and data in both directions after them.
+// Claim: Four messages establish an association in two round trips, with every pair of keys, every group, cipher and suite;
+// either identity may be hidden.
+// Tests: `base_exchange::every_combination_of_keys_groups_ciphers_and_suites`,
+// `base_exchange::an_initiator_can_hide_its_identity`
 #[test]
 fn four_messages_establish() {
     let mut world = World::pair(1, Network::CLEAN, &HostConfig::default());
@@ -111,6 +115,7 @@ fn simultaneous_opens() {
 }
 
 /// One host is unreachable for I1s, as behind a translator of addresses: it accepts the exchange nevertheless.
+// Claim: An unreachable host is answered when it initiates, whichever HIT is greater.
 #[test]
 fn a_host_that_cannot_be_called_calls() {
     for index in 0..2 {
@@ -127,6 +132,9 @@ fn a_host_that_cannot_be_called_calls() {
     }
 }
 
+// Claim: Lost packets are retransmitted, simultaneous opens leave one exchange, a restart of either side is detected, and an
+// exchange without an answer fails after 63 s.
+// Tests: `base_exchange::simultaneous_opens`, `base_exchange::a_restart_of_either_side`, `base_exchange::nobody_answers`
 #[test]
 fn each_lost_packet_is_sent_again() {
     for lost in [PacketType::I1, PacketType::R1, PacketType::I2, PacketType::R2] {

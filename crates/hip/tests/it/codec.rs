@@ -58,6 +58,11 @@ fn parse_hex(hex: &str) -> Result<Vec<Parameter>, DecodeError> {
     HipPacket::parse(&with_payload(&empty, bytes, true)).map(|received| received.packet.parameters)
 }
 
+// Claim: Every packet type and parameter survives encoding and decoding, with fixed and random values; headers, lengths, order
+// and repetition are checked; an unknown parameter is skipped or refused according to its critical bit.
+// Tests: `codec::the_bytes_of_a_packet`, `codec::packets_survive_the_wire`, `codec::headers_that_are_refused`,
+// `codec::parameters_that_are_refused`, `codec::unknown_parameters_by_the_critical_bit`, `codec::from_may_be_repeated`,
+// `codec::a_name_has_a_type`
 #[test]
 fn every_parameter_survives_the_wire() {
     let all = every_parameter();
@@ -83,6 +88,8 @@ fn the_bytes_of_a_packet() {
 }
 
 /// RFC 7401 appendices C.1 and C.2.
+// Claim: The checksums of RFC 7401 appendix C, and the figures of RFC 9028 section 5.
+// Tests: `codec::the_checksum_of_tcp_between_hits`, `codec::the_layouts_of_relaying`
 #[test]
 fn the_checksums_of_the_rfc() {
     let mut i1 = HipPacket::new(PacketType::I1, hit("2001:20::1"), hit("2001:20::2"));
@@ -320,6 +327,9 @@ fn a_signature_2_leaves_the_receiver_and_the_puzzle_open() {
 
 /// Wireshark's dissector knows HIPv1's registries and reports newer values as unknown; it must not report anything as malformed, and must
 /// agree with every checksum.
+// Claim: Wireshark finds no malformed packet and no wrong checksum, in single packets and in whole associations, and decrypts ESP
+// of every suite.
+// Tests: `base_exchange::tshark_finds_no_malformed_packet_in_an_association`, `esp::tshark_decrypts`
 #[test]
 fn tshark_finds_no_malformed_packet() {
     if Command::new("tshark").arg("--version").output().is_err() {
@@ -376,6 +386,8 @@ proptest! {
     }
 
     /// Any bytes after a header are parameters or an error.
+    // Claim: Any bytes are parsed as a packet or an error.
+    // Tests: `damage_to_the_corpus_never_panics`
     #[test]
     fn any_bytes_are_packets_or_errors(bytes in vec(any::<u8>(), 0..300)) {
         fuzz::parse_any(&bytes);

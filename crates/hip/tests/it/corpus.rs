@@ -21,6 +21,8 @@ fn corpus() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/parse")
 }
 
+// Claim: Fuzz target `parse` (`crates/hip/fuzz`): a HIP packet, unchanged and with a corrected checksum, which is refused with a
+// reason, or encoded unchanged.
 #[test]
 fn the_corpus_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(corpus()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -76,6 +78,10 @@ fn scripts() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/hosts")
 }
 
+// Claim: Fuzz target `hosts` (`crates/hip/fuzz`): what the owners of two hosts and the network between them do: exchanges, moves,
+// rekeying, invitations, ends; loss, repetition, damage, replays and made-up parameters. Programs receive only what was sent,
+// each packet once; no other host gets an association; after three hours of silence no keys are left.
+// Tests: `corpus::hosts_survive_any_operations`
 #[test]
 fn the_corpus_of_hosts_holds() {
     let mut files: Vec<PathBuf> = fs::read_dir(scripts()).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -58,6 +58,8 @@ fn lifetimes_of_puzzles() {
     assert_eq!(lifetime_to_wire(Duration::ZERO), 32);
 }
 
+// Claim: Both sides agree on a secret with every group, and refuse elements that would reveal it.
+// Tests: `crypto::the_ends_of_a_modp_group`, `crypto::a_modp_value_without_leading_zeros`
 #[test]
 fn every_group_agrees() {
     let mut rng = seeded(3);
@@ -144,6 +146,9 @@ fn keying_material() {
 }
 
 /// RFC 4231 section 4.3.
+// Claim: MACs equal those of RFC 4231, and for HIT suite 5 those of NIST's sample of KMAC128 and of PyCryptodome; HKDF equals RFC
+// 5869's example; keying material is the same on both sides.
+// Tests: `crypto::the_mac_of_suite_5_is_kmac128`, `crypto::keying_material`, `hkdf_of_the_rfc`, `hkdf_over_cshake_uses_hmac`
 #[test]
 fn macs() {
     let (key, message) = (b"Jefe".as_slice(), b"what do ya want for nothing?".as_slice());

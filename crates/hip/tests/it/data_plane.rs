@@ -19,6 +19,9 @@ fn carry(world: &mut World, from: usize, len: usize) -> Result<(), DataError> {
     Ok(())
 }
 
+// Claim: Another data plane gets addresses and sequence numbers from the host and passes its packets through the host's window;
+// limits and moves apply to it; a length computed without a cipher equals the length of the cipher's output.
+// Tests: `data_plane::data_follows_a_move_and_needs_an_address`, `data_plane::the_length_of_esp_is_that_of_the_ciphers`
 #[test]
 fn numbers_windows_and_limits_are_the_hosts() {
     let limits = RekeyLimits { packets: 50, ..RekeyLimits::default() };
@@ -75,6 +78,9 @@ fn the_length_of_esp_is_that_of_the_ciphers() {
 const A: &str = "192.0.2.1";
 const B: &str = "203.0.113.7";
 
+// Claim: Mechanisms are notified of a move once, when the peer knows of it; packets wait in order for an exchange, up to 64;
+// attempts are repeated after 10 s and 5 s.
+// Tests: `data_plane::packets_wait_in_order_and_attempts_have_their_times`
 #[test]
 fn mechanisms_hear_of_a_move_when_the_peer_knows_of_it() {
     let at = Instant::from_millis;

@@ -26,6 +26,8 @@ proptest! {
 
     /// One or both hosts open over a network that loses, duplicates and reorders: both are established with the same keys, or those that
     /// tried report a failure; in bounded time and with a bounded number of packets.
+    // Claim: Over a network that loses, repeats and reorders packets an exchange ends: both sides have the same keys, or the
+    // initiator reports a failure; time and packets are bounded. (200 schedules, tested with 5,000)
     #[test]
     fn an_exchange_ends(seed in 0_u64..1 << 32, network in network(), second in proptest::option::of(0_u64..3000)) {
         let mut world = World::pair(seed, network, &quick());
@@ -66,6 +68,9 @@ proptest! {
 /// Exchanges of every kind with one packet damaged at some positions, and its checksum corrected: a base exchange, and if that succeeds a
 /// readdressing, a change of keys, a NOTIFY and the end of the association. Nothing panics; what results are associations with the same keys
 /// on both sides, or none, with nothing left over. `HOLDOVER_HIP_MUTATIONS` sets the number of exchanges; each core takes a part of them.
+// Claim: Damage to one packet of a base exchange, a readdressing, a change of keys, a NOTIFY or the end of an association causes
+// no panic and no association on one side only; retransmission repairs it, keys change once, and no SPI or association is left
+// over. (2,000 exchanges; `HOLDOVER_HIP_MUTATIONS` sets the number)
 #[test]
 fn mutated_exchanges() {
     let count = std::env::var("HOLDOVER_HIP_MUTATIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(2_000_u64);

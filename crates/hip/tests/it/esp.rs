@@ -127,6 +127,10 @@ fn sequence_numbers_of_64_bits() {
 
 /// The bytes of each suite, computed in Python with the crate `cryptography` from RFC 4303, RFC 4106 and RFC 4868: keys, and the
 /// packet with sequence number 0x500000007, whose upper half is authenticated and not sent.
+// Claim: ESP returns the original packets; damage, truncation, repetition and strangers' packets are errors; the sequence number
+// passes 2^32, and its upper half is authenticated; the bytes equal those of an independent computation.
+// Tests: `esp::packets_come_out_as_they_went_in`, `esp::bytes_come_out_as_they_went_in`, `esp::damage_is_noticed`,
+// `esp::any_bytes_are_an_error`, `esp::sequence_numbers_of_64_bits`, `esp::the_window_is_a_set`
 #[test]
 fn bytes_of_every_suite() {
     let authentication = "ad094ab0384e136b7a3189871e999821111e666a064857faa1c1224d7290bae1";

@@ -14,6 +14,8 @@ fn host_id(algorithm: u16, identity: &[u8]) -> HostId {
 }
 
 /// Keys and tags made by public implementations of RFC 9374, and the upper half of the example in its appendix B.1.
+// Claim: Tags equal those of other implementations and manual computations by RFC 7343; keys equal those of RFC 8032.
+// Tests: `identity::hits_by_hand`, `identity::the_host_identity_of_a_known_seed`
 #[test]
 fn drip_entity_tags_of_other_implementations() {
     let head = unhex("00010000");
@@ -77,6 +79,9 @@ fn the_suite_is_in_the_hit() {
     assert_eq!(Hit::UNSPECIFIED.suite(), None);
 }
 
+// Claim: Every kind of key signs, and survives encoding and decoding; weak, malformed and foreign keys and damaged signatures are
+// refused.
+// Tests: `identity::identities_that_are_refused`, `identity::damage_never_verifies`
 #[test]
 fn every_algorithm_signs_and_is_read_again() {
     let mut rng = seeded(1);

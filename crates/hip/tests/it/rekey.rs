@@ -34,6 +34,11 @@ fn send(world: &mut World, from: usize, count: usize) {
 }
 
 /// In either direction, whichever host begins: the one with the greater HIT at the limit, the other one an eighth later.
+// Claim: Keys change automatically after packets, bytes or time, in either direction, but not if they were not used; exhausted
+// material is renewed; expired keys are not used, and a host without an answer tries again each minute. Over a network that
+// loses, repeats and reorders packets, data finally flows in both directions. (24 schedules)
+// Tests: `rekey::after_a_time_if_they_were_used`, `rekey::material_that_is_used_up_is_renewed`,
+// `rekey::worn_out_keys_are_not_used`, `rekey::whatever_is_lost`
 #[test]
 fn after_so_many_packets_or_bytes() {
     for limits in [RekeyLimits { packets: 80, ..unlimited() }, RekeyLimits { bytes: 320, ..unlimited() }] {
@@ -104,6 +109,7 @@ fn worn_out_keys_are_not_used() {
 }
 
 /// Two hosts at one address choose SPIs from different parts, in exchanges and in changes of keys.
+// Claim: A host chooses SPIs only from its part of them.
 #[test]
 fn spis_are_of_the_part_of_their_host() {
     for byte in [0, 1, 255] {
@@ -139,6 +145,10 @@ fn change_keys(world: &mut World) {
 
 /// Packets whose decryption has begun when the keys change, as on another thread: those under the last keys are accepted, each once, and
 /// do not count as the newest ones; those under the keys before the last are dropped.
+// Claim: Keys that change, or an association that ends, between the halves of an encryption or decryption: packets under the last
+// keys are accepted once and are not the newest; those under the keys before are dropped.
+// Tests: `rekey::keys_change_between_the_halves_of_an_encryption`,
+// `rekey::an_association_ends_between_the_halves_of_a_decryption`
 #[test]
 fn keys_change_between_the_halves_of_a_decryption() {
     let mut world = World::established(35, &limited(unlimited()));

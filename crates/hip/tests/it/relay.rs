@@ -62,6 +62,14 @@ fn data_arrives(world: &mut World, from: usize) -> bool {
     world.got.contains(&(1 - from, inner))
 }
 
+// Claim: The exchange, moves, rekeying and data of two hosts without a direct path go through a relay, also if one of them is no
+// client; data leaves the relay when a direct path exists. Strangers' data, forged senders and RELAY_TO of others are not
+// forwarded; rate limits hold.
+// Tests: `relay::a_host_that_registers_after_the_exchange_learns_where_its_peer_is`,
+// `relay::a_host_that_moves_is_found_by_way_of_the_relay`, `relay::keys_are_changed_by_way_of_the_relay`,
+// `relay::data_leaves_the_relay_when_the_hosts_can_reach_each_other`,
+// `relay::strangers_data_and_forged_senders_are_not_forwarded`, `relay::a_client_hears_that_a_host_is_not_registered`,
+// `relay::data_of_a_client_is_cut_at_its_rate`
 #[test]
 fn two_hosts_that_cannot_reach_each_other_talk_by_way_of_the_relay() {
     for are_both_clients in [true, false] {
@@ -269,6 +277,10 @@ fn updates_relayed_to(world: &World, index: usize) -> Vec<Packet> {
 
 /// All UPDATEs that the relay has forwarded while both hosts moved are replayed from the relay's address: with and without SEQ, old and
 /// newest.
+// Claim: Replayed relayed UPDATEs and replayed answers to registrations have no effect; a packet forwarded by a relay is accepted
+// from the relay's address only; of two clients with the same SPI for a peer's data, the first one receives it.
+// Tests: `rendezvous::a_registration_is_renewed_though_an_old_answer_is_played_back`,
+// `relay::a_relay_is_nowhere_but_at_its_own_addresses`, `relay::a_client_does_not_get_what_another_one_has_permitted`
 #[test]
 fn relayed_updates_that_are_played_back_change_nothing() {
     let mut world = world(11, true);
@@ -402,6 +414,8 @@ fn a_client_does_not_get_what_another_one_has_permitted() {
 
 /// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum corrected, and delivered
 /// to any of the three: nothing panics, and packets of the relay go only to its clients or to addresses that they have requested.
+// Claim: 4,000 damaged packets to a relay and its clients cause no panic and no packet to others, and both hosts continue to
+// communicate.
 #[test]
 fn damaged_packets_reach_nobody_but_clients() {
     let mut world = world(8, true);

@@ -24,6 +24,11 @@ fn sent(world: &World, from: usize, kind: PacketType) -> (Packet, HipPacket) {
     parsed.find(|(_, packet)| packet.kind == kind).expect("such a packet")
 }
 
+// Claim: A client registers, renews before its registration expires, and does not wait for services that R1 did not offer; a
+// refused registration is repeated a minute later; one that is not renewed expires.
+// Tests: `rendezvous::a_server_is_not_asked_for_what_it_does_not_offer`,
+// `rendezvous::a_server_without_room_says_so_and_is_asked_again`, `rendezvous::a_registration_that_is_not_renewed_expires`,
+// `rendezvous::a_client_cancels_its_registration`
 #[test]
 fn a_client_registers_and_its_registration_is_renewed() {
     let mut world = world(1);
@@ -90,6 +95,12 @@ fn a_registration_that_is_not_renewed_expires() {
     assert!(world.dropped.contains(&(2, Dropped::NotForUs)), "{:?}", world.dropped);
 }
 
+// Claim: Only I1 goes through a rendezvous server, with FROM and RVS_HMAC; R1 has VIA_RVS; two hosts that move at once find each
+// other. Packets without a server's MAC are dropped; 5,000 I1s in a second are limited to the client's rate and leave no state.
+// Tests: `rendezvous::both_hosts_that_move_at_once_find_each_other_by_way_of_the_server`,
+// `rendezvous::what_a_server_has_not_confirmed_is_dropped`,
+// `rendezvous::a_flood_for_one_client_is_cut_and_costs_the_server_no_memory`,
+// `rendezvous::a_server_without_services_forwards_nothing`
 #[test]
 fn an_exchange_begins_by_way_of_the_server_and_goes_on_without_it() {
     let mut world = world(5);

@@ -37,6 +37,13 @@ fn server(services: &[Service]) -> HostConfig {
 }
 
 /// RFC 7401 section 6.7, step 4: R1 shows the host's groups to an initiator without a common one.
+// Claim: A peer whose packets the test composes: R1 without a common group, R1_COUNTER returned verbatim, more than six ciphers,
+// HOST_ID and ENCRYPTED in I2 and UPDATE, a move with new keys in one UPDATE, whose answer may be lost, one new Diffie-Hellman
+// value for two hosts, traffic types of locators, CLOSE from both ends.
+// Tests: `rules::a_counter_is_returned_verbatim`, `rules::a_seventh_cipher_is_ignored`, `rules::encrypted_parameters_of_an_i2`,
+// `update_rules::the_host_id_of_an_update`, `rules::a_move_with_and_without_new_keys`,
+// `rules::one_new_diffie_hellman_value_is_enough`, `update_rules::locators_by_their_traffic_type`,
+// `rules::two_hosts_that_close_at_once`
 #[test]
 fn an_i1_without_a_common_group_is_answered() {
     let config = HostConfig { groups: vec![DhGroup::P384, DhGroup::Modp3072], ..HostConfig::default() };
@@ -120,6 +127,10 @@ fn a_seventh_cipher_is_ignored() {
 }
 
 /// RFC 9028 sections 4.3 and 4.7.2: UDP-ENCAPSULATION is offered, and chosen in UDP alone.
+// Claim: UDP-ENCAPSULATION is offered, and named in UDP; another NAT traversal mode, or this one by way of a relay, is answered
+// with NOTIFY; keep-alives of the peer are no events.
+// Tests: `rules::a_nat_traversal_mode_that_was_not_offered_is_refused`, `relay::udp_encapsulation_is_refused_by_way_of_a_relay`,
+// `rules::a_keep_alive_is_silent`, `rules::a_keep_alive_to_a_client`
 #[test]
 fn the_nat_traversal_mode_is_named_in_udp() {
     for in_udp in [false, true] {
@@ -305,6 +316,13 @@ fn two_hosts_that_close_at_once() {
 
 /// RFC 8003 sections 3.2 and 4: requests in I2, several of them, with one REG_RESPONSE; RFC 9028 section 7.8: not both a relay and a
 /// rendezvous server; section 4.1: the addresses that belong to a relay's answer.
+// Claim: Registration in I2 and UPDATE, also with several requests; a relay's answers have REG_FROM and RELAYED_ADDRESS; a client
+// is not served as both a relay's and a rendezvous server's; RVS_HMAC from a relay is dropped and notified; a server that has
+// opened the association offers its services; permissions expire after five minutes; the relay accepts a client's signature for
+// RELAY_HMAC.
+// Tests: `rules::a_client_registers_in_its_i2`, `rules::rvs_hmac_from_a_relay_is_prohibited`,
+// `rules::a_server_that_opens_the_association_offers_its_services`, `rules::permissions_expire`,
+// `relay::a_client_need_not_send_relay_hmac`
 #[test]
 fn requests_in_an_i2() {
     let request = |lifetime, types: &[u8]| Parameter::RegRequest(RegList { lifetime, types: types.to_vec() });
@@ -469,6 +487,9 @@ fn a_keep_alive_is_silent() {
 }
 
 /// RFC 7401 sections 5.2.20 and 5.2.21: each request is answered, also those added on the way, behind the signature.
+// Claim: Echo requests in I2, UPDATE and CLOSE are answered, unsigned ones too; errors of an I2 whose puzzle is solved are
+// reported by NOTIFY, at most 20 in a second and 5 to one network, and an invalid Diffie-Hellman value is not.
+// Tests: `rules::errors_of_an_i2_are_reported`
 #[test]
 fn echo_requests_are_answered() {
     let request = |data: &'static [u8]| Parameter::EchoRequestUnsigned(Bytes::from_static(data));

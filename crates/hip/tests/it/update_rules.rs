@@ -37,6 +37,13 @@ fn answer_checks(peer: &mut ByHand, sent: &[Received]) {
 }
 
 /// RFC 9028 section 5.7: a locator of type 2 is an address with a port, which HIP packets and ESP without that port do not reach.
+// Claim: UPDATEs of another make, replays, and requests added on the way: candidates are not addresses; of preferred locators the
+// more specific one is used; OLD SPI and NEW SPI are checked; an ACK and a REG_INFO count once; echoes leave room for the
+// parameters of servers; an UPDATE without an answer is acknowledged, not answered by another one's answer.
+// Tests: `update_rules::the_more_specific_preferred_locator_is_used`, `update_rules::spis_of_a_change_of_keys`,
+// `update_rules::a_reserved_spi_in_an_i2`, `update_rules::an_acknowledgement_of_a_check_is_taken_once`,
+// `update_rules::an_offer_of_services_is_taken_once`, `update_rules::echoes_leave_room_for_servers`,
+// `update_rules::an_update_without_an_answer`
 #[test]
 fn a_candidate_is_not_an_address() {
     let mut peer = ByHand::established(40, &HostConfig::default(), None);

@@ -117,6 +117,9 @@ fn keymats() -> [Keymat; 2] {
     })
 }
 
+// Claim: HITs, the puzzle, keying material, MACs and signatures of an R1, I2 and R2 that a Python script made from the RFC, with
+// ECDSA and SHA-384, are those of this crate.
+// Tests: `vectors::signatures_and_macs_of_another_computation`, `vectors::the_puzzle_of_another_computation`
 #[test]
 fn keying_material_of_another_computation() {
     for keymat in keymats() {

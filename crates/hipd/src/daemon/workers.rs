@@ -375,6 +375,13 @@ mod tests {
 
     /// Data through several threads in both directions: sequence numbers and packets are in order, and nothing is missing, whether
     /// the kernel takes runs of datagrams or not.
+    // Claim: Encrypted packets leave in order by several threads; the datagrams of a run that the kernel refuses are sent each by
+    // itself, and those that it refuses as well are counted. Ancillary data of sockets that is truncated, or has wrong lengths,
+    // is read up to there.
+    // Tests: `workers::replays_within_a_job_are_dropped`, `sending::the_datagrams_of_a_refused_run_are_sent_apart`,
+    // `sending::each_datagram_that_is_refused_is_counted`, `sending::runs_are_given_up_where_no_device_takes_them`,
+    // `ancillary::truncated_ancillary_data_has_what_precedes_the_cut`, `ancillary::wrong_lengths_end_ancillary_data`,
+    // `ancillary::data_of_another_size_than_the_kernels_is_not_believed`, `ancillary::any_ancillary_data_is_read`
     #[test]
     fn packets_keep_their_order() {
         for joins in [true, false] {

@@ -58,6 +58,11 @@ fn last(world: &mut World, at: usize) -> Packet {
     world.got[at].pop().expect("a packet")
 }
 
+// Claim: Programs that support IPv4 only communicate with peers by LSIs, whatever the version of the program at the other end:
+// TCP, UDP, echoes, and errors; also after a daemon was killed and after a move.
+// Tests: `lsi::datagrams_and_echoes_come_back_in_the_version_in_which_they_went`, `lsi::errors_quote_what_the_program_has_sent`,
+// `lsi::arbitrary_packets_do_no_harm`, `lsi::unknown_options_survive_translation`, `proxy::unknown_options_of_hosts_survive`,
+// `programs_that_know_ipv4_only_talk`, `multipath_connections_do_not_fall_back_to_tcp`
 #[test]
 fn each_end_has_the_version_of_its_program() {
     for (port, is_v4_there) in [(80, true), (81, false), (82, false), (99, false)] {

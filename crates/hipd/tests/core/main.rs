@@ -35,6 +35,9 @@ fn talking(via: Via) -> World {
     world
 }
 
+// Claim: A program's first packet opens the association and is not lost. With UDP, only UDP packets leave the host, and a peer
+// that initiates in UDP is answered in UDP.
+// Tests: `main::the_answer_to_a_peer_in_udp_goes_in_udp_to_its_port`, `talk::they_talk_in_udp`
 #[test]
 fn the_first_packet_opens_an_association_and_is_not_lost() {
     for (via, knows) in [(Via::Ip, BOTH), (Via::Udp, BOTH)] {
@@ -63,6 +66,9 @@ fn the_answer_to_a_peer_in_udp_goes_in_udp_to_its_port() {
     assert!(matches!(last.payload, Payload::Udp(_)), "{last}");
 }
 
+// Claim: Strangers and removed peers are refused, also at a known peer's address; programs that connect to an unknown HIT receive
+// an error.
+// Tests: `main::a_peer_that_is_removed_is_a_stranger`, `talk::another_identity_is_refused`
 #[test]
 fn strangers_are_refused_and_programs_are_told() {
     let mut world = World::new(4, Via::Ip, [true, false]);
@@ -94,6 +100,9 @@ fn a_peer_that_is_removed_is_a_stranger() {
 }
 
 /// One round trip from the new address to the peer's check, with which data flows both ways.
+// Claim: After a move, data flows in both directions after a round trip, in UDP too, and after any time without an address; the
+// same address again is no move.
+// Tests: `main::a_host_that_is_nowhere_for_long_is_found_again`, `main::the_same_address_after_a_break_is_no_move`
 #[test]
 fn a_move_takes_one_round_trip() {
     for via in [Via::Ip, Via::Udp] {
@@ -144,6 +153,8 @@ fn the_same_address_after_a_break_is_no_move() {
     assert!(!world.hosts[0].peer_status()[0].is_moving);
 }
 
+// Claim: Either daemon may be killed and restarted: connections continue.
+// Tests: `talk::a_daemon_that_is_killed_and_started_again_goes_on`
 #[test]
 fn a_daemon_that_is_started_anew_goes_on() {
     for restarted in [0, 1] {
@@ -157,6 +168,8 @@ fn a_daemon_that_is_started_anew_goes_on() {
     }
 }
 
+// Claim: Waiting packets are bounded, and 20,000 I1s of strangers leave no state.
+// Tests: `main::a_flood_of_i1_leaves_nothing_behind`
 #[test]
 fn waiting_packets_are_bounded() {
     let mut world = World::new(9, Via::Ip, BOTH);
@@ -169,6 +182,7 @@ fn waiting_packets_are_bounded() {
     assert_eq!(world.hosts[0].counters().not_waited, 10_000 - 64);
 }
 
+// Claim: Packets that are not between HITs do not leave the host.
 #[test]
 fn what_is_not_between_hits_does_not_leave() {
     let mut world = talking(Via::Ip);
@@ -224,6 +238,11 @@ fn translated() -> World {
 }
 
 /// Another network with another translator, where the host may have its former address, or one that is also used in a third network.
+// Claim: A host moves from behind one address translator to behind another, with the same private address or another; it is
+// reachable after a round trip. After an expired binding, the next packet or keep-alive restores the path; only peers in UDP
+// receive keep-alives, every 15 s.
+// Tests: `main::a_binding_that_is_forgotten_is_found_again`, `main::keep_alives_every_15_s`,
+// `moves::from_behind_one_translator_to_behind_another`
 #[test]
 fn a_host_moves_behind_another_translator() {
     for (place, gap) in [("192.168.1.2", SECOND), ("192.168.9.9", Duration::ZERO), ("192.168.77.5", SECOND * 100)] {
@@ -293,6 +312,7 @@ fn keep_alives_every_15_s() {
 }
 
 /// An attacker who copies packets with another source address redirects at most the credit; replays change nothing.
+// Claim: Packets replayed from another address move no association; replayed stolen packets draw no more than the credit.
 #[test]
 fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
     let mut world = translated();
@@ -332,6 +352,8 @@ fn in_udp(src: &str, port: u16, packet: &Packet) -> Packet {
 
 /// An I1 has no MAC: one in UDP with a peer's HIT is answered, and does not switch that peer's packets to UDP; whatever its length, which
 /// stands where other headers have their type.
+// Claim: An I1 of any length, and a replayed UPDATE, from anywhere and in UDP or not, change no path; a new UPDATE does.
+// Tests: `main::a_new_update_shows_the_way_of_a_peer_and_a_replay_does_not`
 #[test]
 fn a_forged_i1_changes_nobodys_way() {
     let mut world = talking(Via::Ip);
@@ -452,6 +474,8 @@ proptest! {
 
     /// In any case, programs receive only packets that programs have sent, each once. When the network works again and one of the hosts has
     /// the address in the other one's file, both communicate.
+    // Claim: With any sequence of transmissions, moves, losses, repetitions, damage and restarts, there is no panic, no packet is
+    // delivered that was not sent, none twice, and both hosts communicate once the network recovers.
     #[test]
     fn whatever_happens_they_talk_in_the_end(steps in prop::collection::vec(step(), 1..40), via in 0..2_u8) {
         let via = if via == 0 { Via::Ip } else { Via::Udp };

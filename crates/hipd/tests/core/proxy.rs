@@ -177,6 +177,13 @@ fn datagram(src_port: u16, dst_port: u16) -> Udp {
 }
 
 /// Every host reaches the peer from its own addresses, and gets answers there; the peer sees each one's HIT, and the same ports.
+// Claim: Hosts without HIP have an identity each at their proxy: they and peers communicate in both directions, IPv4 and IPv6,
+// with the same ports; errors quote what their receiver has sent. Up to 255 hosts; they are added and removed while others go on;
+// after a restart each association is opened again.
+// Tests: `proxy::the_peer_reaches_hosts_at_their_first_address`, `proxy::errors_quote_what_their_receiver_has_sent`,
+// `proxy::unreachable_peers_are_reported_to_hosts`, `proxy::many_hosts`, `proxy::hosts_come_and_go`,
+// `proxy::a_router_that_is_started_anew_is_found_again`, `proxy::plain_hosts_and_a_peer_talk_in_both_versions`,
+// `proxy::hosts_come_and_go_while_the_proxy_runs`
 #[test]
 fn each_host_has_its_identity() {
     for via in [Via::Ip, Via::Udp] {

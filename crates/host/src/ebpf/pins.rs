@@ -234,6 +234,7 @@ mod tests {
         Pins::open(root, index, layout, &["map"]).unwrap()
     }
 
+    // Claim: Gateways that start together leave each other's pins alone, and remove what is left over.
     #[test]
     fn processes_that_start_together_keep_each_others_pins_and_remove_stale_ones() {
         let root = std::env::temp_dir().join(format!("holdover-pins-{}", std::process::id()));

@@ -361,6 +361,8 @@ figure = [
         }
     }
 
+    // Claim: A figure for each value of an axis has the cells of that value; a label that is no axis is an error.
+    // Tests: `reproduce::open_tests::a_figure_for_each_value_of_no_axis_is_an_error`
     #[test]
     fn a_plot_for_each_value_of_an_axis_has_the_cells_of_that_value() {
         let experiment: Experiment = toml::from_str(EXPERIMENT).unwrap();

@@ -168,6 +168,7 @@ fn a_figure_for_each_value_of_no_axis_is_an_error() {
     assert!(papers.work().is_ok());
 }
 
+// Claim: A bad open input (unknown path, empty range, a swept field ...) gives one error with file and line.
 #[test]
 fn a_bad_input_is_one_error_with_its_place() {
     let place = |needle: &str| {
@@ -200,6 +201,9 @@ fn a_bad_input_is_one_error_with_its_place() {
     }
 }
 
+// Claim: A survey reports for each claim whether it holds at all settings, some or none, and which input decides; after an
+// interruption, it continues to the same result.
+// Tests: `reproduce::open_tests::an_interrupted_survey_goes_on_to_the_same_end`
 #[test]
 fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
     let papers = Papers::new("survey", PAPER);
@@ -242,6 +246,7 @@ fn an_interrupted_survey_goes_on_to_the_same_end() {
     assert_eq!(kept(&papers.out()), all, "nothing is run twice");
 }
 
+// Claim: The fitted setting meets the printed number, and the search finds it again.
 #[test]
 fn the_fitted_setting_meets_the_printed_number() {
     let papers = Papers::new("fitted", PAPER);
@@ -271,6 +276,7 @@ fn the_fitted_setting_meets_the_printed_number() {
 }
 
 /// An explanation is shown only with its verdict.
+// Claim: An explanation and a cause are no longer shown when the verdict changes.
 #[test]
 fn an_explanation_and_a_cause_vanish_when_the_verdict_flips() {
     let judged = |rate: &str| {

@@ -49,6 +49,7 @@ mod tests {
     use super::*;
 
     proptest! {
+        // Claim: In a sample, every part of every range has one point.
         #[test]
         fn every_part_of_every_range_has_one_point(dimensions in 1_usize..8, samples in 1_usize..40, seed in any::<u64>()) {
             let points = latin_hypercube(dimensions, samples, seed);

@@ -1,5 +1,7 @@
 //! Parallel execution with results in order.
 
+// Claim: Results from several threads arrive in order, at most a thousand pieces ahead, and a panic ends the computation.
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};

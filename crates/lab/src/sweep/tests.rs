@@ -106,6 +106,7 @@ fn write_results(plan: &Plan, runs: &FinishedRuns, dir: &SweepDir, jobs: usize) 
 }
 
 /// Two workers whose rows arrive in another order, some twice, and a driver that is reopened in the middle.
+// Claim: Workers that answer in any order, and twice, also to a restarted driver, give the same files as a sweep on threads.
 #[test]
 fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
@@ -209,6 +210,9 @@ fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
     }
 }
 
+// Claim: If nothing random varies, there is no test, and tables show this; otherwise variants are compared by runs of the same
+// seed, p-values are corrected over all tests (Holm), medians and tails have bootstrap intervals that the seed determines, and
+// "inconclusive" is a verdict.
 #[test]
 fn what_does_not_vary_is_not_tested_and_what_does_is_paired_by_seed_and_corrected() {
     let tests_of = |parts: &[&str], name: &str| {
@@ -261,6 +265,7 @@ fn what_does_not_vary_is_not_tested_and_what_does_is_paired_by_seed_and_correcte
     assert_ne!(numbers(&tests, "p"), p);
 }
 
+// Claim: The parts of the data set of runs exist while a sweep runs, and are unchanged when it is complete.
 #[test]
 fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
@@ -422,6 +427,7 @@ fn flows_add_up_or_are_averaged_and_one_can_be_picked() {
 }
 
 /// The journal is read again for the tables: lines exchanged meanwhile are detected.
+// Claim: A journal that another program changes during a sweep is detected when its runs are read again.
 #[test]
 fn a_journal_that_changes_meanwhile_is_noticed() {
     let plan = plan(&[SCENARIO, "[sweep.replicate]\nmin = 2\nmax = 2\n"]);
@@ -440,6 +446,7 @@ fn a_journal_that_changes_meanwhile_is_noticed() {
 }
 
 /// A transfer cut off by the time limit is incomplete; one without an amount is complete.
+// Claim: A transfer that the time limit ends does not count as completed, in tables and figures.
 #[test]
 fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {
     let completed = |bulk: &str| {

@@ -184,6 +184,12 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
 
 proptest! {
     /// Whatever the network does, the gateway's last state is the host's, once the network delivers again.
+    // Claim: Reports of a mobile host over a network that loses, doubles, delays and damages: the gateway ends with the host's
+    // last report. 256 cases. Replayed reports have no effect, also after a restart of either end; a key speaks for its own
+    // addresses; garbage is not answered.
+    // Tests: `registration::tests::replayed_reports_are_refused_after_any_restart`,
+    // `registration::tests::a_key_reports_about_its_own_addresses_only`,
+    // `registration::tests::invalid_datagrams_are_counted_and_not_answered`
     #[test]
     fn the_last_report_wins(fates in fates(), reports in prop::collection::vec(0u8..3, 1..8)) {
         let (mut registrant, mut registrar) = pair();

@@ -196,6 +196,8 @@ mod tests {
         }
     }
 
+    // Claim: At a gateway, ACKs are held back a second longer than at a host while data is in flight, and released once all data
+    // is acknowledged.
     #[test]
     fn what_is_in_hand_is_kept_while_data_are_under_way() {
         // The last ACK was a millisecond ago; the flush is due after 40 ms.
@@ -217,6 +219,12 @@ mod tests {
         }
     }
 
+    // Claim: At a gateway, the second step of the first ACK after a long silence follows within 7 ms, although other ACKs are
+    // kept. An absent mobile host is asked for its newest ACK on one connection, at growing intervals and until it answers; the
+    // release shows that ACK. One that has not answered is asked with the first attempt to wake its sender.
+    // Tests: `between::an_absent_receiver_is_asked_for_its_newest_ack`,
+    // `between::a_receiver_that_stays_away_is_asked_less_and_less_often`,
+    // `between::one_that_has_not_answered_is_asked_when_its_sender_is_woken`
     #[test]
     fn the_second_step_after_a_long_silence_is_not_kept() {
         for is_between in [false, true] {

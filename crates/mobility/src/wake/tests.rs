@@ -85,6 +85,7 @@ fn ending_in_a_stall_releases_everything() {
 }
 
 /// Link-up is reported when packets pass already: they were taken for answers on a link that is down.
+// Claim: An ACK withheld just before the agent received the link's return is sent then.
 #[test]
 fn an_ack_withheld_just_before_link_up_is_sent() {
     let mut t = Download::new(300);
@@ -114,6 +115,10 @@ fn acks(packets: &[Injected]) -> Vec<(Seq, usize)> {
         .collect()
 }
 
+// Claim: In a silence the peer of a download is probed with the release of what is held, all but a byte, which changes no state;
+// the sender of data that it has had gets none. On the kernel, with a round trip of 200 ms, data arrive within 340 ms of the
+// first probe that gets through (repeated only if the machine's timers were late).
+// Tests: `wake::tests::a_probe_shows_nothing_that_the_sender_has`, `silent::a_silent_download_resumes_a_round_trip_after_a_probe`
 #[test]
 fn a_probe_in_a_silence_is_the_release_but_for_a_byte() {
     for is_flushed in [false, true] {

@@ -31,6 +31,7 @@ fn nothing_is_held_of_a_small_window() {
 }
 
 /// The limit is a fraction of the sender's data in flight, whatever window it is offered.
+// Claim: Held ACKs cost a sender at most an eighth of its data in flight.
 #[test]
 fn nothing_is_held_of_a_small_flight() {
     let mut t = Script::of(&hold_back(), 400);
@@ -119,6 +120,7 @@ fn forged_resets_and_acks_are_nothing() {
 
 /// RFC 5961 section 3.2: a reset that is in the window, but does not have the next number, is answered, and the
 /// connection continues.
+// Claim: A reset that the host has challenged is nothing (RFC 5961).
 #[test]
 fn a_reset_that_was_challenged_is_nothing() {
     let reset = |t: &Script| Segment { seq: seq(t.data_end + 1_000), flags: Flags::RST, ..Segment::default() };

@@ -93,6 +93,8 @@ fn packets_that_come_long_after_down_mean_up() {
 }
 
 /// A timetable's cut, some seconds early: packets arrive, then none, and then link-up is reported.
+// Claim: An outage that was told too early, so that packets contradicted it, is one all the same; who objected is believed again.
+// Tests: `tests::packets_overrule_a_source_that_reports_down`
 #[test]
 fn an_outage_that_was_told_too_early_is_one_all_the_same() {
     let mut t = Script::of(&hold_back(), 200);

@@ -65,6 +65,7 @@ fn the_poke_is_for_when_nothing_is_held() {
 }
 
 /// Its peer may have sent data in the meantime, and have backed off.
+// Claim: The peer of a connection at rest is told of the byte that it may have outstanding.
 #[test]
 fn a_connection_at_rest_is_poked() {
     for (mechanisms, expected) in [(Mechanisms { wake: true, ..Mechanisms::default() }, 13), (hold_back(), 0)] {

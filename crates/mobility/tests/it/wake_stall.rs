@@ -49,6 +49,8 @@ fn the_last_ack_before_a_stall_offers_two_segments() {
 
 /// A host that has sent beyond the window that it sees sends its ACKs with that window's end as their sequence number, and an end that has
 /// received more ignores them. With both ends in that state, nothing would ever be accepted again.
+// Claim: Only one end of a connection at a time is offered a small window before a cut: with both, neither would take the other's
+// ACKs any more.
 #[test]
 fn only_one_end_at_a_time_is_offered_two_segments() {
     let mut t = Script::of(&ack_stall(100), 200);
@@ -182,6 +184,8 @@ fn a_stall_ends_if_the_cut_does_not_come() {
 }
 
 /// Loss recovery depends on duplicates, which a stall withholds: after a false warning they are made up for.
+// Claim: A stall in vain makes up for the duplicates that it has kept; a stop in the middle of a stall says everything at once.
+// Tests: `tests::ending_in_a_stall_releases_everything`
 #[test]
 fn after_a_stall_in_vain_a_hole_is_said_again() {
     let mut t = Script::of(&ack_stall(100), 200);

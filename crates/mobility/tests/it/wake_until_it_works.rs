@@ -12,6 +12,10 @@ fn segments(made: &[Injected]) -> Vec<&Segment> {
 }
 
 /// Link-up is that of a switch port that forwards later: every packet of the first 10 s is lost.
+// Claim: Waking is repeated until data comes, with what has arrived and probes only, each try with a timestamp of its own; it
+// ends with the data, after a minute, or with the next cut, after which what was in hand is in hand again.
+// Tests: `wake_until_it_works::each_attempt_has_a_fresh_timestamp`, `wake_until_it_works::attempts_end_after_a_minute`,
+// `wake_until_it_works::another_cut_restarts_waking`
 #[test]
 fn attempts_are_repeated_until_data_arrives() {
     let mut t = Script::of(&hold_back(), 200);

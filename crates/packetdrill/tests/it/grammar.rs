@@ -49,6 +49,8 @@ fn errors_have_line_column_and_what_was_expected() {
     }
 }
 
+// Claim: The whole grammar is parsed; an invalid script is an error with line, column and the expected syntax.
+// Tests: `grammar::errors_have_line_column_and_what_was_expected`
 #[test]
 fn the_whole_grammar_is_read() {
     for text in [

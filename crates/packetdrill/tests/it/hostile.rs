@@ -58,6 +58,8 @@ const PIECES: &[&str] = &[
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
+    // Claim: Arbitrary text, scripts with parts changed, lost and repeated, and numbers of any size cause no panic and no hang.
+    // Tests: `hostile::changed_scripts_are_survived`, `hostile::numbers_of_any_size_are_survived`
     #[test]
     fn arbitrary_text_is_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         survives(&String::from_utf8_lossy(&bytes));

@@ -21,6 +21,7 @@ pub(crate) fn run_text(text: &str, options: &RunOptions) -> Report {
 
 const SCRIPTS: [&str; 4] = ["server.pkt", "client.pkt", "errors.pkt", "accurate_ecn.pkt"];
 
+// Claim: A server, a client that loses segments, and errors: the scripts pass with all kinds of addresses.
 #[test]
 fn scripts_pass_with_addresses_of_every_kind() {
     for name in SCRIPTS {
@@ -50,6 +51,7 @@ fn differs(name: &str, change: (&str, &str), expected: &str, actual: &str) {
     assert!(first.line.abs_diff(line) <= 1, "{first}, not at {line}");
 }
 
+// Claim: With one error (flags, numbers, length, window, options, ECN, TTL), a script fails at that line and names the field.
 #[test]
 fn a_wrong_packet_is_reported_with_the_field() {
     let syn_ack = "win 65535 <mss 1460,sackOK,TS val 100 ecr 700,nop,wscale 8>";
@@ -66,6 +68,7 @@ fn a_wrong_packet_is_reported_with_the_field() {
     differs("errors.pkt", ("[tos 0x10] P.", "[ttl 63] P."), "> P. 1:1401(1400)", "(TTL)");
 }
 
+// Claim: A packetdrill script fails with a wrong time, including that of a blocking call.
 #[test]
 fn a_wrong_time_is_reported_with_the_time() {
     differs("server.pkt", ("+0~+.05 > . 3001", "+.06~+.08 > . 3001"), "3001:3001(0) ack 1002", "(time)");
@@ -74,6 +77,7 @@ fn a_wrong_time_is_reported_with_the_time() {
     differs("errors.pkt", ("0.600~0.610 > . 701", "0.630~0.640 > . 701"), "701:1261(560)", "(time)");
 }
 
+// Claim: A packetdrill script fails with a packet that is missing, or unexpected.
 #[test]
 fn missing_and_unexpected_packets_are_reported() {
     let extra = ("    * > F. 3001", "   +0 > . 3001:3001(0) ack 1002 <...>\n    * > F. 3001");
@@ -82,6 +86,7 @@ fn missing_and_unexpected_packets_are_reported() {
     differs("client.pkt", ("> P. 1:5001(5000)", "> P. 1:5501(5500)"), "1:5501(5500)", "(length)");
 }
 
+// Claim: A packetdrill script fails with a wrong result of a call.
 #[test]
 fn a_wrong_result_of_a_call_is_reported() {
     differs("server.pkt", ("read(4, ..., 400) = 400", "read(4, ..., 400) = 300"), "read() = 300", "400");
@@ -93,6 +98,7 @@ fn a_wrong_result_of_a_call_is_reported() {
     differs("errors.pkt", ("write(5, ..., 1400) = 1400", "read(5, ..., 1400) = 1400"), "read() returns", "it blocks");
 }
 
+// Claim: A packetdrill script fails with a wrong assertion.
 #[test]
 fn a_failed_assertion_is_reported_with_the_values() {
     differs(
@@ -112,6 +118,8 @@ fn another_stack_is_another_answer() {
     assert!(report.differences[0].actual.contains("(window, options)"), "{}", report.differences[0]);
 }
 
+// Claim: Sysctls and routes of a script's commands reach the connection; another profile gives other answers.
+// Tests: `scripts::another_stack_is_another_answer`
 #[test]
 fn settings_of_commands_reach_the_connection() {
     let script = "`sysctl -q net.ipv4.tcp_sack=0 net.ipv4.tcp_timestamps=0 net.ipv4.tcp_window_scaling=0\n\
@@ -126,6 +134,7 @@ fn settings_of_commands_reach_the_connection() {
 }
 
 /// `connect` to AF_UNSPEC ends a connection by a reset; the next `connect` opens another one, whose segments the script then expects.
+// Claim: A socket can connect again after `connect` to AF_UNSPEC.
 #[test]
 fn a_socket_can_connect_again() {
     let syn = "S 0:0(0) win 65535 <mss 1460,nop,nop,sackOK,nop,wscale 8>";
@@ -154,6 +163,7 @@ fn a_wrong_count_of_marks_is_reported() {
     differs("accurate_ecn.pkt", ("assert tcpi_delivered_ce == 1", "assert tcpi_delivered_ce == 2"), "== 2", "= 1");
 }
 
+// Claim: Unsupported features are named, and scripts that use them are skipped.
 #[test]
 fn what_is_missing_is_named_and_not_run() {
     let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";

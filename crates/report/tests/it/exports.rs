@@ -30,6 +30,11 @@ fn json_sequence(path: &Path) -> Vec<Value> {
     whole.collect::<Result<_, _>>().unwrap()
 }
 
+// Claim: Exports: qlog holds the packets sent and received at each end, by the rules of RFC 7464 and the draft; xplot's graphs
+// equal those that tcptrace draws from the same run's capture, line by line; the flow monitor's counts equal the run's, and
+// ns-3's script parses the XML.
+// Tests: `exports::xplot_graphs_are_those_that_tcptrace_draws`, `exports::the_flow_monitor_counts_every_packet_once`,
+// `run::exports_are_files_of_a_run_like_any_other`
 #[test]
 fn qlog_files_hold_what_each_end_sent_and_received() {
     let (dir, record) = exported("exports-qlog");

@@ -208,6 +208,10 @@ mod tests {
 
     /// The `extra` data of Student's own paper (1908), which R has as `sleep`: t = 4.0621, df = 9, p = 0.002833,
     /// interval 0.7001142 to 2.4598858.
+    // Claim: The tests reproduce R's results for Student's data, and report a difference between equal variants at about the
+    // nominal rate; the correction bounds the rate of false findings; the median's interval covers the true value.
+    // Tests: `compare::both_tests_find_no_difference_about_as_often_as_they_should`,
+    // `compare::holm_keeps_the_rate_of_false_findings_among_many_tests`, `bootstrap::the_interval_of_the_median_covers_the_truth`
     #[test]
     fn the_paired_test_matches_students_example() {
         let first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];

@@ -62,6 +62,8 @@ fn check(config: WorldConfig) -> World {
     world
 }
 
+// Claim: Every packet that enters a link or a cell leaves it, is dropped with a cause, is handed back, or is still in flight.
+// Tests: `conservation::in_cells_with_handoffs`
 #[test]
 fn on_links_with_losses_duplicates_and_reordering() {
     let mut wire = wire(2_000, ms(20), 15);

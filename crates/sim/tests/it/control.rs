@@ -103,6 +103,9 @@ fn run(config: WorldConfig, nodes: [(NodeId, &Correspondent); 2]) -> Log {
     log
 }
 
+// Claim: Control messages between mechanisms take the time of their packets, can be lost, duplicated and reordered; a message
+// that no mechanism can parse is dropped.
+// Tests: `control::they_get_lost_and_come_twice_and_out_of_order`, `control::a_host_takes_part_and_unread_messages_are_dropped`
 #[test]
 fn they_cross_links_in_both_families_and_take_the_time_of_a_packet() {
     for ipv6 in [false, true] {

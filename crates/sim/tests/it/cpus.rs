@@ -62,6 +62,10 @@ fn run(config: WorldConfig) -> (Log, f64, Option<CpuStatistics>) {
 }
 
 /// The first two packets of a handshake, of 60 bytes each with their options, are delayed by their processing time, to the nanosecond.
+// Claim: A router's processor delays each packet by its cost, limits the throughput of a gateway, and drops packets beyond its
+// backlog. With the figures of M-TCP's authors forwarding is faster than M-TCP.
+// Tests: `cpus::a_processor_bounds_the_throughput_of_a_gateway`, `cpus::a_full_backlog_drops`,
+// `cpus::descriptions_that_cannot_be`
 #[test]
 fn a_packet_is_delayed_by_its_processing_time() {
     let connected_at = |cpus| {

@@ -96,6 +96,9 @@ fn run(config: &WorldConfig) -> (Log, Vec<holdover_sim::FlowReport>) {
     (log, world.report())
 }
 
+// Claim: The same description and seed give the same run: packet for packet, event for event, sample for sample, on wired, lossy,
+// radio and moving worlds, as a whole or in pieces, observed or not.
+// Tests: `determinism::a_run_in_pieces_is_the_same_run`
 #[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     for (name, config, random) in

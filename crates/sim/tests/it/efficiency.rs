@@ -83,6 +83,7 @@ fn across_an_outage(config: Config, down: Instant, up: Instant, seen: &mut impl 
     report
 }
 
+// Claim: An outage of 3 s without SACK costs Reno the same as Linux 6.18.
 #[test]
 fn an_outage_without_sack_costs_as_much_as_with_the_kernel() {
     // Linux 6.18 with Reno, SACK off and timestamps on (`holdover run --both --repeat 8`): 15.6 to 20.3 s, and 429 to 676 kB retransmitted.
@@ -97,6 +98,8 @@ fn an_outage_without_sack_costs_as_much_as_with_the_kernel() {
     assert!((400e3..=710e3).contains(&again), "{again} bytes, 429 to 676 kB on the kernel");
 }
 
+// Claim: Retransmissions are at most the lost data plus the data outstanding at timeouts (with Tahoe, at fast retransmits too),
+// for every profile, with and without SACK and timestamps, over eight outages each.
 #[test]
 fn no_profile_sends_more_again_than_was_lost_or_outstanding_at_timeouts() {
     let mut rng = Rng::new(17);

@@ -36,6 +36,8 @@ fn with_traffic(traffic: Traffic) -> WorldError {
     wired(|config| config.flows[0].traffic = traffic)
 }
 
+// Claim: A check of a description, which makes no keys and no hosts, finds the error that building its world has.
+// Tests: `errors::cells_and_base_stations`, `errors::mobile_hosts`, `identity::invalid_identities_are_refused`
 #[test]
 fn nodes_links_and_flows() {
     let text = |error: WorldError| error.to_string();

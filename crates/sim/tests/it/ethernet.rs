@@ -68,6 +68,9 @@ fn the_first_packet_waits_until_its_neighbour_is_found() {
 }
 
 /// Carrier from 2 s on, forwarding from 2.5 s on: a request at 2.1 s is lost, and the next one is sent a second later.
+// Claim: A link with a second layer behaves in the simulator as on kernels, to the millisecond: a packet waits for its neighbour,
+// and requests are repeated once a second and abandoned after three.
+// Tests: `frames_sent_before_the_link_forwards_are_dropped`
 #[test]
 fn a_request_that_is_lost_is_repeated_after_a_second() {
     let carrier = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };

@@ -155,6 +155,8 @@ fn with_an_outage(traffic: holdover_sim::Traffic) -> WorldConfig {
     pair(link, vec![flow("flow", 0, 1, traffic)], secs(60))
 }
 
+// Claim: A world with an external host equals the world in which that host's TCP is simulated.
+// Tests: `external::exchanges_go_the_same_way`, `external::datagrams_are_sent_when_they_would_be`
 #[test]
 fn a_transfer_goes_the_same_way_wherever_its_tcp_is() {
     let [(home, at_home), (elsewhere, away)] = both(&with_an_outage(bulk_bytes(4_000_000)));

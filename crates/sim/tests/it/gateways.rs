@@ -37,6 +37,8 @@ fn moving(nodes: &[NodeId], mechanisms: &Mechanisms) -> WorldConfig {
     config
 }
 
+// Claim: Mechanisms of base stations behind a tunnel, and of the gateway before it, handle each packet once: transfers over
+// handoffs complete, and no packet loops.
 #[test]
 fn mechanisms_see_packets_outside_their_tunnel() {
     let none = Mechanisms::default;
@@ -99,6 +101,7 @@ fn a_gateway_that_sees_the_warning_loses_nothing_in_handoffs() {
 }
 
 /// A supervisor host at each base station: the connection moves with the mobile host, as records over the wires between them.
+// Claim: A connection moves between supervisor hosts at base stations with its mobile host.
 #[test]
 fn a_connection_moves_between_supervisor_hosts_with_its_host() {
     let m_tcp = |peer: NodeId, pulls_back| {

@@ -90,6 +90,9 @@ fn without_identity_a_change_of_address_breaks_the_connection() {
     }
 }
 
+// Claim: Connections survive a change of the link and address, in IPv4 and IPv6, uploads, downloads and datagrams; without an
+// identity they do not.
+// Tests: `identity::without_identity_a_change_of_address_breaks_the_connection`
 #[test]
 fn with_identities_the_connection_survives() {
     for ipv6 in [false, true] {
@@ -176,6 +179,8 @@ pub(crate) fn run_on_wire(config: WorldConfig) -> (Wire, World) {
 }
 
 /// RFC 8046 section 3.2.1. The association is from before the run.
+// Claim: A move takes three UPDATEs, which are valid HIP packets on the wire and announce the new address; each direction of data
+// has one SPI and consecutive sequence numbers.
 #[test]
 fn a_move_takes_three_packets_with_real_contents() {
     let (wire, world) = run_on_wire(with_identities(moving(2, 5, vec![upload()])));
@@ -195,6 +200,9 @@ fn a_move_takes_three_packets_with_real_contents() {
 }
 
 /// Two round trips of 100 ms for the base exchange, then the handshake of TCP, whose SYN has waited.
+// Claim: The first packet waits for the base exchange, which takes two round trips; without an answer the exchange fails after 63
+// s; an association without data is closed after 15 minutes and opened again.
+// Tests: `identity::an_exchange_without_an_answer_fails`, `identity::an_unused_association_is_closed_and_opened_again`
 #[test]
 fn the_first_packet_opens_the_association() {
     let identity = HostIdentity { associate: Associate::FirstPacket, ..HostIdentity::default() };
@@ -246,6 +254,7 @@ fn an_unused_association_is_closed_and_opened_again() {
 }
 
 /// Keys, nonces and SPIs belong to the seed: the same run has the same bytes, another one has not.
+// Claim: The same seed gives the same keys, HIP packets and sequence numbers; another seed gives other keys.
 #[test]
 fn keys_belong_to_the_seed() {
     let of = |seed| run_on_wire(WorldConfig { seed, ..with_identities(moving(2, 5, vec![upload()])) }).0;
@@ -279,6 +288,7 @@ fn two_hosts_that_move_at_once_lose_contact() {
 
 /// RFC 8046 section 5.6: until the new address is verified, the server sends there at most as many bytes as it has received, less an
 /// eighth each 5 s. After a short absence that suffices for what the announcement makes it retransmit, after a long one it does not.
+// Claim: Data to an address that is not verified is within the credit.
 #[test]
 fn data_to_an_unverified_address_is_within_the_credit() {
     let dropped = |gap: u64| {
@@ -305,6 +315,9 @@ fn readdressed(log: &Log) -> Vec<(u64, NodeId)> {
 }
 
 /// Mechanisms get the indicator of the layer directly below TCP, not that of the link.
+// Claim: Mechanisms hear of a move at the times of the daemon: the host's at the echo request, the peer's at the announcement; a
+// return to the same link is link-up.
+// Tests: `identity::the_same_link_needs_no_readdressing`
 #[test]
 fn mechanisms_hear_of_readdressing_and_not_of_the_link() {
     let mut world = World::new(with_identities(moving(2, 5, vec![upload()]))).unwrap();
@@ -333,6 +346,8 @@ fn the_same_link_needs_no_readdressing() {
     assert_eq!(world.report()[0].status, FlowStatus::Completed);
 }
 
+// Claim: UPDATEs are retransmitted over links that lose 30 % of the packets; two hosts that move at once lose contact.
+// Tests: `identity::two_hosts_that_move_at_once_lose_contact`
 #[test]
 fn readdressing_outlives_losses() {
     let mut late = 0;
@@ -362,6 +377,9 @@ fn the_prototypes_delay() {
     assert!((7_000..8_002).contains(&done), "{done}");
 }
 
+// Claim: Each transform lengthens packets by its own bytes; tshark finds HIP and ESP without a malformed packet on the links of a
+// recorded run, and TCP between identities.
+// Tests: `captures::packets_between_identities_are_in_esp_on_links`
 #[test]
 fn identities_cost_the_overhead_of_each_packet() {
     let took = |config| {

@@ -41,6 +41,10 @@ fn starting(flow: FlowConfig, at_s: u64) -> FlowConfig {
 
 const NEVER: u64 = 2_000_000;
 
+// Claim: A link that goes away before the host has noticed its address has no effect; mechanisms hear of an address when the host
+// notices it, whether there is an association or not.
+// Tests: `identity_moves::mechanisms_hear_of_an_address_when_the_host_notices_it`,
+// `identity_moves::a_host_without_an_association_notices_its_address_late_too`
 #[test]
 fn a_link_that_the_host_has_not_noticed_has_no_effect() {
     let config = with_identities(moving(2, 5, vec![upload()]));
@@ -84,6 +88,8 @@ fn a_host_without_an_association_notices_its_address_late_too() {
 }
 
 /// The announcement is lost with the link, and repeated as soon as the link is back: not given up meanwhile, for want of an address.
+// Claim: An announcement is not given up while there is no address; the time of a readdressing is that of its own address.
+// Tests: `identity_moves::the_time_of_a_readdressing_belongs_to_its_address`
 #[test]
 fn an_announcement_waits_while_there_is_no_address() {
     let config = with_identities(moving(2, 5, vec![upload()]));
@@ -119,6 +125,10 @@ fn the_time_of_a_readdressing_belongs_to_its_address() {
 }
 
 /// Without an association the server does not learn of the move: the mobile host opens one.
+// Claim: A host that moves without an association opens one with its peers, also while the last one is ending, or in the middle
+// of an exchange.
+// Tests: `identity_moves::a_host_that_moves_after_the_end_of_an_association_calls_its_peers`,
+// `identity_moves::a_host_that_moves_during_an_exchange_begins_another_one`
 #[test]
 fn a_host_that_has_moved_calls_its_peers() {
     let down = starting(flow("down", 2, 0, bulk_bytes(100_000)), 10);
@@ -140,6 +150,8 @@ fn a_host_that_moves_after_the_end_of_an_association_calls_its_peers() {
     }
 }
 
+// Claim: Either host's first packet opens the association; a lost I1 is sent again after a second.
+// Tests: `identity_moves::a_lost_i1_is_sent_again_after_a_second`
 #[test]
 fn the_first_packet_of_the_server_opens_the_association() {
     let down = flow("down", 2, 0, bulk_bytes(100_000));
@@ -190,6 +202,7 @@ impl Observer for Longest {
 }
 
 /// With "before" the host that a flow is from calls, whichever host opens the connection.
+// Claim: The transform is that of the called host, "null" included.
 #[test]
 fn the_suite_is_that_of_the_called_host() {
     let (gcm, null) = (EspSuite::Aes128Gcm16, EspSuite::NullHmacSha256);
@@ -208,6 +221,8 @@ fn the_suite_is_that_of_the_called_host() {
 }
 
 /// The mobile host has both IP versions, because of two peers with one each: each verifies the address of its own version.
+// Claim: A host with both IP versions moves among peers with one version and with both.
+// Tests: `identity_moves::both_versions_use_the_new_link`
 #[test]
 fn a_host_with_both_ip_versions_moves_among_peers_with_one() {
     let other = FlowConfig { ipv6: true, ..flow("other", 0, 3, bulk_for(secs(40))) };

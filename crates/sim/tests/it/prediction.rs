@@ -33,6 +33,8 @@ fn foreseen(log: &Log) -> Vec<(f64, Option<Option<Duration>>)> {
         .collect()
 }
 
+// Claim: A disconnection is predicted where the inverse square law places the threshold: 66 ms before the edge for 0.5 % and 263
+// ms for 2 % at 1.5 m/s and 40 m.
 #[test]
 fn the_lead_is_what_the_inverse_square_law_makes_of_the_threshold() {
     // With p percent, the warning circle has the radius 40 / sqrt(1 + p / 100): at 1.5 m/s, 66 ms and 263 ms before the

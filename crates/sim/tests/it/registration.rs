@@ -46,6 +46,8 @@ fn of_mobile(log: &Log) -> Vec<(f64, WorldEvent)> {
         .collect()
 }
 
+// Claim: A handoff with registration takes the sum of beacon, request and reply, according to the frame formats, the 802.11
+// exchange and the wires.
 #[test]
 fn a_handoff_is_beacon_request_binding_reply() {
     let (log, _) = run(registering(Registration::through(GATEWAY)));
@@ -288,6 +290,8 @@ fn a_gateway_that_is_a_base_station_too_needs_no_tunnel() {
     );
 }
 
+// Claim: Registrations are renewed after half of their lifetime, and bindings expire (RFC 5944).
+// Tests: `registration::packets_after_a_binding_expires_are_unreachable`, `bindings_expire_at_both_ends`
 #[test]
 fn a_registration_is_renewed_after_half_of_its_lifetime() {
     let mut config = registering(Registration { lifetime: Some(secs(6)), ..Registration::through(GATEWAY) });

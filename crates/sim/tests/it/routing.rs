@@ -95,6 +95,10 @@ fn errors(config: WorldConfig) -> (Errors, World) {
     (errors, world)
 }
 
+// Claim: Routers that follow links use the backup path once they have detected a cut, and return afterwards; routes with metrics
+// likewise; a black hole is reported where routers do not follow links.
+// Tests: `routing::detection_and_recovery_take_their_time`, `routing::routes_set_by_hand_are_taken_by_metric_and_by_link_state`,
+// `routing::black_holes_are_found_and_gone_where_routers_follow_links`
 #[test]
 fn routers_that_follow_links_send_by_the_backup_path_and_back_again() {
     let (log, world) = run(site(bfd()));
@@ -153,6 +157,9 @@ fn routes_set_by_hand_are_taken_by_metric_and_by_link_state() {
     assert_eq!(by_fibre, 0);
 }
 
+// Claim: Routers answer packets that they cannot forward with ICMP errors, six at once and one a second, and senders react to
+// them (RFC 6069).
+// Tests: `routing::a_loop_ends_in_time_exceeded`, `registration::packets_after_a_binding_expires_are_unreachable`
 #[test]
 fn a_router_without_a_route_says_so_and_the_sender_does_not_back_off() {
     let (errors, world) = errors(without_backup(bfd()));

@@ -53,6 +53,7 @@ fn endless(config: WorldConfig, until: u64) -> Vec<(Holdings, u64)> {
     seen
 }
 
+// Claim: The memory of a run does not grow with simulated time.
 #[test]
 fn memory_does_not_grow_with_the_run() {
     let mut lossy = wire(2_000, ms(20), 30);

@@ -29,6 +29,7 @@ fn corpus(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target)
 }
 
+// Claim: The committed corpus of the three fuzz targets of `crates/tcp/fuzz` is replayed.
 #[test]
 fn the_corpus_holds() {
     for (name, target) in TARGETS {
@@ -64,16 +65,22 @@ fn program(target: &str, seed: u64) -> Vec<u8> {
 proptest! {
     #![proptest_config(cases(1_000))]
 
+    // Claim: Fuzz target `operations` (`crates/tcp/fuzz`): calls of two connections' applications and owners, and the behaviour
+    // of the path, compared with a model of the streams; on an undisturbed network no byte is retransmitted more than twice on
+    // average.
     #[test]
     fn random_operations_agree_with_the_model(program in vec(any::<u8>(), 0..600)) {
         fuzz::operations(&program);
     }
 
+    // Claim: Fuzz target `hostile_segments` (`crates/tcp/fuzz`): segments of a peer that follows no rule.
     #[test]
     fn a_hostile_peer_does_no_harm(program in vec(any::<u8>(), 0..1200)) {
         fuzz::hostile_segments(&program);
     }
 
+    // Claim: Fuzz target `hostile_packets` (`crates/tcp/fuzz`): packets for an endpoint: segments of unknown connections, ICMP
+    // errors, connections that open and close.
     #[test]
     fn hostile_packets_do_no_harm(program in vec(any::<u8>(), 0..1200)) {
         fuzz::hostile_packets(&program);

@@ -7,7 +7,7 @@ use std::path::Path;
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/validation/packet-scripts.md");
 
-/// Modules that `docs/validation.md` describes instead, or that are no tests.
+/// Modules whose tests are not packet scripts.
 const ELSEWHERE: [&str; 9] =
     ["corpus", "endpoints", "main", "properties", "rfc9768_paths", "storms", "transfer", "validation", "regressions"];
 
@@ -97,7 +97,8 @@ fn read_module(text: &str) -> (String, Vec<Row>) {
             let name = name.split('(').next().unwrap_or_default();
             rows.push(Row::new(name, &doc.join(" ")));
             (doc, is_test) = (Vec::new(), false);
-        } else if !line.starts_with("#[") {
+        } else if !line.starts_with("#[") && !line.starts_with("// ") {
+            // A comment between the documentation and the test is a claim of docs/validation.md.
             (doc, is_test) = (Vec::new(), false);
         }
     }

@@ -5,6 +5,9 @@
 //! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. On a kernel older than the one
 //! that the profiles model, a difference is no failure: the test reports it.
 
+// Claim: Around outages the same profiles behave as Linux 6.18: backoff, retry limits, closed windows, freezes, and the effect of
+// ACKs, ICMP errors and data on a sender that has backed off. Results: docs/conformance/linux-6.18.md.
+
 use std::process::ExitCode;
 
 use holdover_testbed::Lateness;

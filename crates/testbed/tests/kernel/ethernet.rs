@@ -55,6 +55,9 @@ fn a_transfer_crosses(_: &Namespace) {
     }
 }
 
+// Claim: Links with a second layer on kernels: carrier and neighbour entries change according to the outage, downloads survive
+// each kind of outage over IPv4 and IPv6, late forwarding drops ARP, one family loses and regains its address and route, a
+// renewed lease has another address, a modem has no neighbours, a router translates addresses.
 fn carrier_goes_and_comes(_: &Namespace) {
     let all =
         [OutageKind::Carrier, OutageKind::CarrierNear, OutageKind::AdminDown, OutageKind::HostDown, OutageKind::Silent];

@@ -3,6 +3,8 @@
 //! They need the privilege to create network namespaces, as root or (where the system permits it) in a user namespace. Without it each test
 //! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
+// Claim: The test bed itself: namespaces and devices without remains, impairments, deadlines, captures.
+
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod echo;

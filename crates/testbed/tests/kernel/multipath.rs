@@ -25,6 +25,8 @@ const BYTES: usize = 300_000;
 
 /// MPTCP (RFC 8684) falls back to plain TCP if its option is removed on the path. The option is on data of both ends, in packets that the
 /// sender's kernel leaves to be segmented, and that the receiver's accepts merged.
+// Claim: Packets of kernels cross a world unchanged: MPTCP connections over IPv4 and IPv6 keep their options and do not fall back
+// to TCP.
 fn a_multipath_connection_crosses(_: &Namespace) {
     if !std::fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|enabled| enabled.trim() == "1") {
         println!("nothing is tried: this kernel has no MPTCP");

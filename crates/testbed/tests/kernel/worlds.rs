@@ -53,6 +53,10 @@ fn a_transfer_takes_as_long_as_in_the_simulator(_: &Namespace) {
     assert!(outcome.counters[0].1.get("TcpActiveOpens") == Some(1), "{:?}", outcome.counters[0].1);
 }
 
+// Claim: A world of the simulator with kernels as hosts: a transfer takes as long, outages and their ends are the same,
+// mechanisms work, all kinds of traffic in both directions over IPv4 and IPv6, addresses per link, moving hosts, a simulated
+// host, failures with the kernel's names. Results: docs/conformance/simulator.md.
+// Tests: `worlds::mechanisms_work_for_a_kernel`, `worlds::an_agent_on_a_host_hears_of_its_link`
 fn an_outage_is_the_same_for_a_kernel(_: &Namespace) {
     let mut link = link(10, 5, 60);
     link.outages = one_outage(500, 1_300);

@@ -5,6 +5,12 @@
 //! prints why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure. With `HOLDOVER_CAPTURE_DIR` set,
 //! each run writes a capture there.
 
+// Claim: The kernel and every profile transfer 2 MiB exactly (length and 128-bit hash) and close in order: opened by either side,
+// sent by either or both, kernel with CUBIC, Reno and BBR, with and without SACK, timestamps and window scale, over clean, lossy,
+// reordering, duplicating, corrupting and interrupted paths, with the least MTU and 1500, over IPv4 and IPv6. In addition,
+// `TCP_INFO` shows the agreed options and no data left over, and no counter of either side reports an error of the other.
+// Results: docs/conformance/kernel-matrix.md.
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

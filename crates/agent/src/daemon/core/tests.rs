@@ -180,6 +180,9 @@ fn command(core: &mut Core<Fakes>, event: Word, interface: Option<&str>) -> Resu
     core.handle_command(Instant::from_secs(9), &request)
 }
 
+// Claim: The daemon attaches to uplinks as they appear, retries failures, and reloads its configuration; an invalid one changes
+// nothing.
+// Tests: `tests::attaching_an_engine_is_retried`, `tests::a_configuration_is_read_again_and_a_bad_one_changes_nothing`
 #[test]
 fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     let (mut core, diary) = core("", 0);
@@ -202,6 +205,7 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
 }
 
 /// A modem that is reset: same name, same addresses, same connections.
+// Claim: An interface that is removed and made anew under its name goes on where it was.
 #[test]
 fn a_returning_interface_keeps_its_state() {
     for failures in 0..2 {

@@ -34,6 +34,7 @@ const FOREVER: Instant = Instant::from_secs(1_000_000);
 
 /// Each start of the agent waits for the verifier. Linux 6.18 processes 15,000 instructions of `egress`; it was 222,000
 /// before decisions were forgotten (`FORGET` of `types.h`).
+// Claim: The verifier processes less than 50,000 instructions of each program of the flow path.
 #[test]
 fn programs_are_verified_soon() {
     if !may_load("programs_are_verified_soon") {
@@ -48,6 +49,10 @@ fn programs_are_verified_soon() {
     }
 }
 
+// Claim: The flow path in the kernel treats each packet as it does in a process, with the same events and state: random segments,
+// links, orders, transfers of any speed, flows that share a place for predictions, restart, are forgotten or exempt, an agent
+// that hangs, five configurations.
+// Tests: `tests::the_kernel_does_what_a_process_does_around_a_foreseen_cut`
 #[test]
 fn the_kernel_does_what_a_process_does() {
     if !may_load("the_kernel_does_what_a_process_does") {
@@ -131,6 +136,11 @@ fn fast_bulk(data_goes_out: bool) -> Vec<Step> {
 }
 
 /// Header prediction takes nearly all packets of a fast transfer, in either direction, and nothing of it is lost.
+// Claim: Header prediction takes nearly all packets of a fast transfer, loses none of their information, and takes none while the
+// link is down. A transfer that slows down leaves header prediction. Of two such transfers with the same place, the first keeps
+// it until it has been idle for a while.
+// Tests: `tests::a_fast_transfer_that_slows_down_is_looked_at_again`,
+// `tests::a_place_for_predictions_is_one_flows_until_it_is_freed`
 #[test]
 fn a_fast_transfer_is_predicted() {
     if !may_load("a_fast_transfer_is_predicted") {

@@ -172,6 +172,7 @@ fn a_default_router_that_does_not_answer_is_a_cut() {
     assert_eq!(told(&mut interfaces, news), ["wlan0 neighbour down", "wlan0 carrier down", "wlan0 neighbour up"]);
 }
 
+// Claim: After the carrier's return a default router that does not answer yet is no outage.
 #[test]
 fn after_carrier_up_a_default_router_must_answer_before_it_can_be_missed() {
     let mut interfaces = connected();
@@ -254,6 +255,8 @@ fn a_snapshot_replaces_what_was_known() {
     assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 route up"]);
 }
 
+// Claim: Routes removed without a message from the kernel are detected; losses by a full buffer are made up by a snapshot.
+// Tests: `tests::a_snapshot_replaces_what_was_known`
 #[test]
 fn unreported_route_removals_are_inferred() {
     // A route is replaced by one on another interface.
@@ -377,6 +380,7 @@ fn any_news() -> impl Strategy<Value = KernelEvent> {
 proptest! {
     /// In any order of notifications: no source repeats itself, only existing interfaces are reported, and the final
     /// state does not depend on repetitions.
+    // Claim: For any order and repetition of kernel messages, no source repeats a report.
     #[test]
     fn no_source_repeats_itself(news in prop::collection::vec(any_news(), 0..80)) {
         let mut interfaces = Interfaces::new();
@@ -431,6 +435,7 @@ fn an_incomplete_snapshot_removes_nothing() {
     assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "the state of the router is unknown again");
 }
 
+// Claim: Point-to-point links and default routers with a permanent neighbour entry are not probed.
 #[test]
 fn default_routers_can_be_probed_unless_static() {
     let addresses = |interfaces: &Interfaces| interfaces.default_routers("wlan0").map(|routers| routers.addresses);

@@ -35,6 +35,8 @@ fn carrier_signals(recording: &[(Instant, Vec<u8>)]) -> Vec<(Instant, String)> {
     signals
 }
 
+// Claim: A dormant Wi-Fi interface is not up, whatever wireless extension events report: messages recorded from a real mac80211.
+// Tests: `netlink::recorded::wireless_events_alone_say_nothing_of_the_link`
 #[test]
 fn a_dormant_interface_is_not_up_whatever_wireless_events_say() {
     let recording = recorded(ACCESS_POINT_LOST);

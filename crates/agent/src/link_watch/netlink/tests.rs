@@ -186,6 +186,7 @@ fn neighbours_answer_or_do_not() {
     assert_eq!(state(NeighbourState::Failed, false), Reachability::Forgotten);
 }
 
+// Claim: Entries missing from an incomplete answer of the kernel do not count as removed.
 #[test]
 fn an_answer_that_is_not_whole_is_known_as_such() {
     let message = |sequence, flags, payload| {

@@ -139,6 +139,10 @@ mod tests {
         attribute(INTERFACE, &3u32.to_ne_bytes())
     }
 
+    // Claim: The end of an association is reported once, also if only a snapshot of the kernel's shows it; another access point
+    // is a move.
+    // Tests: `association::repeated_ends_of_an_association_count_once`, `association::another_access_point_is_a_move`,
+    // `association::a_snapshot_makes_up_for_lost_events`
     #[test]
     fn a_recorded_outage_is_told_in_order() {
         let heard: Vec<WifiEvent> = include_str!("recorded.hex")

@@ -227,6 +227,8 @@ mod tests {
         );
     }
 
+    // Claim: A timetable is followed when the calendar jumps; an invalid one is rejected with its position.
+    // Tests: `schedule::a_file_that_makes_no_sense_is_refused_with_the_place`
     #[test]
     fn a_calendar_that_jumps_is_followed() {
         let text = "[[down]]\nat = 2026-11-22T06:00:10Z\nfor = \"5 s\"\n";

@@ -201,6 +201,11 @@ fn an_upload_that_is_cut_is_noticed_within_two_and_a_half_seconds() {
 }
 
 /// A key is struck, and the link is silent for half a second.
+// Claim: Behind a next hop that answers probes the agent notices half a second of silence, and its end. A late ACK or a pause of
+// a stream costs one probe of the next hop and none of the peer; a next hop that forwards and no longer answers is suspected
+// once.
+// Tests: `tests::a_late_ack_is_checked_once`, `tests::a_pause_of_a_stream_is_checked_without_its_peer`,
+// `tests::a_router_that_stops_answering_is_suspected_once`
 #[test]
 fn the_end_of_half_a_second_is_noticed() {
     let mut world = World::new(1);

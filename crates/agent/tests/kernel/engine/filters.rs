@@ -37,6 +37,9 @@ fn tc(arguments: &[&str]) -> String {
 
 /// Killed while it withholds all ACKs, it passes packets 1.5 s later; the next agent replaces it, and removes the
 /// filters and the qdisc at its end.
+// Claim: Attached as filters of `clsact`, as on kernels without tcx: after SIGKILL while it withholds all ACKs, its filters stay
+// and packets pass; the next agent replaces them, wakes connections stopped by an outage, and removes everything with the qdisc
+// made by the first.
 pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
@@ -72,6 +75,9 @@ pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Name
 }
 
 /// Filters of others stay, and so does a qdisc that existed before, or that others use now.
+// Claim: Filters of others stay, and so does a qdisc that existed before or has filters of others; an agent with tcx removes the
+// remains of one without.
+// Tests: `filters::an_engine_with_tcx_removes_what_one_without_has_left`
 pub(crate) fn filters_of_others_stay(near: &Namespace) {
     let _wire = Wire::new(near);
     let theirs = ["filter", "add", "dev", INTERFACE, "ingress", "prio", "1", "protocol", "ip"];
@@ -103,6 +109,7 @@ pub(crate) fn filters_of_others_stay(near: &Namespace) {
 
 /// Beside an `ingress` qdisc (traffic shaping with IFB) nothing is attached: otherwise the egress program would run on
 /// ingress.
+// Claim: Nothing is attached if an `ingress` qdisc occupies the place of `clsact`.
 pub(crate) fn beside_an_ingress_qdisc_nothing_is_attached(near: &Namespace) {
     let _wire = Wire::new(near);
     tc(&["qdisc", "add", "dev", INTERFACE, "ingress"]);

@@ -60,6 +60,7 @@ pub(crate) fn signed_connections_are_left_alone(near: &Namespace) {
 }
 
 /// Random events of a link without losses: whatever is withheld, lowered and injected, streams stay exact.
+// Claim: Packets of up to 64 kB (GSO and GRO) are rewritten right, with events of the link at random.
 pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) {
     let far = ethernet(near);
     let mut kinds = Kind::various();
@@ -89,6 +90,11 @@ pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) 
     assert_eq!(counters.alone_malformed, 0);
 }
 
+// Claim: Fragments, VLAN tags, too many extension headers and malformed headers are left alone and counted; extension headers
+// that are understood are passed over.
+// Claim: TCP-MD5 and TCP-AO are left alone and counted; connections with TCP-MD5 are byte-exact over the events that make the
+// engine hold, lower and inject ACKs of others, and no host drops a segment for its signature.
+// Tests: `frames::signed_connections_are_left_alone`
 pub(crate) fn what_is_not_understood_is_left_alone_and_counted(near: &Namespace) {
     let far = ethernet(near);
     let sender = RawSender::open(near, INTERFACE);

@@ -14,6 +14,9 @@ use crate::other_process::OtherProcess;
 use crate::wire::Wire;
 
 /// The link is reported down, but is up: all ACKs are withheld.
+// Claim: Stopped (SIGSTOP) while it withholds all ACKs, because the link is reported down or a cut is near: packets pass 1.5 s
+// later or sooner, and when the process continues all is exact.
+// Tests: `hung::hung_in_a_fading_it_lets_packets_pass`
 pub(crate) fn hung_while_the_link_is_down_it_lets_packets_pass(near: &Namespace) {
     // Longer than 1.5 s by the sender's RTO at that time, and by a slow machine's delays.
     stop_after(near, "down", Duration::from_secs(8));

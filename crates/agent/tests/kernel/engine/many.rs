@@ -31,6 +31,8 @@ fn processor_time() -> Duration {
 /// The memory of a connection in the map: its entry, and the kernel's overhead.
 const BYTES_EACH: u64 = 1_500;
 
+// Claim: 50,000 connections take less than 1.5 kB each in the kernel and 4 kB each in the process, all of them are woken, and no
+// turn of the loop is long.
 pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Namespace) {
     let far = Namespace::new("far").unwrap();
     let mut netlink = Netlink::open(near).unwrap();
@@ -86,6 +88,8 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
     assert!([down, up, longest, list].into_iter().all(|turn| turn < LONGEST_TURN));
 }
 
+// Claim: With room for 1,000 connections and 5,000 that come, those that have been idle for longest go, those at work stay, and
+// their streams are exact over outages.
 pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
     let wire =
         Wire::impaired(near, &ImpairmentConfig { delay: Duration::from_millis(5), ..ImpairmentConfig::default() });

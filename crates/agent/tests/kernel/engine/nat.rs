@@ -32,6 +32,9 @@ table ip nat {
 }
 ";
 
+// Claim: Behind a router that translates addresses, and on such a router's outside interface: after an outage of 3 s a download
+// and an upload resume within 500 ms, and are exact. Needs `nft`.
+// Tests: `nat::a_router_wakes_the_phones_behind_it`
 pub(crate) fn a_phone_behind_a_router_is_woken(router: &Namespace) {
     is_woken(router, |_router, phone| EngineThread::attach(phone, PHONE_INTERFACE, EngineOptions::default()));
 }

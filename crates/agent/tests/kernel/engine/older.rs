@@ -16,6 +16,9 @@ const OUTAGE: StdDuration = StdDuration::from_millis(3300);
 /// The round trip is 20 ms.
 const RESUMED_WITHIN: Duration = Duration::from_millis(200);
 
+// Claim: Attached in the middle of a transfer with scaled windows, at once before an outage: the download and the upload resume
+// within 200 ms.
+// Tests: `older::an_upload_older_than_the_agent_is_woken`
 pub(crate) fn a_download_older_than_the_agent_is_woken(near: &Namespace) {
     is_woken(near, Direction::Incoming);
 }

@@ -22,6 +22,8 @@ const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
 const ATTEMPTS: usize = 3;
 
 /// Data of the near host: its own TCP is poked. Data of the far host: the far TCP is poked, over the link.
+// Claim: A single write during an outage of 3.5 s, by either end, over IPv4 and IPv6, arrives within 300 ms of the outage's end.
+// (Repeated only if the machine's timers were late.)
 pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
@@ -65,6 +67,8 @@ pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
 
 /// After a poke Linux retransmits a timeout after its last retransmission, here more than 600 ms: the round trip is 200 ms.
 /// A copy of the segment does not wait for that.
+// Claim: A key arrives within 300 ms of the link's return, even if the host's TCP has retransmitted just before it: IPv4 and
+// IPv6, round trip 200 ms, timeout 400 ms and more. (Repeated only if the machine's timers were late.)
 pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(100), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);

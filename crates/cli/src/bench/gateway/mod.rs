@@ -316,6 +316,15 @@ fn place(lane: Lane, round: usize) -> PathBuf {
 mod tests {
     use super::*;
 
+    // Claim: `bench gateway` compares slices of the same turn; its run time is that of this thread and of what it names; each of
+    // its loads gets through a direct line, a router and a router with programs that do nothing; a program that is no HAProxy is
+    // refused. `reproduce m-tcp --real` shows the router's time without that of hosts.
+    // Tests: `bench::gateway::tests::a_router_s_time_is_without_that_of_hosts`,
+    // `reproduce_command::real::tests::the_table_has_both_figures_in_microseconds`,
+    // `bench::gateway::tests::softirqs_count_only_if_a_whole_slice_is_charged`,
+    // `cpu::tests::run_time_counts_this_thread_and_not_others`,
+    // `bench::gateway::tests::every_load_gets_through_where_no_daemon_is_needed`,
+    // `bench::gateway::tests::a_program_that_is_no_proxy_is_refused`
     #[test]
     fn ratios_are_those_of_slices_of_one_turn() {
         // The machine is ten times slower in every second turn.

@@ -103,6 +103,9 @@ mod tests {
         .collect()
     }
 
+    // Claim: The page of `gateway demo` has every outage and every figure; a file that cannot be written is refused at the start,
+    // and its content stays until then.
+    // Tests: `page::a_file_that_cannot_be_written_is_refused_and_a_check_leaves_none`
     #[test]
     fn the_page_has_every_outage_once_and_every_figure() {
         for (cluster, cases) in [(None, &CASES[..]), (Some(3), &CLUSTER_CASES[..])] {

@@ -137,6 +137,9 @@ impl Crowd {
     }
 }
 
+// Claim: Of many connections those with data outstanding are woken first, the slowest within twice the time that the data of all
+// need on a link with a short queue; connections that go on by themselves are not poked.
+// Tests: `wake::waking::tests::waking_many_takes_as_long_as_their_data`, `wake::waking::tests::resumed_connections_are_not_poked`
 #[test]
 fn connections_with_data_outstanding_come_first() {
     let mut crowd = Crowd::new(300);

@@ -1,6 +1,9 @@
 //! Experiments on Linux: the behaviour that the profiles `linux-6-*` model, examined on the kernel and on the profiles.
 //! The results are in `docs/notes/linux-6.18.md`.
 
+// Claim: The profiles `linux-6-cubic` and `linux-6-reno` answer the same scripts of single packets with the same segments at the
+// same times as the kernel. Results: docs/notes/linux-6.18.md.
+
 mod receiver;
 mod recovery;
 mod timers;

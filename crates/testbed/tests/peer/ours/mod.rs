@@ -1,5 +1,8 @@
 //! The project's TCP with the kernel's, in situations beyond plain transfers.
 
+// Claim: Refusals, resets both ways, half-close both ways, simultaneous open and close, readers that pause, a window that shrinks
+// below data in flight, the user timeout option, ICMP errors of a router, data in SYNs (TCP Fast Open) both ways.
+
 mod closing;
 mod extensions;
 mod opening;

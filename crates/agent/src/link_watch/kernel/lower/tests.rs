@@ -63,6 +63,10 @@ fn connected(upper: KernelEvent) -> Interfaces {
     interfaces
 }
 
+// Claim: Stacked links follow the links below, at any depth; loops terminate and report nothing.
+// Tests: `tests::a_bond_goes_when_its_last_member_does`, `tests::a_tunnel_goes_with_the_way_to_its_endpoint`,
+// `tests::a_tun_device_follows_the_default_route_of_others`, `tests::stacks_are_followed_and_loops_ignored`,
+// `tests::whole_stacks_are_not_cut`
 #[test]
 fn a_vlan_goes_with_the_interface_below_and_its_own_name_is_not_needed() {
     let stacking = Stacking { below: Some(WLAN), ..Stacking::default() };
