@@ -36,6 +36,7 @@ mod rfc9293_syn_sent;
 mod rfc9293_window;
 mod rfc9438;
 mod rfc9768;
+mod rfc9768_options;
 mod rfc9768_paths;
 mod script;
 mod socket_calls;
