@@ -71,6 +71,27 @@ fn the_architecture_page_names_every_crate_and_only_files_that_are_there() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// Each function, type and constant between backticks, such as the calls of a packet's walk, is a name of the code (comments apart).
+#[test]
+fn the_architecture_page_uses_names_of_the_code() {
+    let page = read("docs/architecture.md");
+    let mut defined = names_in("crates");
+    for extension in ["rs", "c", "h"] {
+        for path in files_below("crates", extension) {
+            let text = read(&path);
+            let code = text.lines().filter_map(|line| line.split("//").next());
+            let words = code.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+            defined.extend(words.map(str::to_owned));
+        }
+    }
+    let is_name = |part: &&str| part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !part.is_empty();
+    let names = quoted(&page).filter(|text| text.split("::").all(|part| is_name(&part)));
+    let names: BTreeSet<&str> = names.flat_map(|text| text.split("::")).collect();
+    assert!(names.len() > 150, "the page was not read as intended");
+    let missing: Vec<_> = names.into_iter().filter(|name| !defined.contains(*name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn links_lead_somewhere() {
     let mut pages = files_below("docs", "md");
