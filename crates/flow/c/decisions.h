@@ -1,4 +1,4 @@
-// What becomes of an ACK: it passes, is lowered, or is withheld. docs/mechanisms/wake.md and the modules `hold_back`, `ack_stall` and
+// The decision on an ACK: it passes, is lowered, or is withheld. docs/mechanisms/wake.md and the modules `hold_back`, `ack_stall` and
 // `release` of `mobility` say why.
 
 #pragma once
@@ -7,7 +7,7 @@
 #include "round_trip.h"
 
 // How long before a foreseen cut ACKs are stalled: a round trip with its queues, an eighth and LEAD_MARGIN; USUAL_LEAD before the first
-// sample, which was found to do on Linux 6.18 with a round trip of 50 ms and a queue.
+// sample, which was enough on Linux 6.18 with a round trip of 50 ms and a queue.
 #define USUAL_LEAD (150 * MS)
 #define LEAD_MARGIN (10 * MS)
 #define LONGEST_LEAD (1000 * MS)
@@ -27,8 +27,8 @@
 // The peer's clock may be slow by 1/DRIFT_PART.
 #define DRIFT_PART 5000
 
-// A shell whose controller gives no orders about windows, duplicates and other holding (that of the agent) defines this as 0: its
-// verifier need not look at what follows from them.
+// A shell whose controller gives no orders about windows, duplicates and exact holding (the agent's) defines this as 0, so that its
+// verifier need not check the code for them.
 #ifndef FLOW_ORDERS
 #define FLOW_ORDERS 1
 #endif
@@ -61,7 +61,7 @@ INLINE int refreshes(const volatile struct rules *rules, const struct half *half
 	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
 }
 
-// What becomes of the ACKs of a flow now, as an `enum holding`.
+// How the ACKs of a flow are treated now, as an `enum holding`.
 INLINE int holding_now(const volatile struct rules *rules, const struct link *link, int stalls, u64 now)
 {
 	if (!rules->holds || link->expires_at <= now)
@@ -133,7 +133,7 @@ INLINE void note_resumption(struct half *half, const struct packet *packet)
 	if (!packet->len || packet->flags & (SYN | RST) || !(half->flags & HALF_ACKED) || !half->last_data_at ||
 	    packet->now < half->last_data_at + LONG_SILENCE)
 		return;
-	// New data after an idle time are none, nor is an old duplicate.
+	// New data after an idle time and old duplicates are not retransmissions of this kind.
 	if (!half->runs_len || !before(packet->seq, runs_end(half)) || !packet->has_stamps || !half->first_stamp_at ||
 	    !before(half->newest_stamp, packet->val))
 		return;
@@ -143,7 +143,7 @@ INLINE void note_resumption(struct half *half, const struct packet *packet)
 	half->flags |= HALF_RESUMED;
 }
 
-// Whether the link has orders about each ACK that comes in.
+// Whether the link has orders for incoming ACKs.
 INLINE int has_orders(const struct link *link)
 {
 	return link->holds || link->limits_window || link->drops_duplicates;
@@ -184,7 +184,7 @@ INLINE int hold_back(const volatile struct rules *rules, const struct link *link
 	return held <= window / PART_OF_WINDOW && keeps_the_edge(half, packet, *limit);
 }
 
-// Whether data, or for data that goes out its ACKs, have come since link-up.
+// Whether packets came in since link-up: data, or, for outgoing data, ACKs.
 INLINE int flows_since_up(const struct half *half, const struct link *link, int direction)
 {
 	u64 last = direction == OUTGOING ? half->last_data_at : half->advanced_at;
@@ -217,7 +217,7 @@ INLINE void shrink_window(const struct half *half, const struct packet *packet, 
 
 	if (!half->longest_segment)
 		return;
-	// A longer one is several in one.
+	// A longer packet consists of several segments.
 	u32 segment = half->longest_segment < USUAL_SEGMENT ? half->longest_segment : USUAL_SEGMENT;
 	u32 units = (2 * segment + (1u << shift) - 1) >> shift;
 
@@ -229,7 +229,7 @@ INLINE void shrink_window(const struct half *half, const struct packet *packet, 
 }
 
 // Limits the window that the sender is shown, by order of the flow or of the link. The window of a SYN is not scaled, and that of a RST
-// says nothing.
+// has no meaning.
 INLINE void limit_window(const struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict,
 			 int direction)
 {
@@ -240,7 +240,7 @@ INLINE void limit_window(const struct half *half, const struct link *link, const
 		most = half->most_window;
 	if (!FLOW_ORDERS || (!by_link && !by_flow) || packet->flags & (SYN | RST) || link->expires_at <= packet->now)
 		return;
-	// How many bytes a unit is may be unknown. None are none.
+	// The window scale may be unknown; a window of zero needs none.
 	if (most && half->window_shift == UNKNOWN_SHIFT)
 		return;
 	u32 units = most >> shift_or(half, 0);
@@ -285,7 +285,7 @@ INLINE int is_duplicate(const struct half *half, const struct packet *packet)
 	       half->runs_len && before(half->acked, runs_end(half)) && !packet->says_more;
 }
 
-// Shows the sender an ACK up to `limit`, or all of it. `arrives` unless it goes into a dead link.
+// Shows the sender an ACK up to `limit`, or all of it. `arrives` is false if the link is down.
 INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
 			  int has_limit, u32 limit, int arrives)
 {
@@ -296,7 +296,7 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 	has_limit = has_limit && !exempt;
 	FORGET(has_limit, packet->seq);
 	limit = later(half->shown, limit);
-	// Lowered to the last one it would pass for a duplicate.
+	// Lowered to the last ACK shown, it would be a duplicate ACK.
 	if (has_limit && !packet->len && limit == half->shown && !packet->says_more && !opens) {
 		verdict->withhold = 1;
 	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
@@ -348,7 +348,7 @@ INLINE int begins_stall_now(struct half *half, const struct half *other, const s
 	return begins_stall;
 }
 
-// `holding` for this ACK: recorded ones may be before it, held ones may be released, and the receiver may be heard again (`is_heard`).
+// `holding` for this ACK: recorded ACKs may precede it, held ones may be released, and the receiver may be heard again (`is_heard`).
 INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
 			  int holding, int was_held, int direction, int *is_heard)
 {
@@ -357,7 +357,7 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
 		holding = HOLD_ALL;
 	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
-		// Data that flows by itself needs no release, and is acknowledged as it comes.
+		// Data that flows needs no release: its ACKs pass.
 		holding = HOLD_NOTHING;
 	}
 	*is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
@@ -396,14 +396,14 @@ INLINE void set_flush(const volatile struct rules *rules, struct half *half, str
 		verdict->notice = NOTICE_CUT;
 		half->flush_at = now + CUT_FLUSH;
 	} else if (kind == ADVANCING && holding == HOLD_LAST) {
-		// A flush that is overdue has been missed.
+		// The controller has missed an overdue flush.
 		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
 		half->flush_at = now + rules->hold_flush;
 	}
 }
 
-// An ACK passes. `half` is the one that it acknowledges data of.
+// Handles an ACK of the data of `half`.
 INLINE void take_ack(struct flow *flow, struct half *half, const struct link *link, const volatile struct rules *rules,
 		     const struct packet *packet, struct verdict *verdict, int direction)
 {
@@ -457,12 +457,12 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		refresh_echo(half, packet, verdict);
 	else if (is_cut)
 		echo_newest(flow, half, now, verdict, direction);
-	// The rest follows soon, with an echo that proves as little.
+	// The rest follows soon, with an echo that proves no more.
 	if (is_cut)
 		half->last_ecr = verdict->ecr;
 	int was_recording = half->flags & HALF_RECORDING;
 
-	// A duplicate that is dropped shows nothing.
+	// A dropped duplicate is not shown.
 	if (FLOW_ORDERS && is_dropped)
 		verdict->withhold = 1;
 	else
@@ -483,7 +483,7 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	}
 }
 
-// The link went down or came up since the last packet: what was being timed is no round trip.
+// The link went down or came up since the last packet: measurements of round trips in progress are discarded.
 INLINE void catch_up(struct flow *flow, const struct link *link)
 {
 	if (flow->epoch == link->epoch)
@@ -497,7 +497,7 @@ INLINE void catch_up(struct flow *flow, const struct link *link)
 	}
 }
 
-// A segment passes that is not beyond the window.
+// Handles a segment that is not beyond the window.
 INLINE void take_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules,
 			 const struct packet *packet, struct verdict *verdict, int direction)
 {

@@ -1,8 +1,8 @@
-// Flow tables with room for many connections. What every packet touches is a `struct entry`; its *details*, a `struct flow`, are made when
-// they are needed: for bulk, for anything that is held or ordered, and while something happens to the link. Until then a packet passes as
-// it is, and the same functions follow it as in flow.h, on a flow that is made of the entry for that moment.
+// Flow tables for many connections. Each packet uses a `struct entry`; its *details*, a `struct flow`, are added for bulk transfers, for
+// held ACKs and orders, and while the link is down or changing. Without details a packet passes unchanged, and the functions of flow.h
+// run on a temporary flow made from the entry.
 //
-// An entry forgets where segments begin, which ACKs were shown when, SACK blocks, the rate of the sender's clock and the rate of the flow.
+// An entry does not keep where segments begin, which ACKs were shown when, SACK blocks, the rate of the sender's clock and the rate of the flow.
 
 #pragma once
 
@@ -31,7 +31,7 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 {
 	int has_end = !!(side->flags & SIDE_END);
 
-	// When data passed is not kept: at the last packet, at the latest.
+	// The time of the last data is not kept: it is at most that of the last packet.
 	half->last_data_at = half->advanced_at = has_end ? seen_at : 0;
 	half->bytes_acked = side->bytes_acked;
 	half->newest_stamp_at = half->flush_at = half->hold_from = half->flight_since = half->flight_from = 0;
@@ -56,7 +56,7 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 	half->first_stamp = half->refresh_stale = half->refresh_value = half->most_window = 0;
 }
 
-// Makes a flow of an entry. What lies in arrays beyond their lengths stays as it is.
+// Makes a flow from an entry. Elements of arrays beyond their lengths are not changed.
 INLINE void expand(struct flow *flow, const struct entry *entry, u32 epoch)
 {
 	u64 micros = entry->seen_at / NS_PER_US;
@@ -113,7 +113,7 @@ INLINE u32 to_micros(u64 nanos)
 	return micros > 0xffffffff ? 0xffffffff : micros;
 }
 
-// Makes an entry of a flow that holds nothing.
+// Makes an entry from a flow that holds nothing.
 INLINE void compact(struct entry *entry, const struct flow *flow)
 {
 	entry->flags = (entry->flags & ENTRY_DETAILED) | (flow->flags & TRIP_KEPT);
@@ -133,7 +133,7 @@ INLINE void compact(struct entry *entry, const struct flow *flow)
 	compact_side(&entry->incoming, &flow->incoming);
 }
 
-// Whether an entry can stand for the flow: nothing is held, ordered or under way.
+// Whether an entry has all the state of the flow: nothing is held, ordered or in progress.
 INLINE int is_at_rest(const struct flow *flow)
 {
 	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_LIMITED;
@@ -141,7 +141,7 @@ INLINE int is_at_rest(const struct flow *flow)
 	return !((flow->outgoing.flags | flow->incoming.flags) & busy) && !is_held(&flow->outgoing) && !is_held(&flow->incoming);
 }
 
-// A segment passes as it is.
+// Handles a segment that passes unchanged.
 INLINE void follow_segment(struct flow *flow, const struct packet *packet, int direction)
 {
 	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
@@ -165,8 +165,8 @@ INLINE void follow_segment(struct flow *flow, const struct packet *packet, int d
 	note_stage(flow, packet, direction);
 }
 
-// A segment of an entry without details passes; `flow` is room to work in. The caller holds the lock of the entry. Returns whether the flow
-// is to have details from now on.
+// Handles a segment of an entry without details; `flow` is scratch memory. The caller holds the lock of the entry. Returns whether the
+// flow needs details from now on.
 INLINE int follow(struct entry *entry, struct flow *flow, const volatile struct rules *rules, const struct packet *packet, int direction)
 {
 	expand(flow, entry, 0);
@@ -179,7 +179,7 @@ INLINE int follow(struct entry *entry, struct flow *flow, const volatile struct 
 	return is_bulk(rules, flow);
 }
 
-// A segment of a flow with details passes. `none` are two predictions that are not used. Returns 0 if its receiver would refuse it: it
+// Handles a segment of a flow with details. `none` are two unused predictions. Returns 0 if its receiver would refuse it, in which case it
 // passes. The caller holds the lock of the flow and has called `begin_verdict`.
 INLINE int pass_between(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct key *key,
 			const struct packet *packet, struct verdict *verdict, struct prediction *none, int direction)

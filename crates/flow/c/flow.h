@@ -1,4 +1,4 @@
-// The flow path: what happens to every TCP packet. A pure function of what is remembered of the flow, the link, the rules and the packet;
+// The flow path: decides on every TCP packet. A pure function of the state of the flow, the link, the rules and the packet;
 // time is part of the packet. It allocates nothing, sends nothing and has no timer. A shell around it finds the flow, reads the packet and
 // carries out the verdict: crates/agent/bpf/path.bpf.c in the kernel, native.c and the Rust of this crate in a process.
 
@@ -15,7 +15,7 @@ INLINE void begin_verdict(struct verdict *verdict, const struct packet *packet)
 	verdict->window = packet->window;
 }
 
-// Its notice bears the direction of the probe: the ACKs of that half go the other way.
+// The notice has the direction of the probe, and the last ACK of the opposite direction.
 INLINE void note_probe(const struct flow *flow, struct verdict *verdict, int direction)
 {
 	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
@@ -24,7 +24,7 @@ INLINE void note_probe(const struct flow *flow, struct verdict *verdict, int dir
 	verdict->notice_ack = half->acked;
 }
 
-// A segment passes that header prediction did not take. `own` is the line of its direction, `other` its neighbour. The caller holds the
+// Handles a segment that header prediction did not handle. `own` is the line of its direction, `other` its neighbour. The caller holds the
 // lock of the flow and has called `begin_verdict`.
 INLINE void handle_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct key *key,
 			   const struct packet *packet, struct verdict *verdict, struct prediction *own, struct prediction *other,
@@ -32,7 +32,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 {
 	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
 
-	// A flow of the same name may have left predictions behind.
+	// An earlier flow with the same key may have left predictions.
 	if (is_new) {
 		stop_prediction(own, key);
 		stop_prediction(other, key);
@@ -42,7 +42,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	fold(flow, other, key, !direction);
 	BARRIER();
 	verdict->probe = FLOW_ORDERS && is_window_probe(flow, link, packet, direction);
-	// One without data is before the window, where a receiver takes nothing from it. Of an absent one the controller answers in its place.
+	// A probe without data is below the window, and its receiver ignores it. For an absent receiver the controller answers it.
 	if (FLOW_ORDERS && verdict->probe && (!packet->len || (packet->len == 1 && link->is_down))) {
 		verdict->withhold = link->is_down && direction == OUTGOING;
 		note_probe(flow, verdict, direction);

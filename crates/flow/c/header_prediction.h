@@ -1,18 +1,18 @@
-// Header prediction (as RFC 9293's implementations call it since 4.3BSD Reno): above 2 Gbit/s nothing is held back, and nearly all packets
-// of a flow only continue the one before: data that follows data, ACKs that acknowledge more. While nothing happens to the link, such
-// packets are noted in one cache line without a lock, instead of being looked at. `fold` brings the notes into the flow before anyone
-// looks at it.
+// Header prediction (the term of 4.3BSD Reno): above 2 Gbit/s nothing is held back, and nearly all packets of a flow continue the
+// previous one: data that follows data, ACKs that acknowledge more. While the link's state does not change, such packets are recorded in
+// one cache line without a lock and skip the slow path. `fold` adds them to the flow's state before every access to the
+// flow.
 //
-// All else that is known of the flow, and all times, are those of the last packet that was looked at, whose timestamps are less than
-// PREDICT_TICKS older: on Linux as many milliseconds. Where predicted segments begin is not noted, nor which ACKs the sender was shown:
-// until newer ones have been looked at, what is held back may begin within a segment, and the ACKs that may have died with a link
-// cannot be told one by one.
+// The rest of the flow's state, and all times, are those of the last packet on the slow path, whose timestamps are less than
+// PREDICT_TICKS older: on Linux as many milliseconds. The beginnings of predicted segments and the ACKs shown to the sender are not
+// recorded: until newer ones have taken the slow path, what is held back may begin within a segment, and single ACKs lost with the
+// link are unknown.
 
 #pragma once
 
 #include "decisions.h"
 
-// After so many ticks of either timestamp a packet is looked at. So round trips and rates are measured, and a flow that slows down is
+// After so many ticks of either timestamp a packet takes the slow path, so that round trips and rates are measured, and a slower flow is
 // noticed.
 #define PREDICT_TICKS 4
 
@@ -88,14 +88,14 @@ INLINE int is_active(const struct prediction *prediction, const struct key *key)
 	return kind_of(prediction->state) >= PREDICT_DATA && is_same(&prediction->key, key);
 }
 
-// Nothing happens to the link, nor is about to.
+// The link is up, and no cut is predicted.
 INLINE int is_calm(const struct link *link)
 {
 	return !link->is_down && !link->is_releasing && !link->has_stall && !link->awaits_packets && !link->listens && !has_orders(link);
 }
 
 // Whether the data that an ACK acknowledges has passed. The neighbour's line, which another processor may be writing to, is read only if
-// the ACK is beyond what it said last.
+// the ACK is beyond the limit that was read last.
 INLINE int has_passed(struct prediction *acks, u32 number, u32 ack)
 {
 	if (!before(READ_ONCE(acks->limit), ack))
@@ -114,7 +114,7 @@ INLINE int has_passed(struct prediction *acks, u32 number, u32 ack)
 	return 1;
 }
 
-// Whether timestamps continue those that were noted, and do not end the prediction.
+// Whether timestamps continue the recorded ones, and do not end the prediction.
 INLINE int continues_stamps(u64 noted, u64 stamps, u32 state)
 {
 	u32 val = BE32((u32)stamps), ecr = BE32((u32)(stamps >> 32));
@@ -124,10 +124,10 @@ INLINE int continues_stamps(u64 noted, u64 stamps, u32 state)
 	       val_left < PREDICT_TICKS && ecr_left < PREDICT_TICKS;
 }
 
-// Whether a plain segment is as predicted; if so, it is noted. `number` is that of the line.
+// Whether a plain segment is as predicted; if so, it is recorded. `number` is that of the line.
 //
-// Packets of one direction come one after the other. If two processors have some at once, a note may be lost: then the next packet does
-// not fit and is looked at, and the lost one counts as a gap.
+// Packets of one direction arrive one after the other. If two processors handle some at once, a record may be lost: then the next packet
+// does not match and takes the slow path, and the lost one counts as a gap.
 INLINE int note_if_predicted(struct prediction *prediction, u32 number, const struct plain *tcp, u32 len, u32 segment_size, int direction)
 {
 	u32 state = prediction->state, seq = BE32(tcp->seq);
@@ -135,7 +135,7 @@ INLINE int note_if_predicted(struct prediction *prediction, u32 number, const st
 
 	if (seq != prediction->next || (stamps != prediction->stamps && !continues_stamps(prediction->stamps, stamps, state)))
 		return 0;
-	// Loaded earlier, what follows would not fit the stack.
+	// Loaded earlier, the values below would exceed the stack.
 	BARRIER();
 	u32 ack = BE32(tcp->ack);
 	u64 last = ack | (u64)BE16(tcp->window) << 32;
@@ -190,7 +190,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 
 		if (!before(acks->acked, ack))
 			return;
-		// Nobody asks which ACKs the host itself was shown.
+		// The ACKs shown to the host itself are not used.
 		if (direction == OUTGOING)
 			forget_shown(acks, ack);
 		acks->bytes_acked += ack - acks->acked;
@@ -200,7 +200,7 @@ INLINE void fold(struct flow *flow, const struct prediction *prediction, const s
 	}
 }
 
-// All packets of the flow are looked at from now on.
+// All packets of the flow take the slow path from now on.
 INLINE void stop_prediction(struct prediction *prediction, const struct key *key)
 {
 	if (is_active(prediction, key))
@@ -216,7 +216,7 @@ INLINE void free_prediction(struct prediction *prediction, const struct key *key
 	__sync_lock_test_and_set(&prediction->state, PREDICT_FREE);
 }
 
-// Sets how far ACKs, or incoming data, may go unseen, and the state.
+// Sets how far ACKs, or incoming data, are predicted, and the state.
 INLINE void bound_prediction(const struct flow *flow, struct prediction *prediction, u32 state, int direction)
 {
 	const struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
@@ -245,7 +245,7 @@ INLINE int is_quiet(const volatile struct rules *rules, const struct half *half,
 	return !(half->flags & busy) && !half->flush_at && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
 }
 
-// Which packets may follow this one unseen: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
+// Which packets are predicted after this one: PREDICT_DATA, PREDICT_ACKS or, for none, PREDICT_IDLE.
 INLINE u32 kind_after(const struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct packet *packet,
 		      const struct verdict *verdict, int direction)
 {
@@ -284,17 +284,17 @@ INLINE u32 ends_at(const struct flow *flow, const struct packet *packet, u32 kin
 	return (val & 0xff) << 8 | (ecr & 0xff) << 16;
 }
 
-// After a packet was looked at: begins, goes on with or ends the prediction of both directions. `own` is the line of its direction.
+// After a packet on the slow path: begins, continues or ends the prediction of both directions. `own` is the line of its direction.
 INLINE void update_predictions(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct key *key,
 			       const struct packet *packet, const struct verdict *verdict, struct prediction *own,
 			       struct prediction *other, int link_is_calm, int direction)
 {
 	int is_only_ack = (packet->flags & ~PSH) == ACK;
-	// The echo of a TSval counts as a round trip only while data flows in: so the next segment has to be looked at.
+	// The echo of a TSval counts as a round trip only while data flows in: so the next segment takes the slow path.
 	int begins_to_wait = direction == OUTGOING && flow->flags & TRIP_STAMPED && flow->stamped_at == packet->now;
 
 	if (!is_only_ack || (begins_to_wait && kind_of(other->state) == PREDICT_DATA)) {
-		// Another processor may have noted packets since it was folded.
+		// Another processor may have recorded packets since it was folded.
 		fold(flow, other, key, !direction);
 		stop_prediction(other, key);
 	}

@@ -1,4 +1,4 @@
-// How far a connection is: for the owner of the flow table, which forgets what is over.
+// The stage of a connection, for the owner of the flow table, which removes closed connections.
 
 #pragma once
 
@@ -11,8 +11,8 @@ INLINE int begins_anew(const struct flow *flow, const struct packet *packet)
 	return packet->flags & SYN && !(flow->stage & STAGE_ISN && flow->host_isn == packet->seq);
 }
 
-// Whether a flow is remembered from this packet of the host on. A server that answers strangers remembers a flow once the host sends
-// something beyond its SYN-ACK.
+// Whether a flow is added to the table by this packet of the host. On a server, a flow is added once the host sends more than its
+// SYN-ACK.
 INLINE int begins_flow(const struct packet *packet)
 {
 	return !(packet->flags & RST) && !(packet->flags & SYN && packet->flags & ACK);
