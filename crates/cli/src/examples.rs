@@ -13,7 +13,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "",
         &[
             ("holdover demo", "See what an outage does to TCP, and what the agent does about it"),
-            ("sudo holdover agent --dry-run --foreground", "Watch this host's links and say what the agent would do"),
+            ("sudo holdover agent --dry-run --foreground", "Watch this host's links and print what the agent would do"),
             ("holdover run train-tunnel", "Simulate a scenario and write a report"),
         ],
     ),
@@ -32,14 +32,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "agent",
         &[
             ("sudo holdover agent --foreground", "Run the agent in this terminal until Ctrl-C"),
-            ("sudo holdover agent status", "Links, connections, and what was done for them"),
+            ("sudo holdover agent status", "Links, connections, and the agent's actions for them"),
             ("sudo holdover agent test", "Check that the agent works on this machine"),
         ],
     ),
     (
         "agent run",
         &[
-            ("sudo holdover agent run --dry-run --foreground", "Change nothing; say what would be done"),
+            ("sudo holdover agent run --dry-run --foreground", "Change nothing; print what would be done"),
             (
                 "sudo holdover agent run --config ./agent.toml --interface wwan0",
                 "Another configuration, one more interface",
@@ -49,7 +49,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "agent check",
         &[
-            ("holdover agent check", "What is in force, and which features the agent would have"),
+            ("holdover agent check", "The effective configuration, and the features that the agent would have"),
             ("holdover agent check ./agent.toml --json", "Check a file before it is used; print JSON"),
         ],
     ),
@@ -97,7 +97,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "doctor",
         &[
-            ("holdover doctor", "What works here, and what to do about the rest"),
+            ("holdover doctor", "Which uses work on this machine, and how to enable the others"),
             ("holdover doctor --for agent --json", "Exit with 1 if the agent cannot work here"),
         ],
     ),
@@ -184,7 +184,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     (
         "scenario check",
-        &[("holdover scenario check first.toml --json", "What is in the file, or what is wrong with it, as JSON")],
+        &[("holdover scenario check first.toml --json", "The file's summary, or its first error, as JSON")],
     ),
     (
         "scenario trace",
@@ -208,7 +208,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "sweep",
         &[
             ("holdover sweep train-tunnel --out results/sweep", "Every combination of the scenario's axes"),
-            ("holdover sweep train-tunnel --out results/sweep --resume", "Go on after an interruption"),
+            ("holdover sweep train-tunnel --out results/sweep --resume", "Continue after an interruption"),
         ],
     ),
     (
@@ -228,7 +228,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "sudo holdover gateway run --interface wlan0 --foreground",
                 "Run the gateway in this terminal until Ctrl-C",
             ),
-            ("sudo holdover gateway mobiles", "Who is away, and what waits"),
+            ("sudo holdover gateway mobiles", "Absent hosts, and waiting packets"),
         ],
     ),
     (
@@ -243,21 +243,18 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "gateway run",
         &[
-            (
-                "sudo holdover gateway run --interface wlan0 --dry-run --foreground",
-                "Follow who is away; divert nothing",
-            ),
+            ("sudo holdover gateway run --interface wlan0 --dry-run --foreground", "Report absences; divert nothing"),
             ("sudo holdover gateway run", "With the interface that /etc/holdover/gateway.toml names"),
         ],
     ),
     ("gateway check", &[("holdover gateway check ./gateway.toml", "Check a file before it is used")]),
     ("gateway schema", &[("holdover gateway schema > gateway.schema.json", "Write the schema for an editor")]),
-    ("gateway status", &[("sudo holdover gateway status --json", "What the gateway does and has done; print JSON")]),
-    ("gateway mobiles", &[("sudo holdover gateway mobiles", "Who is away, since when, and what waits")]),
+    ("gateway status", &[("sudo holdover gateway status --json", "State and counters as JSON")]),
+    ("gateway mobiles", &[("sudo holdover gateway mobiles", "Absent hosts, since when, and waiting packets")]),
     (
         "gateway mobile",
         &[
-            ("sudo holdover gateway mobile 10.0.1.7 away", "Keep what comes for it"),
+            ("sudo holdover gateway mobile 10.0.1.7 away", "Keep packets for it"),
             ("sudo holdover gateway mobile 10.0.1.7 present", "Release it"),
         ],
     ),
@@ -265,17 +262,17 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "gateway handoff",
         &[(
             "sudo holdover gateway handoff 10.0.1.7",
-            "Ask the other gateways for what waits for a host that has come here",
+            "Ask the other gateways for packets waiting for a host that has come here",
         )],
     ),
-    ("gateway top", &[("sudo holdover gateway top", "Watch the mobile hosts, those that are away first")]),
-    ("gateway drain", &[("sudo holdover gateway drain --within 30s", "End within 30 s, sooner if nothing waits")]),
+    ("gateway top", &[("sudo holdover gateway top", "Watch the mobile hosts, absent ones first")]),
+    ("gateway drain", &[("sudo holdover gateway drain --within 30s", "End within 30 s, sooner if no packet waits")]),
     (
         "hip",
         &[
-            ("sudo holdover hip keygen", "Make this host's identity"),
+            ("sudo holdover hip keygen", "Create this host's identity"),
             ("sudo holdover hip up", "Run the daemon in this terminal until Ctrl-C"),
-            ("sudo holdover hip status", "Where this host and its peers are"),
+            ("sudo holdover hip status", "Addresses of this host and its peers"),
         ],
     ),
     ("hip keygen", &[("sudo holdover hip keygen --algorithm ecdsa-p256", "An identity of another kind")]),
@@ -312,18 +309,18 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "hip up",
         &[
             ("sudo holdover hip up", "Until Ctrl-C"),
-            ("sudo holdover hip up --no-wake", "TCP finds out by itself that a path is back"),
+            ("sudo holdover hip up --no-wake", "Without waking TCP after moves"),
             ("sudo holdover hip up --esp-keys /root/esp_sa", "Write keys with which Wireshark decrypts captures"),
         ],
     ),
     (
         "hip rendezvous",
-        &[("sudo holdover hip rendezvous", "Hosts that have joined this one are found wherever they are")],
+        &[("sudo holdover hip rendezvous", "Hosts that have joined this one are reached at any address")],
     ),
     ("hip relay", &[("sudo holdover hip relay --metrics 127.0.0.1:9477", "A relay, with metrics for Prometheus")]),
     ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),
     ("hip status", &[("sudo holdover hip status --json", "Print JSON")]),
-    ("hip top", &[("sudo holdover hip top", "What goes to each peer and comes from it")]),
+    ("hip top", &[("sudo holdover hip top", "Traffic to and from each peer")]),
     ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
 ];
 

@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
     /// Replace the results of an earlier run in DIR.
     #[arg(long, requires = "out")]
     force: bool,
-    /// Print summary.json in place of a table.
+    /// Print summary.json instead of a table.
     #[arg(long)]
     json: bool,
     /// Write no captures.

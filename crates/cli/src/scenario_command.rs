@@ -80,7 +80,7 @@ struct CopyArgs {
     #[arg(value_name = "NAME", value_parser = builtin)]
     builtin: &'static Builtin,
     /// The directory. Existing files are not overwritten.
-    #[arg(default_value = ".")]
+    #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct DemoArgs {
     /// Run the agent as a filter in the path even if eBPF can be used.
     #[arg(long)]
     filter: bool,
-    /// Print JSON in place of the live view and the table.
+    /// Print JSON instead of the live view and the table.
     #[arg(long)]
     json: bool,
 }

@@ -23,7 +23,7 @@ pub(crate) struct ExplainArgs {
     #[arg(required_unless_present = "live")]
     path: Option<PathBuf>,
     /// Capture on this interface until Ctrl-C, then explain (needs root or CAP_NET_RAW).
-    #[arg(long, value_name = "INTERFACE", conflicts_with = "path")]
+    #[arg(long, value_name = "IF", conflicts_with = "path")]
     live: Option<String>,
     /// With --live: capture for this many seconds.
     #[arg(long, value_name = "SECONDS", requires = "live", value_parser = parse_seconds)]

@@ -25,7 +25,7 @@ pub(super) struct DemoArgs {
     /// Print JSON instead of a table, and no progress.
     #[arg(long)]
     json: bool,
-    /// Show a cluster of this many gateways that agree in etcd, in place of one gateway: a handoff, an outage of etcd,
+    /// Show a cluster of this many gateways that agree in etcd, instead of one gateway: a handoff, an outage of etcd,
     /// and a gateway that is killed for good. Needs etcd (Debian: etcd-server), in PATH or named by HOLDOVER_ETCD.
     #[arg(long, value_name = "GATEWAYS", value_parser = within(2_u8..=8))]
     cluster: Option<u8>,

@@ -26,7 +26,7 @@ pub(super) struct UpArgs {
     #[arg(long, value_name = "IF", default_value = "hip0")]
     interface: String,
     /// Its MTU in bytes, so that packets in ESP fit through the network.
-    #[arg(long, default_value_t = 1400, value_parser = within(1280_u32..=9000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1400, value_parser = within(1280_u32..=9000))]
     mtu: u32,
     /// The prefix of the IPv4 addresses that represent peers on this host (LSIs), for programs that support IPv4 only.
     /// Choose one that this host's networks do not use.
@@ -41,10 +41,10 @@ pub(super) struct UpArgs {
     /// Accept associations from unknown hosts. Their identity is not checked.
     #[arg(long)]
     accept_unknown: bool,
-    /// Change the keys of an association after so many seconds of use.
+    /// The time of use, in seconds, after which an association's keys are changed.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = within(10_u64..=86_400))]
     rekey_after: u64,
-    /// Change them after so many bytes in one direction at the latest.
+    /// The bytes in one direction after which they are changed at the latest.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 36, value_parser = within(1_000_000..=u64::MAX))]
     rekey_bytes: u64,
     /// Write the keys of ESP into a file from which Wireshark decrypts captures (its table esp_sa). For debugging: the

@@ -41,10 +41,10 @@ pub(super) struct InviteArgs {
     addresses: Vec<IpAddr>,
     /// The encapsulation of packets to this host; default: "udp", but "ip" if it is a rendezvous server or has one. Always "udp" if it
     /// is a relay or has one.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "PROTOCOL")]
     via: Option<ViaArg>,
     /// The service of this host for joining hosts; default: from the daemon.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "SERVICE")]
     serves: Option<ServesArg>,
     /// How long the invitation is valid, in seconds. It ends with this command, too.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = within(1_u64..=86_400))]
@@ -156,7 +156,7 @@ fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Re
     Ok((name, false))
 }
 
-/// Makes the identity and starts the daemon, if they are missing.
+/// Creates the identity and starts the daemon, if they are missing.
 fn prepare(directory: &Path, socket: &Path) -> Result<(), Failure> {
     match read_identity(directory) {
         Ok(_) => {}

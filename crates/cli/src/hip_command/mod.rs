@@ -44,7 +44,7 @@ enum Command {
     /// Print a string for another host (holdover hip join STRING), and wait until it has joined: both are peers then. Makes the
     /// identity and starts the daemon, if they are missing.
     Invite(invite::InviteArgs),
-    /// Accept an invitation: both hosts are peers then. Makes the identity and starts the daemon, if they are missing.
+    /// Accept an invitation: both hosts are peers then. Creates the identity and starts the daemon, if they are missing.
     Join(invite::JoinArgs),
     /// Run the daemon until stopped.
     Up(daemon::UpArgs),
@@ -122,8 +122,8 @@ struct PeerAddArgs {
     hit: std::net::Ipv6Addr,
     /// The peer's addresses; none if it always initiates.
     addresses: Vec<IpAddr>,
-    /// How packets to it are carried.
-    #[arg(long, value_enum, default_value_t = ViaArg::Udp)]
+    /// The encapsulation of packets to it.
+    #[arg(long, value_enum, value_name = "PROTOCOL", default_value_t = ViaArg::Udp)]
     via: ViaArg,
     #[command(flatten)]
     files: FileArgs,

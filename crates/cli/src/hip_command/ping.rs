@@ -18,7 +18,7 @@ pub(super) struct PingArgs {
     /// The peer's name or HIT.
     peer: String,
     /// The number of echo requests.
-    #[arg(long, short, default_value_t = 4, value_parser = within(1..=u16::MAX))]
+    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = within(1..=u16::MAX))]
     count: u16,
     #[command(flatten)]
     directory: DirectoryArgs,

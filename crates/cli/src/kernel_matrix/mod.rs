@@ -37,7 +37,7 @@ pub(crate) struct KernelMatrixArgs {
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Write a capture of each transfer that fails into this directory (pcapng).
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIR")]
     captures: Option<PathBuf>,
     /// Keep the captures of transfers that pass, too.
     #[arg(long, requires = "captures")]

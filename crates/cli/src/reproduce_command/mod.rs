@@ -64,8 +64,8 @@ pub(crate) struct ReproduceArgs {
     /// Continue the latest reproduction below results/.
     #[arg(long, conflicts_with = "out")]
     resume: bool,
-    /// Measure of the gateway's daemon on this machine what the paper m-tcp measured of its supervisor host, in some seconds,
-    /// and run no experiments. Needs network namespaces and what the gateway needs.
+    /// Repeat the measurements of the paper m-tcp's supervisor host with the gateway's daemon on this machine, in some
+    /// seconds, and run no experiments. Needs network namespaces and what the gateway needs.
     #[arg(long, requires = "what", conflicts_with_all = ["list", "pages", "open", "fit", "keep", "resume", "out", "jobs", "experiments"])]
     real: bool,
     /// Print JSON instead of text.
