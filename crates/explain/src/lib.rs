@@ -22,11 +22,13 @@ mod outages;
 mod round_trip;
 mod rounds;
 mod segment;
+mod spans;
 mod stream;
 
-pub use account::{Account, Cause, Span, account};
+pub use account::{Account, account};
 pub use analysis::{Analysis, Counts};
 pub use capture::{Capture, CaptureReadError, Captured};
 pub use conversation::{Conversation, Place};
 pub use link_trace::{LinkEstimator, LinkRow, LinkTrace, LinkTraceError};
 pub use outages::{Certainty, FoundOutage, KnownOutages, Outage, outages_of_paths};
+pub use spans::{Cause, Span};

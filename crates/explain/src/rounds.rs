@@ -6,9 +6,9 @@
 
 use holdover_base::{Duration, Instant};
 
-use crate::account::{Cause, Span, push};
 use crate::conversation::{Conversation, Place};
 use crate::evidence::Halves;
+use crate::spans::{Cause, Span, push};
 
 /// Divides the transfer in `spans` by its limiting factor.
 pub(crate) fn with_limits(spans: Vec<Span>, conversation: &Conversation) -> Vec<Span> {

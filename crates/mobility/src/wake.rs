@@ -15,6 +15,7 @@
 //! It has two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets, is
 //! [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] combines both into one filter.
 
+mod at;
 mod attempt;
 mod between;
 mod filter;
@@ -29,10 +30,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Environment, FlowTable, Notice, Order, Rules};
 
+use self::at::{At, BOTH};
 use self::attempt::Path;
 use self::between::Inquiry;
 use self::link::{Link, STALL_PAUSE};
-use self::state::{At, BOTH, State};
+use self::state::State;
 use self::waking::Waking;
 use crate::ack_stall::AckStallConfig;
 use crate::hold_back::{self, HoldBackConfig};

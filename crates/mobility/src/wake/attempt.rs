@@ -3,7 +3,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_flow::Flow;
 
-use super::state::{At, BOTH};
+use super::at::{At, BOTH};
 use crate::{Connection, Direction};
 use holdover_filter::{Resumed, WakeOutcome};
 

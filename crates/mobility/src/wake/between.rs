@@ -15,8 +15,8 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::Connection;
 use holdover_flow::{Flow, FlowTable, Half as FlowHalf};
 
+use super::at::At;
 use super::attempt::path_probe;
-use super::state::At;
 use super::{WakeConfig, WakeControl};
 use crate::Direction;
 

@@ -5,8 +5,8 @@ use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
 use super::WakeConfig;
+use super::at::At;
 use super::attempt::Path;
-use super::state::At;
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
 use crate::release::Extent;

@@ -3,9 +3,10 @@
 use holdover_base::{Duration, Instant};
 use holdover_flow::{FlowTable, LinkState, Stall};
 
+use super::at::{At, BOTH};
 use super::attempt::Path;
 use super::between::Inquiry;
-use super::state::{At, BOTH, Standing};
+use super::state::Standing;
 use super::waking::Waking;
 use super::{LetGo, WakeControl};
 use crate::{Direction, LinkEvent, ack_stall, hold_back};

@@ -9,8 +9,8 @@ use holdover_filter::Connection;
 use holdover_flow::{Flow, FlowTable};
 
 use super::WakeControl;
+use super::at::At;
 use super::attempt::Path;
-use super::state::At;
 use crate::{Direction, Injected};
 
 impl WakeControl {

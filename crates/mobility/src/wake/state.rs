@@ -1,13 +1,11 @@
-//! The controller's state of a connection, and names for its halves.
+//! The controller's state of a connection.
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::Connection;
 use holdover_flow::Flow;
-use holdover_wire::Packet;
 
 use super::attempt::Attempt;
 use super::half::Half;
-use crate::{Direction, Injected};
+use crate::Direction;
 
 /// More data is in flight if some arrived within this time before the cut, provided that the cut was reported in time.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
@@ -77,24 +75,3 @@ impl Standing {
         flow.half(Direction::Outgoing).last_data_at().is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
     }
 }
-
-/// One half of a connection: the one whose ACKs go in `direction`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct At {
-    pub(super) connection: Connection,
-    pub(super) direction: Direction,
-}
-
-impl At {
-    /// The connection from the view of the receiver of the data, which makes the ACKs.
-    pub(super) fn receiver(self) -> Connection {
-        self.connection.of_sender_going(self.direction)
-    }
-
-    /// A packet in the direction of the ACKs.
-    pub(super) fn inject(self, packet: Packet) -> Injected {
-        Injected { direction: self.direction, packet }
-    }
-}
-
-pub(super) const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];

@@ -19,10 +19,11 @@ use holdover_base::{Duration, Instant};
 use holdover_flow::FlowTable;
 
 use super::WakeControl;
+use super::at::{At, BOTH};
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::between;
 use super::half::{Crowd, Outcome, Times};
-use super::state::{At, BOTH, Standing, State};
+use super::state::{Standing, State};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
 /// The connections being woken since link-up.
