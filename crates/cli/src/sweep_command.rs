@@ -222,7 +222,7 @@ fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir,
 fn bar(progress: Progress) -> ProgressBar {
     let template = "{bar:40} {pos} of about {len} runs, {elapsed_precise}, {eta} left";
     let bar = progress_bar(template, progress.expected).with_position(progress.done);
-    // What an earlier part of the sweep has done says nothing of the speed of this one.
+    // Runs of an earlier part of the sweep do not count for this one's speed.
     bar.reset_eta();
     bar
 }

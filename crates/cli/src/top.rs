@@ -31,7 +31,7 @@ pub(crate) trait Top {
 
 /// An order of rows.
 pub(crate) trait Order: Copy + PartialEq + 'static {
-    /// All of them. The first one holds at the start, and a key goes on to the next.
+    /// The orders. The first one is the default, and a key selects the next.
     const ALL: &'static [Self];
 
     /// The name in titles: `by ...`.

@@ -141,7 +141,7 @@ mod tests {
             "with its line feed it is as long as may be"
         );
         assert_eq!(refused(padded(LONGEST_REQUEST).as_bytes()), Fault::TooLong);
-        // What is too long is not looked at any further.
+        // The rest of a line that is too long is skipped.
         assert_eq!(refused(&[0xff; LONGEST_REQUEST]), Fault::TooLong);
     }
 }

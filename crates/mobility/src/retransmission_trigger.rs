@@ -35,7 +35,7 @@ const OPTION_LEN: usize = 8;
 /// How TCP is made to retransmit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetransmissionTriggerConfig {
-    /// What happens to the timer's backoff. The paper leaves it open.
+    /// The treatment of the timer's backoff. The paper leaves it open.
     pub after: AfterRetransmit,
     /// Whether it counts towards the limit at which TCP gives up, like a retransmission by the timer. The paper leaves
     /// it open.

@@ -40,7 +40,7 @@ pub(super) struct BugreportArgs {
 
 /// So many of the agent's last lines in the journal.
 const LOG_LINES: u32 = 2000;
-/// No file is longer: what comes after is left out.
+/// The longest file: the rest is left out.
 const LONGEST_FILE: u64 = 8 << 20;
 /// So long a program is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -160,7 +160,7 @@ fn first_of(paths: &[&str]) -> String {
     paths.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_default()
 }
 
-/// The file as it is, and what is in force with it as comments.
+/// The file unchanged, and the effective configuration as comments.
 fn configuration(named: Option<&Path>) -> String {
     let path = named.unwrap_or(Path::new(DEFAULT_PATH));
     let text = match read_bounded(path) {

@@ -1,4 +1,4 @@
-//! What the grids of `holdover conformance` share: runs of cells in parallel, medians, and the ways out of a report.
+//! Shared by the grids of `holdover conformance`: runs of cells in parallel, medians, and the ways out of a report.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -58,7 +58,7 @@ struct OpenFiles {
     limit: u64,
 }
 
-/// What a run has of them, until this is dropped.
+/// The share of a run, until this is dropped.
 #[derive(Debug)]
 struct Share<'a> {
     of: &'a OpenFiles,
@@ -88,7 +88,7 @@ impl OpenFiles {
     }
 }
 
-/// What a report says of how it was made.
+/// The conditions under which a report was made.
 #[derive(Debug, Serialize)]
 pub(super) struct Head {
     pub(super) command: String,

@@ -1,6 +1,6 @@
 //! `--dask`: the workers of a Dask cluster make the runs of a sweep, through the Python module `holdover`.
 //!
-//! The module fills the sweep's journal; the program then finds every run in it, and goes on as if it had made them itself.
+//! The module fills the sweep's journal; the program then finds every run in it, and continues as if it had made them itself.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -77,7 +77,7 @@ pub(super) fn fill(args: &SweepArgs, address: &str, directory: &Path, stop: &Ato
             break status;
         }
         if stop.load(Ordering::Relaxed) && stopped_at.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-            // What is in the journal is whole without its help.
+            // The journal is complete without it.
             child.kill().map_err(failed)?;
         }
         std::thread::sleep(Duration::from_millis(50));

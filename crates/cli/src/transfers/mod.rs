@@ -203,7 +203,7 @@ pub(crate) fn world(
     world
 }
 
-/// What is on the link or in its queue when it is cut is lost.
+/// Packets on the link or in its queue at the cut are lost.
 fn link(path: NetPath, cut: Option<Duration>) -> LinkConfig {
     let outages = cut.map_or(Outages::Never, |cut| Outages::List(vec![Outage { down: CUT_AT, up: CUT_AT + cut }]));
     LinkConfig {

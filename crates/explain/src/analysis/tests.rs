@@ -87,7 +87,7 @@ fn evidence_is_bounded_over_all_connections() {
         assert!(evidence.silences.iter().any(|silence| silence.len() == long), "the longest is kept");
         assert_eq!(evidence.bins.iter().map(|bin| bin.acked).sum::<u64>(), 60, "merged, not dropped");
     }
-    // What cannot be reached ends, too.
+    // Attempts to unreachable hosts end, too.
     analysis.bound_evidence(0);
     assert!(analysis.evidence_memory() < most);
 }

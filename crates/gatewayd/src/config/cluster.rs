@@ -19,7 +19,7 @@ pub struct ClusterTable {
     /// The members of etcd, such as `"http://192.0.2.10:2379"`. The next one is asked when one fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
-    /// What the names of all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
     /// How long the others wait for a gateway that is silent before its mobile hosts are theirs to take over.
     #[serde(deserialize_with = "between::<2_000, 600_000, _>")]

@@ -80,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// What becomes of a due packet of a mobile host.
+    /// The fate of a due packet of a mobile host.
     fn clearance(&self, mobile: IpAddr) -> Clearance {
         let addressed_at = self.path.seen(mobile).and_then(|seen| seen.addressed_at);
         let ownership = self.cluster.as_ref().map(|cluster| &cluster.ownership);

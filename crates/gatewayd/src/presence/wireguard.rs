@@ -122,7 +122,7 @@ fn read_peers(messages: &[Vec<u8>]) -> BTreeMap<Key, PeerInfo> {
             let Some(key) = value(peer, PUBLIC_KEY).and_then(|key| key.try_into().ok()) else { continue };
             let known = peers.entry(key).or_default();
             let number = |kind| value(peer, kind)?.try_into().ok().map(u64::from_ne_bytes);
-            // What continues a peer has its key and networks only.
+            // A continuation of a peer has its key and networks only.
             if let Some(endpoint) = value(peer, ENDPOINT) {
                 known.endpoint = endpoint.to_vec();
             }

@@ -41,7 +41,7 @@ impl Pipes {
 pub(super) struct Relay {
     /// The socket of the end that has opened the connection.
     pub(super) client: Socket,
-    /// That of the other end.
+    /// The other end's.
     pub(super) server: Socket,
     to_server: Way,
     to_client: Way,

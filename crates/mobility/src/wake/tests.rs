@@ -142,7 +142,7 @@ fn a_probe_in_a_silence_is_the_release_but_for_a_byte() {
         assert!(probe.iter().all(|made| made.direction == Direction::Outgoing));
         assert_eq!(t.wake.control.release_as_probe(t.now, connection, &flow), probe, "it changes nothing");
 
-        // What the probe has kept back is shown when the silence ends.
+        // The rest of the probe's ACK is shown when the silence ends.
         t.wake.control.end_silence(t.now, &mut t.wake.path);
         t.now += Duration::from_millis(5);
         t.wake.handle_timeout(t.now);

@@ -39,7 +39,7 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u64 = 50_000;
 
 impl Frames {
-    /// Of so many connections.
+    /// The number of connections.
     pub(super) fn new(line: &Line, flows: u64) -> Result<Self, Failed> {
         let macs = line.macs();
         let down = Sender::new(line.fixed(), macs[0], [Line::FIXED, Line::MOBILE])?;

@@ -29,7 +29,7 @@ type Failed = Box<dyn Error + Send + Sync>;
 /// The costs of all ways under all loads.
 #[derive(Debug, Serialize)]
 pub(super) struct GatewayCost {
-    /// What HAProxy says of its version; `None` if there is none.
+    /// HAProxy's version; `None` without HAProxy.
     haproxy: Option<String>,
     /// Turns of each load: in each, every way has one slice.
     turns: usize,
@@ -62,7 +62,7 @@ struct WayCost {
     router_ratio_quartiles: [f64; 2],
 }
 
-/// What the hosts do.
+/// The traffic between the hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Load {

@@ -14,7 +14,7 @@ use super::Failed;
 /// The bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 64;
 
-/// Nothing takes longer.
+/// The bound on all waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The port of the fixed host, and of a proxy.

@@ -161,7 +161,7 @@ impl Cell {
         is_only_slow.then_some(BBR_PROBES)
     }
 
-    /// What the agent has to reach here and does not.
+    /// The bounds that the agent misses here.
     fn misses(&self, plain: Option<&Self>) -> Vec<String> {
         if self.help == Help::Plain {
             return Vec::new();
@@ -186,7 +186,7 @@ impl Cell {
     }
 }
 
-/// What is known of BBR (version 1) around cuts.
+/// Known behaviour of BBR (version 1) around cuts.
 const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the one it knows is 10 s old, with a window of 4 packets for \
     200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
     swallowed it repairs from a few packets on, doubling them each round trip.";
@@ -227,7 +227,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is sent over the grid's links, in words.
+/// The traffic over the grid's links, in words.
 pub(super) fn what_is_sent(path: NetPath) -> String {
     format!(
         "{:.1} MB over {} and {} of round trip",

@@ -17,7 +17,7 @@ pub(super) const SLOWER: f64 = 0.02;
 /// And by this much more: kernels' timers and a busy machine make this difference from run to run.
 pub(super) const NOISE: Duration = Duration::from_millis(50);
 
-/// What a connection is used for.
+/// The use of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Use {
@@ -42,7 +42,7 @@ pub(super) struct Place {
     pub(super) help: Help,
 }
 
-/// What a case came to: medians of its runs.
+/// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
     #[serde(skip)]
@@ -61,7 +61,7 @@ pub(super) struct Cell {
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: Option<f64>,
     pub(super) runs: Vec<RunRow>,
-    /// What it has to reach and does not; nothing is asked of plain connections.
+    /// The bounds that it misses; plain connections have none.
     pub(super) misses: Vec<String>,
     /// Of the run with the median total, if the cell misses something: the first packets from when the path carries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -226,7 +226,7 @@ impl Cell {
         }
     }
 
-    /// What the agent has to reach here and does not.
+    /// The bounds that the agent misses here.
     fn misses(&self, plain: Option<&Self>) -> Vec<String> {
         let mut misses = Vec::new();
         if self.help == Help::Plain {

@@ -13,10 +13,10 @@ use crate::transfers::CUT_AT;
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) name: &'static str,
-    /// What the link is, and what happens to it.
+    /// The link, and its outage.
     pub(super) what: &'static str,
     pub(super) layer2: Layer2,
-    /// What becomes of packets in the queue and on the way when the outage begins.
+    /// The fate of packets in the queue and on the way when the outage begins.
     pub(super) policy: OutagePolicy,
     /// From the link's return to when it forwards.
     pub(super) forwards_after: Duration,
@@ -24,13 +24,13 @@ pub(super) struct Kind {
     pub(super) cuts: &'static [Duration],
     /// The outage consists of this many equal cuts, with the link up between them for the same time.
     flaps: u32,
-    /// What the link is like when it is back.
+    /// The link after its return.
     at_return: AtReturn,
     /// So many connections share the link. More than one exchange messages; one moves as much as it can, or a key.
     pub(super) connections: u32,
 }
 
-/// What a link is like when it is back.
+/// A link after its return.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum AtReturn {
     /// As before.
@@ -47,11 +47,11 @@ const SEVEN: Duration = Duration::from_secs(7);
 const TWENTY: Duration = Duration::from_secs(20);
 
 const DROPPED: OutagePolicy = OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped };
-/// The transmitter goes on into the void.
+/// The transmitter continues to send; the frames are lost.
 const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped };
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
-/// All of them, in the order of the page.
+/// All kinds, in the order of the page.
 pub(super) static KINDS: [Kind; 22] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
@@ -232,7 +232,7 @@ impl Kind {
         self.flaps > 1
     }
 
-    /// What its connections are used for.
+    /// The use of its connections.
     pub(super) fn uses(&self) -> &'static [Use] {
         if self.connections > 1 { &[Use::Download, Use::Upload] } else { &Use::ALL }
     }
@@ -249,7 +249,7 @@ impl Kind {
         (0..self.flaps).map(|flap| Outage { down: down(flap), up: down(flap) + each }).collect()
     }
 
-    /// What changes on the link, which has `rate` before, after a cut until `back_at`.
+    /// The changes of the link, which has `rate` before, after a cut until `back_at`.
     pub(super) fn conditions(&self, rate: BitRate, back_at: Instant) -> Option<Arc<ConditionTrace>> {
         let back_at = back_at.saturating_since(Instant::ZERO);
         let table = match self.at_return {

@@ -15,7 +15,7 @@ use crate::conformance::routed::{self, PHONE, SERVER};
 use crate::transfers::daemon::{Agent, DaemonFailed};
 use crate::transfers::{CUT_AT, Help, LEAD, Watcher};
 
-/// What a transfer moves takes the link this long, without headers and losses.
+/// The time that the link takes for a transfer's data, without headers and losses.
 pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(8);
 /// A key and its echo, as ssh sends them.
 const KEY: ByteCount = ByteCount(36);
@@ -27,12 +27,12 @@ const BETWEEN: Duration = Duration::from_secs(3);
 const MESSAGES: u64 = 6;
 /// Many connections are opened within this time, so that there are messages at all times: an idle link is not probed.
 const OPENING: Duration = BETWEEN;
-/// What IP, TCP with timestamps and the frame add to a message, with IPv6.
+/// The bytes that IP, TCP with timestamps and the frame add to a message, with IPv6.
 const HEADERS: u64 = 40 + 32 + 14;
 /// The key that matters is struck so long after the echo of the first one, which is a little after the cut.
 const THINK: Duration = CUT_AT.saturating_since(Instant::ZERO);
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// From when the path carries packets again to the first data at the receiver's interface that it did not have; of many

@@ -62,7 +62,7 @@ pub(super) struct Place {
     pub(super) mode: Mode,
 }
 
-/// What a case came to: medians of its runs.
+/// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
     #[serde(skip)]
@@ -143,7 +143,7 @@ impl Link {
     /// What becomes of packets in the link's queue and on the way.
     pub(super) const fn policy(self) -> OutagePolicy {
         let queued = match self {
-            // The transmitter goes on into the void.
+            // The transmitter continues to send; the frames are lost.
             Self::Silent => QueuedFate::Lost,
             Self::Carrier => QueuedFate::Dropped,
         };

@@ -16,7 +16,7 @@ pub(super) const NOISE: Duration = Duration::from_millis(15);
 /// Within this, 99 of 100 readdressings on a path that loses packets end.
 pub(super) const LOSSY_BOUND: Duration = Duration::from_secs(1);
 
-/// What a connection is used for.
+/// The use of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Use {
@@ -30,7 +30,7 @@ pub(super) enum Use {
     Exchange,
 }
 
-/// What carries the connection.
+/// The means that carries the connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Means {
@@ -56,7 +56,7 @@ pub(super) struct Place {
     pub(super) means: Means,
 }
 
-/// What a case came to: medians of its runs.
+/// The result of a case: medians of its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
     #[serde(skip)]
@@ -76,7 +76,7 @@ pub(super) struct Cell {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) distribution: Option<Distribution>,
     pub(super) runs: Vec<RunRow>,
-    /// What `holdover hip` has to reach and does not; nothing is asked of the others.
+    /// The bounds that `holdover hip` misses; the others have none.
     pub(super) misses: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What carries a connection: daemons of `holdover hip` or WireGuard on hosts, or the kernel's MPTCP.
+//! The means that carry a connection: daemons of `holdover hip` or WireGuard on hosts, or the kernel's MPTCP.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};

@@ -20,7 +20,7 @@ use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, c
 use super::transfer::{Arrivals, KEY, KEYS, Transfer, TransferError};
 use crate::conformance::grid;
 
-/// What a transfer moves takes the link this long, without headers.
+/// The time that the link takes for a transfer's data, without headers.
 pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(5);
 /// The host moves so long after the connection's beginning.
 pub(super) const MOVES_AFTER: WallDuration = WallDuration::from_millis(1500);
@@ -40,7 +40,7 @@ const THIRD: usize = 2;
 const LINKS_OF_MOBILE: Range<usize> = 0..2;
 const LINKS_OF_SERVER: Range<usize> = 2..4;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// From the new address to the end of the exchange.

@@ -1,4 +1,4 @@
-//! What the states of the store's keys mean: claims won and lost, gateways that come and go, and orphaned mobile hosts.
+//! The meaning of the states of the store's keys: claims won and lost, gateways that come and go, and orphaned mobile hosts.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -31,7 +31,7 @@ pub(super) struct Gateway {
     /// `None` while it is dead.
     pub(super) live: Option<Live>,
     pub(super) starts_at: Instant,
-    /// What an earlier process has left on tmpfs.
+    /// The packets that an earlier process has left on tmpfs.
     files: BTreeMap<IpAddr, Vec<u32>>,
     pub(super) partitioned_until: Instant,
     /// Replies on their way, by kind in their order.
@@ -69,7 +69,7 @@ struct Seen {
     diverts: bool,
 }
 
-/// What becomes of a packet that the network brings.
+/// The fate of a packet from the network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forwarded {
     /// It goes to the link.

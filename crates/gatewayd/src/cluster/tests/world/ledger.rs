@@ -1,4 +1,4 @@
-//! What becomes of each packet that a gateway has stored.
+//! The fate of each packet that a gateway has stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
