@@ -103,11 +103,11 @@ fn capabilities() -> Vec<Feature> {
 
 /// Probes with side effects run on a thread with a network namespace of its own, which ends with it.
 fn in_scratch_namespace() -> Result<Vec<Feature>, io::Error> {
-    let tried = thread::spawn(|| {
+    let tried = thread::Builder::new().spawn(|| {
         // SAFETY: a thread's network namespace is its own; no memory and no descriptor is shared otherwise afterwards.
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
         Ok(try_inside())
-    });
+    })?;
     tried.join().unwrap_or_else(|_| Err(io::Error::other("the probing thread panicked")))
 }
 
