@@ -438,6 +438,24 @@ mod tests {
         }
     }
 
+    /// The value names of an option in a command and all below it.
+    fn value_names(command: &Command, option: &str, names: &mut BTreeSet<String>) {
+        let options = command.get_arguments().filter(|one| one.get_long() == Some(option));
+        names.extend(options.flat_map(|one| one.get_value_names().unwrap_or_default()).map(ToString::to_string));
+        command.get_subcommands().for_each(|sub| value_names(sub, option, names));
+    }
+
+    #[test]
+    fn numbers_have_one_name_in_all_commands() {
+        let mut command = CommandLine::command();
+        command.build();
+        for option in ["jobs", "repeat", "seed"] {
+            let mut names = BTreeSet::new();
+            value_names(&command, option, &mut names);
+            assert_eq!(names, BTreeSet::from(["N".to_owned()]), "--{option}");
+        }
+    }
+
     #[test]
     fn help_ends_with_examples() {
         let mut command = with_examples(CommandLine::command());

@@ -31,7 +31,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The seed of all random draws, in place of the scenario's.
-    #[arg(long, value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
+    #[arg(long, value_name = "N", value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
     /// The directory for the results, new or empty; default: a new one below results/.
     #[arg(long, value_name = "DIR")]

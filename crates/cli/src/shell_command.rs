@@ -42,7 +42,7 @@ pub(crate) struct ShellArgs {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// The seed of all random draws, in place of the scenario's.
-    #[arg(long, value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
+    #[arg(long, value_name = "N", value_parser = within(0_u64..=i64::MAX.cast_unsigned()))]
     seed: Option<u64>,
     /// Run the agent on the command's host; the scenario reports link changes to it.
     #[arg(long)]

@@ -61,7 +61,7 @@ impl Node {
         let table = DeTable::parse(&source.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             match table_and_array(&source.text, error.message(), span.clone()) {
-                Some(message) => fail(&message, span),
+                Some((message, span)) => fail(&message, span),
                 None => fail(error.message(), span),
             }
         })?;
@@ -216,18 +216,35 @@ impl Value {
         })
     }
 }
-/// Explains a name used with both single and double brackets, which the parser reports as a duplicate.
-fn table_and_array(text: &str, message: &str, span: Range<usize>) -> Option<String> {
+
+/// Explains a name used with both single and double brackets, which the parser reports as a duplicate where it stands the second time. The
+/// position is that of the name in single brackets, which is to be changed.
+fn table_and_array(text: &str, message: &str, span: Range<usize>) -> Option<(String, Range<usize>)> {
+    if !message.contains("duplicate key") {
+        return None;
+    }
     let before = text.get(..span.start)?;
-    let line = &text[before.rfind('\n').map_or(0, |end| end + 1)..];
-    let line = line.lines().next()?.trim();
-    let in_array = line.strip_prefix("[[").and_then(|rest| rest.split("]]").next());
-    let in_table = line.strip_prefix('[').and_then(|rest| rest.split(']').next());
-    let (name, is_array) = in_array.map(|name| (name, true)).or_else(|| in_table.map(|name| (name, false)))?;
-    let name = name.trim();
-    let other = if is_array { format!("[{name}]") } else { format!("[[{name}]]") };
-    let earlier = before.lines().position(|line| line.split('#').next().unwrap_or_default().trim() == other)? + 1;
-    message.contains("duplicate key").then(|| {
-        format!("{name} stands in single and in double brackets: line {earlier} has {other}; write [[{name}]] for each one of several")
-    })
+    let begin = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = header(text[begin..].lines().next()?);
+    let (name, is_array) = match line.strip_prefix("[[").and_then(|rest| rest.split("]]").next()) {
+        Some(name) => (name.trim(), true),
+        None => (line.strip_prefix('[')?.split(']').next()?.trim(), false),
+    };
+    let (single, double) = (format!("[{name}]"), format!("[[{name}]]"));
+    let earlier = if is_array { &single } else { &double };
+    let mut start = 0;
+    let (number, at) = before.split_inclusive('\n').enumerate().find_map(|(number, line)| {
+        let at = start + line.len() - line.trim_start().len();
+        start += line.len();
+        (header(line) == earlier).then_some((number + 1, at))
+    })?;
+    let other = if is_array { before.matches('\n').count() + 1 } else { number };
+    let position = if is_array { at + 1..at + 1 + name.len() } else { span };
+    let advice = format!("line {other} has {double}; write {double} here, too");
+    Some((format!("{name} stands in single and in double brackets: {advice}"), position))
+}
+
+/// A line of TOML without its comment.
+fn header(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default().trim()
 }

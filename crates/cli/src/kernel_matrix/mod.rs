@@ -25,7 +25,7 @@ pub(crate) struct KernelMatrixArgs {
     full: bool,
     /// The number of concurrent transfers, each in its own network namespace. They are idle most of the
     /// time.
-    #[arg(long, default_value_t = 16, value_parser = within(1_u16..=256))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = within(1_u16..=256))]
     jobs: u16,
     /// Print JSON instead of Markdown.
     #[arg(long)]

@@ -117,8 +117,9 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
 fn single_and_double_brackets_of_one_name_differ() {
     let place = Place::with_scenario("scenario-brackets", &SCENARIO.replacen("[[host]]", "[host]", 1));
     let error = place.run("scenario check short.toml").refused();
+    assert!(error.contains("short.toml:5:2"), "{error}");
     assert!(
-        error.contains("host stands in single and in double brackets") && error.contains("line 5 has [host]"),
+        error.contains("host stands in single and in double brackets") && error.contains("line 8 has [[host]]"),
         "{error}"
     );
 }

@@ -79,6 +79,21 @@ fn a_text_that_is_no_toml() {
 }
 
 #[test]
+fn single_and_double_brackets_of_one_name() {
+    let first = error_of(&GOOD.replacen("[[host]]", "  [host] # one of two", 1));
+    assert_eq!(place(&first), (ErrorKind::Syntax, 4, 4, ""), "{first}");
+    assert!(first.message.contains("line 7 has [[host]]"), "{first}");
+    let at = GOOD.rfind("[[host]]").unwrap();
+    let second = error_of(&format!("{}{}", &GOOD[..at], GOOD[at..].replacen("[[host]]", "[host]", 1)));
+    assert_eq!(place(&second), (ErrorKind::Syntax, 7, 2, ""), "{second}");
+    assert!(second.message.contains("line 4 has [[host]]"), "{second}");
+    // Twice in single brackets is a duplicate like others.
+    let both = error_of(&GOOD.replace("[[host]]", "[host]"));
+    assert_eq!(place(&both), (ErrorKind::Syntax, 7, 2, ""), "{both}");
+    assert!(!both.message.contains("double brackets"), "{both}");
+}
+
+#[test]
 fn a_field_that_does_not_exist() {
     let error = spoilt("delay = \"25 ms\"", "dealy = \"25 ms\"");
     assert_eq!(place(&error), (ErrorKind::UnknownField, 17, 1, "link.radio.dealy"));
