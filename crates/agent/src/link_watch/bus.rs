@@ -160,9 +160,15 @@ pub(super) async fn owner_of(bus: &Connection, name: &str) -> zbus::Result<Optio
     let answer = bus.call_method(Some(BUS), "/org/freedesktop/DBus", Some(BUS), "GetNameOwner", &name).await;
     match answer {
         Ok(answer) => Ok(Some(answer.body().deserialize()?)),
-        Err(zbus::Error::MethodError(..)) => Ok(None),
+        Err(error) if is_answer(&error) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether an error is the answer to a call: the connection goes on. Errors that D-Bus defines, such as `NameHasNoOwner`, are of a kind of
+/// their own.
+pub(super) const fn is_answer(error: &zbus::Error) -> bool {
+    matches!(error, zbus::Error::MethodError(..) | zbus::Error::FDO(_))
 }
 
 /// Ends the thread when the receiver of its reports is dropped, also while it waits for the bus.

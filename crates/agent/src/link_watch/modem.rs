@@ -175,7 +175,7 @@ impl Follower {
         let objects: Objects = match answer.await {
             Ok(answer) => answer.body().deserialize()?,
             // It ends, which its name's owner will show.
-            Err(zbus::Error::MethodError(..)) => return self.withdraw(),
+            Err(error) if bus::is_answer(&error) => return self.withdraw(),
             Err(error) => return Err(error.into()),
         };
         let before = std::mem::take(&mut self.modems);

@@ -17,6 +17,7 @@ use crate::gateway::{Agent, INTERFACE, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_modem_that_loses_its_network_is_an_outage", a_modem_that_loses_its_network_is_an_outage),
+    ("a_modem_manager_that_starts_again_is_followed", a_modem_manager_that_starts_again_is_followed),
     ("a_weak_signal_of_a_modem_is_a_warning", a_weak_signal_of_a_modem_is_a_warning),
     ("a_modem_that_refuses_to_measure_is_asked_again", a_modem_that_refuses_to_measure_is_asked_again),
     ("a_reload_ends_the_connection_to_the_bus", a_reload_ends_the_connection_to_the_bus),
@@ -151,6 +152,20 @@ fn a_modem_that_loses_its_network_is_an_outage(near: &Namespace) {
     // A bus that ends takes the report with it.
     manager.daemon.kill();
     is_up(&agent);
+}
+
+fn a_modem_manager_that_starts_again_is_followed(near: &Namespace) {
+    let _lan = Lan::new(near, "192.0.2.", 24);
+    let manager = ModemManager::start(near, REGISTERED);
+    let agent = start(near, &manager, "");
+    agent.is_down_by(Source::Modem, LIMIT);
+    for _ in 0..2 {
+        future::block_on(manager.bus.release_name(SERVICE)).unwrap();
+        is_up(&agent);
+        // Sooner than the agent would connect to the bus again.
+        future::block_on(manager.bus.request_name(SERVICE)).unwrap();
+        agent.is_down_by(Source::Modem, LIMIT);
+    }
 }
 
 fn a_weak_signal_of_a_modem_is_a_warning(near: &Namespace) {
