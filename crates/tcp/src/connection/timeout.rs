@@ -73,7 +73,7 @@ impl Connection {
     fn on_handshake_timeout(&mut self, now: Instant) {
         let limits = &self.config.limits;
         let linear = if self.state == State::SynSent { limits.syn_linear_timeouts } else { 0 };
-        if self.recovery.retransmits >= limits.syn_retries.saturating_add(linear) {
+        if self.recovery.retransmits >= limits.syn_retries.saturating_add(linear) || self.is_connecting_too_long(now) {
             return self.end(Some(ConnectionError::TimedOut));
         }
         self.recovery.retransmits += 1;
@@ -83,6 +83,18 @@ impl Connection {
             self.rtt.back_off(&self.config.rto);
         }
         self.arm_retransmit(now, self.rtt.rto());
+    }
+
+    /// Timeouts that do not double add to the number of SYNs, not to the time that so many doubling ones would take (Linux
+    /// `retransmits_timed_out`). It matters if few are allowed.
+    fn is_connecting_too_long(&self, now: Instant) -> bool {
+        let limits = &self.config.limits;
+        if self.state != State::SynSent || limits.syn_linear_timeouts == 0 || self.recovery.retransmits == 0 {
+            return false;
+        }
+        // The connection was made when its first SYN was sent.
+        let since_first = now.saturating_since(self.snd.last_data_at);
+        since_first >= self.linux_time(limits.syn_retries, self.config.rto.initial)
     }
 
     /// R2 (RFC 9293 section 3.8.3). A configured user timeout replaces R2.
@@ -98,7 +110,7 @@ impl Connection {
                 else {
                     return false;
                 };
-                now.saturating_since(since) >= self.linux_time(retries)
+                now.saturating_since(since) >= self.linux_time(retries, LINUX_RTO_MIN)
             }
         }
     }
@@ -108,7 +120,7 @@ impl Connection {
     pub fn r2_span(&self) -> Option<Duration> {
         match self.config.limits.r2 {
             RetryLimit::Never => None,
-            RetryLimit::LinuxTime(retries) => Some(self.linux_time(retries)),
+            RetryLimit::LinuxTime(retries) => Some(self.linux_time(retries, LINUX_RTO_MIN)),
             RetryLimit::Retries(most) => {
                 let (rto, max) = (self.rtt.rto_without_backoff(&self.config.rto), self.config.rto.max);
                 // After each retransmission one more timeout, each twice as long as the one before.
@@ -118,14 +130,14 @@ impl Connection {
         }
     }
 
-    /// The time that `retries` retransmissions take from an RTO of 200 ms on (Linux `tcp_model_timeout`).
-    fn linux_time(&self, retries: u32) -> Duration {
+    /// The time that `retries` retransmissions take if the first timeout is `first` (Linux `tcp_model_timeout`).
+    fn linux_time(&self, retries: u32, first: Duration) -> Duration {
         let max = self.config.rto.max;
-        let doublings = (max.as_nanos() / LINUX_RTO_MIN.as_nanos()).max(1).ilog2();
+        let doublings = (max.as_nanos() / first.as_nanos().max(1)).max(1).ilog2();
         if retries <= doublings {
-            return LINUX_RTO_MIN * ((2_u64 << retries) - 1);
+            return first * ((2_u64 << retries) - 1);
         }
-        LINUX_RTO_MIN * ((2_u64 << doublings) - 1) + max * u64::from(retries - doublings)
+        first * ((2_u64 << doublings) - 1) + max * u64::from(retries - doublings)
     }
 
     /// 4.3BSD: the window has closed over outstanding data: takes it back to be sent again, and starts probing. This is

@@ -75,6 +75,23 @@ fn linux_6_repeats_its_syn() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
+/// Timeouts that do not double add nothing to the time that few SYNs may take: 1 + 2 s for one repetition.
+#[test]
+fn linux_6_gives_up_connecting_after_the_time_of_doubling_timeouts() {
+    let mut config = linux_6();
+    config.limits.syn_retries = 1;
+    let mut t = Script::connect(config);
+    t.expect(our_syn());
+    for at in [1, 2] {
+        t.at(at * 1000).expect(our_syn().reason(Reason::Syn));
+    }
+    t.expect_nothing_until(2_999);
+    t.expect_state(State::SynSent);
+    t.expect_nothing_until(3_000);
+    t.expect_state(State::Closed);
+    assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
+}
+
 /// The timeout of a SYN-ACK doubles from the start.
 #[test]
 fn linux_6_repeats_its_syn_ack() {
