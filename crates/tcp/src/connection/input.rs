@@ -99,6 +99,10 @@ impl Connection {
         if self.completes_simultaneous_open(segment) {
             self.check_crossed_syn_ack(segment);
             self.end_handshake(now, segment)?;
+            // The SYN has arrived twice (Linux `tcp_data_queue`).
+            if self.sack && self.config.dsack {
+                self.rcv.dsack = Some(SeqRange::new(segment.seq, segment.seq + 1));
+            }
             self.ack_now(Reason::HandshakeAck);
             return Ok(());
         }

@@ -204,7 +204,8 @@ fn rfc9293_3_5_simultaneous_open_agrees_on_options() {
     t.inject(syn().wscale(3).sack_ok().ts(PEER_CLOCK, 0));
     t.expect(our_syn_ack().options(ours(PEER_CLOCK)));
     t.inject(syn_ack().wscale(3).sack_ok().ts(PEER_CLOCK, OUR_CLOCK));
-    t.expect(ack(1).win(2500));
+    // The SYN has arrived twice (RFC 2883).
+    t.expect(ack(1).win(2500).sack(&[(0, 1)]));
     t.inject(seg().win(8000));
     assert_eq!(t.connection.snd_wnd(), 8000);
     assert!(t.connection.sack_agreed() && t.connection.timestamps_agreed());
