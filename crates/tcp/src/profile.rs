@@ -357,8 +357,6 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             r2: RetryLimit::LinuxTime(15),
             // `tcp_invalid_ratelimit`.
             invalid_ack_interval: Some(ms(500)),
-            // `tcp_ack` drops it (SKB_DROP_REASON_TCP_ACK_UNSENT_DATA).
-            answers_ack_of_unsent: false,
             // `tcp_v4_err` and `tcp_v6_err`, in SYN_SENT and SYN_RECV.
             unreachable_ends_connecting: true,
             ..base.limits

@@ -100,7 +100,7 @@ pub struct LimitConfig {
     /// (Linux `tcp_invalid_ratelimit`, since 4.0).
     pub invalid_ack_interval: Option<Duration>,
     /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
-    /// section 5.2) or dropped in silence (Linux).
+    /// section 5.2; Linux 6.18.44) or dropped in silence (Linux 6.12).
     pub answers_ack_of_unsent: bool,
     /// Whether an ICMP error that says that a host or network is out of reach ends an attempt to connect, as Linux has it; RFC 9293
     /// section 3.9.2.2 (MUST-56) forbids it.
