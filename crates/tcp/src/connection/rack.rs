@@ -54,6 +54,10 @@ impl Connection {
                 continue;
             }
             let elapsed = now.saturating_since(sent.sent_at);
+            if elapsed.is_zero() && sent.retransmitted {
+                // It was sent again at the instant of an earlier ACK: nothing that is delivered can have left after it.
+                continue;
+            }
             if elapsed >= deadline {
                 self.queue.mark_lost(index);
             } else {
