@@ -160,6 +160,7 @@ impl Kernel {
         let Some(fd) = integer(result).filter(|&fd| fd >= 0) else {
             return Attempt::Done(Returned { mismatch: Some("a connection".to_owned()), ..Returned::value(3) });
         };
+        self.endpoint.connection_mut(id).into_iter().for_each(|connection| connection.set_queued(false));
         let flags = args.get(3).and_then(integer).unwrap_or(0);
         let mut accepted = Socket::accepted(id, options, flags & NONBLOCK != 0);
         accepted.peer_closed = self

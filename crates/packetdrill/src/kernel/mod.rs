@@ -113,10 +113,18 @@ impl Kernel {
     pub(crate) fn receive_icmp(&mut self, packet: &Packet, error: &IcmpError, local: SocketAddr, remote: SocketAddr) {
         if let Some(id) = self.find(local, remote)
             && let Some(errno) = errno_of(error.kind)
+            && self.is_outstanding(id, error)
         {
             self.soft_errors.insert(id, errno);
         }
         self.receive(packet);
+    }
+
+    /// Whether an ICMP error quotes what a connection has sent and has no ACK of; Linux ignores all others.
+    fn is_outstanding(&self, id: ConnectionId, error: &IcmpError) -> bool {
+        let Some(connection) = self.endpoint.connection(id) else { return false };
+        let (una, nxt) = (connection.snd_una(), connection.snd_nxt());
+        error.quoted_tcp().is_ok_and(|quoted| una.le(quoted.seq) && quoted.seq.lt(nxt))
     }
 
     /// Takes the next outgoing packet, with the time at which it was sent.
@@ -195,7 +203,7 @@ impl Kernel {
 
     /// Queues an incoming connection for `accept`.
     fn enqueue(&mut self, id: ConnectionId) {
-        let Some(connection) = self.endpoint.connection(id).filter(|connection| connection.is_passive()) else {
+        let Some(connection) = self.endpoint.connection_mut(id).filter(|connection| connection.is_passive()) else {
             return;
         };
         let port = connection.local().port();
@@ -203,6 +211,7 @@ impl Kernel {
             if let Role::Listener { port: listened, queue } = &mut socket.role
                 && *listened == port
             {
+                connection.set_queued(true);
                 queue.push_back(id);
                 return;
             }

@@ -28,6 +28,8 @@ pub(crate) struct FastOpenState {
     syn_data: u32,
     /// The application has the connection although the handshake has not ended.
     is_early: bool,
+    /// Such a connection waits in the queue of a listener that has said so.
+    is_queued: bool,
     /// All data in the SYN arrived with it.
     is_taken: bool,
     /// The MSS in a SYN whose data was too long for the path.
@@ -172,6 +174,19 @@ impl Connection {
     /// Whether the application got the connection before the handshake ended (Linux `TCPI_OPT_TFO_CHILD`).
     pub fn was_early(&self) -> bool {
         self.fast_open.as_deref().is_some_and(|state| state.is_early)
+    }
+
+    /// For owners with a queue of connections that wait to be accepted: whether this one, which came early, is in it. Until it is
+    /// accepted, an ICMP error ends it as it ends an attempt to connect (Linux `tcp_v4_err`).
+    pub fn set_queued(&mut self, is_queued: bool) {
+        if let Some(state) = self.fast_open.as_deref_mut() {
+            state.is_queued = is_queued;
+        }
+    }
+
+    /// Whether the application has the connection, although the handshake may not have ended.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.fast_open.as_deref().is_some_and(|state| state.is_early && !state.is_queued)
     }
 
     /// Whether all data in the SYN, ours or the peer's, was taken with it (Linux `TCPI_OPT_SYN_DATA`).

@@ -71,7 +71,7 @@ impl Connection {
 
     /// Whether the application waits for the connection.
     fn is_connecting(&self) -> bool {
-        matches!(self.state, State::SynSent | State::SynReceived) && !self.was_early()
+        matches!(self.state, State::SynSent | State::SynReceived) && !self.is_in_use()
     }
 
     /// RFC 6069 section 3: an unreachable that quotes SND.UNA while the timer is backed off shows that it was the path, not
