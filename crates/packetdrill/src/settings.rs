@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AccurateEcnConfig, AccurateEcnOption, Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit,
+    AccurateEcnConfig, AccurateEcnOption, Config, Ecn, InitialWindow, LossDetection, PacingConfig, Profile, RetryLimit,
 };
 
 /// The settings, initially Linux's defaults.
@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     /// Whether to clear the cached metrics of peers (`ip tcp_metrics flush`).
     pub(crate) flush_metrics: bool,
     pub(crate) paced_by_fq: bool,
+    /// `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+    pub(crate) pacing: PacingConfig,
     notes: Vec<String>,
     blockers: Vec<String>,
 }
@@ -94,6 +96,7 @@ impl Default for Settings {
             fast_open_key: None,
             flush_metrics: false,
             paced_by_fq: false,
+            pacing: PacingConfig::LINUX,
             notes: Vec::new(),
             blockers: Vec::new(),
         }
@@ -106,8 +109,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_fack",
     "tcp_tso_win_divisor",
     "tcp_min_tso_segs",
-    "tcp_pacing_ss_ratio",
-    "tcp_pacing_ca_ratio",
     "tcp_syncookies",
     "tcp_no_metrics_save",
     "tcp_metrics_save",
@@ -207,6 +208,8 @@ impl Settings {
             ("tcp_keepalive_time", Some(seconds)) => self.keep_alive.0 = seconds,
             ("tcp_keepalive_intvl", Some(seconds)) => self.keep_alive.1 = seconds,
             ("tcp_keepalive_probes", Some(probes)) => self.keep_alive.2 = probes,
+            ("tcp_pacing_ss_ratio", Some(percent)) => self.pacing.slow_start_percent = percent.min(1_000),
+            ("tcp_pacing_ca_ratio", Some(percent)) => self.pacing.avoidance_percent = percent.min(1_000),
             ("tcp_ecn", Some(mode)) => self.ecn = mode,
             ("tcp_ecn_option", Some(mode)) => self.ecn_option = mode,
             ("tcp_ecn_option_beacon", Some(times)) => self.ecn_beacons = times,
@@ -309,6 +312,10 @@ impl Settings {
         }
         config.congestion.validate_after_idle = self.slow_start_after_idle;
         config.congestion.hystart &= self.hystart;
+        // `fq` spaces packets at the rate that TCP has computed, as TCP's own pacing does.
+        if self.paced_by_fq {
+            config.congestion.pacing = Some(self.pacing);
+        }
         if let Some(segments) = self.initial_window {
             config.congestion.initial_window = InitialWindow::Segments(segments);
         }

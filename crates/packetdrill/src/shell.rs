@@ -110,14 +110,16 @@ fn ip(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// Queueing disciplines: fq is recorded as pacing, plain queues are ignored, others are reported.
+/// Queueing disciplines: fq paces, plain queues do not, others are reported.
 fn tc(args: &[String], settings: &mut Settings) {
     const PLAIN: &[&str] = &["pfifo", "pfifo_fast", "noqueue", "del", "delete"];
     if args.windows(2).any(|pair| pair[0] == "limit" && pair[1] == "0") {
         settings.block("a queueing discipline that drops everything".to_owned());
     } else if args.iter().any(|arg| arg == "fq") {
         settings.paced_by_fq = true;
-    } else if !args.iter().any(|arg| PLAIN.contains(&arg.as_str())) {
+    } else if args.iter().any(|arg| PLAIN.contains(&arg.as_str())) {
+        settings.paced_by_fq = false;
+    } else {
         settings.block(format!("command not understood: tc {}", args.join(" ")));
     }
 }

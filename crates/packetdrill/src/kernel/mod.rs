@@ -3,6 +3,7 @@
 //! Only [`Kernel::advance`] advances time. Outgoing packets are queued with the time at which they were sent.
 
 mod call;
+mod chronograph;
 mod fast_open;
 mod options;
 mod receive;
@@ -20,6 +21,7 @@ use holdover_wire::{IcmpError, Packet, Unreachable};
 use crate::report::IpVersion;
 use crate::settings::Settings;
 pub(crate) use call::{Attempt, Progress, Returned};
+use chronograph::Chronograph;
 pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};
 
@@ -39,6 +41,7 @@ pub(crate) struct Kernel {
     outbox: VecDeque<(Instant, Packet)>,
     /// A connection's pending ICMP error, until it is read.
     soft_errors: BTreeMap<ConnectionId, &'static str>,
+    chronographs: BTreeMap<ConnectionId, Chronograph>,
     steps: u64,
 }
 
@@ -80,6 +83,7 @@ impl Kernel {
             sockets: BTreeMap::new(),
             outbox: VecDeque::new(),
             soft_errors: BTreeMap::new(),
+            chronographs: BTreeMap::new(),
             steps: 0,
         };
         kernel.heed_settings();
@@ -199,6 +203,15 @@ impl Kernel {
                 break;
             }
         }
+        for (id, connection) in self.endpoint.connections() {
+            let chronograph = self.chronographs.entry(id).or_insert_with(|| Chronograph::new(self.now));
+            chronograph.note(self.now, connection);
+        }
+    }
+
+    /// How long a connection had something to send or outstanding, and how long the peer's window held it back.
+    pub(crate) fn busy_times(&self, id: ConnectionId) -> (Duration, Duration) {
+        self.chronographs.get(&id).map_or((Duration::ZERO, Duration::ZERO), |chronograph| chronograph.times(self.now))
     }
 
     /// Queues an incoming connection for `accept`.

@@ -44,7 +44,13 @@ pub(super) fn named_values() -> Variables {
 }
 
 /// Sets the fields of `tcp_info` that Holdover has. Others stay undefined.
-pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &mut Variables) {
+/// `busy`: how long it had something to send or outstanding, and how long the peer's window held it back.
+pub(super) fn set_variables(
+    connection: &Connection,
+    now: Instant,
+    busy: (Duration, Duration),
+    variables: &mut Variables,
+) {
     let counters = connection.counters();
     let micros = |duration: Duration| duration.as_micros() as i64;
     let scales = connection.window_scales();
@@ -101,6 +107,8 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
         ("tcpi_received_e1_bytes", received.ect1.into()),
         ("tcpi_received_ce_bytes", received.ce.into()),
         ("tcpi_total_rto", counters.timeouts.into()),
+        ("tcpi_busy_time", micros(busy.0)),
+        ("tcpi_rwnd_limited", micros(busy.1)),
     ];
     for &(name, value) in fields {
         variables.set(name, value);

@@ -369,7 +369,7 @@ impl Runner {
             return Ok(());
         };
         if let Some(connection) = self.kernel.connection(id) {
-            info::set_variables(connection, self.kernel.now(), &mut self.variables);
+            info::set_variables(connection, self.kernel.now(), self.kernel.busy_times(id), &mut self.variables);
         }
         match self.variables.run(text) {
             Ok(()) => Ok(()),

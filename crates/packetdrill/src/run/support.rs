@@ -69,9 +69,6 @@ pub(super) fn missing(script: &Script, settings: &Settings) -> Option<String> {
 }
 
 fn of_settings(settings: &Settings) -> Option<String> {
-    if settings.paced_by_fq {
-        return Some("pacing by the queueing discipline fq".to_owned());
-    }
     if settings.mtu_probing {
         return Some("probing of the path MTU by segments (tcp_mtu_probing)".to_owned());
     }

@@ -153,6 +153,91 @@ fn a_socket_can_connect_again() {
     assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
 }
 
+/// `fq` sends the first ten segments at once and spaces the others: two segments take 7.1 ms at twice the window in a round trip, half of
+/// which are credited after a pause.
+#[test]
+fn a_queueing_discipline_that_paces_spaces_segments() {
+    let script = |queue: &str, times: [&str; 2]| {
+        format!(
+            "--tolerance_usecs=500\n\
+             `./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0\n tc qdisc replace dev tun0 root {queue}`\n\
+             0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+             +0 < S 0:0(0) win 65535 <mss 1000>\n+0 > S. 0:0(0) ack 1 <mss 1460>\n\
+             +.1 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
+             +0 write(4, ..., 14000) = 14000\n+0 > P. 1:10001(10000) ack 1\n\
+             +.1 < . 1:1(0) ack 4001 win 65535\n\
+             +{} > . 10001:12001(2000) ack 1\n+{} > P. 12001:14001(2000) ack 1\n",
+            times[0], times[1]
+        )
+    };
+    for (queue, times) in [("fq", ["0", ".0036"]), ("pfifo", ["0", "0"])] {
+        let report = run_text(&script(queue, times), &RunOptions::default());
+        assert_eq!(report.differences, [], "{queue}");
+    }
+    assert_eq!(run_text(&script("fq", ["0", "0"]), &RunOptions::default()).verdict, Verdict::Differs);
+}
+
+#[test]
+fn code_sees_how_long_a_sender_was_busy_and_how_long_limited() {
+    let script = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+                  +0 < S 0:0(0) win 0 <mss 1000>\n+0 > S. 0:0(0) ack 1 <mss 1460>\n\
+                  +.1 < . 1:1(0) ack 1 win 0\n+0 accept(3, ..., ...) = 4\n\
+                  +.1 %{ assert tcpi_busy_time == 0 and tcpi_rwnd_limited == 0 }%\n\
+                  +0 write(4, ..., 1000) = 1000\n\
+                  +.05 %{ assert tcpi_busy_time == 50000 and tcpi_rwnd_limited == 50000 }%\n\
+                  +.05 < . 1:1(0) ack 1 win 2000\n+0 > P. 1:1001(1000) ack 1\n\
+                  +.02 %{ assert tcpi_busy_time == 120000 and tcpi_rwnd_limited == 100000 }%\n\
+                  +.02 < . 1:1(0) ack 1001 win 2000\n\
+                  +.5 %{ assert tcpi_busy_time == 140000 and tcpi_rwnd_limited == 100000 }%\n";
+    let report = run_text(script, &RunOptions::default());
+    assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
+}
+
+/// A connection whose SYN had data is the application's only once it is accepted: before, an ICMP error ends it, and after, it does not.
+#[test]
+fn an_icmp_error_ends_an_early_connection_before_it_is_accepted() {
+    let script = |before: &str, after: &str, rest: &str| {
+        format!(
+            "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_fastopen=0x703`\n\
+             0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 setsockopt(3, SOL_TCP, TCP_FASTOPEN, [1], 4) = 0\n\
+             +0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+             +0 < S 0:10(10) win 65535 <mss 1460,sackOK,FO TFO_COOKIE_ZERO>\n\
+             +0 > S. 0:0(0) ack 11 <mss 1460,nop,nop,sackOK>\n\
+             {before}+0 accept(3, ..., ...) = 4\n{after}+0 read(4, ..., 512) = 10\n{rest}"
+        )
+    };
+    let error = "+.1 < icmp unreachable host_unreachable [0:10(10)]\n";
+    let stale = "+.1 < icmp unreachable host_unreachable [5000:6000(1000)]\n";
+    let ended = "+0 %{ assert tcpi_state == TCP_CLOSE }%\n\
+                 +0 read(4, ..., 512) = -1 EHOSTUNREACH (No route to host)\n\
+                 +0 write(4, ..., 100) = -1 EPIPE (Broken pipe)\n\
+                 +.1 < . 1:1(0) ack 1 win 65535\n+0 > R 1:1(0)\n";
+    let lives = "+0 %{ assert tcpi_state == TCP_SYN_RECV }%\n+.1 < . 1:1(0) ack 1 win 65535\n\
+                 +0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 11\n";
+    for text in [script(error, "", ended), script("", error, lives), script(stale, "", lives)] {
+        let report = run_text(&text, &RunOptions::default());
+        assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed), "{text}");
+    }
+}
+
+/// A SACK may arrive at the instant at which its segments were sent again: their copies are not lost.
+#[test]
+fn what_was_sent_again_at_this_instant_is_not_lost() {
+    let script = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_congestion_control=cubic`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+                  +0 < S 0:0(0) win 65535 <mss 1000,sackOK>\n+0 > S. 0:0(0) ack 1 <mss 1460,nop,nop,sackOK>\n\
+                  +.1 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
+                  +0 write(4, ..., 10000) = 10000\n+0 > P. 1:10001(10000) ack 1\n\
+                  +0 < . 1:1(0) ack 1 win 65535 <sack 2001:5001>\n+0 > . 1:2001(2000) ack 1\n\
+                  +0 %{ assert tcpi_snd_cwnd == 7 }%\n\
+                  +0 < . 1:1(0) ack 1 win 65535 <sack 2001:6001>\n\
+                  +0 %{ assert tcpi_snd_cwnd == 7 and tcpi_retrans == 2 and tcpi_lost == 2 }%\n\
+                  +.01 < . 1:1(0) ack 10001 win 65535\n+0 write(4, ..., 10) = 10\n+0 > P. 10001:10011(10) ack 1\n";
+    let report = run_text(script, &RunOptions::default());
+    assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
+}
+
 #[test]
 fn a_wrong_count_of_marks_is_reported() {
     let marked = "> [ect0] .6 1:1(0) ack 2001 <ECN e1b 1 ceb 1000 e0b 1001,nop>";
@@ -177,7 +262,10 @@ fn what_is_missing_is_named_and_not_run() {
         ),
         (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_NOBODY, [1], 4) = 0"), "TCP_NOBODY in setsockopt()"),
         (format!("`./nowhere.sh`\n{socket}"), "the script ./nowhere.sh is not there"),
-        (format!("`tc qdisc replace dev tun0 root fq`\n{socket}"), "pacing by the queueing discipline fq"),
+        (
+            format!("`tc qdisc add dev tun0 root pfifo limit 0`\n{socket}"),
+            "a queueing discipline that drops everything",
+        ),
         (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_CONGESTION, \"vegas\", 5) = 0"), "congestion control vegas"),
         (format!("--so_filename=a\n{socket}"), "packetdrill's --so_filename"),
         ("0 socket(..., SOCK_DGRAM, IPPROTO_UDP) = 3".to_owned(), "a socket that is not TCP's"),

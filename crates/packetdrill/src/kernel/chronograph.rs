@@ -1,0 +1,61 @@
+//! How long a sender had something to send or outstanding, and how long the peer's window held it back (`tcpi_busy_time`,
+//! `tcpi_rwnd_limited`).
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{Connection, State};
+
+/// What a sender spends its time with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Activity {
+    Idle,
+    Busy,
+    LimitedByPeer,
+}
+
+impl Activity {
+    fn of(connection: &Connection) -> Self {
+        let unsent = connection.unsent_len();
+        let outstanding = connection.send_queue_len() - unsent;
+        let is_opening = matches!(connection.state(), State::SynSent | State::SynReceived);
+        let room = (connection.snd_wnd() as usize).saturating_sub(outstanding);
+        let next = unsent.min(connection.snd_mss() as usize);
+        if unsent == 0 && (outstanding == 0 || is_opening) {
+            Self::Idle
+        } else if room < next && connection.in_flight() < connection.cwnd() {
+            Self::LimitedByPeer
+        } else {
+            Self::Busy
+        }
+    }
+}
+
+/// The times of one connection. Its state changes only when the machine acts, so that it is looked at then.
+#[derive(Clone, Debug)]
+pub(crate) struct Chronograph {
+    activity: Activity,
+    since: Instant,
+    busy: Duration,
+    limited: Duration,
+}
+
+impl Chronograph {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { activity: Activity::Idle, since: now, busy: Duration::ZERO, limited: Duration::ZERO }
+    }
+
+    /// The connection may have changed its state at `now`.
+    pub(super) fn note(&mut self, now: Instant, connection: &Connection) {
+        (self.busy, self.limited) = self.times(now);
+        (self.activity, self.since) = (Activity::of(connection), now);
+    }
+
+    /// The time until `now` with something to send or outstanding, and the part of it in which the peer's window was closed to it.
+    pub(crate) fn times(&self, now: Instant) -> (Duration, Duration) {
+        let passed = now.saturating_since(self.since);
+        match self.activity {
+            Activity::Idle => (self.busy, self.limited),
+            Activity::Busy => (self.busy + passed, self.limited),
+            Activity::LimitedByPeer => (self.busy + passed, self.limited + passed),
+        }
+    }
+}
