@@ -116,6 +116,18 @@ pub(crate) struct Decoder {
     growing: Option<EcnCounter>,
     /// The mean number of packets that an ACK acknowledges, in 64ths.
     mean_acked: u16,
+    /// What the last option with a counter of bytes with CE has reported.
+    ce_option: CeReport,
+    /// A counter of bytes with CE has grown while that of packets, which cannot have wrapped, has not (section 3.2.3.2.5).
+    is_inconsistent: bool,
+}
+
+/// The peer's counters at an option, and packets that ACKs have acknowledged since.
+#[derive(Clone, Copy, Debug, Default)]
+struct CeReport {
+    bytes: u32,
+    packets: u32,
+    acked: u32,
 }
 
 /// What the decoder needs of an ACK beside its ACE field.
@@ -176,7 +188,27 @@ impl Decoder {
         let ce_before = self.bytes.ce;
         let is_known = self.take_option(option, acked.bytes);
         let ce_bytes = is_known.then(|| self.bytes.ce.wrapping_sub(ce_before));
-        self.count(rules, field, ce_bytes, acked)
+        let counts = self.count(rules, field, ce_bytes, acked);
+        self.compare(option, acked);
+        counts
+    }
+
+    /// Compares the counters of bytes and packets with CE (section 3.2.3.2.5), from one option to the next: an ACK without one may have
+    /// reported the packet whose bytes follow.
+    fn compare(&mut self, option: Option<&AccurateEcn>, acked: &Acked) {
+        let last = &mut self.ce_option;
+        last.acked = last.acked.saturating_add(if acked.is_exact { acked.packets } else { TURN });
+        let ce = |(counter, value): (EcnCounter, u32)| (counter == EcnCounter::Ce).then_some(value);
+        let Some(bytes) = option.and_then(|option| option.fields().find_map(ce)) else { return };
+        // The difference of two 24-bit numbers, with its sign.
+        let grew = (bytes.wrapping_sub(last.bytes) << 8) as i32 > 0;
+        self.is_inconsistent |= grew && self.packets == last.packets && last.acked <= MASK;
+        *last = CeReport { bytes, packets: self.packets, acked: 0 };
+    }
+
+    /// Whether the peer's counters of bytes and packets contradict each other.
+    pub(crate) fn is_inconsistent(&self) -> bool {
+        self.is_inconsistent
     }
 
     /// As [`Self::take_ack`], where options are not believed.
@@ -286,6 +318,28 @@ mod tests {
             let counts = decoder.take_ack(AccurateEcnRules::Rfc9768, field(flags(delta)), None, &acked(packets));
             assert_eq!(counts, counted, "{delta} of {packets}");
         }
+    }
+
+    /// Section 3.2.3.2.5: bytes with CE without a packet with CE, unless the counter of packets may have wrapped.
+    #[test]
+    fn bytes_without_a_packet_contradict_each_other() {
+        let found = |acks: &[(u8, Option<u32>, u32)]| {
+            let mut decoder = Decoder::default();
+            for &(field, ce, packets) in acks {
+                let option = ce.map(|ce| option(1, ce));
+                decoder.take_ack(AccurateEcnRules::Rfc9768, field, option.as_ref(), &acked(packets));
+            }
+            decoder.is_inconsistent()
+        };
+        assert!(found(&[(5, Some(0), 2), (5, Some(1_000), 2)]));
+        assert!(!found(&[(5, Some(0), 2), (6, Some(1_000), 2)]));
+        // An ACK without option has reported the packet.
+        assert!(!found(&[(5, Some(0), 2), (6, None, 2), (6, Some(1_000), 2)]));
+        // Eight packets with CE look like none, in one ACK or in several.
+        assert!(!found(&[(5, Some(0), 2), (5, Some(8_000), 8)]));
+        assert!(!found(&[(5, Some(0), 2), (5, None, 4), (5, Some(8_000), 4)]));
+        // An option that was overtaken.
+        assert!(!found(&[(6, Some(2_000), 2), (6, Some(1_000), 1)]));
     }
 
     /// Linux takes large ACKs for the path's if they are the rule.

@@ -84,6 +84,9 @@ impl Connection {
         if self.ack.requested > 0 {
             return Ok(Choice::Ack(Reason::RequestedAck));
         }
+        if self.reflects_before_data() {
+            return Ok(Choice::Ack(Reason::HandshakeAck));
+        }
         let blocked = match self.choose_data(now) {
             Ok(choice) => return Ok(choice),
             Err(blocked) => blocked,

@@ -213,6 +213,7 @@ impl Connection {
         let was_lost = self.recovery.retransmits > 0;
         self.acknowledge_syn(now, segment);
         self.establish(segment);
+        self.respond_to_marked_handshake();
         if is_early {
             return self.end_early(now, segment);
         }

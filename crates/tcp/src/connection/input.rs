@@ -187,6 +187,11 @@ impl Connection {
         };
         // Data in a SYN may reach into the window; the SYN has come before in any case.
         if self.is_retransmitted_syn(segment) && !segment.flags.intersects(Flags::ACK | Flags::RST) {
+            if self.asks_for_other_feedback(segment) {
+                self.end(Some(ConnectionError::Reset));
+                self.pending.reset = true;
+                return Err(Disposition::HandshakeAbandoned);
+            }
             return Err(self.repeat_handshake(segment));
         }
         if acceptable {

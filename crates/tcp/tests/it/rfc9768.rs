@@ -2,8 +2,8 @@
 //! rewrites them end its use.
 
 use holdover_tcp::{
-    AccurateEcnOption, AccurateEcnRules, AccurateEcnSeen, Config, Disposition, Ecn, EcnFeedback, EcnField, Profile,
-    Reason, RecoveryState, Reduction,
+    AccurateEcnOption, AccurateEcnRules, AccurateEcnSeen, Config, Disposition, Ecn, EcnBytes, EcnFeedback, EcnField,
+    Profile, Reason, RecoveryState, Reduction, State, Timer,
 };
 use holdover_wire::{Flags, Segment};
 
@@ -194,6 +194,25 @@ fn rfc9768_3_1_5_a_client_that_gave_up_gets_no_capable_packets() {
     t.write(1_000);
     assert_eq!(t.fields(), [EcnField::NotEct]);
     t.expect(data(1, 1_001).and(ace(5)));
+}
+
+/// Section 3.1.5: a second SYN that asks for feedback of another kind is answered by a reset.
+#[test]
+fn rfc9768_3_1_5_a_syn_that_asks_for_other_feedback_is_reset() {
+    let classic = Flags::CWR | Flags::ECE;
+    for (first, second) in [(ALL_FLAGS, classic), (classic, ALL_FLAGS), (classic, ace(0b100))] {
+        let mut t = Script::accept(rfc(), syn().and(first));
+        t.forget_sent();
+        t.at(100).inject_as(Disposition::HandshakeAbandoned, syn().and(second));
+        t.expect(our_rst_ack(1).ack(1));
+        t.expect_state(State::Closed);
+        // Linux answers it as it answers any other.
+        let mut t = Script::accept(linux(), syn().and(first));
+        t.forget_sent();
+        t.at(100).inject_as(Disposition::DuplicateData, syn().and(second));
+        assert_eq!(t.forget_sent(), 1);
+        t.expect_state(State::SynReceived);
+    }
 }
 
 /// Section 3.1.5: the flags of a SYN in a synchronized state are ignored, as is its option (section 3.2.3.2.1). The challenge ACK of one
@@ -407,6 +426,65 @@ fn rfc9768_3_2_2_3_a_rewritten_ecn_field_ends_capable_packets() {
     t.write(1_000);
     assert_eq!(t.fields(), [EcnField::Ect0], "without fallback");
     t.forget_sent();
+}
+
+/// Section 3.2.2.2: sending begins with one segment if the peer has reported CE of our SYN or SYN-ACK. The count of marks is that of the
+/// other end: the SYN is not in it.
+#[test]
+fn rfc9768_3_2_2_2_a_mark_of_the_handshake_reduces_the_window() {
+    for (config, cwnd) in [(rfc(), 1), (linux(), 10)] {
+        let mut t = Script::connect(config.clone());
+        t.expect(our_syn().and(ALL_FLAGS));
+        t.at(50).inject(syn_ack().and(ace(0b110)));
+        t.expect(ack(1).and(ace(0b010)));
+        t.expect_cwnd(cwnd, None);
+        assert_eq!(t.connection.delivered_ce(), 0);
+        let mut t = Script::accept(config, syn().and(ALL_FLAGS));
+        t.expect(our_syn_ack().and(ace(0b010)));
+        t.at(50).inject(seg().ack(1).and(ace(0b110)));
+        t.expect_cwnd(cwnd, None);
+    }
+    // Slow start goes on from there.
+    let mut t = Script::connect(rfc());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.at(50).inject(syn_ack().and(ace(0b110)));
+    t.expect(ack(1).and(ace(0b010)));
+    t.write(5_000);
+    t.expect(data(1, 1_001).and(ace(5)));
+    t.expect_nothing();
+    t.at(100).inject(seg().ack(1_001).and(ace(5)));
+    t.expect(data(1_001, 2_001).and(ace(5)));
+    t.expect(data(2_001, 3_001).and(ace(5)));
+    t.expect_nothing();
+}
+
+/// Section 3.2.3.2.5: the option reports bytes with CE, and the field no packet: something rewrites one of them.
+#[test]
+fn rfc9768_3_2_3_2_5_bytes_without_packets_end_capable_packets() {
+    for (config, field, fails) in [(rfc(), 5, true), (rfc(), 6, false), (linux(), 5, false)] {
+        let mut t = agreed(config);
+        t.write(3_000);
+        t.forget_sent();
+        t.at(100).inject(seg().ack(1_001).and(ace(5)).ecn_option(&[1_001, 0, 1]));
+        t.inject(seg().ack(2_001).and(ace(field)).ecn_option(&[1_001, 1_000, 1]));
+        assert_eq!(t.connection.accurate_ecn_failed(), fails, "{field}");
+        t.inject(seg().ack(3_001).and(ace(field)).ecn_option(&[2_001, 1_000, 1]));
+        t.write(500);
+        assert_eq!(t.fields(), [if fails { EcnField::NotEct } else { EcnField::Ect0 }]);
+        t.forget_sent();
+    }
+}
+
+/// Section 3.2.2.1: data that is written before the SYN-ACK is acknowledged waits for a pure ACK, which reflects the SYN-ACK's field.
+#[test]
+fn rfc9768_3_2_2_1_the_reflection_goes_before_data() {
+    let mut t = Script::connect(rfc());
+    t.expect(our_syn().and(ALL_FLAGS));
+    t.write(500);
+    t.expect_nothing();
+    t.at(50).inject_with(EcnField::Ect0, syn_ack().and(ace(0b010)));
+    t.expect(ack(1).seq(1).and(ace(0b100)).reason(Reason::HandshakeAck));
+    t.expect(data(1, 501).and(ace(5)));
 }
 
 /// Section 3.2.2.4: a field of 0 in the first segment after the handshake was overwritten; its counts are not believed.

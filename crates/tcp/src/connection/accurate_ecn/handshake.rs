@@ -6,7 +6,10 @@ use holdover_wire::{AccurateEcn, Flags, Segment};
 use super::option::OPTIONS_AFTER_CHANGE;
 use super::{AccurateEcnSeen, AccurateState};
 use crate::ace;
+use crate::config::AccurateEcnRules;
 use crate::connection::Connection;
+use crate::connection::ecn::Feedback;
+use crate::counters::Reason;
 use crate::ecn::EcnField;
 
 impl AccurateState {
@@ -47,6 +50,7 @@ impl AccurateState {
     /// Section 3.2.2.3: what the peer received must be what we may have sent.
     fn check_reflection(&mut self, segment: &Segment) -> bool {
         let Some(arrived) = ace::reflected(ace::field(segment.flags)) else { return true };
+        self.handshake_marked |= arrived == EcnField::Ce;
         let is_valid = !self.config.fallback || ace::is_valid_transition(EcnField::NotEct, arrived);
         self.failures.no_ect |= !is_valid;
         is_valid
@@ -78,13 +82,45 @@ impl Connection {
             field => {
                 let is_pure = segment.seq_len() == 0 && has_no_sack;
                 let reflected = ace::reflected(field).filter(|_| is_pure);
-                if reflected.is_some() && state.check_reflection(segment) && reflected == Some(EcnField::Ce) {
+                let is_valid = reflected.is_none() || state.check_reflection(segment);
+                if reflected == Some(EcnField::Ce) && (is_valid || !state.is_linux()) {
                     state.decoder.packets = state.decoder.packets.max(1);
                 }
             }
         }
         state.is_past_handshake = true;
         state.check_first_option(segment);
+    }
+
+    /// The handshake ends. If the peer has reported CE of our part of it, sending begins with one segment, as after a lost SYN (section
+    /// 3.2.2.2; RFC 5681 section 3.1). Linux does not look at it.
+    pub(in crate::connection) fn respond_to_marked_handshake(&mut self) {
+        let Some(state) = &mut self.accurate_ecn else { return };
+        let was_marked = core::mem::take(&mut state.handshake_marked);
+        if !was_marked || state.is_linux() || state.failures.ignores_counts {
+            return;
+        }
+        if self.is_idle() { self.congestion.set_cwnd(&self.config.congestion, 1) } else { self.enter_cwr() }
+    }
+
+    /// Whether a SYN asks for other feedback than the first one (section 3.1.5): the peer cannot know which of them counts.
+    pub(in crate::connection) fn asks_for_other_feedback(&self, syn: &Segment) -> bool {
+        let config = &self.config;
+        if config.accurate_ecn.rules != AccurateEcnRules::Rfc9768 || !config.ecn.accepts_accurate() || !self.passive {
+            return false;
+        }
+        match (self.ecn.feedback, ace::field(syn.flags)) {
+            (_, 0b000) | (Feedback::None, _) => false,
+            (Feedback::Accurate, field) => field == 0b011,
+            (Feedback::Classic, field) => field != 0b011,
+        }
+    }
+
+    /// Whether the ACK that ends our handshake goes before any data: only a pure one reflects the ECN field of the SYN-ACK (section
+    /// 3.2.2.1).
+    pub(in crate::connection) fn reflects_before_data(&self) -> bool {
+        let is_due = self.ack.due == Some(Reason::HandshakeAck);
+        is_due && self.accurate_ecn.as_ref().is_some_and(|state| state.reflects && !state.is_linux())
     }
 
     /// The SYN-ACK that answers our SYN after SYNs have crossed. Its flags reflect our SYN and are no count. Our ACK of it has the count:

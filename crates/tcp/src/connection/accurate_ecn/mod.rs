@@ -64,6 +64,8 @@ pub(super) struct AccurateState {
     /// The ECN field of the peer's SYN or SYN-ACK, and whether the next pure ACK reflects it.
     of_handshake: EcnField,
     reflects: bool,
+    /// The peer has reported CE of our SYN or SYN-ACK.
+    handshake_marked: bool,
     /// The next ACK of data is not delayed.
     ack_due: bool,
     /// A segment without SYN has arrived.
@@ -115,6 +117,7 @@ impl AccurateState {
             last_field: EcnField::NotEct,
             of_handshake,
             reflects: false,
+            handshake_marked: false,
             ack_due: false,
             is_past_handshake: false,
             has_seen_capable: false,

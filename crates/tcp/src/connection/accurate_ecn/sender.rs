@@ -55,6 +55,8 @@ impl Connection {
         } else {
             state.decoder.take_ack(state.config.rules, field, option, &acked)
         };
+        // Section 3.2.3.2.5: something rewrites one of the two.
+        state.failures.no_ect |= state.decoder.is_inconsistent() && !state.is_linux();
         report.congestion_echoed = counts > 0;
     }
 }
