@@ -208,6 +208,10 @@ proptest! {
             let is_sender = world.side(from).to_write > 0;
             if is_sender && plan.back == 0 {
                 prop_assert!(reported >= counted, "{reported} of {counted} marks");
+                // The field counts in turns of eight: a count that is too high is so by whole turns, and never of more packets than were sent.
+                prop_assert_eq!((reported - counted) % 8, 0, "{} of {} marks", reported, counted);
+                let sent = world.host(from).connection().counters().segments_sent;
+                prop_assert!(u64::from(reported) <= sent, "{reported} marks of {sent} packets");
                 if option == AccurateEcnOption::Full {
                     let reported = world.host(from).connection().delivered_ecn_bytes();
                     prop_assert_eq!(reported, bytes);

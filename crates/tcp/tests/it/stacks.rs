@@ -2,9 +2,9 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CwndIncrease, Ecn, Estimator, HyStartVariant,
-    InitialWindow, KeepAlive, LossDetection, PacingConfig, Paws, ProbePayload, Profile, Reduction, RetryLimit,
-    SsthreshBasis, WindowUpdate, ZeroWindow,
+    AccurateEcnOption, AccurateEcnRules, AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CwndIncrease, Ecn,
+    Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection, PacingConfig, Paws, ProbePayload, Profile,
+    Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,6 +29,8 @@ pub(crate) enum Change {
     NoSack,
     NoDsack,
     Ecn(Ecn),
+    AccurateEcnRules(AccurateEcnRules),
+    AccurateEcnOption(AccurateEcnOption),
     Timestamps(Option<Duration>),
     Paws(Paws),
     InvalidAckInterval(Option<Duration>),
@@ -94,6 +96,8 @@ impl Change {
             Self::NoSack => config.sack = false,
             Self::NoDsack => config.dsack = false,
             Self::Ecn(ecn) => config.ecn = ecn,
+            Self::AccurateEcnRules(rules) => config.accurate_ecn.rules = rules,
+            Self::AccurateEcnOption(option) => config.accurate_ecn.option = option,
             Self::Timestamps(tick) => config.timestamps = tick,
             Self::Paws(paws) => config.paws = paws,
             Self::InvalidAckInterval(interval) => config.limits.invalid_ack_interval = interval,
@@ -187,7 +191,23 @@ fn exchange_changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         Just(Change::NoSack),
         Just(Change::NoDsack),
-        select(vec![Ecn::Off, Ecn::Accept, Ecn::Request]).prop_map(Change::Ecn),
+        select(vec![
+            Ecn::Off,
+            Ecn::Accept,
+            Ecn::Request,
+            Ecn::RequestAccurate,
+            Ecn::AcceptAccurateRequest,
+            Ecn::AcceptAccurate
+        ])
+        .prop_map(Change::Ecn),
+        select(vec![AccurateEcnRules::Rfc9768, AccurateEcnRules::Linux]).prop_map(Change::AccurateEcnRules),
+        select(vec![
+            AccurateEcnOption::Off,
+            AccurateEcnOption::Minimum,
+            AccurateEcnOption::Full,
+            AccurateEcnOption::Persist
+        ])
+        .prop_map(Change::AccurateEcnOption),
         option::of(select(vec![ms(1), ms(10), ms(100), Duration::from_micros(1)])).prop_map(Change::Timestamps),
         select(vec![Paws::Rfc7323, Paws::LinuxDuplicates, Paws::LinuxOldAcks]).prop_map(Change::Paws),
         option::of((1_u64..1000).prop_map(ms)).prop_map(Change::InvalidAckInterval),
