@@ -36,6 +36,13 @@ impl Chain {
         self.endpoint.push(mechanism);
     }
 
+    /// A copy that shares no state with this one; `None` if one of the mechanisms cannot be copied.
+    pub fn fork(&self) -> Option<Self> {
+        let endpoint = self.endpoint.iter().map(|mechanism| mechanism.fork_endpoint()).collect::<Option<_>>()?;
+        let filters = self.filters.iter().map(|filter| filter.fork()).collect::<Option<_>>()?;
+        Some(Self { endpoint, filters, ready: self.ready.clone() })
+    }
+
     /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -124,6 +124,11 @@ pub trait SegmentFilter: fmt::Debug + Send {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    /// A copy that shares no state with this one, for a simulation that continues in several ways; `None` if there can be none.
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        None
+    }
 }
 
 /// A mechanism that needs the state of the host's own TCP: it sees packets and links as a filter does, and steers
@@ -133,4 +138,9 @@ pub trait EndpointMechanism: SegmentFilter {
     /// [`SegmentFilter::handle_timeout`], and of [`SegmentFilter::handle_packet`] for a packet that the endpoint
     /// accepted.
     fn steer(&mut self, now: Instant, endpoint: &mut Endpoint);
+
+    /// As [`SegmentFilter::fork`].
+    fn fork_endpoint(&self) -> Option<Box<dyn EndpointMechanism>> {
+        None
+    }
 }

@@ -38,7 +38,7 @@ impl Default for FastRetransmitConfig {
 }
 
 /// The mechanism. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct FastRetransmit {
     config: FastRetransmitConfig,
     due: bool,
@@ -89,5 +89,9 @@ impl EndpointMechanism for FastRetransmit {
                 self.actions.push_back(Action { at: now, connection: name, mechanism: Self::NAME, what });
             }
         }
+    }
+
+    fn fork_endpoint(&self) -> Option<Box<dyn EndpointMechanism>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -106,7 +106,7 @@ pub enum WarningPeriod {
 }
 
 /// The filter. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Freeze {
     config: FreezeConfig,
     connections: Table<State>,
@@ -127,7 +127,7 @@ struct Warning {
 }
 
 /// The output of the filter.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Out {
     agenda: Agenda,
     ready: VecDeque<Injected>,
@@ -297,6 +297,10 @@ impl SegmentFilter for Freeze {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.out.agenda.next()
+    }
+
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        Some(Box::new(self.clone()))
     }
 }
 

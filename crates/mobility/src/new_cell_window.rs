@@ -36,7 +36,7 @@ impl Default for NewCellWindowConfig {
 }
 
 /// The filter. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NewCellWindow {
     config: NewCellWindowConfig,
     connections: Table<State>,
@@ -105,5 +105,9 @@ impl SegmentFilter for NewCellWindow {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -44,7 +44,7 @@ impl Default for ReconnectAcksConfig {
 }
 
 /// The filter. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ReconnectAcks {
     config: ReconnectAcksConfig,
     connections: Table<State>,
@@ -114,5 +114,9 @@ impl SegmentFilter for ReconnectAcks {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -82,7 +82,7 @@ pub enum Relay {
 }
 
 /// The mechanism. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RetransmissionTrigger {
     config: RetransmissionTriggerConfig,
     indicators: Vec<Indicator>,
@@ -399,5 +399,9 @@ impl EndpointMechanism for RetransmissionTrigger {
                 self.fire(now, endpoint, id, &indicator);
             }
         }
+    }
+
+    fn fork_endpoint(&self) -> Option<Box<dyn EndpointMechanism>> {
+        Some(Box::new(self.clone()))
     }
 }

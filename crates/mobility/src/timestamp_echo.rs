@@ -63,7 +63,7 @@ pub enum Echo {
 }
 
 /// The filter. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TimestampEcho {
     config: TimestampEchoConfig,
     connections: Table<State>,
@@ -167,6 +167,10 @@ impl SegmentFilter for TimestampEcho {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        Some(Box::new(self.clone()))
     }
 }
 

@@ -44,7 +44,7 @@ impl Default for UserTimeoutPolicyConfig {
 }
 
 /// The mechanism. See the module's documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct UserTimeoutPolicy {
     config: UserTimeoutPolicyConfig,
     /// The former timeouts of connections with the long one.
@@ -179,5 +179,9 @@ impl EndpointMechanism for UserTimeoutPolicy {
         if self.returns {
             self.give_back(now, endpoint);
         }
+    }
+
+    fn fork_endpoint(&self) -> Option<Box<dyn EndpointMechanism>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -83,7 +83,7 @@ impl WakeConfig {
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
 /// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
 /// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WakeControl {
     config: WakeConfig,
     /// The controller is between both hosts, not at one of them.

@@ -9,14 +9,14 @@ use super::{WakeConfig, WakeControl};
 use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
 
 /// The filter. See the [module](super).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Wake {
     pub(super) control: WakeControl,
     pub(super) path: InMemory,
 }
 
 /// The flows of a filter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct InMemory {
     flows: Table<Tracked>,
     link: Link,
@@ -24,7 +24,7 @@ pub(super) struct InMemory {
 }
 
 /// A flow, with its own predictions.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Tracked {
     flow: Flow,
     place: Place,
@@ -106,5 +106,9 @@ impl SegmentFilter for Wake {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.control.poll_timeout()
+    }
+
+    fn fork(&self) -> Option<Box<dyn SegmentFilter>> {
+        Some(Box::new(self.clone()))
     }
 }

@@ -27,7 +27,7 @@ use super::state::{Standing, State};
 use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
 /// The connections being woken since link-up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waking {
     cut_at: Instant,
     up_at: Instant,
