@@ -5,6 +5,8 @@ use core::convert::Infallible;
 use holdover_base::Rng;
 use rand_core::{TryCryptoRng, TryRng};
 
+use crate::host::ForkableRng;
+
 /// A generator whose output follows from its seed. The state machines take a [`CryptoRng`](rand_core::CryptoRng), so this
 /// claims to be one, but the seed reveals every key: for simulated hosts and tests only.
 #[derive(Clone, Debug)]
@@ -37,3 +39,9 @@ impl TryRng for PredictableRng {
 }
 
 impl TryCryptoRng for PredictableRng {}
+
+impl ForkableRng for PredictableRng {
+    fn fork(&self) -> Box<dyn ForkableRng> {
+        Box::new(self.clone())
+    }
+}

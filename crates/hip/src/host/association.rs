@@ -20,7 +20,7 @@ use crate::esp::{EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
 
 /// A peer, with or without an association.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Association {
     pub(super) peer: Hit,
     pub(super) state: State,
@@ -60,7 +60,7 @@ pub(super) struct Association {
 }
 
 /// A packet that is retransmitted until it is answered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) kind: PacketType,
     builder: Builder,
@@ -78,7 +78,7 @@ impl Pending {
 }
 
 /// An accepted R1, while its puzzle is being solved.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Solving {
     pub(super) search: PuzzleSearch,
     pub(super) offer: Offer,
@@ -111,7 +111,7 @@ pub(super) struct Offer {
 }
 
 /// The initiator's state between I2 and R2.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Prospect {
     pub(super) offer: Offer,
     pub(super) keys: SessionKeys,
@@ -121,7 +121,7 @@ pub(super) struct Prospect {
 }
 
 /// The keys derived from Diffie-Hellman and the puzzle.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SessionKeys {
     pub(super) rhash: Rhash,
     pub(super) suite: EspSuite,
@@ -140,7 +140,7 @@ pub(super) struct SessionKeys {
 }
 
 /// An association.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Secured {
     pub(super) identity: HostIdentity,
     pub(super) keys: SessionKeys,

@@ -33,7 +33,7 @@ pub enum PathChange {
 }
 
 /// See the module's documentation. `T` is a packet that waits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Contact<T> {
     /// The last change was [`PathChange::Down`].
     is_down: bool,

@@ -29,9 +29,10 @@ const LABEL: &[u8] = b"Holdover invitation 1";
 type Secret = Zeroizing<[u8; SECRET_LEN]>;
 
 /// The invitations of this host that nobody has accepted yet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Invitations(Vec<Open>);
 
+#[derive(Clone)]
 struct Open {
     number: u64,
     secret: Secret,
@@ -39,6 +40,7 @@ struct Open {
 }
 
 /// A peer's invitation that this host accepts.
+#[derive(Clone)]
 pub(super) struct Presented {
     secret: Secret,
     data: Bytes,

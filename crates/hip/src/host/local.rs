@@ -1,8 +1,10 @@
 //! The shared state of a host's associations.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use core::net::IpAddr;
+use core::ops::{Deref, DerefMut};
 
 use bytes::Bytes;
 use holdover_base::Instant;
@@ -43,11 +45,11 @@ const ROOM_AFTER_ECHOES: usize = 24 + 24 + 56;
 pub(super) const LAST_RESERVED_SPI: u32 = 255;
 
 pub(super) struct Local {
-    pub(super) keys: KeyPair,
+    pub(super) keys: Arc<KeyPair>,
     pub(super) hit: Hit,
     pub(super) host_id: HostId,
     pub(super) config: HostConfig,
-    pub(super) rng: Box<dyn CryptoRng + Send>,
+    pub(super) rng: Randomness,
     /// This host's locators, the preferred one first.
     pub(super) locators: Vec<IpAddr>,
     /// The owner of each inbound SPI.
@@ -66,7 +68,61 @@ pub(super) struct Local {
     pub(super) has_shown_source: bool,
 }
 
+/// Randomness of which there are copies that continue in the same way: that of a simulation.
+pub trait ForkableRng: CryptoRng + Send {
+    /// Such a copy.
+    fn fork(&self) -> Box<dyn ForkableRng>;
+}
+
+/// The source of keys, nonces and SPIs.
+pub(super) enum Randomness {
+    Unique(Box<dyn CryptoRng + Send>),
+    Forkable(Box<dyn ForkableRng>),
+}
+
+impl Deref for Randomness {
+    type Target = dyn CryptoRng;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Unique(rng) => &**rng,
+            Self::Forkable(rng) => &**rng,
+        }
+    }
+}
+
+impl DerefMut for Randomness {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Unique(rng) => &mut **rng,
+            Self::Forkable(rng) => &mut **rng,
+        }
+    }
+}
+
 impl Local {
+    /// A copy that shares no state with this one; `None` if there is none of its randomness.
+    pub(super) fn fork(&self) -> Option<Self> {
+        let Randomness::Forkable(rng) = &self.rng else { return None };
+        Some(Self {
+            keys: Arc::clone(&self.keys),
+            hit: self.hit,
+            host_id: self.host_id.clone(),
+            config: self.config.clone(),
+            rng: Randomness::Forkable(rng.fork()),
+            locators: self.locators.clone(),
+            spis: self.spis.clone(),
+            transmit: self.transmit.clone(),
+            events: self.events.clone(),
+            relayed: self.relayed.clone(),
+            registry: self.registry.clone(),
+            notified: self.notified.clone(),
+            notified_sources: self.notified_sources.clone(),
+            reply_via: self.reply_via.clone(),
+            has_shown_source: self.has_shown_source,
+        })
+    }
+
     /// The locator of the family of `dst` that is preferred.
     pub(super) fn source_for(&self, dst: IpAddr) -> Option<IpAddr> {
         self.locators.iter().copied().find(|src| src.is_ipv4() == dst.is_ipv4())

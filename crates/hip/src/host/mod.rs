@@ -33,10 +33,13 @@ pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use invitation::SECRET_LEN;
+pub use local::ForkableRng;
 pub use registry::{ServerConfig, Service, registration_lifetime};
 pub use relay::{RelayTarget, Relayed};
 
 use std::collections::{BTreeMap, VecDeque};
+
+use std::sync::Arc;
 
 use core::net::IpAddr;
 
@@ -47,7 +50,7 @@ use rand_core::CryptoRng;
 
 use self::association::Association;
 use self::invitation::Invitations;
-use self::local::Local;
+use self::local::{Local, Randomness};
 use self::paths::Status;
 use self::rate::{Rate, SourceRates};
 use self::registry::Registry;
@@ -96,7 +99,16 @@ impl core::fmt::Debug for Host {
 
 impl Host {
     /// A host without addresses. `rng` must be cryptographic: keys are drawn from it.
-    pub fn new(keys: KeyPair, config: HostConfig, mut rng: Box<dyn CryptoRng + Send>) -> Self {
+    pub fn new(keys: KeyPair, config: HostConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
+        Self::with_randomness(keys, config, Randomness::Unique(rng))
+    }
+
+    /// A host without addresses, of which there can be copies ([`Self::fork`]).
+    pub fn for_simulation(keys: KeyPair, config: HostConfig, rng: Box<dyn ForkableRng>) -> Self {
+        Self::with_randomness(keys, config, Randomness::Forkable(rng))
+    }
+
+    fn with_randomness(keys: KeyPair, config: HostConfig, mut rng: Randomness) -> Self {
         let (hit, host_id) = (keys.hit(), keys.identity().host_id(DomainId::default()));
         let mut source_rates = || {
             let mut secret = [0; 16];
@@ -109,7 +121,7 @@ impl Host {
         let (locators, spis) = (Vec::new(), BTreeMap::new());
         let (relayed, registry, reply_via) = (VecDeque::new(), Registry::default(), None);
         let local = Local {
-            keys,
+            keys: Arc::new(keys),
             hit,
             host_id,
             config,
@@ -132,6 +144,19 @@ impl Host {
             opportunistic: Vec::new(),
             invitations: Invitations::default(),
         }
+    }
+
+    /// A copy with the same keys, sequence numbers, nonces and randomness, for simulations that continue in several ways; `None` for a host
+    /// that was not made by [`Self::for_simulation`]: on a network, both would encrypt different packets with one nonce.
+    #[must_use]
+    pub fn fork(&self) -> Option<Self> {
+        Some(Self {
+            local: self.local.fork()?,
+            associations: self.associations.clone(),
+            responder: self.responder.clone(),
+            opportunistic: self.opportunistic.clone(),
+            invitations: self.invitations.clone(),
+        })
     }
 
     /// This host's HIT.

@@ -13,7 +13,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const BUCKETS: usize = 1024;
 
 /// Packets in this second.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Rate {
     second: u64,
     count: u32,
@@ -31,6 +31,7 @@ impl Rate {
 }
 
 /// Token buckets by network: an IPv4 address, or 64 bits of an IPv6 address. A secret decides which networks share a bucket.
+#[derive(Clone)]
 pub(super) struct SourceRates {
     hasher: SipHasher24,
     /// When each bucket is full again.

@@ -28,7 +28,7 @@ const RESTART_AFTER: Duration = Duration::from_secs(30);
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// A check of an address of the peer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Check {
     address: IpAddr,
     nonce: [u8; 16],

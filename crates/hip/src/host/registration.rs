@@ -33,7 +33,7 @@ pub(super) enum Offered {
 }
 
 /// The registration with a server.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     wanted: Vec<Service>,
     granted: Vec<Service>,
@@ -46,7 +46,7 @@ pub(super) struct Client {
 }
 
 /// A permission of the client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Permitted {
     permission: PeerPermission,
     outgoing: Option<Outgoing>,

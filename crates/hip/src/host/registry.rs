@@ -117,7 +117,7 @@ pub(super) fn lifetime_to_wire(lifetime: Duration) -> u8 {
 }
 
 /// The clients of a server.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Registry {
     clients: BTreeMap<Hit, Registered>,
     /// By SPI and client, each with its expiry.
@@ -125,7 +125,7 @@ pub(super) struct Registry {
 }
 
 /// A client.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Registered {
     services: BTreeMap<Service, Instant>,
     hip: Rate,

@@ -18,7 +18,7 @@ use crate::esp::{EspKeys, Inbound, Outbound};
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// A change of keys in progress.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Rekey {
     pub(super) outgoing: Outgoing,
     /// This host's next SPI.

@@ -28,6 +28,7 @@ const MAX_R1_LIFETIME: Duration = Duration::from_secs(60);
 /// #K under load, before it rises with the load: some thousand attempts, a millisecond or so.
 const LOADED_DIFFICULTY: u8 = 10;
 
+#[derive(Clone)]
 pub(super) struct Responder {
     counter: u64,
     /// The current one last; at most two.
@@ -41,6 +42,7 @@ pub(super) struct Responder {
     sources: SourceRates,
 }
 
+#[derive(Clone)]
 struct Generation {
     counter: u64,
     secret: [u8; 32],
@@ -51,7 +53,7 @@ struct Generation {
 }
 
 /// Packets in this second and the one before.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Load {
     second: u64,
     count: u32,

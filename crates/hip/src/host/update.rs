@@ -24,7 +24,7 @@ use crate::identity::HostIdentity;
 const REPEAT_EVERY: Duration = Duration::from_millis(100);
 
 /// The UPDATEs of an association.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Updates {
     /// This host's IDs.
     own: OwnIds,
@@ -61,7 +61,7 @@ pub(super) struct Updates {
 type Addressed = (Builder, (IpAddr, IpAddr));
 
 /// An UPDATE that is retransmitted until it is acknowledged.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     /// The IDs that it has had; for a check those that are not acknowledged.
     ids: Vec<u32>,
