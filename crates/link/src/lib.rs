@@ -79,7 +79,7 @@ pub use jitter::{Jitter, JitterDistribution};
 pub use link::{Delivery, DropCause, Link, Timer};
 pub use loss::{GilbertElliott, Loss};
 pub use outage::{Alternating, InFlightFate, Length, Outage, OutagePolicy, Outages, QueuedFate};
-pub use point_to_point::{PointToPoint, PointToPointEvent};
+pub use point_to_point::{PointToPoint, PointToPointEvent, first_difference};
 pub use queue::QueueLimit;
 pub use rate::Rate;
 pub use reordering::Reordering;

@@ -18,6 +18,7 @@ use crate::link::{Delivery, DropCause, Link, Timer};
 use crate::outage::{InFlightFate, QueuedFate};
 use crate::queue::Queue;
 use crate::statistics::Statistics;
+use crate::timeline::Timeline;
 use crate::transmitter::{Outcome, Transmission, Transmitter};
 use crate::wire::{Fate, Mark, UnderWay, Wire};
 
@@ -134,6 +135,17 @@ impl<F: Frame> PointToPoint<F> {
             self.note_change(now, is_up);
         }
         self.plan_again(now, was_up && !is_up, None);
+    }
+
+    /// The instant up to which the fates of the frames so far depend on the link's outages.
+    pub fn known_to(&self) -> Instant {
+        self.transmitter.known_to()
+    }
+
+    /// Continues at `now` with the outages of `config`, which is this link's but for them, and has the same ones up to `now` and
+    /// [`Self::known_to`] ([`first_difference`]). Returns whether that is possible: not after a manual cut.
+    pub fn continue_with(&mut self, now: Instant, config: &LinkConfig, outage_seed: u64) -> bool {
+        config.conditions.is_none() && self.transmitter.continue_with(now, config, outage_stream(outage_seed))
     }
 
     /// The counters up to `now`.
@@ -441,6 +453,13 @@ impl<F: Frame> Link for PointToPoint<F> {
             _ => own,
         }
     }
+}
+
+/// When the outages of two links with the same seed differ first; [`Instant::FAR_FUTURE`] if never.
+pub fn first_difference(one: &LinkConfig, other: &LinkConfig, outage_seed: u64) -> Instant {
+    let timeline =
+        |config: &LinkConfig| Timeline::new(&config.outages, config.conditions.as_ref(), outage_stream(outage_seed));
+    timeline(one).first_difference(timeline(other))
 }
 
 /// The stream of a link's outages.

@@ -166,7 +166,14 @@ pub(crate) fn serve_steps(
         let possible = u128::from(rate.0) * u128::from(stretch_ends.saturating_since(at).as_nanos());
         if bit_nanos <= possible {
             let nanos = bit_nanos.div_ceil(u128::from(rate.0));
-            return (start, at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+            let end = at + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            if let Some(timeline) = timeline {
+                timeline.note_known_to(end);
+            }
+            return (start, end);
+        }
+        if let Some(timeline) = timeline.as_mut() {
+            timeline.note_known_to(stretch_ends);
         }
         bit_nanos -= possible;
         (at, fruitless) = (stretch_ends, 0);

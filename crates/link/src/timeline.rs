@@ -32,6 +32,12 @@ pub(crate) struct Timeline {
     longer_by: Duration,
     /// The source's next outage, if it was already drawn.
     ahead: Option<Outage>,
+    /// What was planned so far depends on connectivity up to here only.
+    known_to: Instant,
+    /// Whether a manual cut has ended.
+    was_cut: bool,
+    /// The number of changes that [`Self::pass`] has passed.
+    passed: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +70,9 @@ impl Timeline {
             last_up: None,
             longer_by: Duration::ZERO,
             ahead: None,
+            known_to: Instant::ZERO,
+            was_cut: false,
+            passed: 0,
         };
         timeline.draw();
         timeline
@@ -89,8 +98,26 @@ impl Timeline {
         index.checked_sub(1).and_then(|last| self.window.get(last)).map(|outage| outage.up).max(self.last_up)
     }
 
-    /// The state at `t`, which must not be before the outages that `pass` has removed.
+    /// The state at `t`, which must not be before the outages that `pass` has removed. A caller that depends on the end of an up state
+    /// notes until when ([`Self::note_known_to`]).
     pub(crate) fn state(&mut self, t: Instant) -> State {
+        let state = self.find_state(t);
+        self.note_known_to(if let State::Down { until } = state { until } else { t });
+        state
+    }
+
+    /// What is planned depends on connectivity up to `t`.
+    #[inline]
+    pub(crate) fn note_known_to(&mut self, t: Instant) {
+        self.known_to = self.known_to.max(t);
+    }
+
+    /// The instant up to which [`Self::state`] and its callers have depended on connectivity.
+    pub(crate) const fn known_to(&self) -> Instant {
+        self.known_to
+    }
+
+    fn find_state(&mut self, t: Instant) -> State {
         if self.manual_cut.is_some() {
             return State::Down { until: Instant::FAR_FUTURE };
         }
@@ -110,9 +137,15 @@ impl Timeline {
         if from >= to {
             return None;
         }
-        match self.state(from) {
-            State::Down { .. } => Some(from),
-            State::Up { until } => (until < to).then_some(until),
+        match self.find_state(from) {
+            State::Down { .. } => {
+                self.note_known_to(from);
+                Some(from)
+            }
+            State::Up { until } => {
+                self.note_known_to(until.min(to));
+                (until < to).then_some(until)
+            }
         }
     }
 
@@ -133,7 +166,40 @@ impl Timeline {
             }
         }
         self.in_outage = !self.in_outage;
+        self.passed += 1;
         Some(at)
+    }
+
+    /// The first change that this schedule and another one do not share; [`Instant::FAR_FUTURE`] if there is none. After
+    /// [`Self::MOST_COMPARED`] shared changes it is the last of these. Consumes both schedules.
+    pub(crate) fn first_difference(mut self, mut other: Self) -> Instant {
+        let mut last = Instant::ZERO;
+        for _ in 0..Self::MOST_COMPARED {
+            let [one, two] = [&self, &other].map(|it| it.next_change().unwrap_or(Instant::FAR_FUTURE));
+            let at = one.min(two);
+            if one != two || at == Instant::FAR_FUTURE {
+                return at;
+            }
+            (last, _) = (at, (self.pass(at), other.pass(at)));
+        }
+        last
+    }
+
+    /// The most changes that are compared: outages may be without end.
+    const MOST_COMPARED: usize = 10_000;
+
+    /// Takes the place of another schedule that has the same changes up to `now`.
+    pub(crate) fn take_place_of(&mut self, other: &Self, now: Instant) {
+        // The changes of this instant may be still to be passed.
+        for _ in 0..other.passed {
+            self.pass(now);
+        }
+        self.note_known_to(other.known_to);
+    }
+
+    /// Whether it was cut manually, now or before.
+    pub(crate) const fn was_cut_manually(&self) -> bool {
+        self.manual_cut.is_some() || self.was_cut
     }
 
     /// Whether the link is up, as of `pass`.
@@ -147,6 +213,7 @@ impl Timeline {
 
     pub(crate) fn mend(&mut self, now: Instant) {
         if self.manual_cut.take().is_some() {
+            self.was_cut = true;
             self.last_up = self.last_up.max(Some(now));
         }
     }
@@ -313,6 +380,38 @@ mod tests {
         assert_eq!(timeline.state(at(1)), State::Down { until: Instant::FAR_FUTURE });
         timeline.mend(at(1));
         assert_eq!(timeline.state(at(1)), State::Up { until: at(5) });
+    }
+
+    #[test]
+    fn schedules_differ_from_the_first_change_on_that_they_do_not_share() {
+        let once = |connected, disconnected| {
+            let outages = Outages::Alternating(Alternating {
+                initial_connected: None,
+                connected: Length::Constant(Duration::from_secs(connected)),
+                disconnected: Length::Constant(Duration::from_secs(disconnected)),
+                count: Some(1),
+            });
+            Timeline::new(&outages, None, Rng::new(1))
+        };
+        assert_eq!(once(2, 5).first_difference(once(4, 5)), at(2));
+        assert_eq!(once(2, 5).first_difference(once(2, 7)), at(7));
+        assert_eq!(once(2, 5).first_difference(once(2, 5)), Instant::FAR_FUTURE);
+        let never = Timeline::new(&Outages::Never, None, Rng::new(1));
+        assert_eq!(once(3, 5).first_difference(never), at(3));
+    }
+
+    #[test]
+    fn it_notes_until_when_connectivity_was_asked_for() {
+        let outages = Outages::periodic(Duration::from_secs(5), Duration::from_secs(2));
+        let mut timeline = Timeline::new(&outages, None, Rng::new(1));
+        assert_eq!(timeline.cut_within(at(1), at(3)), None);
+        assert_eq!(timeline.known_to(), at(3));
+        assert_eq!(timeline.cut_within(at(2), at(9)), Some(at(5)));
+        assert_eq!(timeline.known_to(), at(5), "the outage's end is not known yet");
+        assert_eq!(timeline.cut_within(at(6), at(9)), Some(at(6)));
+        assert_eq!(timeline.known_to(), at(6), "nor is it asked for");
+        assert_eq!(timeline.state(at(6)), State::Down { until: at(7) });
+        assert_eq!(timeline.known_to(), at(7));
     }
 
     #[test]

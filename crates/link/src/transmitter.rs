@@ -95,6 +95,7 @@ impl Transmitter {
         let (at, fate) = match &mut self.timeline {
             None => (arrival, Fate::Delivered),
             Some(timeline) => {
+                timeline.note_known_to(sent.end);
                 let (at, fate) = fate_around_outages(timeline, self.policy, sent, arrival);
                 let is_dropped = matches!(fate, Fate::Dropped(_)) || self.forwards_after.is_zero();
                 if !is_dropped && timeline.back_at(sent.end).is_some_and(|back| sent.end < back + self.forwards_after) {
@@ -130,6 +131,24 @@ impl Transmitter {
         self.timeline.as_ref().and_then(|timeline| timeline.next_change())
     }
 
+    /// The instant up to which the plans depend on connectivity.
+    pub(crate) fn known_to(&self) -> Instant {
+        self.timeline.as_ref().map_or(Instant::ZERO, |timeline| timeline.known_to())
+    }
+
+    /// Continues at `now` with the outages of `config`, which are the same as so far up to [`Self::known_to`] and `now`. Returns whether that
+    /// is possible: not if the link was cut manually, or has a trace of its connectivity.
+    pub(crate) fn continue_with(&mut self, now: Instant, config: &LinkConfig, rng: Rng) -> bool {
+        let Some(timeline) = &mut self.timeline else { return config.outages == Outages::Never };
+        if timeline.was_cut_manually() || config.outages == Outages::Never {
+            return false;
+        }
+        let mut other = Timeline::new(&config.outages, None, rng);
+        other.take_place_of(timeline, now);
+        **timeline = other;
+        true
+    }
+
     /// The timeline; created for a link without outages when it is first cut manually.
     pub(crate) fn timeline_or_new(&mut self) -> &mut Timeline {
         self.timeline.get_or_insert_with(|| Box::new(Timeline::new(&Outages::Never, None, Rng::new(0))))
@@ -153,10 +172,13 @@ impl Transmitter {
                 // Nothing is planned beyond the cut: later frames are dropped from the queue at the cut.
                 let (start, end) = if from < cut { self.service.serve(from, len, None) } else { (cut, cut) };
                 if start >= cut && cut != Instant::FAR_FUTURE {
+                    timeline.note_known_to(cut);
                     self.service.reset(place);
                     return Some(Transmission { start: cut, end: cut, outcome: Outcome::Flushed });
                 }
-                let cut = (cut < self.service.needs_link_until((start, end))).then_some(cut);
+                let needed = self.service.needs_link_until((start, end));
+                timeline.note_known_to(needed);
+                let cut = (cut < needed).then_some(cut);
                 self.busy_until = cut.unwrap_or(end);
                 Transmission::cut_at(start, end, cut)
             }
@@ -188,7 +210,9 @@ fn serve_while_up(service: &mut Service, timeline: &mut Timeline, from: Instant,
     if let State::Up { until } = timeline.state(from) {
         let place = service.place();
         let slot = service.serve(from, len, None);
-        if service.needs_link_until(slot) <= until {
+        let needed = service.needs_link_until(slot);
+        timeline.note_known_to(needed.min(until));
+        if needed <= until {
             return slot;
         }
         service.reset(place);
