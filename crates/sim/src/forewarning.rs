@@ -28,6 +28,16 @@ impl Forewarning {
         self.warned = false;
     }
 
+    /// As [`Self::look_at`] for a description with other outages later: a coming one may be another one.
+    pub(crate) fn look_again(&mut self, now: Instant, link: Option<LinkId>, config: &WorldConfig) {
+        let before = self.down_at;
+        if before.is_none_or(|at| at > now) {
+            let warned = self.warned;
+            self.look_at(now, link, config);
+            self.warned = warned && self.down_at == before;
+        }
+    }
+
     /// When the next warning is due.
     pub(crate) fn warn_at(&self) -> Option<Instant> {
         let down_at = self.down_at.filter(|_| !self.warned)?;

@@ -52,6 +52,29 @@ impl Host {
         }
     }
 
+    /// A copy that shares no state with this one; `None` if one of its mechanisms cannot be copied.
+    pub(crate) fn fork(&self) -> Option<Self> {
+        let chain = match &self.chain {
+            Some(chain) => Some(Box::new(chain.fork()?)),
+            None => None,
+        };
+        let identity = match &self.identity {
+            Some(identity) => Some(Box::new(identity.fork()?)),
+            None => None,
+        };
+        Some(Self {
+            node: self.node,
+            endpoint: self.endpoint.clone(),
+            link: self.link,
+            last_link: self.last_link,
+            chain,
+            forewarning: self.forewarning.clone(),
+            identity,
+            external: self.external,
+            owners: self.owners.clone(),
+        })
+    }
+
     /// Its next deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());

@@ -46,7 +46,7 @@ pub(crate) struct Identity {
     deadline: Option<Instant>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Peer {
     hit: Hit,
     /// Its addresses before the run began.
@@ -127,7 +127,7 @@ impl Identity {
         // The keys of simulated hosts are no secrets.
         let mut randomness = PredictableRng::new(Rng::split(seed, &format!("keys of {name}")));
         let keys = KeyPair::generate(Algorithm::Ed25519, &mut randomness);
-        let mut host = Host::new(keys, host_config(&config), Box::new(randomness));
+        let mut host = Host::for_simulation(keys, host_config(&config), Box::new(randomness));
         host.set_locators(Instant::ZERO, &locators);
         Self {
             host,
@@ -142,6 +142,23 @@ impl Identity {
             noticed: None,
             deadline: None,
         }
+    }
+
+    /// A copy that shares no state with this one.
+    pub(crate) fn fork(&self) -> Option<Self> {
+        Some(Self {
+            host: self.host.fork()?,
+            config: self.config,
+            rng: self.rng.clone(),
+            peers: self.peers.clone(),
+            nodes: self.nodes.clone(),
+            versions: self.versions.clone(),
+            locators: self.locators.clone(),
+            last_locators: self.last_locators.clone(),
+            place: self.place.clone(),
+            noticed: self.noticed,
+            deadline: self.deadline,
+        })
     }
 
     pub(crate) const fn hit(&self) -> Hit {

@@ -487,7 +487,7 @@ pub(crate) fn capacity_of(config: &WorldConfig, hop: usize, ipv6: Option<bool>) 
     Capacity::new(&of_hop, outage_seed(config.seed, link)).ok()
 }
 
-fn outage_seed(seed: u64, link: &LinkBetween) -> u64 {
+pub(crate) fn outage_seed(seed: u64, link: &LinkBetween) -> u64 {
     Rng::split(seed, &format!("outages of {}", link.name)).next_u64()
 }
 

@@ -3,6 +3,7 @@
 mod cpus;
 mod external;
 mod flows;
+mod fork;
 mod gateways;
 mod hosts;
 mod identity;
