@@ -1,17 +1,19 @@
 //! Makes the runs of a plan on several threads.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time;
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Duration;
 use holdover_report::FlowMetrics;
 use holdover_scenario::{Scenario, ScenarioError};
-use holdover_sim::{Ending, World, WorldConfig, WorldError};
+use holdover_sim::{Ending, World, WorldError};
 
+use super::family::{self, Scenarios};
 use super::journal::Row;
 use super::ledger::{FinishedRuns, Ledger};
-use super::plan::Plan;
+use super::plan::{Cell, Plan};
 use super::runs_table::RunsTable;
 use super::schedule::{Progress, Unit};
 use super::table::TableError;
@@ -72,6 +74,8 @@ pub fn run(
         decided: (0..plan.cells()).map(|_| AtomicBool::new(false)).collect(),
         failed: AtomicBool::new(false),
         table: Mutex::new(ledger.take_table()),
+        most_members: plan.has_families().then(|| family::most_members(plan, jobs)),
+        claimed: Mutex::default(),
         state: Mutex::new(State { ledger, error: None }),
     };
     std::thread::scope(|scope| {
@@ -112,16 +116,29 @@ pub fn make(
     };
     let world = plan.world(&scenario, cell.variant, unit.run)?;
     *at = Some((cell.point, scenario));
-    let Some((world, ending)) = simulate(world, unwanted)? else { return Ok(None) };
-    Ok(Some(Row {
+    let mut world = World::new(world)?;
+    Ok(run_to_end(&mut world, unwanted).map(|ending| row_of(plan, unit, &world, ending)))
+}
+
+/// The row of a run that has ended.
+pub(super) fn row_of(plan: &Plan, unit: Unit, world: &World, ending: Ending) -> Row {
+    let cell = plan.cell(unit.cell);
+    Row {
         point: cell.point,
         variant: plan.variants[cell.variant].clone(),
         run: unit.run,
         seed: world.config().seed,
-        ending: ending.to_owned(),
+        ending: name(ending).to_owned(),
         ended_at_s: world.now().as_secs_f64(),
-        flows: FlowMetrics::of_world(&world),
-    }))
+        flows: FlowMetrics::of_world(world),
+    }
+}
+
+/// What a worker has parsed last: the scenario of a point, or those of a family.
+#[derive(Default)]
+struct At {
+    point: Option<(usize, Scenario)>,
+    scenarios: Scenarios,
 }
 
 struct Shared<'a> {
@@ -132,6 +149,10 @@ struct Shared<'a> {
     /// Completed cells, whose further runs do not count.
     decided: Vec<AtomicBool>,
     failed: AtomicBool,
+    /// The most runs of a family, if families are made together.
+    most_members: Option<usize>,
+    /// The runs that a worker makes or has made, where families are made together.
+    claimed: Mutex<BTreeSet<(usize, u32)>>,
     /// The table of runs, written by one worker at a time while the others continue. A worker that needs both locks takes this one first.
     table: Mutex<Option<RunsTable>>,
     state: Mutex<State>,
@@ -153,7 +174,7 @@ impl Shared<'_> {
     fn work(&self) {
         // A panic ends the other workers at once.
         let _fail = FailAtPanic(&self.failed);
-        let mut at = None;
+        let mut at = At::default();
         let mut most = 1;
         while !self.is_over() {
             let units = self.take(most);
@@ -186,16 +207,41 @@ impl Shared<'_> {
         units
     }
 
-    /// Makes a run and stores it, unless it is no longer needed. `at` is this worker's last point and its scenario.
-    fn make(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<(), SweepError> {
+    /// Makes a run and stores it, unless it is no longer needed.
+    fn make(&self, unit: Unit, at: &mut At) -> Result<(), SweepError> {
         let unwanted = || self.is_over() || self.decided[unit.cell].load(Ordering::Relaxed);
         if unwanted() {
             return Ok(());
         }
-        match make(self.plan, unit, at, unwanted)? {
+        if let Some(most) = self.most_members {
+            let others = self.claim(unit, most);
+            if others.first() != Some(&unit) {
+                return Ok(());
+            }
+            let is_over = || self.is_over();
+            let mut keep = |unit, row: &Row| self.keep(unit, row);
+            return family::make(self.plan, &others, &mut at.scenarios, &is_over, &mut keep).map(drop);
+        }
+        match make(self.plan, unit, &mut at.point, unwanted)? {
             Some(row) => self.keep(unit, &row),
             None => Ok(()),
         }
+    }
+
+    /// Claims a run and those of its family that nobody has claimed or made yet; none if somebody has claimed it.
+    fn claim(&self, unit: Unit, most: usize) -> Vec<Unit> {
+        let cell = self.plan.cell(unit.cell);
+        let points = family::points_like(self.plan, cell.point, most);
+        let of_point = |point| Unit { cell: self.plan.index(Cell { point, ..cell }), run: unit.run };
+        let others = points.into_iter().map(of_point).filter(|&other| other != unit);
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !claimed.insert((unit.cell, unit.run)) {
+            return Vec::new();
+        }
+        let mut state = self.state();
+        let schedule = state.ledger.schedule();
+        let is_free = |other: &Unit| !schedule.is_finished(*other) && claimed.insert((other.cell, other.run));
+        std::iter::once(unit).chain(others.filter(is_free)).collect()
     }
 
     fn keep(&self, unit: Unit, row: &Row) -> Result<(), SweepError> {
@@ -248,18 +294,17 @@ impl Drop for FailAtPanic<'_> {
 }
 
 /// Runs a world to its end, unless it becomes unwanted meanwhile.
-fn simulate(config: WorldConfig, unwanted: impl Fn() -> bool) -> Result<Option<(World, &'static str)>, WorldError> {
+pub(super) fn run_to_end(world: &mut World, unwanted: impl Fn() -> bool) -> Option<Ending> {
     const STEP: Duration = Duration::from_secs(1);
-    let limit = config.time_limit;
-    let mut world = World::new(config)?;
-    let mut until = Instant::ZERO;
+    let limit = world.config().time_limit;
+    let mut until = world.now();
     loop {
         until = if limit.saturating_since(until) > STEP { until + STEP } else { limit };
         // The time limit itself may have events, so the last step runs to the end.
         let ending = world.advance_to(until).or_else(|| (until >= limit).then_some(Ending::TimeLimit));
         match ending {
-            Some(ending) => return Ok(Some((world, name(ending)))),
-            None if unwanted() => return Ok(None),
+            Some(ending) => return Some(ending),
+            None if unwanted() => return None,
             None => {}
         }
     }

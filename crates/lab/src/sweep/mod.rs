@@ -13,6 +13,9 @@ pub mod compare;
 mod directory;
 pub mod driver;
 pub mod engine;
+mod family;
+#[cfg(test)]
+mod family_tests;
 mod findings;
 mod journal;
 mod ledger;

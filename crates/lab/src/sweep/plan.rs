@@ -181,6 +181,11 @@ impl Plan {
         there.variants().iter().map(of_variant).collect()
     }
 
+    /// Whether it has runs that differ in outages only, all of which are needed.
+    pub(super) fn has_families(&self) -> bool {
+        self.stop.min == self.stop.max && self.sweep.axes().iter().any(|axis| is_of_outages(&axis.path))
+    }
+
     /// The number of points.
     pub fn points(&self) -> usize {
         self.sweep.len()
@@ -343,6 +348,11 @@ const fn has_something_to_complete(traffic: &Traffic) -> bool {
         Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
         Traffic::OnOff(_) => false,
     }
+}
+
+/// Whether an axis varies outages.
+pub(super) fn is_of_outages(path: &str) -> bool {
+    path.split('.').any(|part| part == "outages")
 }
 
 /// `link.radio.delay = 10 ms, loss = 1 %`.

@@ -200,6 +200,14 @@ impl Schedule {
         is_decided
     }
 
+    /// Whether a run is recorded, or its cell complete without it.
+    pub(super) fn is_finished(&self, unit: Unit) -> bool {
+        let is_recorded = |state: &CellState| state.finished.contains_key(&unit.run);
+        unit.cell < self.index.cells()
+            || self.decided.contains_key(&unit.cell)
+            || self.active.get(&unit.cell).is_some_and(is_recorded)
+    }
+
     /// Moves completed cells, up to the first incomplete one, into the index.
     fn settle(&mut self) {
         while let Some(places) = self.decided.remove(&self.index.cells()) {

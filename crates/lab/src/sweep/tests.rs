@@ -59,19 +59,19 @@ fn scenario(parts: &[&str]) -> Scenario {
     Scenario::parse("test.toml", &parts.concat(), NoFiles).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn plan(parts: &[&str]) -> Plan {
+pub(super) fn plan(parts: &[&str]) -> Plan {
     Plan::new(scenario(parts), 2).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A path for a new directory, below cargo's for tests or the system's.
-fn new_dir(name: &str) -> PathBuf {
+pub(super) fn new_dir(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("holdover-sweep-test-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
 }
 
 /// Sweeps into `dir` on `jobs` threads, interrupted after `most` more runs. Returns the number of runs made.
-fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
+pub(super) fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     let dir = SweepDir::at(dir, false).expect("a new directory, or that of a sweep");
     let ledger = Ledger::open(plan, &dir).expect("a journal of the same sweep");
     let stop = AtomicBool::new(false);
