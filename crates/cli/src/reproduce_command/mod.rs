@@ -16,6 +16,7 @@ use holdover_lab::reproduce::judge::{self, Counts, Judged};
 use holdover_lab::reproduce::page::Reproduced;
 use holdover_lab::reproduce::results::Results;
 use holdover_lab::reproduce::script::Scripts;
+use holdover_lab::reproduce::together::Together;
 use holdover_lab::reproduce::work::{Running, Work, WorkError};
 use holdover_lab::sweep::Progress;
 use holdover_report::{Manifest, ResultsDir, ResultsError};
@@ -240,6 +241,9 @@ struct PaperSummary {
     paper: String,
     counts: Counts,
     claims: Vec<Judged>,
+    /// The claims that hold together, over a survey of the whole paper.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    together: Option<Together>,
     /// The result of each scenario.
     results: BTreeMap<String, Results>,
     took_s: f64,
@@ -329,9 +333,10 @@ fn one_paper(
         }
     }
     let text = reproduced.terminal();
+    let together = reproduced.together();
     let counts = Counts::of(&claims);
     let paper = paper.clone();
-    Ok(PaperSummary { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
+    Ok(PaperSummary { paper, counts, claims, together, text, took_s: began.elapsed().as_secs_f64(), results })
 }
 
 /// The command that repeats the reproduction of a paper.

@@ -22,5 +22,6 @@ pub mod survey;
 mod tally;
 #[cfg(test)]
 mod tests;
+pub mod together;
 pub mod trial;
 pub mod work;

@@ -9,6 +9,7 @@ use super::catalogue::{Catalogue, CatalogueError, Sampling};
 use super::fit::fit;
 use super::judge::{self, Verdict};
 use super::open::Open;
+use super::page::Reproduced;
 use super::script::Scripts;
 use super::setting::Setting;
 use super::survey::{Over, Survey};
@@ -331,4 +332,76 @@ fn a_value_and_its_place_belong_together() {
         assert_eq!(setting.overrides(inputs, "fig").len(), 2);
         assert_eq!(setting.overrides(inputs, "other").len(), 1, "the stack is that of one scenario");
     }
+}
+
+/// With alternatives alone, as many settings as there are combinations are all of them.
+#[test]
+fn a_survey_of_alternatives_has_every_combination_once() {
+    let range = PAPER.lines().find(|line| line.starts_with("range")).expect("an input with a range");
+    let paper = PAPER.replace(range, "alternatives = [\"1 Mbit/s\", \"3 Mbit/s\", \"10 Mbit/s\"]");
+    let papers = Papers::new("combinations", &paper);
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let (Some(survey), _) = survey(&work, &papers.out(), usize::MAX) else { panic!("nobody stops it") };
+    assert_eq!((survey.samples, survey.settings.len()), (6, 6), "12 are asked for");
+    let different =
+        survey.settings.iter().filter(|one| survey.settings.iter().filter(|other| other == one).count() == 1);
+    assert_eq!(different.count(), 6);
+    assert!(survey.is_complete(&work.catalogue.inputs));
+    let part = Survey { settings: survey.settings[1..].to_vec(), ..survey };
+    assert!(!part.is_complete(&work.catalogue.inputs));
+}
+
+const SLOW: &str = r#"
+[[claim]]
+id = "slow"
+experiment = "fig"
+text = "It takes 0.5 s and more."
+check = 'at_least(col(r, "duration"), 0.5)'
+"#;
+
+/// Two claims exclude each other, and one holds nowhere: the page shows that three of four cannot be met.
+#[test]
+fn the_page_shows_what_no_setting_satisfies() {
+    let papers = Papers::new("unsatisfied", &format!("{PAPER}{SLOW}"));
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let (Some(survey), _) = survey(&work, &papers.0.join("trials"), usize::MAX) else { panic!("nobody stops it") };
+    papers.write("mine/open.toml", &survey.to_toml());
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let (stop, watch) = (AtomicBool::new(false), |_: &str, _: Option<Progress>| ());
+    let running = Running { jobs: 2, stop: &stop, watch: &watch };
+    let results = work.run(&papers.out(), &running).expect("a run").expect("nobody stops it");
+    let scripts = Scripts::new(&results);
+    let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);
+    let page = |claims: &[judge::Judged]| {
+        let reproduced = Reproduced {
+            catalogue: &work.catalogue,
+            experiments: work.experiments(),
+            results: &results,
+            claims,
+            figures: &[],
+            survey: None,
+            scripts: &scripts,
+            command: "again".to_owned(),
+        };
+        (reproduced.markdown("mine"), reproduced.html(None))
+    };
+    let (markdown, html) = page(&claims);
+    for part in [
+        "## What no setting satisfies",
+        "at one setting: 3 of 4 here. At the setting of this page 2 hold.",
+        "a sample of 12 settings was run (`again`). At most 2 claims hold at one of them",
+        "the largest set without such a pair has 2.",
+        "filled more than 22.09 % of the ranges",
+        "### Claims that hold at no setting: 1\n\n`instant`",
+        "### Pairs of claims that hold each, and never together: 1",
+        "| `fast` (at ",
+    ] {
+        assert!(markdown.contains(part), "{part}\n{markdown}");
+    }
+    assert!(html.contains("What no setting satisfies"), "{html}");
+
+    // The section goes when enough claims hold.
+    let mut met = claims;
+    met.iter_mut().for_each(|claim| claim.verdict = Verdict::Holds);
+    assert!(!page(&met).0.contains("What no setting satisfies"));
 }

@@ -14,6 +14,7 @@ use super::numbers;
 use super::open::words;
 use super::results::Results;
 use super::script::{Scripts, short};
+use super::together::{Pair, Together, UNLIKELY};
 
 /// A reproduced paper.
 pub struct Reproduced<'a> {
@@ -87,6 +88,9 @@ impl Reproduced<'_> {
             page.paragraph(&over);
         }
         self.claims(page);
+        if let Some(together) = self.together().filter(Together::falls_short) {
+            self.unsatisfied(page, &together);
+        }
         self.choices(page);
         self.inputs(page);
         for experiment in &self.experiments {
@@ -171,6 +175,73 @@ impl Reproduced<'_> {
             count(Over::Some),
             count(Over::None)
         ))
+    }
+
+    /// Which claims hold together; `None` without a survey, or on a page of a part of the experiments.
+    pub fn together(&self) -> Option<Together> {
+        let survey = self.catalogue.survey.as_ref()?;
+        let whole = self.experiments.len() == self.catalogue.experiments.len();
+        if whole { Together::new(survey, self.claims, &self.catalogue.inputs) } else { None }
+    }
+
+    /// Shows that no setting satisfies as many claims as a reproduction is to meet.
+    fn unsatisfied(&self, page: &mut impl Writer, together: &Together) {
+        let Some(survey) = &self.catalogue.survey else { return };
+        page.section("unsatisfied", "What no setting satisfies");
+        page.paragraph(&goal(together));
+        let tried = if together.complete {
+            format!("The open inputs have {} combinations of values, and all were run", together.settings)
+        } else {
+            format!("Of the open inputs a sample of {} settings was run", together.settings)
+        };
+        page.paragraph(&format!(
+            "{tried} (`{}`). At most {} claims hold at one of them: {}.",
+            survey.command,
+            together.most,
+            together.at.in_words()
+        ));
+        page.paragraph(&reason(together));
+        page.paragraph(&if together.complete {
+            "Other values than the declared ones were not run.".to_owned()
+        } else {
+            format!(
+                "A sample leaves settings out: if those with {} claims filled more than {} % of the ranges, {} independent ones would \
+                 all miss them with a probability below {} %.",
+                together.wanted,
+                short(100.0 * together.share_missed()),
+                together.settings,
+                100.0 * UNLIKELY
+            )
+        });
+        if !together.nowhere.is_empty() {
+            page.heading(&format!("Claims that hold at no setting: {}", together.nowhere.len()));
+            page.paragraph(&quoted(&together.nowhere));
+        }
+        self.exclusions(page, together);
+    }
+
+    /// The pairs of claims that never hold together, except those that chance alone would keep apart.
+    fn exclusions(&self, page: &mut impl Writer, together: &Together) {
+        let (shown, rest): (Vec<&Pair>, Vec<&Pair>) = together.pairs.iter().partition(|pair| pair.chance < UNLIKELY);
+        if together.pairs.is_empty() {
+            return;
+        }
+        page.heading(&format!("Pairs of claims that hold each, and never together: {}", together.pairs.len()));
+        if !shown.is_empty() {
+            let row = |pair: &&Pair| {
+                let [a, b] = [0, 1].map(|at| format!("`{}` (at {})", pair.claims[at], settings(pair.holds[at])));
+                vec![a, b, format!("{:.1} %", 100.0 * pair.chance)]
+            };
+            page.texts(&["claim", "never with", "apart by chance"], shown.iter().map(row).collect());
+        }
+        if !rest.is_empty() {
+            page.paragraph(&format!(
+                "{} are not listed: their claims hold at so few settings that two of the same numbers, drawn at random, would have none in \
+                 common with a probability of {} % or more.",
+                if shown.is_empty() { "They".to_owned() } else { format!("{} more", rest.len()) },
+                100.0 * UNLIKELY
+            ));
+        }
     }
 
     fn choices(&self, page: &mut impl Writer) {
@@ -274,6 +345,43 @@ impl Reproduced<'_> {
         }
         text
     }
+}
+
+/// How many claims are to hold at one setting, and how many do.
+fn goal(together: &Together) -> String {
+    format!(
+        "A reproduction is to meet three quarters of the checkable claims of a paper at one setting: {} of {} here. At the setting of \
+         this page {} hold.",
+        together.wanted, together.claims, together.judged
+    )
+}
+
+/// Why no setting tried has enough claims.
+fn reason(together: &Together) -> String {
+    let somewhere = together.somewhere();
+    if somewhere < together.wanted {
+        return format!(
+            "{somewhere} claims hold at any setting at all, so that even with a setting for each claim {} could not be met.",
+            together.wanted
+        );
+    }
+    match together.compatible {
+        Some(size) if size < together.wanted => format!(
+            "{somewhere} claims hold at some setting, but the pairs below exclude each other: the largest set without such a pair has \
+             {size}."
+        ),
+        _ => format!("{somewhere} claims hold at some setting, but no {} of them at the same one.", together.wanted),
+    }
+}
+
+/// `1 setting`, `4 settings`.
+fn settings(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "setting" } else { "settings" })
+}
+
+/// `` `a`, `b` ``.
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// A published table and the reproduction's: each cell as `published / ours`.

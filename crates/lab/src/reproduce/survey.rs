@@ -82,7 +82,7 @@ pub struct Split {
 
 impl Survey {
     /// Judges the claims of `work`'s experiments over a sample of settings; `None` if interrupted. Results in
-    /// `directory` are reused.
+    /// `directory` are reused. If the inputs have no more combinations of values than the sample has settings, each is run once.
     ///
     /// # Errors
     ///
@@ -95,8 +95,7 @@ impl Survey {
         command: String,
     ) -> Result<Option<Self>, WorkError> {
         let inputs = &work.catalogue.inputs;
-        let places = latin_hypercube(inputs.len(), sampling.samples as usize, sampling.seed);
-        let settings: Vec<Setting> = places.iter().map(|places| Setting::at(inputs, places)).collect();
+        let settings = settings(inputs, sampling);
         let names = work.scenario_names();
         let mut trials = Trials::new(work, directory, sampling.runs, running);
         let mut verdicts: BTreeMap<String, String> = BTreeMap::new();
@@ -114,7 +113,8 @@ impl Survey {
                 verdicts.entry(claim.id).or_default().push(letter);
             }
         }
-        let Sampling { samples, runs, seed } = sampling;
+        let Sampling { runs, seed, .. } = sampling;
+        let samples = u32::try_from(settings.len()).unwrap_or(u32::MAX);
         Ok(Some(Self { command, samples, runs, seed, inputs: described(inputs), settings, verdicts }))
     }
 
@@ -136,6 +136,12 @@ impl Survey {
         )
     }
 
+    /// Whether it has every combination of the inputs' values; never for ranges.
+    pub fn is_complete(&self, inputs: &[Open]) -> bool {
+        let has = |setting: &Setting| self.settings.contains(setting);
+        combinations(inputs, self.settings.len()).is_some_and(|all| all.iter().all(has))
+    }
+
     /// The result for a claim; `None` for claims not included.
     pub fn of(&self, claim: &str, inputs: &[Open]) -> Option<Surveyed> {
         let letters = self.verdicts.get(claim)?;
@@ -151,6 +157,32 @@ impl Survey {
         let decided_by = if verdict == Over::Some { decide(&holds, &places, inputs, self.seed) } else { None };
         Some(Surveyed { verdict, holds: count, of: holds.len(), broken, decided_by })
     }
+}
+
+/// The settings of a sample: every combination of values if there are no more than `samples`, else a Latin hypercube.
+fn settings(inputs: &[Open], sampling: Sampling) -> Vec<Setting> {
+    let samples = sampling.samples as usize;
+    combinations(inputs, samples).unwrap_or_else(|| {
+        let places = latin_hypercube(inputs.len(), samples, sampling.seed);
+        places.iter().map(|places| Setting::at(inputs, places)).collect()
+    })
+}
+
+/// Every combination of the inputs' values; `None` if one has a range, or there are more than `most`.
+fn combinations(inputs: &[Open], most: usize) -> Option<Vec<Setting>> {
+    let mut all = vec![Vec::new()];
+    for input in inputs {
+        let Domain::Alternatives(list) = &input.domain else { return None };
+        if all.len().saturating_mul(list.len()) > most {
+            return None;
+        }
+        let middle = |index: usize| (index as f64 + 0.5) / list.len() as f64;
+        let with = |places: &Vec<f64>| {
+            (0..list.len()).map(|index| places.iter().copied().chain([middle(index)]).collect()).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    (!inputs.is_empty()).then(|| all.iter().map(|places| Setting::at(inputs, places)).collect())
 }
 
 /// Each input's values in words, and its fields: a survey of other values is invalid.

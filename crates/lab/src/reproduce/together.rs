@@ -1,0 +1,277 @@
+//! The claims of a paper that hold together at one setting, from the verdicts of a survey and those of the page.
+//!
+//! A paper of whose claims too few hold at the setting where they are judged may have no better one. [`Together`] has the evidence: the
+//! claims that hold at no setting tried, the greatest number that holds at one, and the pairs of claims that never hold at the same.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::judge::{Judged, Verdict};
+use super::open::Open;
+use super::setting::Setting;
+use super::survey::Survey;
+
+/// The share of a paper's checkable claims that a reproduction is to meet at one setting, as a fraction.
+const SHARE: (usize, usize) = (3, 4);
+
+/// The probability below which an event counts as unlikely.
+pub const UNLIKELY: f64 = 0.05;
+
+/// The claims that hold together.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Together {
+    /// The number of claims with a verdict.
+    pub claims: usize,
+    /// The number that is to hold at one setting.
+    pub wanted: usize,
+    /// The number that holds at the setting where they are judged.
+    pub judged: usize,
+    /// The number of settings of the survey.
+    pub settings: usize,
+    /// Whether the survey has every combination of values.
+    pub complete: bool,
+    /// The claims that hold at no setting.
+    pub nowhere: Vec<String>,
+    /// The greatest number of claims that hold at one setting of the survey.
+    pub most: usize,
+    /// The first setting with that number.
+    pub at: Setting,
+    /// The size of the largest set of claims without a pair of [`Self::pairs`]; `None` if there are too many claims to compute it.
+    pub compatible: Option<usize>,
+    /// Pairs of claims that each hold at some setting, and never at the same; the least likely by chance first.
+    pub pairs: Vec<Pair>,
+}
+
+/// Two claims that never hold at the same setting.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Pair {
+    /// The claims.
+    pub claims: [String; 2],
+    /// The number of settings at which each holds.
+    pub holds: [usize; 2],
+    /// The probability that settings drawn at random for each, in these numbers, have none in common.
+    pub chance: f64,
+}
+
+impl Together {
+    /// Compares the verdicts of the page with those of the survey; `None` if the survey lacks one of the page's claims.
+    pub fn new(survey: &Survey, judged: &[Judged], inputs: &[Open]) -> Option<Self> {
+        let settings = survey.settings.len();
+        let mut columns: BTreeMap<&str, Vec<bool>> = BTreeMap::new();
+        for claim in judged.iter().filter(|claim| claim.verdict != Verdict::NotCheckable) {
+            let letters = survey.verdicts.get(&claim.id)?;
+            // The last column is the setting where the claims are judged.
+            let mut holds: Vec<bool> = letters.chars().map(|letter| letter == '+').collect();
+            if holds.len() != settings {
+                return None;
+            }
+            holds.push(claim.verdict == Verdict::Holds);
+            columns.insert(&claim.id, holds);
+        }
+        let count = |setting: usize| columns.values().filter(|holds| holds[setting]).count();
+        let best = (0..settings).rev().max_by_key(|&setting| count(setting))?;
+        let (nowhere, somewhere): (Vec<_>, Vec<_>) = columns.iter().partition(|(_, holds)| !holds.contains(&true));
+        let somewhere: Vec<(&str, &[bool])> =
+            somewhere.into_iter().map(|(claim, holds)| (*claim, holds.as_slice())).collect();
+        let pairs = pairs(&somewhere);
+        Some(Self {
+            claims: columns.len(),
+            wanted: (columns.len() * SHARE.0).div_ceil(SHARE.1),
+            judged: count(settings),
+            settings,
+            complete: survey.is_complete(inputs),
+            nowhere: nowhere.into_iter().map(|(claim, _)| (*claim).to_owned()).collect(),
+            most: count(best),
+            at: survey.settings[best].clone(),
+            compatible: compatible(&somewhere),
+            pairs,
+        })
+    }
+
+    /// Whether fewer claims than wanted hold where they are judged.
+    pub const fn falls_short(&self) -> bool {
+        self.judged < self.wanted
+    }
+
+    /// The share of the ranges that settings with enough claims could fill and yet be missed by as many independent settings as the survey
+    /// has, with a probability of [`UNLIKELY`].
+    pub fn share_missed(&self) -> f64 {
+        1.0 - UNLIKELY.powf(1.0 / self.settings as f64)
+    }
+
+    /// The number of claims that hold at some setting.
+    pub fn somewhere(&self) -> usize {
+        self.claims - self.nowhere.len()
+    }
+}
+
+fn exclude(a: &[bool], b: &[bool]) -> bool {
+    !a.iter().zip(b).any(|(a, b)| *a && *b)
+}
+
+fn pairs(somewhere: &[(&str, &[bool])]) -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for (index, (a, of_a)) in somewhere.iter().enumerate() {
+        for (b, of_b) in somewhere[index + 1..].iter().filter(|(_, of_b)| exclude(of_a, of_b)) {
+            let holds = [of_a, of_b].map(|holds| holds.iter().filter(|holds| **holds).count());
+            pairs.push(Pair {
+                claims: [*a, *b].map(str::to_owned),
+                holds,
+                chance: apart_by_chance(of_a.len(), holds[0], holds[1]),
+            });
+        }
+    }
+    pairs.sort_by(|a, b| a.chance.total_cmp(&b.chance));
+    pairs
+}
+
+/// The probability that `b` of `all` settings drawn at random miss `a` given ones (hypergeometric).
+fn apart_by_chance(all: usize, a: usize, b: usize) -> f64 {
+    (0..b).map(|drawn| all.saturating_sub(a + drawn) as f64 / (all - drawn) as f64).product()
+}
+
+/// The size of the largest set of claims of which no two exclude each other; `None` for more claims than bits in a set.
+fn compatible(somewhere: &[(&str, &[bool])]) -> Option<usize> {
+    let bit = |index: usize| 1_u128 << index;
+    if somewhere.len() > u128::BITS as usize {
+        return None;
+    }
+    let excluded = |claim: &[bool]| {
+        let others = somewhere.iter().enumerate().filter(|(_, (_, other))| exclude(claim, other));
+        others.fold(0, |set, (index, _)| set | bit(index))
+    };
+    let graph: Vec<u128> = somewhere.iter().map(|(_, claim)| excluded(claim)).collect();
+    let all = (0..graph.len()).fold(0, |set, index| set | bit(index));
+    let mut steps = STEPS;
+    independent(&graph, all, &mut steps)
+}
+
+/// The number of steps after which the search for the largest set is given up.
+const STEPS: u32 = 1_000_000;
+
+/// The size of the largest subset of `among` without an edge of `graph`; `None` when `steps` are used up.
+fn independent(graph: &[u128], among: u128, steps: &mut u32) -> Option<usize> {
+    *steps = steps.checked_sub(1)?;
+    let members = (0..graph.len()).filter(|&member| (among >> member) & 1 == 1);
+    let Some(busiest) = members.max_by_key(|&member| (graph[member] & among).count_ones()) else { return Some(0) };
+    if graph[busiest] & among == 0 {
+        return Some(among.count_ones() as usize);
+    }
+    let without = among & !(1 << busiest);
+    let with = independent(graph, without & !graph[busiest], steps)? + 1;
+    Some(with.max(independent(graph, without, steps)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A survey with these verdicts, and the verdicts of the page.
+    fn compared(verdicts: &[(&str, &str, Verdict)]) -> Option<Together> {
+        let settings = verdicts[0].1.len();
+        let survey = Survey {
+            command: "again".to_owned(),
+            samples: settings as u32,
+            runs: 1,
+            seed: 1,
+            inputs: BTreeMap::new(),
+            settings: (0..settings as i64).map(|at| Setting([("x".to_owned(), at.into())].into())).collect(),
+            verdicts: verdicts.iter().map(|(claim, letters, _)| ((*claim).to_owned(), (*letters).to_owned())).collect(),
+        };
+        let judged: Vec<Judged> = verdicts.iter().map(|(claim, _, verdict)| judged(claim, *verdict)).collect();
+        Together::new(&survey, &judged, &[])
+    }
+
+    fn judged(claim: &str, verdict: Verdict) -> Judged {
+        Judged {
+            id: claim.to_owned(),
+            experiment: "fig".to_owned(),
+            text: String::new(),
+            verdict,
+            found: String::new(),
+            in_part: None,
+            cause: None,
+            note: None,
+            explanation: None,
+            over_open: None,
+        }
+    }
+
+    #[test]
+    fn what_holds_nowhere_together_and_never_together() {
+        use Verdict::{Fails, Holds};
+        let found = compared(&[
+            ("always", "++++", Holds),
+            ("early", "++--", Fails),
+            ("late", "--+-", Fails),
+            ("last", "---+", Holds),
+            ("never", "----", Fails),
+            ("unclear", "?---", Fails),
+        ])
+        .expect("a survey of all claims");
+        assert_eq!((found.claims, found.wanted, found.judged), (6, 5, 2));
+        assert!(found.falls_short());
+        assert_eq!(found.nowhere, ["never", "unclear"]);
+        assert_eq!((found.most, found.at.in_words().as_str()), (2, "x = 0"), "the first of several");
+        let pairs: Vec<[&str; 2]> = found.pairs.iter().map(|pair| [0, 1].map(|at| pair.claims[at].as_str())).collect();
+        assert_eq!(pairs.len(), 3);
+        assert!(
+            pairs.contains(&["early", "late"])
+                && pairs.contains(&["early", "last"])
+                && pairs.contains(&["last", "late"])
+        );
+        assert_eq!(found.compatible, Some(2), "\"always\" and one of the three");
+    }
+
+    /// A pair that holds where the claims are judged is none, though no setting of the survey has both.
+    #[test]
+    fn the_setting_of_the_page_counts() {
+        let found = compared(&[("a", "+-", Verdict::Holds), ("b", "-+", Verdict::Holds)]).expect("a survey");
+        assert_eq!((found.pairs.len(), found.compatible, found.most, found.judged), (0, Some(2), 1, 2));
+        assert!(!found.falls_short());
+    }
+
+    #[test]
+    fn a_survey_without_one_of_the_claims_says_nothing() {
+        let mut verdicts = vec![("a", "+-", Verdict::Holds), ("b", "-", Verdict::Fails)];
+        assert_eq!(compared(&verdicts), None, "a verdict is missing");
+        verdicts[1].1 = "--";
+        assert!(compared(&verdicts).is_some());
+    }
+
+    #[test]
+    fn chance_is_that_of_random_settings() {
+        // Of 4 settings, 2 drawn miss 2 given ones in 1 of 6 ways; 3 drawn cannot.
+        assert!((apart_by_chance(4, 2, 2) - 1.0 / 6.0).abs() < 1e-12);
+        assert_eq!(apart_by_chance(4, 2, 3), 0.0);
+        let missed =
+            compared(&[("a", "----------------------------", Verdict::Fails)]).expect("a survey").share_missed();
+        assert!(
+            (missed - 0.1015).abs() < 1e-3,
+            "28 settings miss a tenth of the ranges once in twenty times: {missed}"
+        );
+    }
+
+    /// The largest set without an edge, against every subset of some graphs.
+    #[test]
+    fn the_largest_compatible_set_is_the_largest() {
+        let mut rng = holdover_base::Rng::new(5);
+        for _ in 0..40 {
+            let mut graph = vec![0_u128; 10];
+            for a in 0..10 {
+                for b in 0..a {
+                    if rng.below(3) == 0 {
+                        graph[a] |= 1 << b;
+                        graph[b] |= 1 << a;
+                    }
+                }
+            }
+            let is_free = |set: &u128| (0..10).all(|member| (set >> member) & 1 == 0 || graph[member] & set == 0);
+            let largest = (0..1_u128 << 10).filter(is_free).map(u128::count_ones).max();
+            let mut steps = STEPS;
+            assert_eq!(independent(&graph, (1 << 10) - 1, &mut steps).map(|size| size as u32), largest);
+        }
+        assert_eq!(independent(&[0, 0], 3, &mut 0), None, "out of steps");
+    }
+}
