@@ -1,7 +1,8 @@
 //! Mechanisms without effect in their world.
 
+use holdover_gateway::WarningSign;
 use holdover_link::Outages;
-use holdover_sim::{GatewayMechanisms, LinkBetween, NodeId, WorldConfig};
+use holdover_sim::{Attachment, GatewayMechanisms, HostMechanisms, LinkBetween, NodeId, WorldConfig};
 
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
@@ -22,7 +23,11 @@ pub(crate) fn check(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Pro
 }
 
 fn of_host(table: &file::Mechanisms, index: usize, is_warned: bool, config: &WorldConfig) -> Result<(), Problem> {
-    let never = |key: &str, why: &str| Err(Problem::conflict(format!("it can never act: {why}")).under(key));
+    let node = NodeId(index as u32);
+    // Without any flow the connections are those of programs.
+    if !config.flows.is_empty() && !config.flows.iter().any(|flow| flow.from == node || flow.to == node) {
+        return Err(Problem::conflict("these can never act: no flow begins or ends at this host"));
+    }
     if !is_warned {
         let why = "nothing warns this host; its \"foresight\", or the \"prediction\" of a mobile host, would";
         if table.freeze.is_some() {
@@ -32,29 +37,56 @@ fn of_host(table: &file::Mechanisms, index: usize, is_warned: bool, config: &Wor
             return never("ack_stall", why);
         }
     }
-    let of_link_events = [
+    of_link_events(table, node, config)?;
+    of_peers(table, node, config)
+}
+
+/// Checks the mechanisms that act when a link goes down or comes up.
+fn of_link_events(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
+    let of_own_links = [
         ("reconnect_acks", table.reconnect_acks.is_some()),
         ("freeze", table.freeze.is_some()),
         ("timestamp_echo", table.timestamp_echo.is_some()),
-        ("user_timeout", table.user_timeout.is_some()),
         ("new_cell_window", table.new_cell_window.is_some()),
         ("fast_retransmit", table.fast_retransmit.is_some()),
         ("ack_stall", table.ack_stall.is_some()),
         ("unreachable_poke", table.unreachable_poke.is_some()),
     ];
-    if !goes_down(config)
-        && let Some((key, _)) = of_link_events.into_iter().find(|(_, is_on)| *is_on)
-    {
-        return never(key, "no link has outages, and no host moves");
+    let first = of_own_links.into_iter().find(|(_, is_on)| *is_on).map(|(key, _)| key);
+    if !goes_down(config) {
+        let first = first.or_else(|| table.user_timeout.is_some().then_some("user_timeout"));
+        return first.map_or(Ok(()), |key| never(key, "no link has outages, and no host moves"));
     }
+    match first {
+        Some(key) if !loses_its_link(node, config) => {
+            never(key, "no link of this host has outages, and it does not move")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the mechanisms that need a counterpart.
+fn of_peers(table: &file::Mechanisms, node: NodeId, config: &WorldConfig) -> Result<(), Problem> {
     let notifies = |gateway: &GatewayMechanisms| gateway.mechanisms.ebsn.is_some();
-    let node = NodeId(index as u32);
     let splits = |gateway: &GatewayMechanisms| gateway.mechanisms.srp.is_some() && gateway.mobiles.contains(&node);
     if table.srp.is_some() && !config.gateways.iter().any(splits) {
         return never("srp", "no router that looks after this host has `srp`");
     }
     if table.ebsn.is_some() && !config.gateways.iter().any(notifies) {
         return never("ebsn", "no router has `ebsn`, so none notifies this host");
+    }
+    if config.flows.is_empty() {
+        return Ok(());
+    }
+    let mut flows = config.flows.iter().filter(|flow| flow.from == node || flow.to == node);
+    let probes = |peer: NodeId| of_node(peer, config).is_some_and(|of| of.mechanisms.probe.is_some());
+    if table.probe.is_some() && !flows.clone().any(|flow| probes(if flow.from == node { flow.to } else { flow.from })) {
+        return never("probe", "no host at the other end of a flow has `probe`");
+    }
+    if table.timestamp_echo.is_some()
+        && !flows.any(|flow| flow.sender.timestamps.is_some() && flow.receiver.timestamps.is_some())
+    {
+        return never("timestamp_echo", "no flow of this host has timestamps at both ends");
     }
     Ok(())
 }
@@ -63,31 +95,75 @@ fn of_router(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Pr
     if gateway.mechanisms.srp.is_some() {
         speaks_srp(gateway, config)?;
     }
-    if gateway.mechanisms.ebsn.is_none() {
+    hears_of_hosts(gateway, config)?;
+    hears_signs(gateway, config)?;
+    if gateway.mechanisms.ebsn.is_some() { notifies_senders(gateway, config) } else { Ok(()) }
+}
+
+/// Checks that a router with mechanisms of presence gets reports: from its link layer, or by registrations.
+fn hears_of_hosts(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
+    let mechanisms = &gateway.mechanisms;
+    let registers = gateway.mobiles.iter().any(|&node| registers_at(node, gateway.node, config));
+    if mechanisms.copy_and_forward.is_some() && !registers {
+        return never("copy_and_forward", "no mobile host registers at this router, so the copies are never sent");
+    }
+    if gateway.hears_links || registers {
         return Ok(());
     }
-    let never = |why: &str| Err(Problem::conflict(format!("it can never act: {why}")).under("ebsn"));
+    let why = "\"hears_links\" is false and no mobile host registers at this router, so it hears of none";
+    for (key, is_on) in [("supervisor", mechanisms.supervisor.is_some()), ("tawcf", mechanisms.tawcf.is_some())] {
+        if is_on {
+            return never(key, why);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the mechanisms that wait for a mobile host's sign serve a host that gives it.
+fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
+    let mechanisms = &gateway.mechanisms;
+    let blocking = mechanisms.blocking_buffer.as_ref().map(|of| ("blocking_buffer", of.sign));
+    let copying = mechanisms.copy_and_forward.as_ref().map(|of| ("copy_and_forward", of.sign));
+    for (key, sign) in [blocking, copying].into_iter().flatten() {
+        let freezes = |&node: &NodeId| of_node(node, config).and_then(|of| of.mechanisms.freeze.as_ref());
+        let mut frozen = gateway.mobiles.iter().filter_map(freezes).peekable();
+        if frozen.peek().is_none() {
+            return never(key, "none of its mobile hosts has `freeze`, whose sign it waits for");
+        }
+        if sign == WarningSign::IpFlag && !frozen.any(|freeze| freeze.ip_flag) {
+            return never(
+                key,
+                "it waits for the flag in the IP header, and none of its mobile hosts has `freeze.ip_flag`",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Checks that EBSN's notifications are sent, and reach a host that obeys them.
+fn notifies_senders(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
     let leads_to_mobile = |link: &LinkBetween| {
         let is_mobile = |node| gateway.mobiles.contains(&node);
         (link.a == gateway.node && is_mobile(link.b) && link.forward.arq.is_some())
             || (link.b == gateway.node && is_mobile(link.a) && link.backward.arq.is_some())
     };
     if !config.links.iter().any(leads_to_mobile) {
-        return never("no link between this router and a mobile host has \"arq\", so no attempt is told as failed");
+        let why = "no link between this router and a mobile host has \"arq\", so no attempt is told as failed";
+        return never("ebsn", why);
     }
-    let obeys = |node: NodeId| config.mechanisms.iter().any(|of| of.node == node && of.mechanisms.ebsn.is_some());
+    let obeys = |node: NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.ebsn.is_some());
     if !config.flows.iter().any(|flow| gateway.mobiles.contains(&flow.to) && obeys(flow.from)) {
-        return never("no host that sends to its mobile hosts has `ebsn`, so each ignores the notifications");
+        return never("ebsn", "no host that sends to its mobile hosts has `ebsn`, so each ignores the notifications");
     }
     if !gateway.hears_links {
-        return never("\"hears_links\" is false, so its link layer tells it nothing");
+        return never("ebsn", "\"hears_links\" is false, so its link layer tells it nothing");
     }
     Ok(())
 }
 
 /// Checks that each mobile host with a flow supports MTCP/SRP as the router's peer.
 fn speaks_srp(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), Problem> {
-    let speaks = |node: NodeId| config.mechanisms.iter().any(|of| of.node == node && of.mechanisms.srp.is_some());
+    let speaks = |node: NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.srp.is_some());
     let has_flow = |node: NodeId| config.flows.iter().any(|flow| flow.from == node || flow.to == node);
     match gateway.mobiles.iter().find(|&&node| has_flow(node) && !speaks(node)) {
         Some(&mute) => {
@@ -99,12 +175,35 @@ fn speaks_srp(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), P
     }
 }
 
+fn never(key: &str, why: &str) -> Result<(), Problem> {
+    Err(Problem::conflict(format!("it can never act: {why}")).under(key))
+}
+
+/// The mechanisms of a host.
+fn of_node(node: NodeId, config: &WorldConfig) -> Option<&HostMechanisms> {
+    config.mechanisms.iter().find(|of| of.node == node)
+}
+
+/// Whether a mobile host registers at a router.
+fn registers_at(node: NodeId, router: NodeId, config: &WorldConfig) -> bool {
+    config.mobiles.iter().any(|mobile| {
+        let registers = matches!(&mobile.attachment, Attachment::Registration(of) if of.gateway == router);
+        mobile.node == node && registers
+    })
+}
+
 /// Whether the description contains any loss of connectivity.
 fn goes_down(config: &WorldConfig) -> bool {
-    let has_outages = |link: &LinkBetween| {
-        [&link.forward, &link.backward]
-            .iter()
-            .any(|direction| direction.outages != Outages::Never || direction.conditions.is_some())
-    };
     !config.mobiles.is_empty() || config.links.iter().any(has_outages)
+}
+
+/// Whether a host moves, or a link of its own has outages.
+fn loses_its_link(node: NodeId, config: &WorldConfig) -> bool {
+    let own = |link: &&LinkBetween| link.a == node || link.b == node;
+    config.mobiles.iter().any(|mobile| mobile.node == node) || config.links.iter().filter(own).any(has_outages)
+}
+
+fn has_outages(link: &LinkBetween) -> bool {
+    let directions = [&link.forward, &link.backward];
+    directions.iter().any(|direction| direction.outages != Outages::Never || direction.conditions.is_some())
 }

@@ -505,7 +505,13 @@ fn mechanisms_that_can_never_act_are_refused() {
     const OUTAGES: &str = "outages = { list = [{ at = \"1 s\", for = \"1 s\" }] }";
     const EBSN: &str = "mechanisms = { mobiles = [\"client\"], ebsn = {} }";
     const SRP: &str = "mechanisms = { mobiles = [\"client\"], srp = {} }";
+    const BLOCKING: &str = "mechanisms = { mobiles = [\"client\"], blocking_buffer = {} }";
+    const FLAG: &str = "mechanisms = { mobiles = [\"client\"], blocking_buffer = { sign = \"ip-flag\" } }";
+    const COPYING: &str = "mechanisms = { mobiles = [\"client\"], copy_and_forward = {} }";
+    const DEAF: &str = "mechanisms = { mobiles = [\"client\"], hears_links = false, supervisor = {} }";
+    const ASIDE: &str = "\n[[host]]\nname = \"idle\"\nmechanisms = { wake = {} }\n[[link]]\nname = \"lane\"\nbetween = [\"idle\", \"middle\"]\n";
     let host = |table: &str| format!("mechanisms = {{ {table} = {{}} }}");
+    let untimed = format!("stack = \"reno-bsd\"\n{}", host("timestamp_echo"));
     let (freeze, stall, ebsn, srp) = (host("freeze"), host("ack_stall"), host("ebsn"), host("srp"));
     let warned = |table: &str| format!("{table}\nforesight = \"300 ms\"");
     let refused = [
@@ -519,6 +525,16 @@ fn mechanisms_that_can_never_act_are_refused() {
         (changed("", "", SRP, ""), "router.middle.mechanisms.srp", "\"client\" has no `srp`"),
         (changed(&srp, "", "", ""), "host.client.mechanisms.srp", "no router"),
         (changed("", &srp, SRP, ""), "host.server.mechanisms.srp", "no router"),
+        // Warned of outages of its own link, which has none.
+        (changed("", &warned(&freeze), "", OUTAGES), "host.server.mechanisms.freeze", "no link of this host"),
+        (changed("", &host("reconnect_acks"), "", OUTAGES), "host.server.mechanisms.reconnect_acks", "no link of this"),
+        (changed(&host("probe"), "", "", OUTAGES), "host.client.mechanisms.probe", "no host at the other end"),
+        (changed(&untimed, "", "", OUTAGES), "host.client.mechanisms.timestamp_echo", "no flow of this host"),
+        (changed("", "", BLOCKING, OUTAGES), "router.middle.mechanisms.blocking_buffer", "has `freeze`"),
+        (changed(&warned(&freeze), "", FLAG, OUTAGES), "router.middle.mechanisms.blocking_buffer", "`freeze.ip_flag`"),
+        (changed(&warned(&freeze), "", COPYING, OUTAGES), "router.middle.mechanisms.copy_and_forward", "registers"),
+        (changed("", "", DEAF, OUTAGES), "router.middle.mechanisms.supervisor", "hears of none"),
+        (format!("{}{ASIDE}", changed("", "", "", OUTAGES)), "host.idle.mechanisms", "no flow begins or ends"),
     ];
     for (text, field, message) in &refused {
         let error = error_of(text);
@@ -537,6 +553,8 @@ fn mechanisms_that_can_never_act_are_refused() {
         changed(&warned(&freeze), "", "", OUTAGES),
         changed("", &ebsn, EBSN, "arq = { attempts = \"none\", timeout = \"5 ms\", in_order = false }"),
         changed(&srp, "", SRP, ""),
+        changed(&host("probe"), &host("probe"), "", OUTAGES),
+        changed(&warned(&freeze), "", BLOCKING, OUTAGES),
         // It holds back while data flows, whether or not the link ever goes down.
         changed("mechanisms = { wake = {} }", "", "", ""),
     ] {
