@@ -7,6 +7,7 @@ use holdover_scenario::{Files, Scenario, ScenarioError};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
+use super::matrix::{Facts, Matrix};
 use super::open::{self, Open};
 use super::setting::Fitted;
 use super::survey::Survey;
@@ -94,6 +95,8 @@ pub struct Catalogue {
     pub claims: Vec<Claim>,
     /// Shared causes of failed claims.
     pub causes: Vec<Cause>,
+    /// Tables of properties in words.
+    pub facts: Vec<Facts>,
     /// The verdicts over the open inputs, if a survey was made and the inputs are unchanged.
     pub survey: Option<Survey>,
     source: Source,
@@ -117,6 +120,8 @@ struct Form {
     claims: Vec<Claim>,
     #[serde(default, rename = "cause")]
     causes: Vec<Cause>,
+    #[serde(default)]
+    facts: Vec<Facts>,
 }
 
 /// The bibliographic data of a paper.
@@ -203,6 +208,9 @@ pub struct Experiment {
     pub numbers: Vec<Number>,
     /// A published table, beside that of the reproduction.
     pub table: Option<Table>,
+    /// Tables of all variants at one place.
+    #[serde(default, rename = "matrix")]
+    pub matrices: Vec<Matrix>,
     /// Its figures.
     #[serde(default, rename = "figure")]
     pub figures: Vec<Figure>,
@@ -416,6 +424,7 @@ impl Catalogue {
             experiments: form.experiments,
             claims: form.claims,
             causes: form.causes,
+            facts: form.facts,
             source,
         };
         catalogue.check().map_err(|message| CatalogueError::Wrong { file, message })?;
@@ -423,6 +432,7 @@ impl Catalogue {
     }
 
     fn check(&self) -> Result<(), String> {
+        self.facts.iter().try_for_each(Facts::check)?;
         for (index, experiment) in self.experiments.iter().enumerate() {
             let id = &experiment.id;
             if self.experiments[..index].iter().any(|other| other.id == *id) {

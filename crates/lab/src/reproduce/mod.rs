@@ -9,6 +9,7 @@ pub mod figures;
 pub mod fit;
 pub mod judge;
 mod known;
+pub mod matrix;
 pub mod numbers;
 pub mod open;
 #[cfg(test)]

@@ -91,6 +91,7 @@ impl Reproduced<'_> {
         if let Some(together) = self.together().filter(Together::falls_short) {
             self.unsatisfied(page, &together);
         }
+        self.facts(page);
         self.choices(page);
         self.inputs(page);
         for experiment in &self.experiments {
@@ -244,6 +245,15 @@ impl Reproduced<'_> {
         }
     }
 
+    fn facts(&self, page: &mut impl Writer) {
+        for (index, facts) in self.catalogue.facts.iter().enumerate() {
+            page.section(&format!("facts-{index}"), &facts.title);
+            page.paragraph(&facts.source);
+            let heading: Vec<&str> = facts.heading.iter().map(String::as_str).collect();
+            page.texts(&heading, facts.rows.clone());
+        }
+    }
+
     fn choices(&self, page: &mut impl Writer) {
         if self.catalogue.choices.is_empty() {
             return;
@@ -298,6 +308,11 @@ impl Reproduced<'_> {
         let results = experiment.scenario.as_ref().and_then(|scenario| self.results.get(scenario));
         if let (Some(table), Some(results)) = (&experiment.table, results) {
             side_by_side(page, table, results);
+        }
+        for matrix in &experiment.matrices {
+            let Some(results) = results else { continue };
+            page.heading(&matrix.title);
+            page.figures(matrix.heading(), matrix.rows(results));
         }
         for drawn in self.figures.iter().filter(|drawn| drawn.experiment == experiment.id) {
             page.picture(drawn);

@@ -89,6 +89,7 @@ impl Work {
             work.plans.insert(name, plan);
         }
         work.check_figures()?;
+        work.check_matrices()?;
         Ok(work)
     }
 
@@ -110,6 +111,21 @@ impl Work {
                         ),
                     });
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that tables are at places that their scenario has.
+    fn check_matrices(&self) -> Result<(), CatalogueError> {
+        for experiment in self.experiments() {
+            let plan = experiment.scenario.as_ref().and_then(|scenario| self.plans.get(scenario));
+            let Some(plan) = plan else { continue };
+            for matrix in &experiment.matrices {
+                matrix.check(plan).map_err(|message| CatalogueError::Wrong {
+                    file: format!("{}/{PAPER}", self.catalogue.name),
+                    message,
+                })?;
             }
         }
         Ok(())
