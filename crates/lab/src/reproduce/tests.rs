@@ -44,3 +44,49 @@ fn every_script_can_be_compiled() {
         }
     }
 }
+
+/// The number of claims of each paper.
+const CLAIMS: [(&str, usize); 5] =
+    [("freeze-gateway", 59), ("freeze-tcp", 37), ("hip-uto-rt", 32), ("m-tcp", 30), ("probe-buffer-freeze", 19)];
+
+/// Numbers of the papers' claims that bound a verdict: `PAPER CLAIM NUMBER...`. A percentage may be a ratio: 1.451 for 45.1 %.
+const BOUNDS: &str = include_str!("bounds.txt");
+
+#[test]
+fn every_claim_of_the_papers_has_a_check_or_a_reason_for_none() {
+    let all = Catalogue::all(None).unwrap();
+    for (paper, claims) in CLAIMS {
+        let catalogue = all.iter().find(|catalogue| catalogue.name == paper).unwrap_or_else(|| panic!("{paper}"));
+        assert_eq!(catalogue.claims.len(), claims, "{paper}");
+        for claim in &catalogue.claims {
+            let reason = claim.not_checkable.as_deref().unwrap_or_default();
+            assert!(claim.check.is_some() || reason.len() > 10, "{paper}: {}: {reason}", claim.id);
+        }
+    }
+    assert_eq!(CLAIMS.iter().map(|(_, claims)| claims).sum::<usize>(), 177);
+}
+
+/// A check that no longer has a number of its claim was loosened.
+#[test]
+fn checks_have_the_numbers_of_their_claims() {
+    let all = Catalogue::all(None).unwrap();
+    let mut numbers = 0;
+    for line in BOUNDS.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [paper, id, expected @ ..] = words.as_slice() else { panic!("{line}") };
+        let catalogue = all.iter().find(|catalogue| catalogue.name == *paper).unwrap_or_else(|| panic!("{line}"));
+        let claim = catalogue.claims.iter().find(|claim| claim.id == *id).unwrap_or_else(|| panic!("{line}"));
+        let check = claim.check.as_deref().unwrap_or_else(|| panic!("{line}"));
+        let found: Vec<f64> =
+            check.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|number| number.parse().ok()).collect();
+        for number in expected {
+            let expected: f64 = number.parse().unwrap_or_else(|_| panic!("{line}"));
+            assert!(
+                found.iter().any(|found| (found - expected).abs() < 1e-6),
+                "{paper}: {id}: no {number} in: {check}"
+            );
+            numbers += 1;
+        }
+    }
+    assert!(numbers > 80, "{numbers}");
+}
