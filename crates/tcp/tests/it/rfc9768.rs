@@ -2,8 +2,8 @@
 //! rewrites them end its use.
 
 use holdover_tcp::{
-    AccurateEcnOption, AccurateEcnRules, AccurateEcnSeen, Config, Disposition, Ecn, EcnBytes, EcnFeedback, EcnField,
-    Profile, Reason, RecoveryState, Reduction, State, Timer,
+    AccurateEcnOption, AccurateEcnRules, AccurateEcnSeen, Config, Disposition, Ecn, EcnFeedback, EcnField, Profile,
+    Reason, RecoveryState, Reduction, State,
 };
 use holdover_wire::{Flags, Segment};
 
