@@ -53,6 +53,14 @@ INLINE int is_first_unacknowledged(const struct flow *flow, const struct packet 
 	return flow->incoming.flags & HALF_ACKED && flow->incoming.acked == packet->seq;
 }
 
+// Whether data of the host pass again. To be called before handle_segment.
+INLINE int is_retransmission(const struct flow *flow, const struct packet *packet)
+{
+	const struct half *data = &flow->incoming;
+
+	return packet->len && data->runs_len && before(packet->seq, runs_end(data));
+}
+
 INLINE int leave_alone(struct flow *flow, const struct packet *packet, int direction)
 {
 	bpf_spin_lock(&flow->lock);
@@ -89,6 +97,8 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	if (rules.frame_len == FRAME_LEN)
 		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? flow->frame_out : flow->frame_in, FRAME_LEN);
 	begin_verdict(verdict, packet);
+	// On a calm link a retransmission may be the first sign of an outage.
+	int may_copy = direction == OUTGOING && (!link_is_calm(status, family) || is_retransmission(flow, packet));
 
 	bpf_spin_lock(&flow->lock);
 	handle_segment(flow, link, &rules, key, packet, verdict, own, other, is_new, link_is_calm(status, family), direction);
@@ -104,7 +114,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);
-	if (direction == OUTGOING && packet->len && !link_is_calm(status, family) && is_first_unacknowledged(flow, packet))
+	if (may_copy && packet->len && is_first_unacknowledged(flow, packet))
 		copy_if_short(skb);
 	return PASS;
 }

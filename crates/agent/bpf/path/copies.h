@@ -1,4 +1,5 @@
-// Copies for user space of short segments that the host sends while the link is not calm: a probe of the peer may carry their data.
+// Copies for user space of short segments that the host sends while the link is not calm, or sends again: a probe of the peer may carry
+// their data.
 
 #pragma once
 

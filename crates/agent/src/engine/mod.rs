@@ -249,7 +249,7 @@ impl Engine {
             self.path.renew();
             for stack in &mut self.stacks {
                 if self.path.is_calm(stack.family) {
-                    stack.own_segments.clear();
+                    stack.own_segments.forget_acknowledged(|connection| self.path.flow(connection));
                 }
             }
             self.lock.iter().for_each(InterfaceLock::hang_up);
@@ -397,10 +397,15 @@ impl Engine {
                 None => {}
             }
         }
+        self.read_copies();
+        self.take_actions();
+    }
+
+    /// Keeps the host's segments that the programs have copied.
+    fn read_copies(&mut self) {
         while let Some((family, packet)) = self.path.next_copy() {
             self.stacks[family.index()].own_segments.note(packet);
         }
-        self.take_actions();
     }
 
     fn take_actions(&mut self) {

@@ -1,6 +1,7 @@
-//! The host's first unacknowledged segments, as its TCP sends them during an outage. A peer is probed with a copy, and a copy
-//! follows the link's return: the first packet that gets through brings the data, instead of asking for them. The host's own timer
-//! may be a retransmission timeout away at that moment, whatever it is told (RFC 6069 takes back doublings, not the timeout).
+//! The host's first unacknowledged segments, as its TCP sends them during an outage, or retransmits them before an outage is
+//! noticed. A peer is probed with a copy, and a copy follows the link's return: the first packet that gets through brings the
+//! data, instead of asking for them. The host's own timer may be a retransmission timeout away at that moment, whatever it is
+//! told (RFC 6069 takes back doublings, not the timeout).
 
 use std::collections::BTreeMap;
 
@@ -63,9 +64,19 @@ impl OwnSegments {
         self.0.insert(connection, kept);
     }
 
-    /// The link is calm, or the host's addresses have changed.
+    /// The host's addresses have changed, or the interface is another one.
     pub(super) fn clear(&mut self) {
         self.0.clear();
+    }
+
+    /// Forgets the segments that are no longer the first unacknowledged ones, and those of closed connections.
+    pub(super) fn forget_acknowledged(&mut self, flow: impl Fn(Connection) -> Option<Flow>) {
+        self.0.retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
+    }
+
+    /// Whether the connection's first unacknowledged segment is kept.
+    pub(super) fn is_first(&self, connection: Connection, flow: &Flow) -> bool {
+        self.0.get(&connection).is_some_and(|kept| kept.is_first(flow))
     }
 
     /// The outage is over: copies count anew.
@@ -87,13 +98,10 @@ impl OwnSegments {
 
     /// A copy of the host's first unacknowledged segment: its data in a packet with the ACK, window and SACK blocks that the
     /// agent's probes have, and the present time of the host's timestamp clock, so that the answer is a valid measurement of
-    /// the round trip. `None` if the host has sent none since the outage began.
+    /// the round trip. `None` if none was kept.
     pub(super) fn copy(&mut self, now: Instant, connection: Connection, flow: &Flow) -> Option<Packet> {
         let half = flow.half(Direction::Incoming);
-        let kept = self.0.get_mut(&connection)?;
-        if half.acked() != Some(kept.seq) {
-            return None;
-        }
+        let kept = self.0.get_mut(&connection).filter(|kept| kept.is_first(flow))?;
         let mut packet = flow.keep_alive(connection)?;
         let segment = tcp_mut(&mut packet)?;
         (segment.seq, segment.flags, segment.payload) = (kept.seq, kept.flags, kept.payload.clone());
@@ -121,6 +129,13 @@ impl OwnSegments {
         {
             timestamps.val = val;
         }
+    }
+}
+
+impl Kept {
+    /// Whether it begins with the first byte that the peer has not acknowledged.
+    fn is_first(&self, flow: &Flow) -> bool {
+        flow.half(Direction::Incoming).acked() == Some(self.seq)
     }
 }
 
@@ -194,6 +209,16 @@ mod tests {
         own.note(sent(port, 2, Flags::ACK, b"l"));
         assert!(!own.has(connection(port)), "there is no socket");
         own.clear();
+        assert!(own.0.is_empty());
+    }
+
+    #[test]
+    fn segments_of_connections_that_are_gone_are_forgotten() {
+        let mut own = OwnSegments::default();
+        own.note(sent(1, 1, Flags::ACK, b"k"));
+        own.note(sent(2, 1, Flags::ACK, b"k"));
+        assert!(!own.is_first(connection(1), &Flow::new()), "nothing is acknowledged yet");
+        own.forget_acknowledged(|_| None);
         assert!(own.0.is_empty());
     }
 

@@ -216,8 +216,8 @@ impl KernelPath {
         }
     }
 
-    /// The next copy of a short segment that the host has sent while the link was not calm: an IP packet, as it left
-    /// but for the checksum.
+    /// The next copy of a short segment that the host has sent while the link was not calm, or has sent again: an IP packet,
+    /// as it left but for the checksum.
     pub(super) fn next_copy(&mut self) -> Option<(Family, Bytes)> {
         let item = self.copies.next()?;
         let (len, bytes) = item.split_first_chunk()?;

@@ -44,6 +44,7 @@ impl ReleaseProbes {
 impl Engine {
     /// The state of the connections, for silence detection.
     pub fn survey(&mut self) -> Survey {
+        self.read_copies();
         let mut survey = Survey::default();
         // The connection heard last in each IP version.
         let mut latest: [Option<(Instant, IpAddr)>; 2] = [None; 2];
@@ -62,7 +63,8 @@ impl Engine {
             }
             if flow.awaits_ack() {
                 let (heard_at, round_trip) = (flow.heard_at(), flow.smoothed_round_trip());
-                survey.unanswered.push(Unanswered { connection, heard_at, round_trip });
+                let is_sent_again = self.stack(connection).own_segments.is_first(connection, flow);
+                survey.unanswered.push(Unanswered { connection, heard_at, round_trip, is_sent_again });
                 if survey.own_addresses.len() < MOST_OWN_ADDRESSES {
                     survey.own_addresses.insert(own);
                 }

@@ -22,7 +22,7 @@ pub(super) struct Stack {
     pub(super) control: WakeControl,
     pub(super) outbox: Outbox,
     pub(super) next_hops: NextHops,
-    /// The host's segments since the link was last calm.
+    /// The host's unacknowledged segments that were sent again, or while the link was not calm.
     pub(super) own_segments: OwnSegments,
     /// When connections would resume by the kernel's own timers, read at the last link-up.
     pub(super) own_timers: BTreeMap<Connection, Instant>,

@@ -5,7 +5,7 @@
 //!    Connections whose peer fell silent while others were answered do not count: there the peer is gone, not the link.
 //!    *Earlier*, after `CHECK_AFTER` and two round trips, or when an incoming stream stops for as long, next hops that have answered before
 //!    are probed, and nobody else: their answer is near. If they miss `MISSED` probes, silence is suspected, and if they answer, nothing is
-//!    until the next packet has arrived.
+//!    until the next packet has arrived. Without a next hop the peer is probed as early once TCP has retransmitted a short segment in vain.
 //! 2. *Suspected.* The path reports the next incoming packet ([`Act::Listen`]), and the next hop and one peer are probed
 //!    ([`Act::AskNextHops`], [`Act::AskPeer`]). The same happens when an incoming stream stops, but with probes first.
 //! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had
@@ -22,7 +22,9 @@
 //! [`SilenceWatch::poll_act`] until `None`; it answers [`Act::Survey`] by [`SilenceWatch::handle_survey`] before the next.
 //! Answers of next hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
+mod looks;
 mod observed;
+mod probes;
 mod suspicion;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,8 +33,9 @@ use std::net::IpAddr;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
+use self::looks::UNANSWERED_LOOK_EVERY;
 pub use self::observed::{Survey, Traffic, Unanswered};
-use self::suspicion::{BROADCAST_EVERY, MISSED, Suspicion, ask_every, is_strong};
+use self::suspicion::{MISSED, Suspicion, is_strong};
 
 /// Parameters of silence detection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +117,7 @@ pub struct SilenceWatch {
 enum Phase {
     /// No suspicion.
     Calm,
-    /// No packet has arrived for a little longer than usual: next hops are probed.
+    /// No packet has arrived for a little longer than usual: next hops are probed, or without any the peer.
     Checking(Suspicion),
     /// A stream has stopped, which may be its end.
     Asking(Suspicion),
@@ -123,24 +126,6 @@ enum Phase {
     /// The link is reported down.
     Silent(Suspicion),
 }
-
-/// The interval between looks at the counters, while TCP is active.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// The same once TCP has had no packet for [`ACTIVE_FOR`].
-const SLOW_LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// The same while TCP has sent something and nothing has arrived.
-const UNANSWERED_LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// The interval between looks at the counters on an idle link.
-const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// How long TCP counts as active after its last packet.
-const ACTIVE_FOR: Duration = Duration::from_secs(1);
-
-/// How long after its last packet TCP may go on.
-const AWAKE_FOR: Duration = Duration::from_secs(5);
 
 /// Incoming packets between two looks that make a stream: fewer may be interactive traffic.
 const STREAM_PACKETS: u64 = 4;
@@ -157,9 +142,6 @@ const DELAYED_ACK: Duration = Duration::from_millis(200);
 
 /// After this long, silence of TCP alone is link-down: RFC 6298's timer has expired at least twice.
 const PEERS_SILENT_AFTER: Duration = Duration::from_secs(3);
-
-/// The interval between tests of a next hop that has never answered.
-const MEET_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// The longest interval between surveys.
 const SURVEY_EVERY: Duration = Duration::from_millis(500);
@@ -288,7 +270,7 @@ impl SilenceWatch {
                     self.stream_at = None;
                     self.suspect(found);
                 } else if self.is_due_for_check(now, since, survey) {
-                    self.phase = Phase::Checking(found);
+                    self.phase = Phase::Checking(self.begin_check(survey, found));
                 } else {
                     // Pure ACKs are not answered: the time counts from the next data.
                     let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
@@ -397,7 +379,8 @@ impl SilenceWatch {
     fn may_be_due_for_check(&self, now: Instant) -> bool {
         let is_unanswered =
             self.is_to_be_surveyed && self.sent_since.is_some_and(|since| now.saturating_since(since) >= CHECK_AFTER);
-        let has_paused = self.stream_at.is_some() && now.saturating_since(self.heard_at) >= CHECK_AFTER;
+        let has_paused =
+            !self.is_alone() && self.stream_at.is_some() && now.saturating_since(self.heard_at) >= CHECK_AFTER;
         self.may_check() && (is_unanswered || has_paused)
     }
 
@@ -416,7 +399,7 @@ impl SilenceWatch {
                 }
             }
             Phase::Checking(found) => {
-                if found.questions > MISSED && self.all_have_answered_before() {
+                if self.is_missed(found) {
                     let found = found.clone();
                     self.suspect(found);
                 } else if is_to_be_surveyed || self.has_stream_stopped(now) {
@@ -430,7 +413,7 @@ impl SilenceWatch {
                     && now.saturating_since(found.began_at) >= found.round_trip * 4 + DELAYED_ACK;
                 if is_unanswered || found.questions > MISSED && self.all_have_answered_before() {
                     self.suspect(found);
-                } else if found.is_answered(now, self.next_hops.is_empty()) {
+                } else if found.is_answered(now, self.is_alone()) {
                     self.phase = Phase::Calm;
                 } else if is_to_be_surveyed {
                     self.survey(now);
@@ -461,15 +444,40 @@ impl SilenceWatch {
         }
     }
 
-    /// Whether next hops would be probed early: they have answered before, and not since the last packet.
+    /// Whether there is no next hop to probe.
+    fn is_alone(&self) -> bool {
+        self.next_hops.is_empty()
+    }
+
+    /// Whether next hops would be probed early: they have answered before, and not since the last packet. Without any, the peer
+    /// would be.
     fn may_check(&self) -> bool {
-        self.options.asks && !self.is_checked && self.all_have_answered_before()
+        self.options.asks && !self.is_checked && (self.is_alone() || self.all_have_answered_before())
+    }
+
+    /// Whether what is probed has missed too many probes.
+    fn is_missed(&self, found: &Suspicion) -> bool {
+        if self.is_alone() {
+            found.peer_questions > MISSED
+        } else {
+            found.questions > MISSED && self.all_have_answered_before()
+        }
+    }
+
+    /// Without a next hop: connections on which TCP has retransmitted in vain.
+    fn sent_again<'a>(&self, survey: &'a Survey) -> impl Iterator<Item = &'a Unanswered> {
+        survey.unanswered.iter().filter(|unanswered| {
+            self.is_alone() && unanswered.is_sent_again && unanswered.round_trip.is_some() && !self.is_gone(unanswered)
+        })
     }
 
     /// Whether nothing has arrived for longer than an answer, or the next packet of a stream, usually takes.
     fn is_due_for_check(&self, now: Instant, since: Instant, survey: &Survey) -> bool {
         if !self.may_check() {
             return false;
+        }
+        if self.is_alone() {
+            return self.sent_again(survey).next().is_some();
         }
         let sent_since = self.sent_since.unwrap_or(now);
         let is_unanswered = survey.unanswered.iter().filter(|unanswered| !self.is_gone(unanswered)).any(|unanswered| {
@@ -478,6 +486,18 @@ impl SilenceWatch {
         });
         let has_paused = self.stream_at.is_some() && now.saturating_since(since) >= CHECK_AFTER + survey.round_trip * 2;
         is_unanswered || has_paused
+    }
+
+    /// Without a next hop, a check probes the peer that has not answered, with its data.
+    fn begin_check(&self, survey: &Survey, found: Suspicion) -> Suspicion {
+        let peers: Vec<&Unanswered> = self.sent_again(survey).collect();
+        let Some(first) = peers.first() else { return found };
+        Suspicion {
+            peer: Some(first.connection),
+            round_trip: first.round_trip.unwrap_or_default(),
+            evidence: peers.iter().map(|unanswered| (unanswered.connection, unanswered.heard_at)).collect(),
+            ..found
+        }
     }
 
     /// Whether a stream has stopped for so long that a peer is probed.
@@ -511,49 +531,6 @@ impl SilenceWatch {
         !self.next_hops.is_empty() && self.next_hops.is_subset(&self.answering)
     }
 
-    /// Sends due probes, to next hops or to a peer.
-    fn ask(&mut self, now: Instant) {
-        if !self.options.asks {
-            return;
-        }
-        let (has_next_hops, is_silent) = (!self.next_hops.is_empty(), self.is_silent());
-        let (is_checking, ask_every) = (matches!(self.phase, Phase::Checking(_)), ask_every(self.answers_in));
-        let (Phase::Checking(found) | Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) =
-            &mut self.phase
-        else {
-            return;
-        };
-        if has_next_hops && found.next_hops_at <= now {
-            let is_broadcast = found.questions >= 2 && found.broadcast_at <= now;
-            if is_broadcast {
-                found.broadcast_at = now + BROADCAST_EVERY;
-            }
-            found.questions += 1;
-            found.next_hops_at = now + found.seek_every(now, ask_every);
-            // The answer to the first of several probes may be late.
-            self.asked_at = (found.questions == 1).then_some(now).or(self.asked_at);
-            self.acts.push_back(Act::AskNextHops { is_broadcast });
-        }
-        if let Some(peer) = found.peer.filter(|_| !is_checking && found.may_ask_peer(now))
-            && found.peer_at <= now
-        {
-            found.peer_questions += 1;
-            found.peer_at = now + found.peer_every(now, !has_next_hops, is_silent);
-            self.acts.push_back(Act::AskPeer(peer));
-        }
-    }
-
-    /// Tests once whether next hops answer at all, and how fast, while TCP is active.
-    fn meet(&mut self, now: Instant, is_answered: bool) {
-        let is_timed = self.next_hops.is_empty() || self.answers_in.is_some();
-        let is_known = is_timed && self.next_hops.is_subset(&self.answering);
-        let is_soon = self.met_at.is_some_and(|at| now.saturating_since(at) < MEET_AGAIN_AFTER);
-        if is_answered && self.options.asks && !is_known && !is_soon {
-            (self.met_at, self.asked_at) = (Some(now), Some(now));
-            self.acts.push_back(Act::AskNextHops { is_broadcast: false });
-        }
-    }
-
     /// A packet has arrived: TCP, or an answer.
     fn end(&mut self, now: Instant, is_tcp: bool) {
         self.sent_since = None;
@@ -577,37 +554,6 @@ impl SilenceWatch {
                 self.acts.push_back(Act::End);
             }
             Phase::Calm | Phase::Checking(_) | Phase::Asking(_) => {}
-        }
-    }
-
-    /// The time until the next look at the counters, without a suspicion.
-    fn look_every(&self, now: Instant) -> Duration {
-        let since_active = self.active_at.map(|at| now.saturating_since(at));
-        let is_unanswered = self.sent_since.is_some() || self.stream_at.is_some() && self.heard_at < now;
-        match since_active {
-            Some(since) if since < ACTIVE_FOR && is_unanswered && self.may_check() => UNANSWERED_LOOK_EVERY,
-            Some(since) if since < ACTIVE_FOR => LOOK_EVERY,
-            Some(since) if since < AWAKE_FOR => SLOW_LOOK_EVERY,
-            _ => IDLE_LOOK_EVERY,
-        }
-    }
-
-    fn schedule(&mut self, now: Instant) {
-        let look_at = now + self.look_every(now);
-        self.look_at = match &self.phase {
-            Phase::Calm => self.sent_since.map_or(look_at, |since| {
-                let due = since + self.options.after;
-                if due > now { look_at.min(due) } else { look_at }
-            }),
-            Phase::Checking(found) => look_at.min(found.next_hops_at.max(now + Duration::from_millis(1))),
-            Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
-                let next_hops_at = if self.next_hops.is_empty() { look_at } else { found.next_hops_at };
-                let peer_at = if found.may_ask_peer(now) { found.peer_at } else { look_at };
-                look_at.min(next_hops_at.min(peer_at).max(now + Duration::from_millis(1)))
-            }
-        };
-        if !self.options.asks {
-            self.look_at = look_at;
         }
     }
 }

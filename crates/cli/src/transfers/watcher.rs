@@ -151,26 +151,58 @@ impl Received {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
+    use std::sync::Arc;
+
+    use holdover_base::ByteCount;
+    use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueuedFate};
+    use holdover_sim::{LinkBetween, NodeConfig, RequestResponse, Role, Traffic, World, WorldConfig};
+    use holdover_tcp::Profile;
 
     use super::*;
 
-    /// A message arrives before the cut, its answer after it, and the next message a pause later.
+    /// A request arrives before the cut, and its answer is lost. The answer comes after the cut, and the next request a pause after that.
     #[test]
     fn an_answer_counts_if_it_is_to() {
-        let data = |seq: u32| Segment { seq: Seq::new(seq), payload: Bytes::from_static(b"x"), ..Segment::default() };
-        let back_at = Instant::from_secs(5);
-        let new_data_at = |counted: &[usize]| {
-            let mut stream = Stream { first: [Some(Seq::new(100)), Some(Seq::new(900))], ..Stream::default() };
-            for (at, of, seq) in [(4, 0, 100), (6, 1, 900), (9, 0, 101)] {
-                if counted.contains(&of) {
-                    stream.note_data(Instant::from_secs(at), back_at, of, &data(seq));
-                }
-            }
-            stream.new_data_at
+        const PAUSE: Duration = Duration::from_secs(3);
+        const ONE_WAY: Duration = Duration::from_millis(25);
+        // SYN, SYN-ACK and the request are over by the cut; the answer would arrive 20 ms after it.
+        let (cut_at, back_at) = (Instant::from_millis(80), Instant::from_millis(1000));
+        let messages =
+            RequestResponse { request: ByteCount(1000), response: ByteCount(36), think: PAUSE, count: Some(2) };
+        let stack = Arc::new(Profile::Linux6Cubic.config());
+        let link = LinkConfig {
+            delay: ONE_WAY,
+            outages: Outages::List(vec![Outage { down: cut_at, up: back_at }]),
+            outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Lost },
+            ..LinkConfig::default()
         };
-        assert_eq!(new_data_at(&[0]), Some(Instant::from_secs(9)));
-        assert_eq!(new_data_at(&[0, 1]), Some(Instant::from_secs(6)));
+        let node = |name: &str| NodeConfig { name: name.into(), role: Role::Host };
+        let config = WorldConfig {
+            nodes: vec![node("client"), node("server")],
+            links: vec![LinkBetween::wire("link", NodeId(0), NodeId(1), link)],
+            flows: vec![FlowConfig {
+                name: "messages".into(),
+                from: NodeId(0),
+                to: NodeId(1),
+                start: Instant::ZERO,
+                sender: Arc::clone(&stack),
+                receiver: stack,
+                traffic: Traffic::RequestResponse(messages),
+                ipv6: false,
+            }],
+            time_limit: Instant::from_secs(60),
+            ..WorldConfig::default()
+        };
+        let new_data = |watcher: Watcher| {
+            let mut watcher = watcher;
+            World::new(config.clone()).unwrap().run(&mut watcher);
+            watcher.new_data().expect("both messages arrive")
+        };
+        let with = new_data(Watcher::new(&config.flows, back_at).with_answers());
+        let without = new_data(Watcher::new(&config.flows, back_at));
+        // The server sends the answer again until it arrives.
+        assert!(with >= ONE_WAY && with < PAUSE, "{with:?}");
+        assert_eq!(without, with + PAUSE + ONE_WAY);
     }
 
     #[test]

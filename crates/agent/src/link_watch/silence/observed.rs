@@ -45,4 +45,6 @@ pub struct Unanswered {
     pub heard_at: Option<Instant>,
     /// The round trip, queues included, if known.
     pub round_trip: Option<Duration>,
+    /// This host has sent its first unacknowledged data again, and they are short.
+    pub is_sent_again: bool,
 }

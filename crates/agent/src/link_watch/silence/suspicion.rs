@@ -122,14 +122,17 @@ impl Suspicion {
     }
 
     /// The time until the next probe of a peer: a round trip at first, growing with the age of the silence. Without a next
-    /// hop to probe (`is_alone`), a peer that has missed some probes is probed like a next hop: its answer ends the
-    /// silence. While the link is not reported down, the peer may be one that does not answer such probes, so that is
+    /// hop to probe (`is_alone`), it is half a round trip at first, and a peer that has missed some probes is probed like a
+    /// next hop: its answer ends the silence. While the link is not reported down, the peer may be one that does not answer such probes, so that is
     /// limited. The age of the outage counts from TCP's first unanswered packet; how long the connection was idle before
     /// does not matter.
     pub(super) fn peer_every(&self, now: Instant, is_alone: bool, is_silent: bool) -> Duration {
         let wait = now.saturating_since(self.unanswered_since);
         if is_alone && self.peer_questions > MISSED && (is_silent || wait < SEEK_SILENT_PEER_FOR) {
             return (wait / SEEK_SHARE).max(self.round_trip / 4).max(SEEK_EVERY);
+        }
+        if is_alone && self.peer_questions <= MISSED {
+            return (self.round_trip / 2).max(ASK_EVERY);
         }
         (wait / 40).max(self.round_trip).max(ASK_PEER_EVERY)
     }

@@ -17,6 +17,7 @@ const STEP: Duration = Duration::from_millis(5);
 struct Peer {
     heard_at: Option<Instant>,
     awaits_ack: bool,
+    is_sent_again: bool,
     round_trip: Option<Duration>,
 }
 
@@ -76,14 +77,15 @@ impl World {
     /// TCP sends data to a peer, which has not answered yet.
     fn send(&mut self, peer: usize) {
         self.traffic.tcp_sent += 1;
-        self.peers[peer].awaits_ack = true;
+        let sent_before = std::mem::replace(&mut self.peers[peer].awaits_ack, true);
+        self.peers[peer].is_sent_again = sent_before;
     }
 
     /// A packet of a peer arrives that acknowledges everything.
     fn receive(&mut self, peer: usize) {
         self.traffic.tcp_received += 1;
         let round_trip = Some(Duration::from_millis(50));
-        self.peers[peer] = Peer { heard_at: Some(self.now), awaits_ack: false, round_trip };
+        self.peers[peer] = Peer { heard_at: Some(self.now), awaits_ack: false, is_sent_again: false, round_trip };
         self.is_listening = false;
     }
 
@@ -132,8 +134,8 @@ impl World {
         let heard = (0..self.peers.len()).filter(|&peer| self.peers[peer].heard_at.is_some());
         let recent = heard.clone().max_by_key(|&peer| self.peers[peer].heard_at);
         let unanswered = heard.filter(|&peer| self.peers[peer].awaits_ack).map(|peer| {
-            let Peer { heard_at, round_trip, .. } = self.peers[peer];
-            Unanswered { connection: connection(peer), heard_at, round_trip }
+            let Peer { heard_at, is_sent_again, round_trip, .. } = self.peers[peer];
+            Unanswered { connection: connection(peer), heard_at, round_trip, is_sent_again }
         });
         Survey {
             heard_at: self.peers.iter().filter_map(|peer| peer.heard_at).max(),
@@ -221,6 +223,49 @@ fn the_end_of_half_a_second_is_noticed() {
     world.routers_answer = true;
     world.run(100, |_, _| {});
     assert!(world.first(|act| *act == Act::End).is_some_and(|at| at <= 50), "{:?}", world.acts);
+}
+
+/// Without a next hop, TCP's retransmission is the sign, after 250 ms: the peer gets a probe each 30 ms from then on.
+#[test]
+fn the_end_of_half_a_second_is_noticed_without_a_next_hop() {
+    let mut world = World::behind(1, &[]);
+    world.run(1000, |world, step| upload(world, step, false));
+    world.cut();
+    world.run(500, |world, step| {
+        if [0, 50].contains(&step) {
+            world.send(0)
+        }
+    });
+    let asked: Vec<u64> =
+        world.acts.iter().filter(|(_, act)| matches!(act, Act::AskPeer(_))).map(|&(at, _)| at).collect();
+    assert!(asked.first().is_some_and(|at| (250..=320).contains(at)), "{:?}", world.acts);
+    assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= 35), "{asked:?}");
+    assert!(world.first(listens).is_some_and(|at| at <= 480), "{:?}", world.acts);
+    world.mark();
+    world.peers_answer = true;
+    world.run(100, |_, _| {});
+    assert!(world.first(|act| *act == Act::End).is_some_and(|at| at <= 100), "{:?}", world.acts);
+    assert_eq!(world.count(is_down), 0);
+}
+
+/// The peer answers a probe at once, and the key, which it has by then, 300 ms after each retransmission.
+#[test]
+fn a_late_ack_without_a_next_hop_is_one_probe() {
+    let mut world = World::behind(1, &[]);
+    for _ in 0..20 {
+        world.run(250, |world, step| {
+            if step == 0 {
+                world.send(0)
+            }
+        });
+        assert_eq!(world.count(is_question), 0, "nothing before a retransmission: {:?}", world.acts);
+        world.send(0);
+        world.run(300, |_, _| {});
+        world.receive(0);
+        assert_eq!(world.count(is_question), 1, "{:?}", world.acts);
+        world.run(500, |_, _| {});
+        world.mark();
+    }
 }
 
 #[test]
@@ -635,8 +680,11 @@ proptest! {
 
     /// A link that works except for peers that are gone is never down while its router and a probed peer answer.
     #[test]
-    fn a_link_that_answers_is_never_down(happenings in prop::collection::vec(any_happening(), 1..60)) {
-        let mut world = World::new(4);
+    fn a_link_that_answers_is_never_down(
+        happenings in prop::collection::vec(any_happening(), 1..60),
+        has_router: bool,
+    ) {
+        let mut world = World::behind(4, if has_router { &[ROUTER] } else { &[] });
         happenings.into_iter().for_each(|happening| happen(&mut world, happening));
         prop_assert_eq!(world.count(is_down), 0);
     }

@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
     ("a_key_does_not_wait_for_the_timer_of_the_host", poked::a_key_does_not_wait_for_the_timer_of_the_host),
+    ("a_key_that_was_sent_again_is_the_probe", poked::a_key_that_was_sent_again_is_the_probe),
     (
         "a_silent_download_resumes_a_round_trip_after_a_probe",
         silent::a_silent_download_resumes_a_round_trip_after_a_probe,

@@ -85,14 +85,7 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
             engine.link(LinkEvent::Down);
             ours.write_all(b"x").unwrap();
             // The link is back just after a retransmission.
-            loop {
-                let info = socket(&ours).info;
-                if info.tcpi_backoff >= 2 && info.tcpi_last_data_sent < Duration::from_millis(20) {
-                    break;
-                }
-                assert!(info.tcpi_backoff < 8, "no retransmission was seen within 20 ms: {info:?}");
-                sleep(StdDuration::from_millis(1));
-            }
+            sent_again(&ours, 2);
             wire.cut(false);
             let up_at = clock::now();
             engine.link(UP);
@@ -109,6 +102,62 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
         }
         eprintln!("to {to}: arrived {took:?} after the link was up");
         assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "to {to}: {took:?}");
+    }
+}
+
+/// Nobody has told the engine of the outage, which ends 0.45 s after the host's second retransmission of a key, and more than
+/// 0.5 s before its third: the first probe of the peer is the key.
+pub(crate) fn a_key_that_was_sent_again_is_the_probe(near: &Namespace) {
+    let impairment = ImpairmentConfig { delay: Duration::from_millis(100), ..ImpairmentConfig::default() };
+    let wire = Wire::impaired(near, &impairment);
+    let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
+    for (port, to) in [(5001, FAR), (5002, FAR_V6)] {
+        let to = (to.parse::<IpAddr>().unwrap(), port).into();
+        let (mut ours, mut theirs) = wire.connect_with(near, to, &SocketOptions::new(Congestion::Cubic));
+        tell(&mut ours, &mut theirs);
+        tell(&mut theirs, &mut ours);
+        let mut took = Vec::new();
+        for _ in 0..ATTEMPTS {
+            let lateness = Lateness::watch();
+            // The key before, and its acknowledgement.
+            sleep(StdDuration::from_millis(300));
+            let survey = engine.with(|engine| engine.survey());
+            assert!(survey.unanswered.is_empty(), "{survey:?}");
+            wire.cut(true);
+            ours.write_all(b"x").unwrap();
+            sent_again(&ours, 2);
+            // The engine renews its state meanwhile, and forgets acknowledged segments.
+            sleep(StdDuration::from_millis(450));
+            wire.cut(false);
+            let back_at = clock::now();
+            let survey = engine.with(|engine| engine.survey());
+            let [unanswered] = survey.unanswered[..] else { panic!("{survey:?}") };
+            assert!(unanswered.is_sent_again, "{survey:?}");
+            engine.with(move |engine| engine.ask_peer(clock::now(), unanswered.connection));
+            theirs.read_exact(&mut [0]).unwrap();
+            took.push(clock::now().saturating_since(back_at));
+            for _ in 0..5 {
+                tell(&mut ours, &mut theirs);
+                tell(&mut theirs, &mut ours);
+            }
+            if took.last().is_some_and(|&after| after < ARRIVES_WITHIN) || !lateness.is_excuse() {
+                break;
+            }
+        }
+        eprintln!("to {to}: arrived {took:?} after the link was up");
+        assert!(took.last().is_some_and(|&after| after < ARRIVES_WITHIN), "to {to}: {took:?}");
+    }
+}
+
+/// Waits until the host has retransmitted so often by its timer, and has done so just now.
+fn sent_again(stream: &KernelStream, times: u8) {
+    loop {
+        let info = socket(stream).info;
+        if info.tcpi_backoff >= times && info.tcpi_last_data_sent < Duration::from_millis(20) {
+            return;
+        }
+        assert!(info.tcpi_backoff < 8, "no retransmission was seen within 20 ms: {info:?}");
+        sleep(StdDuration::from_millis(1));
     }
 }
 
