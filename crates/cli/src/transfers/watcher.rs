@@ -32,6 +32,8 @@ struct Stream {
     first: [Option<Seq>; 2],
     /// What has arrived of either.
     received: [Received; 2],
+    /// When the last segment of the handshake arrived.
+    opened_at: Option<Instant>,
     new_data_at: Option<Instant>,
 }
 
@@ -66,6 +68,13 @@ impl Watcher {
     /// The same of the connection in the middle (the lower one).
     pub(crate) fn median_new_data(&self) -> Option<Duration> {
         self.nth_new_data(self.expected.checked_sub(1)? / 2)
+    }
+
+    /// Whether all handshakes were over by then. A connection whose handshake was not resumes by its host's timer for SYNs, after 1, 2, 4 s
+    /// and so on, or was refused: an agent leaves it alone.
+    pub(crate) fn were_open(&self, by: Instant) -> bool {
+        let is_open = |stream: &&Stream| stream.opened_at.is_some_and(|at| at < by);
+        self.streams.values().filter(is_open).count() == self.expected
     }
 
     fn nth_new_data(&self, n: usize) -> Option<Duration> {
@@ -108,6 +117,9 @@ impl Observer for Watcher {
         let stream = self.streams.entry(ports).or_default();
         if segment.flags.contains(Flags::SYN) && place.transit == Transit::Out {
             stream.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
+        }
+        if !segment.flags.contains(Flags::SYN) && place.transit == Transit::In {
+            stream.opened_at.get_or_insert(at);
         }
         if place.transit == Transit::In && (place.node == self.to || self.counts_answers) {
             stream.note_data(at, self.back_at, usize::from(!is_of_sender), segment);
@@ -200,6 +212,10 @@ mod tests {
         };
         let with = new_data(Watcher::new(&config.flows, back_at).with_answers());
         let without = new_data(Watcher::new(&config.flows, back_at));
+        let mut watcher = Watcher::new(&config.flows, back_at);
+        World::new(config.clone()).unwrap().run(&mut watcher);
+        let opened_at = Instant::ZERO + ONE_WAY * 3;
+        assert!(!watcher.were_open(opened_at) && watcher.were_open(cut_at));
         // The server sends the answer again until it arrives.
         assert!(with >= ONE_WAY && with < PAUSE, "{with:?}");
         assert_eq!(without, with + PAUSE + ONE_WAY);

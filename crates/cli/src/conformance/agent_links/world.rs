@@ -64,14 +64,17 @@ pub(super) enum LinksError {
     Real(#[from] RealError),
     #[error("the agent")]
     Agent(#[from] DaemonFailed),
-    #[error("the machine is too busy: the key was not struck during the outage in any of {} runs", grid::TRIES)]
+    #[error(
+        "the machine is too busy: in none of {} runs was the key struck during the outage, or were all connections open before it",
+        grid::TRIES
+    )]
     TooBusy,
 }
 
 /// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
 ///
-/// The run is made again if the key was struck after the outage, or if new data came too late and the machine was late meanwhile by
-/// [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
+/// The run is made again if the key was struck after the outage, if one of many connections was not open before it, or if new data
+/// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
 pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
     let is_spoiled = |run: &Run| {
         let is_late = run.first_data.is_none_or(|first| first > place.bound());
@@ -80,7 +83,7 @@ pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
     grid::counted(|tries| run_once(place, machine, tries), is_spoiled)?.ok_or(LinksError::TooBusy)
 }
 
-/// `None` if the key was not struck during the outage.
+/// `None` if the key was not struck during the outage, or if one of many connections was not open by then.
 fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>, LinksError> {
     let config = config(place);
     let back_at = config.links[0].carries_at(CUT_AT + place.cut);
@@ -98,7 +101,8 @@ fn run_once(place: Place, machine: &Lateness, tries: u32) -> Result<Option<Run>,
     };
     drop(real);
     agent.map_or(Ok(()), Agent::finish)?;
-    if !is_as_meant(place, &reports[0]) {
+    let is_crowd_open = reports.len() == 1 || watcher.were_open(CUT_AT);
+    if !is_crowd_open || !is_as_meant(place, &reports[0]) {
         return Ok(None);
     }
     let senders = || reports.iter().filter_map(|report| report.sender.as_ref());
