@@ -185,7 +185,7 @@ mod tests {
         let link = LinkConfig {
             delay: ONE_WAY,
             outages: Outages::List(vec![Outage { down: cut_at, up: back_at }]),
-            outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Lost },
+            outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped },
             ..LinkConfig::default()
         };
         let node = |name: &str| NodeConfig { name: name.into(), role: Role::Host };
