@@ -109,8 +109,8 @@ struct Ends {
 }
 
 impl Ends {
-    /// Data in both directions.
-    fn exchange(&mut self, text: &[u8]) {
+    /// Data from the kernel's program, with the keys that these ends expect.
+    fn receive(&mut self, text: &[u8]) {
         let [kernel, ours] = hits();
         self.program.send_to(text, (ours.0, PORTS[1])).unwrap();
         let mut buffer = vec![0; 4096];
@@ -120,11 +120,16 @@ impl Ends {
         assert_eq!((came.src, came.dst), (kernel.0.into(), ours.0.into()));
         let Payload::Udp(udp) = &came.payload else { panic!("{came}") };
         assert_eq!((udp.src_port, udp.dst_port, &udp.payload[..]), (PORTS[0], PORTS[1], text));
+    }
 
+    /// Data to the kernel's program.
+    fn send(&mut self, text: &[u8]) {
+        let [kernel, ours] = hits();
         let udp = Udp { src_port: PORTS[1], dst_port: PORTS[0], payload: Bytes::copy_from_slice(text) };
         let inner = Packet::new(ours.0.into(), kernel.0.into(), udp);
         let esp = self.outbound.seal(&inner, &mut SystemRandom).unwrap();
         self.raw.send_to(&esp, &SockAddr::from(SocketAddr::from((KERNEL, 0)))).unwrap();
+        let mut buffer = vec![0; 4096];
         let (len, from) = self.program.recv_from(&mut buffer).expect("data of ours");
         assert_eq!((&buffer[..len], from), (text, SocketAddr::from((ours.0, PORTS[1]))));
     }
@@ -188,14 +193,23 @@ fn the_kernels_esp_is_a_peer_of_the_data_plane() {
     let program = kernel.enter(|| bound(own.0)).unwrap();
     let raw = ours.enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(ESP))).unwrap()).unwrap();
     raw.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let delete = |from: Ipv4Addr, to: Ipv4Addr, key: Key| {
+        run(&format!("xfrm state delete src {from} dst {to} proto esp spi {:#x}", key.spi)).unwrap();
+    };
     let mut spi = 0x1000;
+    // The keys before, and the ends that have them.
+    let mut former: Option<([Key; 2], Ends)> = None;
     for suite in EspSuite::ALL {
-        // In each association the sequence numbers pass 2^32; then others take its place.
+        // In every second association the sequence numbers pass 2^32. Each takes the place of the one before.
         for number in [0, (1 << 32) - 8] {
             spi += 0x10;
             let [to_us, from_us] = [key(suite, spi), key(suite, spi + 1)];
             run(&state(to_us, true, number)).unwrap();
             run(&state(from_us, false, number)).unwrap();
+            if let Some(([former_to_us, _], _)) = &former {
+                // From here on the kernel sends with the new keys.
+                delete(KERNEL, OURS, *former_to_us);
+            }
             let mut inbound = inbound(to_us);
             if number > 0 {
                 advance(&mut inbound, to_us, number - 1);
@@ -207,11 +221,16 @@ fn the_kernels_esp_is_a_peer_of_the_data_plane() {
                 inbound,
             };
             for round in 0..20_usize {
-                ends.exchange(&vec![round as u8; 1 + round * 60]);
+                let text = vec![round as u8; 1 + round * 60];
+                ends.receive(&text);
+                ends.send(&text);
             }
-            for (src, dst, key) in [(KERNEL, OURS, to_us), (OURS, KERNEL, from_us)] {
-                run(&format!("xfrm state delete src {src} dst {dst} proto esp spi {:#x}", key.spi)).unwrap();
+            if let Some(([_, former_from_us], mut former)) = former.take() {
+                // A packet with the former keys that was under way.
+                former.send(b"late");
+                delete(OURS, KERNEL, former_from_us);
             }
+            former = Some(([to_us, from_us], ends));
             eprintln!("{suite:?}: 20 packets in each direction from sequence number {number:#x} on");
         }
     }
