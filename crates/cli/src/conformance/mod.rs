@@ -60,7 +60,7 @@ pub(crate) struct ConformanceArgs {
     /// daemon on the router. Fails if a case misses its bound. --long adds absences of 60 and 600 s.
     #[arg(long, group = "grid")]
     gateway: bool,
-    /// Measure moves to another address: transfers and keys over every kind of move, with plain TCP, holdover hip, WireGuard and MPTCP.
+    /// Measure moves to another address: transfers and keys over every kind of move, with plain TCP, holdover hip, wireguard-go and MPTCP.
     /// Fails if a case with holdover hip misses its bound. --long adds 600 s without an address.
     #[arg(long, group = "grid")]
     moves: bool,

@@ -66,7 +66,7 @@ pub(super) struct Cell {
     pub(super) means: Means,
     /// From the new address to the end of the exchange: both ends have verified the other where it moved.
     pub(super) exchange_ms: Option<f64>,
-    /// From the new address to the first new data at the receiver; in a make before break the longest pause.
+    /// From the new address to the first data of the new path at the receiver; in a make before break the longest pause.
     pub(super) first_data_ms: Option<f64>,
     /// From the end of the exchange to the first new data.
     pub(super) after_exchange_ms: Option<f64>,
@@ -107,7 +107,8 @@ pub(super) fn places(path: NetPath, only: Option<&str>, long: bool) -> Vec<Place
     let mut places = Vec::new();
     for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| long || !kind.is_long) {
         for &usage in kind.uses() {
-            let means = Means::ALL.into_iter().filter(|means| usage != Use::Exchange || *means == Means::Hip);
+            let means = Means::ALL.into_iter().filter(|means| means.can_follow(kind));
+            let means = means.filter(|means| usage != Use::Exchange || *means == Means::Hip);
             places.extend(means.map(|means| Place { kind: index, path, usage, means }));
         }
     }
@@ -143,9 +144,17 @@ impl Means {
             Self::Plain => "plain TCP",
             Self::HipWithoutWake => "hip --no-wake",
             Self::Hip => "hip",
-            Self::WireGuard => "WireGuard",
+            Self::WireGuard => "wireguard-go",
             Self::Multipath => "MPTCP",
         }
+    }
+
+    /// Whether it is compared there. The grid's set-up of the others knows one address of the server, and so has no path to it where that one
+    /// changes or is of another IP version.
+    fn can_follow(self, kind: &Kind) -> bool {
+        let [from, to] = &kind.ends;
+        let has_path = from.address.is_ipv4() == to.address.is_ipv4() && kind.server_to.is_none();
+        has_path || !matches!(self, Self::WireGuard | Self::Multipath)
     }
 
     pub(super) const fn is_hip(self) -> bool {
@@ -195,7 +204,7 @@ impl Cell {
         places.into_iter().filter_map(|place| Some(Self::new(place, runs.get(&place)?))).collect()
     }
 
-    fn new(place: Place, runs: &[Run]) -> Self {
+    pub(super) fn new(place: Place, runs: &[Run]) -> Self {
         let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
         let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
         let mut cell = Self {
@@ -312,6 +321,9 @@ mod tests {
         let all = |long| places(NetPath::DEFAULT, None, long);
         assert_eq!(all(true).len() - all(false).len(), 3 * Means::ALL.len());
         assert!(places(NetPath::DEFAULT, Some("no such"), true).is_empty());
+        for (kind, means) in [("gap-1s, key", 5), ("nat, key", 5), ("ipv4-to-ipv6, key", 3), ("both, key", 3)] {
+            assert_eq!(places(NetPath::DEFAULT, Some(kind), false).len(), means, "{kind}");
+        }
         let lossy = places(NetPath::DEFAULT, Some("lossy"), false);
         assert_eq!(lossy.iter().map(Place::to_string).collect::<Vec<_>>(), ["lossy, exchange, hip"]);
     }

@@ -252,6 +252,15 @@ impl WireGuard {
     }
 }
 
+/// The version that this program prints.
+pub(super) fn wireguard_version(program: &Path) -> Result<String, MeansError> {
+    let output = Command::new(program).arg("--version").output().map_err(failed(program.display().to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.lines().next().and_then(|line| line.strip_prefix("wireguard-go "));
+    let unknown = || MeansError::Command { command: format!("{} --version", program.display()), output: text.clone() };
+    Ok(version.ok_or_else(unknown)?.trim().to_owned())
+}
+
 /// Configures a daemon by the protocol of `wireguard-go`'s socket.
 fn configure(socket: &Path, index: usize, endpoint: Option<SocketAddr>) -> Result<(), MeansError> {
     let (own, peer) = (KEYS[index][0], KEYS[1 - index][1]);
@@ -275,13 +284,13 @@ fn configure(socket: &Path, index: usize, endpoint: Option<SocketAddr>) -> Resul
     Err(MeansError::Command { command: "wireguard-go".to_owned(), output: answer })
 }
 
-/// Lets the kernels use several addresses. The server's are announced.
-pub(super) fn allow_multipath(hosts: [&Namespace; 2], server: &[IpAddr]) -> Result<(), MeansError> {
+/// Lets the kernels use several addresses. The server's is announced.
+pub(super) fn allow_multipath(hosts: [&Namespace; 2], server: IpAddr) -> Result<(), MeansError> {
     let [mobile, fixed] = hosts;
     mobile.enter(|| multipath::set_limits(8))?.map_err(failed("MPTCP"))?;
     let announce = || {
         multipath::set_limits(8)?;
-        server.iter().try_for_each(|&address| multipath::add_endpoint(address, Role::Announced))
+        multipath::add_endpoint(server, Role::Announced)
     };
     fixed.enter(announce)?.map_err(failed("MPTCP"))
 }

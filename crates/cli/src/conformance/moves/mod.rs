@@ -1,5 +1,5 @@
 //! `holdover conformance --moves`: how soon connections go on after a host has got another address, with plain TCP, `holdover hip`,
-//! WireGuard and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
+//! `wireguard-go` and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
 
 mod cells;
 mod exchange;
@@ -32,11 +32,13 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         }
     };
     let wireguard = args.wireguard_go.clone();
+    // Without it the cells fail, and say why.
+    let version = means::wireguard_version(&wireguard).ok();
     grid::measure(
         args,
         "moves",
         &places,
         |place| run::run(place, &wireguard, &machine),
-        |outcome, head| Report::new(Cell::all(&places, &outcome.runs), outcome.failures, head),
+        |outcome, head| Report::new(Cell::all(&places, &outcome.runs), version.clone(), outcome.failures, head),
     )
 }

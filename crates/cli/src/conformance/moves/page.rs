@@ -18,6 +18,8 @@ use crate::conformance::grid::{self, Failure, GridReport, Head, marked};
 pub(super) struct Report {
     #[serde(flatten)]
     head: Head,
+    /// Of `wireguard-go`, if it could be had.
+    wireguard_go: Option<String>,
     /// Runs that were made again.
     repeated: usize,
     cells: Vec<Cell>,
@@ -25,9 +27,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, wireguard_go: Option<String>, failures: Vec<Failure>, head: Head) -> Self {
         let repeated = cells.iter().flat_map(|cell| &cell.runs).filter(|run| run.tries > 1).count();
-        Self { head, repeated, cells, failures }
+        Self { head, wireguard_go, repeated, cells, failures }
     }
 
     fn with_bounds(&self) -> impl Iterator<Item = &Cell> {
@@ -43,12 +45,16 @@ impl Report {
              is the median of {runs} runs; each byte that arrived was compared with the one sent.\n\n\
              - **download**, **upload**: {:.1} MB. **key**: a held key, {KEYS} times {KEY} bytes, every {}, and its echoes.\n\
              - **plain TCP**: its connection is bound to the address that is gone. **hip**, **hip --no-wake**: `holdover hip` at both ends, with \
-             and without the retransmission trigger. **WireGuard**: `wireguard-go` at both ends; the mobile host knows the server's address and \
+             and without the retransmission trigger. **wireguard-go**: {} at both ends; the mobile host knows the server's address and \
              sends keep-alives every {KEEP_ALIVE_S} s. **MPTCP**: the kernel's at both ends; endpoints are added and removed with the mobile host's addresses, as \
-             NetworkManager does, and the server announces its own.\n\
+             NetworkManager does, and the server announces its own. These two are not compared where the mobile host's IP version or the server's \
+             address changes: here they know one address of the server.\n\
+             - wireguard-go keeps the source address and the interface of a peer's packets. Of version 0.0.20220316 the log says after a gap that the \
+             network is unreachable, for each packet, until nothing was heard for 15 s and it begins a handshake. The kernel's WireGuard was not measured.\n\
              - **exchange**: from the new address to the arrival of the answer by which the other host verifies it, the third packet; where both \
              hosts move, of the later one. Bound: 1.5 round trips ({}) and {} for the machine.\n\
-             - **first data**: from the new address to the first new data that a program receives; in a make before break the longest pause from then on. \
+             - **first data**: from the new address to the first data that a packet from it or to it brings to a program; in a make before break the longest pause \
+             from then on. \
              Bound with hip: 1.5 round trips after the exchange (for the pause: in all), {} for the machine, and {} for a key.\n\
              - **total**: from the beginning to the last byte. *Never* is: not within 10 s of the new address with plain TCP, and not within 30 s and twice \
              the gap with the others.\n\n\
@@ -59,6 +65,7 @@ impl Report {
             spaced(MOVES_AFTER.into()),
             path.amount(TRANSFER_TIME).0 as f64 / 1e6,
             spaced(KEY_EVERY.into()),
+            self.wireguard_go.as_deref().unwrap_or("no program"),
             spaced(path.delay * 3),
             spaced(NOISE),
             spaced(NOISE),

@@ -13,8 +13,8 @@ use holdover_testbed::Lateness;
 use holdover_testbed::access::{AccessError, AccessLink, AccessNetwork, Attachment};
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Means, Place, Use};
-use super::exchange::Verifications;
+use super::cells::{Cell, Means, Place, Use};
+use super::exchange::{Packets, Seen};
 use super::kinds::{Kind, OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
 use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, change_endpoint};
 use super::transfer::{Arrivals, KEY, KEYS, Transfer, TransferError};
@@ -75,13 +75,11 @@ pub(super) enum MovesError {
     TooBusy,
 }
 
-/// Makes a run. It is made again if `holdover hip` was too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
+/// Makes a run. It is made again if it misses a bound and the machine was late meanwhile by [`Lateness::EXCUSE`] or more.
 pub(super) fn run(place: Place, wireguard: &Path, machine: &Lateness) -> Result<Run, MovesError> {
     let is_spoiled = |run: &Run| {
-        let after = run.first_data.zip(run.exchange).map(|(first, exchange)| first.saturating_sub(exchange));
-        let is_late =
-            run.exchange.is_none_or(|it| it > place.bound()) || after.is_none_or(|it| it > place.data_bound());
-        place.means == Means::Hip && place.usage != Use::Exchange && is_late && run.lateness >= Lateness::EXCUSE
+        let is_late = || !Cell::new(place, std::slice::from_ref(run)).misses.is_empty();
+        place.usage != Use::Exchange && run.lateness >= Lateness::EXCUSE && is_late()
     };
     let once = |tries| {
         let mut run = World::new(place, wireguard)?.run(machine)?;
@@ -98,7 +96,7 @@ struct World {
     _wireguard: Option<WireGuard>,
     network: AccessNetwork,
     directory: Directory,
-    verifications: Verifications,
+    packets: Packets,
     /// Where the server's program listens.
     server: SocketAddr,
 }
@@ -106,10 +104,10 @@ struct World {
 impl World {
     fn new(place: Place, wireguard: &Path) -> Result<Self, MovesError> {
         let kind = place.kind();
-        let (directory, verifications) = (Directory::new()?, Verifications::default());
+        let (directory, packets) = (Directory::new()?, Packets::default());
         let names = ["mobile", "server", "rendezvous"];
         let seed = NEXT_SEED.fetch_add(1, Ordering::Relaxed);
-        let network = AccessNetwork::new(&names, &links(place), seed, verifications.observer())?;
+        let network = AccessNetwork::new(&names, &links(place), seed, packets.observer())?;
         network.attach(MOBILE, &kind.ends[0])?;
         network.attach(FIXED, &SERVER)?;
         network.attach(FIXED, &SERVER_V6)?;
@@ -121,7 +119,7 @@ impl World {
             _wireguard: None,
             network,
             directory,
-            verifications,
+            packets,
             server: (outside, PORT).into(),
         };
         let namespaces = [world.network.host(MOBILE), world.network.host(FIXED)];
@@ -134,7 +132,7 @@ impl World {
                 world.server = (WireGuard::server(), PORT).into();
             }
             Means::Multipath => {
-                allow_multipath(namespaces, &[SERVER.address, SERVER_V6.address])?;
+                allow_multipath(namespaces, outside)?;
                 change_endpoint(namespaces[0], kind.ends[0].address, true)?;
             }
         }
@@ -196,7 +194,11 @@ impl World {
         let received = arrivals.last().map_or(0, |(_, bytes)| *bytes);
         let ended_at = arrivals.last().filter(|_| received == amount).map(|(at, _)| *at);
         let exchange = self.exchange_end(moved_at).map(|at| (at - moved_at).into());
-        let first_data = first_data(place.kind(), &arrivals, moved_at);
+        let first_data = match place.kind().gap {
+            Some(_) => first_data(&arrivals, &self.packets.since(moved_at), |seen| self.is_of_the_new_path(seen)),
+            None => longest_pause(&arrivals, moved_at).map(|pause| moved_at + pause),
+        };
+        let first_data = first_data.map(|at| Duration::from(at - moved_at));
         let until = first_data.map_or_else(Instant::now, |first| moved_at + first.into());
         Ok(Run {
             exchange: exchange.filter(|_| place.means.is_hip()),
@@ -247,12 +249,22 @@ impl World {
         Ok(self.network.detach(MOBILE, attachment)?)
     }
 
+    /// Whether a packet has reached the receiver of data from, or at, the mobile host's new address. Packets that it sent from the former
+    /// one may still arrive after the move.
+    fn is_of_the_new_path(&self, seen: &Seen) -> bool {
+        let to = &self.place.kind().ends[1];
+        match self.place.usage {
+            Use::Upload => LINKS_OF_SERVER.contains(&seen.link) && seen.from == outside(to),
+            _ => LINKS_OF_MOBILE.contains(&seen.link) && links(self.place)[seen.link].name == to.link,
+        }
+    }
+
     /// When all hosts that have moved were verified where they are.
     fn exchange_end(&self, start: Instant) -> Option<Instant> {
         let kind = self.place.kind();
-        let mobile = self.verifications.of(outside(&kind.ends[1]), &LINKS_OF_SERVER, start)?;
+        let mobile = self.packets.verified(outside(&kind.ends[1]), &LINKS_OF_SERVER, start)?;
         let Some(server_to) = &kind.server_to else { return Some(mobile) };
-        Some(self.verifications.of(server_to.address, &LINKS_OF_MOBILE, start)?.max(mobile))
+        Some(self.packets.verified(server_to.address, &LINKS_OF_MOBILE, start)?.max(mobile))
     }
 
     /// Moves there and back without a connection.
@@ -266,7 +278,7 @@ impl World {
             sleep(gap.into());
             let moved_at = Instant::now();
             self.attach(to)?;
-            let verified = || self.verifications.of(outside(to), &LINKS_OF_SERVER, moved_at);
+            let verified = || self.packets.verified(outside(to), &LINKS_OF_SERVER, moved_at);
             while verified().is_none() && moved_at.elapsed() < EXCHANGE_PATIENCE {
                 sleep(POLL_EVERY);
             }
@@ -279,16 +291,20 @@ impl World {
     }
 }
 
-/// In a break before make from the new address to the first data after it; otherwise the longest pause from the new address on.
-fn first_data(kind: &Kind, arrivals: &Arrivals, moved_at: Instant) -> Option<Duration> {
-    if kind.gap.is_some() {
-        return arrivals.iter().find(|(at, _)| *at >= moved_at).map(|(at, _)| (*at - moved_at).into());
-    }
+/// When the receiver's program first got data that a packet of the new path had brought: the last packet before it was one. `packets` are
+/// those since the move, in order.
+fn first_data(arrivals: &Arrivals, packets: &[Seen], is_new: impl Fn(&Seen) -> bool) -> Option<Instant> {
+    let brought_by = |at: Instant| packets[..packets.partition_point(|seen| seen.at <= at)].last();
+    arrivals.iter().map(|(at, _)| *at).find(|&at| brought_by(at).is_some_and(&is_new))
+}
+
+/// From the move on, while both addresses are there and after that.
+fn longest_pause(arrivals: &Arrivals, moved_at: Instant) -> Option<WallDuration> {
     let over_at = moved_at + OVERLAP.into();
     // Silence that lasts is no pause.
     arrivals.iter().find(|(at, _)| *at >= over_at)?;
     let pauses = arrivals.windows(2).filter(|pair| pair[1].0 >= moved_at);
-    pauses.map(|pair| Duration::from(pair[1].0 - pair[0].0.max(moved_at))).max()
+    pauses.map(|pair| pair[1].0 - pair[0].0.max(moved_at)).max()
 }
 
 /// An address as others see it.
@@ -325,4 +341,36 @@ fn links(place: Place) -> Vec<AccessLink> {
         ..link(MOBILE, name, number)
     };
     vec![mobile("wifi", 1), mobile("lte", 2), link(FIXED, "wan", 9), link(FIXED, "other", 8), link(THIRD, "fixed", 7)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 2));
+
+    #[test]
+    fn data_that_was_under_way_is_not_the_first_after_a_move() {
+        let moved_at = Instant::now();
+        let after = |millis| moved_at + WallDuration::from_millis(millis);
+        let seen = |millis, from| Seen::data(after(millis), LINKS_OF_SERVER.start, from);
+        let old = Ipv4Addr::new(10, 1, 0, 2).into();
+        let packets = [seen(3, old), seen(25, NEW), seen(26, old), seen(80, NEW), seen(81, NEW)];
+        let is_new = |seen: &Seen| seen.from == NEW;
+        let arrivals: Arrivals =
+            [(2, 10), (4, 20), (27, 30), (82, 40), (90, 50)].map(|(millis, bytes)| (after(millis), bytes)).to_vec();
+        assert_eq!(first_data(&arrivals, &packets, is_new), Some(after(82)));
+        assert_eq!(first_data(&arrivals[..3].to_vec(), &packets, is_new), None);
+        assert_eq!(first_data(&arrivals, &[], is_new), None);
+    }
+
+    #[test]
+    fn a_pause_ends() {
+        let moved_at = Instant::now();
+        let after = |millis| (moved_at + WallDuration::from_millis(millis), 0);
+        let overlap = OVERLAP.as_nanos() as u64 / 1_000_000;
+        let pause = longest_pause(&vec![after(10), after(30), after(overlap + 7)], moved_at);
+        assert_eq!(pause, Some(WallDuration::from_millis(overlap - 23)));
+        assert_eq!(longest_pause(&vec![after(10), after(30)], moved_at), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! One connection whose bytes are all checked.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,6 +46,8 @@ pub(super) struct Transfer {
     pub(super) began_at: Instant,
     sender: JoinHandle<Result<(), TransferError>>,
     receiver: JoinHandle<Result<Arrivals, TransferError>>,
+    /// As a server's, it stays open: Linux accepts further subflows of an MPTCP connection by the socket that listens.
+    _listener: Socket,
 }
 
 /// The byte at a place of the stream: its period fits no power of two.
@@ -73,7 +75,7 @@ impl Transfer {
     ) -> Result<Self, TransferError> {
         let listener = server.enter(|| {
             let listener = open(address, is_multipath)?;
-            listener.bind(&address.into())?;
+            listener.bind(&SocketAddr::new(any(address.ip()), address.port()).into())?;
             listener.listen(1)?;
             listener.set_read_timeout(Some(PATIENCE)).map(|()| listener)
         })?;
@@ -109,7 +111,7 @@ impl Transfer {
             let send = std::thread::spawn(move || send(from, amount, &over));
             (send, std::thread::spawn(move || receive(to, amount, &counted, |_| Ok(()))))
         };
-        Ok(Self { is_over, received, amount, began_at, sender, receiver })
+        Ok(Self { is_over, received, amount, began_at, sender, receiver, _listener: listener })
     }
 
     /// Whether every byte has arrived, or nothing more will.
@@ -123,9 +125,21 @@ impl Transfer {
     /// A byte was another one than sent.
     pub(super) fn end(self) -> Result<Arrivals, TransferError> {
         self.is_over.store(true, Ordering::Relaxed);
-        // The sender fails if the connection does; what has arrived is the result.
-        let _ = over_or(self.sender.join());
-        over_or(self.receiver.join())
+        let (sent, received) = (over_or(self.sender.join()), over_or(self.receiver.join()));
+        match sent {
+            // Of a key, on its way to the server.
+            Err(error @ TransferError::Byte { .. }) => Err(error),
+            // The sender fails if the connection does; what has arrived is the result.
+            Ok(()) | Err(_) => received,
+        }
+    }
+}
+
+/// All addresses of this IP version.
+const fn any(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     }
 }
 
@@ -219,4 +233,30 @@ fn receive(
         pass(&buffer[..len])?;
     }
     Ok(arrivals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(sent: Result<(), TransferError>) -> Result<Arrivals, TransferError> {
+        let transfer = Transfer {
+            is_over: Arc::default(),
+            received: Arc::default(),
+            amount: KEY,
+            began_at: Instant::now(),
+            sender: std::thread::spawn(|| sent),
+            receiver: std::thread::spawn(|| Ok(Vec::new())),
+            _listener: open(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), false).unwrap(),
+        };
+        transfer.end()
+    }
+
+    #[test]
+    fn a_damaged_key_is_an_error_and_a_broken_connection_is_not() {
+        let damaged = ended(Err(TransferError::Byte { at: 3, found: 1, sent: 2 }));
+        assert_eq!(damaged.unwrap_err().to_string(), "byte 3 is 1, and was 2");
+        let broken = ended(Err(failed("sending")(ErrorKind::BrokenPipe.into())));
+        assert!(broken.unwrap().is_empty());
+    }
 }
