@@ -114,7 +114,10 @@ fn wait_for_guest(args: &InviteArgs, invitation: Invitation) -> Result<ExitCode,
         return Err(ClientError::unexpected::<Response>().into());
     };
     let _ = print(&format!("{}\n", Invitation { secret: Some(secret), ..invitation }));
-    eprintln!("on the other host: sudo holdover hip join STRING (once, within {} s); waiting for it", args.expires);
+    eprintln!(
+        "on the other host: sudo holdover hip join - (then this string), once, within {} s; waiting for it",
+        args.expires
+    );
     loop {
         match control::ask(socket, &Request::Invitation { number })? {
             Response::Open => std::thread::sleep(POLL),
@@ -142,10 +145,7 @@ fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Re
     }
     let said = invitation.parse::<Invitation>().ok();
     let wanted = said.as_ref().map_or("peer", |said| said.name.as_str());
-    let is_taken = |name: &str| peers.iter().any(|peer| peer.name == name);
-    let numbered = (2..).map(|number| format!("{}-{number}", &wanted[..wanted.len().min(50)]));
-    let mut names = std::iter::once(wanted.to_owned()).chain(numbered);
-    let name = names.find(|name| !is_taken(name)).unwrap_or_default();
+    let name = guest_name(wanted, |name| peers.iter().any(|peer| peer.name == name));
     let peer = match said {
         Some(said) => Peer::new(&name, hit, said.addresses, said.via)?.with_servers(said.servers)?,
         None => Peer::new(&name, hit, Vec::new(), Via::Udp)?,
@@ -154,6 +154,16 @@ fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Re
     peers.write(directory)?;
     tell(socket)?;
     Ok((name, false))
+}
+
+/// The name of a host that has named itself. It may become a line of `/etc/hosts`, and must not stand for another host there: so it has one
+/// label, and is not this host's own.
+fn guest_name(wanted: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let label = wanted.split('.').next().unwrap_or_default();
+    let label = if label.eq_ignore_ascii_case("localhost") || check_name(label).is_err() { "peer" } else { label };
+    let numbered = (2..).map(|number| format!("{}-{number}", &label[..label.len().min(50)]));
+    let mut names = std::iter::once(label.to_owned()).chain(numbered);
+    names.find(|name| !is_taken(name)).unwrap_or_default()
 }
 
 /// Creates the identity and starts the daemon, if they are missing.
@@ -279,4 +289,22 @@ fn present(socket: &Path, peer: Hit, secret: Secret, own: &Invitation) -> Result
     let text = "the other host has not accepted the invitation: it was used before, has expired, or its command has ended there; or the \
                 host cannot be reached from here, as behind a NAT: then invite on this host, and join there";
     Err(Failure { text: text.to_owned(), status: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_does_not_get_the_name_of_another_host() {
+        let name = |wanted| guest_name(wanted, |name| ["laptop", "laptop-2"].contains(&name));
+        assert_eq!(name("phone"), "phone");
+        assert_eq!(name("phone.example.org"), "phone");
+        assert_eq!(name("laptop.example.org"), "laptop-3");
+        assert_eq!(name("localhost"), "peer");
+        assert_eq!(name("LOCALHOST.localdomain"), "peer");
+        assert_eq!(name(""), "peer");
+        let long = "a".repeat(60);
+        assert_eq!(guest_name(&long, |name| name.len() == 60), format!("{}-2", "a".repeat(50)));
+    }
 }
