@@ -13,18 +13,21 @@ pub(crate) struct Forewarning {
     lead: Duration,
     /// When the link in use goes down next.
     down_at: Option<Instant>,
+    /// When that was found out: a warning is not due before.
+    known_at: Instant,
     warned: bool,
 }
 
 impl Forewarning {
     pub(crate) const fn new(lead: Duration) -> Self {
-        Self { lead, down_at: None, warned: false }
+        Self { lead, down_at: None, known_at: Instant::ZERO, warned: false }
     }
 
     /// The host uses `link` from now on, or none.
     pub(crate) fn look_at(&mut self, now: Instant, link: Option<LinkId>, config: &WorldConfig) {
         let capacity = link.and_then(|link| capacity_of(config, link.0 as usize * 2, None));
         self.down_at = capacity.as_ref().and_then(|capacity| Capacity::next_down(capacity, now));
+        self.known_at = now;
         self.warned = false;
     }
 
@@ -41,7 +44,7 @@ impl Forewarning {
     /// When the next warning is due.
     pub(crate) fn warn_at(&self) -> Option<Instant> {
         let down_at = self.down_at.filter(|_| !self.warned)?;
-        Some(Instant::from_nanos(down_at.as_nanos().saturating_sub(self.lead.as_nanos())))
+        Some(Instant::from_nanos(down_at.as_nanos().saturating_sub(self.lead.as_nanos())).max(self.known_at))
     }
 
     /// The due warning: the time until the link goes down.

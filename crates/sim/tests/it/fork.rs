@@ -6,7 +6,7 @@ use holdover_link::{
     Outages, QueuedFate,
 };
 use holdover_mobility::Mechanisms;
-use holdover_sim::{Ending, HostIdentity, HostMechanisms, NodeId, World, WorldConfig};
+use holdover_sim::{Ending, HostIdentity, HostMechanisms, NodeId, World, WorldConfig, WorldEvent};
 use holdover_tcp::Profile;
 
 use crate::identity::{moving, with_identity};
@@ -52,8 +52,9 @@ fn worlds_that_differ_in_later_outages_are_copied() {
     assert_eq!(one.shared_until(&slower), None);
 
     let (mut world, mut log) = (World::new(one).unwrap(), Log::default());
-    assert_eq!(world.run_to(at_ms(1_900), &mut log), None);
-    let copy = world.fork(&other).expect("what comes in a second is open");
+    // The queue holds 120 ms, and so no frame waits for the link yet.
+    assert_eq!(world.run_to(at_ms(1_500), &mut log), None);
+    let copy = world.fork(&other).expect("nothing depends on the outage yet");
     let alone = run_from(World::new(other.clone()).unwrap(), Log::default());
     assert_same("copied before the cut", &run_from(copy, log.clone()), &alone);
 
@@ -79,6 +80,19 @@ fn lost_frames_do_not_depend_on_the_end_of_an_outage() {
     let copy = world.fork(&longer).expect("the link is back in a second");
     let alone = run_from(World::new(longer).unwrap(), Log::default());
     assert_same("copied during the outage", &run_from(copy, log), &alone);
+}
+
+/// The log also checks that no report comes after a later one.
+#[test]
+fn a_warning_longer_than_the_connected_time_comes_when_the_link_is_up() {
+    let mut config = upload();
+    config.links[0].forward.outages = Outages::periodic(ms(400), ms(300));
+    config.mechanisms =
+        vec![HostMechanisms { node: NodeId(0), mechanisms: Mechanisms::default(), foresight: Some(secs(1)) }];
+    config.time_limit = at_ms(2_000);
+    let (_, log, _) = run_from(World::new(config).unwrap(), Log::default());
+    let warned = |event: &WorldEvent| matches!(event, WorldEvent::LinkFading(NodeId(0), lead) if *lead == ms(400));
+    assert_eq!(log.when(warned), [0.0, 700.0, 1_400.0]);
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
