@@ -40,7 +40,7 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const MD5: u8 = OptionKind::Md5Signature as u8;
 const AUTHENTICATION: u8 = OptionKind::Authentication as u8;
-const MULTIPATH: u8 = 30;
+const MULTIPATH: u8 = OptionKind::Multipath as u8;
 
 impl Syn {
     /// Parses a packet.
