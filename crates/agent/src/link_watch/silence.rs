@@ -375,10 +375,11 @@ impl SilenceWatch {
         (evidence, round_trip)
     }
 
-    /// Whether a survey may show that next hops are to be probed early.
+    /// Whether a survey may show that next hops, or without any the peer, are to be probed early.
     fn may_be_due_for_check(&self, now: Instant) -> bool {
-        let is_unanswered =
-            self.is_to_be_surveyed && self.sent_since.is_some_and(|since| now.saturating_since(since) >= CHECK_AFTER);
+        // A retransmission is late enough by itself.
+        let is_late = |since| self.is_alone() || now.saturating_since(since) >= CHECK_AFTER;
+        let is_unanswered = self.is_to_be_surveyed && self.sent_since.is_some_and(is_late);
         let has_paused =
             !self.is_alone() && self.stream_at.is_some() && now.saturating_since(self.heard_at) >= CHECK_AFTER;
         self.may_check() && (is_unanswered || has_paused)
