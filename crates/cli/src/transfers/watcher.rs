@@ -205,8 +205,7 @@ mod tests {
             time_limit: Instant::from_secs(60),
             ..WorldConfig::default()
         };
-        let new_data = |watcher: Watcher| {
-            let mut watcher = watcher;
+        let new_data = |mut watcher: Watcher| {
             World::new(config.clone()).unwrap().run(&mut watcher);
             watcher.new_data().expect("both messages arrive")
         };
