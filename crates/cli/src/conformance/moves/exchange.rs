@@ -113,13 +113,14 @@ mod tests {
     }
 
     fn v4(protocol: u8, content: &[u8]) -> Vec<u8> {
-        [&[0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 2, 0, 2, 10, 9, 0, 2], content].concat()
+        let header = [0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 2, 0, 2, 10, 9, 0, 2];
+        [&header[..], content].concat()
     }
 
     fn v6(protocol: u8, content: &[u8]) -> Vec<u8> {
         let ends: Vec<u8> =
             [2, 9].iter().flat_map(|&net| [0xfd, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]).collect();
-        [&[0x60, 0, 0, 0, 0, 0, protocol, 64], &ends[..], content].concat()
+        [&[0x60, 0, 0, 0, 0, 0, protocol, 64][..], &ends, content].concat()
     }
 
     fn udp(ports: [u16; 2], marker: [u8; 4], content: &[u8]) -> Vec<u8> {

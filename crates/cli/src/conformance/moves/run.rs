@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cells::{Cell, Means, Place, Use};
 use super::exchange::{Packets, Seen};
-use super::kinds::{Kind, OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
+use super::kinds::{OVERLAP, RENDEZVOUS, SERVER, SERVER_V6};
 use super::means::{Directory, HipHost, MeansError, WireGuard, allow_multipath, change_endpoint};
 use super::transfer::{Arrivals, KEY, KEYS, Transfer, TransferError};
 use crate::conformance::grid;
@@ -367,10 +367,10 @@ mod tests {
     #[test]
     fn a_pause_ends() {
         let moved_at = Instant::now();
-        let after = |millis| (moved_at + WallDuration::from_millis(millis), 0);
-        let overlap = OVERLAP.as_nanos() as u64 / 1_000_000;
-        let pause = longest_pause(&vec![after(10), after(30), after(overlap + 7)], moved_at);
-        assert_eq!(pause, Some(WallDuration::from_millis(overlap - 23)));
-        assert_eq!(longest_pause(&vec![after(10), after(30)], moved_at), None);
+        let [early, overlap] = [WallDuration::from_millis(30), OVERLAP.into()];
+        let mut arrivals: Arrivals = vec![(moved_at, 1), (moved_at + early, 2)];
+        assert_eq!(longest_pause(&arrivals, moved_at), None);
+        arrivals.push((moved_at + overlap, 3));
+        assert_eq!(longest_pause(&arrivals, moved_at), Some(overlap - early));
     }
 }
