@@ -237,7 +237,7 @@ impl World {
         {
             forewarning.look_at(self.now, entry.link, &self.config);
         }
-        let Some(chain) = &mut entry.chain else { return };
+        let Some(chain) = &mut entry.chain else { return self.reschedule_host(host) };
         match peer {
             None => chain.handle_link(self.now, what),
             Some(peer) => chain.handle_peer(self.now, peer, what),
