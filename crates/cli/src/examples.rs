@@ -445,6 +445,7 @@ mod tests {
         command.get_subcommands().for_each(|sub| value_names(sub, option, names));
     }
 
+    // Claim: Options that take a number have one name for it in all commands.
     #[test]
     fn numbers_have_one_name_in_all_commands() {
         let mut command = CommandLine::command();

@@ -135,10 +135,12 @@ fn start(near: &Namespace, manager: &ModemManager, more: &str) -> Agent {
 
 // Claim: On a D-Bus of the test with a ModemManager of the test: a modem that is not connected to its network is an outage, also
 // if it was so before the agent started; weak signals warn, by RSRP or, while none is known, by quality, and are withdrawn; a
-// modem that refuses to measure is asked again when its state changes; a reload ends the connection to the bus; the end of the
-// bus or of ModemManager withdraws both; other senders are ignored. Needs `dbus-daemon`.
-// Tests: `modem::a_weak_signal_of_a_modem_is_a_warning`, `modem::a_modem_that_refuses_to_measure_is_asked_again`,
-// `modem::a_reload_ends_the_connection_to_the_bus`, `modem::only_modem_manager_is_believed`
+// modem that refuses to measure is asked again when its state changes; a reload ends the connection to the bus; a ModemManager
+// that starts again is followed at once; the end of the bus or of ModemManager withdraws both; other senders are ignored. Needs
+// `dbus-daemon`.
+// Tests: `modem::a_modem_manager_that_starts_again_is_followed`, `modem::a_weak_signal_of_a_modem_is_a_warning`,
+// `modem::a_modem_that_refuses_to_measure_is_asked_again`, `modem::a_reload_ends_the_connection_to_the_bus`,
+// `modem::only_modem_manager_is_believed`
 fn a_modem_that_loses_its_network_is_an_outage(near: &Namespace) {
     let _lan = Lan::new(near, "192.0.2.", 24);
     // What was so before the agent started counts.

@@ -31,8 +31,9 @@ fn errors(child: &mut Child) -> String {
 
 /// A server and a laptop behind a translator: neither has an identity, and no daemon runs.
 // Claim: One command on each of two hosts without identities and daemons, one of them behind a translator, makes them peers; the
-// string is refused to a second host, which keeps no peer. An invitation ends with its time and with its command.
-// Tests: `invite::an_invitation_ends_with_its_command`
+// string is refused to a second host, which keeps no peer. An invitation ends with its time and with its command. A host that
+// joins does not choose the name of another host, nor one of several labels.
+// Tests: `invite::an_invitation_ends_with_its_command`, `invite::a_guest_does_not_get_the_name_of_another_host`
 fn one_command_on_each_host_makes_them_peers() {
     let (place, mut internet) = (Place::new("invite"), Internet::new());
     let l = internet.host_behind("laptop", 1, "198.51.100.1", Masquerade::Preserving);

@@ -124,6 +124,8 @@ mod tests {
         }
     }
 
+    // Claim: A table of a page has the means of each variant at its place.
+    // Tests: `reproduce::matrix::tests::a_row_of_facts_has_a_cell_for_each_heading`
     #[test]
     fn a_table_has_the_means_of_each_variant_at_its_place() {
         let matrix = Matrix {

@@ -335,6 +335,7 @@ fn a_value_and_its_place_belong_together() {
 }
 
 /// With alternatives alone, as many settings as there are combinations are all of them.
+// Claim: A survey of alternatives has every combination once.
 #[test]
 fn a_survey_of_alternatives_has_every_combination_once() {
     let range = PAPER.lines().find(|line| line.starts_with("range")).expect("an input with a range");
@@ -360,6 +361,11 @@ check = 'at_least(col(r, "duration"), 0.5)'
 "#;
 
 /// Two claims exclude each other, and one holds nowhere: the page shows that three of four cannot be met.
+// Claim: A page with too few claims shows what no setting satisfies: claims that hold nowhere, the most that hold together, pairs
+// that never do, and the largest set without such a pair, which equals that of a search over all subsets.
+// Tests: `reproduce::together::tests::what_holds_nowhere_together_and_never_together`,
+// `reproduce::together::tests::the_setting_of_the_page_counts`, `reproduce::together::tests::chance_is_that_of_random_settings`,
+// `reproduce::together::tests::the_largest_compatible_set_is_the_largest`
 #[test]
 fn the_page_shows_what_no_setting_satisfies() {
     let papers = Papers::new("unsatisfied", &format!("{PAPER}{SLOW}"));

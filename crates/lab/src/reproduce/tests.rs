@@ -52,6 +52,9 @@ const CLAIMS: [(&str, usize); 5] =
 /// Numbers of the papers' claims that bound a verdict: `PAPER CLAIM NUMBER...`. A percentage may be a ratio: 1.451 for 45.1 %.
 const BOUNDS: &str = include_str!("bounds.txt");
 
+// Claim: All 177 claims of the five papers have a check, or a reason for having none; checks have the numbers of their claims
+// (101 numbers of 64 claims).
+// Tests: `reproduce::tests::checks_have_the_numbers_of_their_claims`
 #[test]
 fn every_claim_of_the_papers_has_a_check_or_a_reason_for_none() {
     let all = Catalogue::all(None).unwrap();

@@ -115,6 +115,10 @@ const WARNED: &str = r#"
 "#;
 
 /// Random worlds and outages are those of `fork` in the simulator's tests; these are the mechanisms of a sweep around them.
+// Claim: Runs that differ in later outages only, and are simulated together up to there, are those that are made alone: with cuts
+// at four times and of four lengths, packets lost or held, a change of address between identities, warnings, random losses and
+// jitter. The HIP paper's grid is made this way: each run but the first of a family begins as a copy.
+// Tests: `sweep::family_tests::a_family_of_the_grid_parts_by_copies_only`
 #[test]
 fn runs_of_a_family_are_those_made_alone() {
     for (name, text) in [("cuts", CUTS), ("warned", WARNED)] {

@@ -280,7 +280,8 @@ mod tests {
     /// With any order of completion, and with some runs present from the start, each cell ends up with the same runs in order, and a single
     /// worker has at most one cell in progress.
     // Claim: With any order of completion and any runs from before, each cell has the same runs. With one worker, at most one
-    // cell at a time has more in memory than the offsets of its runs in the journal.
+    // cell at a time has more in memory than the offsets of its runs in the journal; where axes vary outages, up to 256 cells of
+    // each variant.
     #[test]
     fn the_index_has_the_same_runs_in_whatever_order_they_end() {
         let stop = Stop { min: 3, max: 9, relative_error: Some(0.05) };

@@ -155,6 +155,9 @@ fn a_socket_can_connect_again() {
 
 /// `fq` sends the first ten segments at once and spaces the others: two segments take 7.1 ms at twice the window in a round trip, half of
 /// which are credited after a pause.
+// Claim: Under `fq` segments leave at the pacing rate. Code sees how long a sender was busy, and how long the peer's window held
+// it back.
+// Tests: `scripts::code_sees_how_long_a_sender_was_busy_and_how_long_limited`
 #[test]
 fn a_queueing_discipline_that_paces_spaces_segments() {
     let script = |queue: &str, times: [&str; 2]| {
@@ -195,6 +198,7 @@ fn code_sees_how_long_a_sender_was_busy_and_how_long_limited() {
 }
 
 /// A connection whose SYN had data is the application's only once it is accepted: before, an ICMP error ends it, and after, it does not.
+// Claim: An ICMP error ends a connection whose SYN had data before it is accepted, and not after.
 #[test]
 fn an_icmp_error_ends_an_early_connection_before_it_is_accepted() {
     let script = |before: &str, after: &str, rest: &str| {
@@ -222,6 +226,7 @@ fn an_icmp_error_ends_an_early_connection_before_it_is_accepted() {
 }
 
 /// A SACK may arrive at the instant at which its segments were sent again: their copies are not lost.
+// Claim: A SACK at the instant of a retransmission does not mark the copies lost.
 #[test]
 fn what_was_sent_again_at_this_instant_is_not_lost() {
     let script = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_congestion_control=cubic`\n\

@@ -225,6 +225,13 @@ fn any_two_worlds(rng: &mut Rng) -> (WorldConfig, WorldConfig) {
 }
 
 /// Random worlds, links, mechanisms and outages; the copy is taken at a random time, mostly shortly before the first difference.
+// Claim: A copy of a world that continues with other outages reports the same packets, drops, events, samples, figures and end as
+// a world with those outages from the start, and the original is not changed by it: random links (all outage policies, jitter,
+// losses, CoDel, late forwarding), schedules of outages, mechanisms, stacks and identities.
+// Tests: `fork::worlds_that_differ_in_later_outages_are_copied`, `fork::lost_frames_do_not_depend_on_the_end_of_an_outage`,
+// `fork::a_warning_longer_than_the_connected_time_comes_when_the_link_is_up`,
+// `timeline::tests::schedules_differ_from_the_first_change_on_that_they_do_not_share`,
+// `timeline::tests::it_notes_until_when_connectivity_was_asked_for`
 #[test]
 fn a_run_from_a_copy_is_the_run_from_the_start() {
     let (mut copied, mut refused) = (0, 0);

@@ -178,8 +178,8 @@ proptest! {
     }
 
     /// Over a path that only marks, both ends hold the same counts in the end: no mark is missed, and with options no byte either.
-    // Claim: Over a path that only marks, the sender's count of marks is never below the receiver's, and with options their
-    // counts of bytes are equal. (1,500 cases)
+    // Claim: Over a path that only marks, the sender's count of marks is never below the receiver's, above it by whole turns of
+    // the field only and never above the packets sent, and with options their counts of bytes are equal. (1,500 cases)
     #[test]
     fn counts_agree_over_a_path_that_only_marks(
         plan in plans(),

@@ -107,6 +107,8 @@ pub(crate) fn a_key_does_not_wait_for_the_timer_of_the_host(near: &Namespace) {
 
 /// Nobody has told the engine of the outage, which ends 0.45 s after the host's second retransmission of a key, and more than
 /// 0.5 s before its third: the first probe of the peer is the key.
+// Claim: A key that the host has retransmitted before anything was noticed of the outage is kept until it is acknowledged: 0.45 s
+// after the retransmission the first probe delivers it, IPv4 and IPv6.
 pub(crate) fn a_key_that_was_sent_again_is_the_probe(near: &Namespace) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(100), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
