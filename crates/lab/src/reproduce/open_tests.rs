@@ -396,6 +396,7 @@ fn the_page_shows_what_no_setting_satisfies() {
         "## What no setting satisfies",
         "at one setting: 3 of 4 here. At the setting of this page 2 hold.",
         "a sample of 12 settings was run (`again`). At most 2 claims hold at one of them",
+        "3 claims hold at some setting, but pairs of them at no common one",
         "the largest set without such a pair has 2.",
         "filled more than 22.09 % of the ranges",
         "### Claims that hold at no setting: 1\n\n`instant`",

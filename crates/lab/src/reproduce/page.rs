@@ -185,10 +185,11 @@ impl Reproduced<'_> {
         if whole { Together::new(survey, self.claims, &self.catalogue.inputs) } else { None }
     }
 
-    /// Shows that no setting satisfies as many claims as a reproduction is to meet.
+    /// Shows which claims hold together, and that no setting satisfies as many as a reproduction is to meet, if none does.
     fn unsatisfied(&self, page: &mut impl Writer, together: &Together) {
         let Some(survey) = &self.catalogue.survey else { return };
-        page.section("unsatisfied", "What no setting satisfies");
+        let title = if together.is_met() { "Which claims hold together" } else { "What no setting satisfies" };
+        page.section("together", title);
         page.paragraph(&goal(together));
         let tried = if together.complete {
             format!("The open inputs have {} combinations of values, and all were run", together.settings)
@@ -202,18 +203,18 @@ impl Reproduced<'_> {
             together.at.in_words()
         ));
         page.paragraph(&reason(together));
-        page.paragraph(&if together.complete {
-            "Other values than the declared ones were not run.".to_owned()
-        } else {
-            format!(
+        if together.complete {
+            page.paragraph("Other values than the declared ones were not run.");
+        } else if !together.is_met() {
+            page.paragraph(&format!(
                 "A sample leaves settings out: if those with {} claims filled more than {} % of the ranges, {} independent ones would \
                  all miss them with a probability below {} %.",
                 together.wanted,
                 short(100.0 * together.share_missed()),
                 together.settings,
                 100.0 * UNLIKELY
-            )
-        });
+            ));
+        }
         if !together.nowhere.is_empty() {
             page.heading(&format!("Claims that hold at no setting: {}", together.nowhere.len()));
             page.paragraph(&quoted(&together.nowhere));
@@ -371,19 +372,25 @@ fn goal(together: &Together) -> String {
     )
 }
 
-/// Why no setting tried has enough claims.
+/// Why no setting tried has enough claims, if none has.
 fn reason(together: &Together) -> String {
     let somewhere = together.somewhere();
+    if together.is_met() {
+        return format!(
+            "So {} can be met at one setting, but not at the one where the page's claims are judged.",
+            together.wanted
+        );
+    }
     if somewhere < together.wanted {
         return format!(
-            "{somewhere} claims hold at any setting at all, so that even with a setting for each claim {} could not be met.",
+            "{somewhere} claims hold at any of the settings tried, so that even with a setting for each claim {} would not be met.",
             together.wanted
         );
     }
     match together.compatible {
         Some(size) if size < together.wanted => format!(
-            "{somewhere} claims hold at some setting, but the pairs below exclude each other: the largest set without such a pair has \
-             {size}."
+            "{somewhere} claims hold at some setting, but pairs of them at no common one of those tried: the largest set without such a \
+             pair has {size}."
         ),
         _ => format!("{somewhere} claims hold at some setting, but no {} of them at the same one.", together.wanted),
     }

@@ -94,6 +94,11 @@ impl Together {
         self.judged < self.wanted
     }
 
+    /// Whether as many claims as wanted hold at one setting of the survey.
+    pub const fn is_met(&self) -> bool {
+        self.most >= self.wanted
+    }
+
     /// The share of the ranges that settings with enough claims could fill and yet be missed by as many independent settings as the survey
     /// has, with a probability of [`UNLIKELY`].
     pub fn share_missed(&self) -> f64 {

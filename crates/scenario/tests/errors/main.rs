@@ -511,7 +511,6 @@ fn mechanisms_that_can_never_act_are_refused() {
     const DEAF: &str = "mechanisms = { mobiles = [\"client\"], hears_links = false, supervisor = {} }";
     const ASIDE: &str = "\n[[host]]\nname = \"idle\"\nmechanisms = { wake = {} }\n[[link]]\nname = \"lane\"\nbetween = [\"idle\", \"middle\"]\n";
     let host = |table: &str| format!("mechanisms = {{ {table} = {{}} }}");
-    let untimed = format!("stack = \"reno-bsd\"\n{}", host("timestamp_echo"));
     let (freeze, stall, ebsn, srp) = (host("freeze"), host("ack_stall"), host("ebsn"), host("srp"));
     let warned = |table: &str| format!("{table}\nforesight = \"300 ms\"");
     let refused = [
@@ -529,7 +528,6 @@ fn mechanisms_that_can_never_act_are_refused() {
         (changed("", &warned(&freeze), "", OUTAGES), "host.server.mechanisms.freeze", "no link of this host"),
         (changed("", &host("reconnect_acks"), "", OUTAGES), "host.server.mechanisms.reconnect_acks", "no link of this"),
         (changed(&host("probe"), "", "", OUTAGES), "host.client.mechanisms.probe", "no host at the other end"),
-        (changed(&untimed, "", "", OUTAGES), "host.client.mechanisms.timestamp_echo", "no flow of this host"),
         (changed("", "", BLOCKING, OUTAGES), "router.middle.mechanisms.blocking_buffer", "has `freeze`"),
         (changed(&warned(&freeze), "", FLAG, OUTAGES), "router.middle.mechanisms.blocking_buffer", "`freeze.ip_flag`"),
         (changed(&warned(&freeze), "", COPYING, OUTAGES), "router.middle.mechanisms.copy_and_forward", "registers"),
