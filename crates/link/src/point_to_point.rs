@@ -314,6 +314,8 @@ impl<F: Frame> PointToPoint<F> {
     /// Replans all frames in the link: after the link was cut or restored manually, or because `again` is to be
     /// retransmitted.
     fn plan_again(&mut self, now: Instant, cut: bool, again: Option<UnderWay<F>>) {
+        // The queue has the frames that wait now, and no others.
+        self.queue.release(now);
         let policy = self.transmitter.policy();
         let mut busy_until = now;
         let mut waiting = Vec::new();
@@ -377,8 +379,7 @@ impl<F: Frame> PointToPoint<F> {
             let (at, fate) = self.arrival(sent, item.mark);
             self.wire.push(UnderWay { at, start: sent.start, end: sent.end, fate, ..item });
         }
-        self.queue.reschedule(|index| starts[index]);
-        self.queue.release(now);
+        self.queue.reschedule(now, |index| starts[index]);
     }
 }
 

@@ -85,10 +85,16 @@ impl Queue {
         self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
     }
 
-    /// Gives the queued frames new start times, from `next`.
-    pub(crate) fn reschedule(&mut self, mut next: impl FnMut(usize) -> Instant) {
-        for (index, waiting) in self.waiting.iter_mut().enumerate() {
-            waiting.until = next(index);
+    /// Gives the queued frames new start times, from `next`. Those that start by `now` leave, wherever they are: what CoDel discards
+    /// may do so before frames that came earlier.
+    pub(crate) fn reschedule(&mut self, now: Instant, mut next: impl FnMut(usize) -> Instant) {
+        for (index, waiting) in core::mem::take(&mut self.waiting).into_iter().enumerate() {
+            let until = next(index);
+            if until > now {
+                self.waiting.push_back(Waiting { until, ..waiting });
+            } else {
+                self.leave(waiting, until);
+            }
         }
     }
 

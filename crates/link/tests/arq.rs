@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use common::{Seen, World, delivered, dropped, ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
-    Arq, ConfigError, DropCause, InFlightFate, Link, LinkConfig, Loss, Outage, OutagePolicy, Outages, QueueLimit,
-    QueuedFate, Rate,
+    Arq, CoDel, ConfigError, DropCause, InFlightFate, Jitter, JitterDistribution, Link, LinkConfig, Loss, Outage,
+    OutagePolicy, Outages, QueueLimit, QueuedFate, Rate,
 };
 use proptest::prelude::*;
 
@@ -247,5 +247,65 @@ proptest! {
         prop_assert!(!in_order || arrivals.is_sorted(), "{arrivals:?}");
         let repeated: u32 = failures.iter().map(|(_, &count)| if count == attempts { count - 1 } else { count }).sum();
         prop_assert_eq!(statistics.retransmitted.packets, u64::from(repeated));
+    }
+
+    /// With every other impairment, and however late the link is polled: each frame, and each copy of one, has one end.
+    // Claim: On a link with ARQ and any other impairments, outages and CoDel, polled on time or late, each frame and each copy of
+    // one has one end.
+    #[test]
+    fn every_frame_has_one_end_whatever_else_the_link_does(
+        impairments in (0.0..0.5, 0.0..0.3, 0.0..0.3, any::<bool>(), any::<bool>(), 0_u64..200),
+        outages in prop::collection::vec((1_u64..300, 1_u64..300), 0..6),
+        queued in prop::sample::select(vec![QueuedFate::Held, QueuedFate::Dropped, QueuedFate::Lost, QueuedFate::Corrupted]),
+        in_flight in prop::sample::select(vec![InFlightFate::Delivered, InFlightFate::Dropped, InFlightFate::Corrupted]),
+        attempts in 1_u32..15,
+        frames in prop::collection::vec((0_u64..100, 40_u32..1500, any::<bool>()), 1..120),
+        seed in any::<u64>(),
+    ) {
+        let (loss, duplicate, corrupt, has_jitter, has_codel, forwards_after) = impairments;
+        let mut at = 0;
+        let list = outages.iter().map(|&(up, down)| {
+            let begin = at + up;
+            at = begin + down;
+            Outage { down: ms(begin), up: ms(at) }
+        });
+        let config = LinkConfig {
+            rate: Rate::Fixed(BitRate::from_kbps(800)),
+            delay: span_ms(20),
+            outages: Outages::List(list.collect()),
+            outage_policy: OutagePolicy { queued, in_flight },
+            forwards_after: span_ms(forwards_after),
+            loss: Loss::Independent(loss),
+            duplicate,
+            corrupt,
+            jitter: has_jitter.then_some(Jitter {
+                amplitude: span_ms(10),
+                distribution: JitterDistribution::Uniform,
+                reorder: seed.is_multiple_of(2),
+            }),
+            codel: has_codel.then(CoDel::default),
+            arq: Some(Arq { attempts: Some(attempts), timeout: span_ms(20), in_order: seed.is_multiple_of(3) }),
+            ..LinkConfig::default()
+        };
+        let mut world = World::with_seed(&config, seed);
+        let mut at = 0;
+        for (name, &(pause, len, is_late)) in (0..).zip(&frames) {
+            at += pause;
+            if is_late {
+                // Polled without the deadlines before.
+                world.now = ms(at);
+                world.poll();
+                world.link.handle_timeout(ms(at));
+                world.poll();
+                world.link.handle_packet(ms(at), common::Named { name, len });
+            } else {
+                world.send(ms(at), name, len);
+            }
+        }
+        world.run_until(ms(3_600_000));
+        let statistics = world.link.statistics(world.now);
+        prop_assert_eq!(statistics.under_way, 0);
+        let ends = world.seen.iter().filter(|seen| matches!(seen, Seen::Delivered { .. } | Seen::Dropped { .. })).count();
+        prop_assert_eq!(ends as u64, frames.len() as u64 + statistics.duplicated.packets);
     }
 }

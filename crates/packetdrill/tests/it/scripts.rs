@@ -231,12 +231,12 @@ fn an_icmp_error_ends_an_early_connection_before_it_is_accepted() {
 fn what_was_sent_again_at_this_instant_is_not_lost() {
     let script = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_congestion_control=cubic`\n\
                   0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
-                  +0 < S 0:0(0) win 65535 <mss 1000,sackOK>\n+0 > S. 0:0(0) ack 1 <mss 1460,nop,nop,sackOK>\n\
+                  +0 < S 0:0(0) win 65535 <mss 1000,nop,nop,sackOK>\n+0 > S. 0:0(0) ack 1 <mss 1460,nop,nop,sackOK>\n\
                   +.1 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
                   +0 write(4, ..., 10000) = 10000\n+0 > P. 1:10001(10000) ack 1\n\
-                  +0 < . 1:1(0) ack 1 win 65535 <sack 2001:5001>\n+0 > . 1:2001(2000) ack 1\n\
+                  +0 < . 1:1(0) ack 1 win 65535 <nop,nop,sack 2001:5001>\n+0 > . 1:2001(2000) ack 1\n\
                   +0 %{ assert tcpi_snd_cwnd == 7 }%\n\
-                  +0 < . 1:1(0) ack 1 win 65535 <sack 2001:6001>\n\
+                  +0 < . 1:1(0) ack 1 win 65535 <nop,nop,sack 2001:6001>\n\
                   +0 %{ assert tcpi_snd_cwnd == 7 and tcpi_retrans == 2 and tcpi_lost == 2 }%\n\
                   +.01 < . 1:1(0) ack 10001 win 65535\n+0 write(4, ..., 10) = 10\n+0 > P. 10001:10011(10) ack 1\n";
     let report = run_text(script, &RunOptions::default());

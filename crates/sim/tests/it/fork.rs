@@ -2,7 +2,7 @@
 
 use holdover_base::{Duration, Instant, Rng};
 use holdover_link::{
-    Alternating, CoDel, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
+    Alternating, Arq, CoDel, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
     Outages, QueuedFate,
 };
 use holdover_mobility::Mechanisms;
@@ -121,6 +121,9 @@ fn any_link(rng: &mut Rng) -> LinkConfig {
     }
     if rng.chance(0.2) {
         link.codel = Some(CoDel::default());
+    }
+    if rng.chance(0.2) {
+        link.arq = Some(Arq::default());
     }
     if rng.chance(0.2) {
         link.forwards_after = ms(between(rng, 1, 900));
