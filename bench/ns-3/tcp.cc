@@ -34,7 +34,7 @@ struct Measure
 
 constexpr Measure kMeasures[] = {
     {"bulk", 1, 250000000, "10Mbps", "75p", 0.0},
-    {"lossy", 1000, 250000, "100Mbps", "1000p", 0.01},
+    {"lossy", 1000, 250000, "1Gbps", "5000p", 0.01},
 };
 
 void

@@ -42,7 +42,7 @@ enum Name {
     TcpPair,
     /// Bulk TCP over 10 Mbit/s, 25 ms and 75 packets in the simulator, 250 MB.
     SimBulk,
-    /// 1,000 connections over 100 Mbit/s, 25 ms and 1 % of loss in the simulator, 250 kB each.
+    /// 1,000 connections over 1 Gbit/s, 25 ms and 1 % of loss in the simulator, 250 kB each.
     SimLossy,
     /// 10,000 connections at once over one link in the simulator, 100 kB each.
     SimMany,

@@ -79,12 +79,12 @@ pub(super) fn bulk() -> u64 {
     data_segments(&world)
 }
 
-/// Sends 250 kB over each of 1,000 connections, begun one a millisecond, over 100 Mbit/s with 25 ms each way and a drop-tail
-/// queue of 1,000 packets, which loses every hundredth packet towards the receiver at random. Returns how many data segments
+/// Sends 250 kB over each of 1,000 connections, begun one a millisecond, over 1 Gbit/s with 25 ms each way and a drop-tail
+/// queue of 5,000 packets, which loses every hundredth packet towards the receiver at random. Returns how many data segments
 /// were sent.
 pub(super) fn lossy() -> u64 {
     let transfers = Transfers { count: 1000, bytes: 250_000, apart: Duration::from_millis(1) };
-    let mut world = transfers.over(LinkConfig { loss: Loss::Independent(0.01), ..link(100, 25, 1000) });
+    let mut world = transfers.over(LinkConfig { loss: Loss::Independent(0.01), ..link(1000, 25, 5000) });
     world.advance_to(Instant::from_secs(1000));
     data_segments(&world)
 }
