@@ -150,10 +150,11 @@ impl Scenario {
         if !with_sweep {
             file.sweep = None;
         }
-        build::check(&file, &mut traces).map_err(explain)?;
+        let check = if with_sweep { build::check_as_written } else { build::check };
+        check(&file, &mut traces).map_err(explain)?;
         let output = output::of_scenario(&file).map_err(explain)?;
         let sweep = sweep::of_scenario(&file).map_err(explain)?;
-        let mut variants = variants(&sources, &tree, &file, &mut traces)?;
+        let mut variants = variants(&sources, &tree, &file, &mut traces, check)?;
         if let Some(sweep) = &sweep {
             check_axes(sweep, &sources, &tree, &mut traces)?;
         }
@@ -277,6 +278,7 @@ fn variants(
     tree: &Node,
     file: &ScenarioFile,
     traces: &mut Traces,
+    check: fn(&ScenarioFile, &mut Traces) -> Result<(), Problem>,
 ) -> Result<Vec<Variant>, ScenarioError> {
     let make = |name: &str, description: &Option<String>, tree: Node, file: ScenarioFile, traces: &Traces| Variant {
         name: name.to_owned(),
@@ -314,7 +316,7 @@ fn variants(
         }
         let explain = |problem| changed.explain(problem, sources).within(context);
         let own = ScenarioFile::deserialize(&changed).map_err(explain)?;
-        build::check(&own, traces).map_err(explain)?;
+        check(&own, traces).map_err(explain)?;
         variants.push(make(&variant.name, &variant.description, changed, own, traces));
     }
     Ok(variants)

@@ -188,7 +188,11 @@ impl Reproduced<'_> {
     /// Shows which claims hold together, and that no setting satisfies as many as a reproduction is to meet, if none does.
     fn unsatisfied(&self, page: &mut impl Writer, together: &Together) {
         let Some(survey) = &self.catalogue.survey else { return };
-        let title = if together.is_met() { "Which claims hold together" } else { "What no setting satisfies" };
+        let title = match (together.is_met(), together.complete) {
+            (true, _) => "Which claims hold together",
+            (false, true) => "What no setting satisfies",
+            (false, false) => "What no setting of the sample satisfies",
+        };
         page.section("together", title);
         page.paragraph(&goal(together));
         let tried = if together.complete {
@@ -383,7 +387,7 @@ fn reason(together: &Together) -> String {
     }
     if somewhere < together.wanted {
         return format!(
-            "{somewhere} claims hold at any of the settings tried, so that even with a setting for each claim {} would not be met.",
+            "{somewhere} claims hold at some setting, so that even with a setting for each claim {} would not be met.",
             together.wanted
         );
     }

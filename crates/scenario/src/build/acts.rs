@@ -22,12 +22,27 @@ pub(crate) fn check(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Pro
     Ok(())
 }
 
+/// Warnings about hosts whose mechanisms have no connection to act on. They are no errors: `host.*` gives them to all.
+pub(crate) fn hosts_without_flows(file: &ScenarioFile, config: &WorldConfig) -> Vec<String> {
+    // Without any flow the connections are those of programs.
+    if config.flows.is_empty() {
+        return Vec::new();
+    }
+    let is_idle = |index: usize| {
+        let node = NodeId(index as u32);
+        !config.flows.iter().any(|flow| flow.from == node || flow.to == node)
+    };
+    let has_any =
+        |host: &file::Host| host.mechanisms.as_ref().is_some_and(|table| *table != file::Mechanisms::default());
+    let idle = file.hosts.iter().enumerate().filter(|&(index, host)| has_any(host) && is_idle(index));
+    idle.map(|(_, host)| {
+        format!("the mechanisms of host \"{}\" can never act: no flow begins or ends at it", host.name)
+    })
+    .collect()
+}
+
 fn of_host(table: &file::Mechanisms, index: usize, is_warned: bool, config: &WorldConfig) -> Result<(), Problem> {
     let node = NodeId(index as u32);
-    // Without any flow the connections are those of programs.
-    if !config.flows.is_empty() && !config.flows.iter().any(|flow| flow.from == node || flow.to == node) {
-        return Err(Problem::conflict("these can never act: no flow begins or ends at this host"));
-    }
     if !is_warned {
         let why = "nothing warns this host; its \"foresight\", or the \"prediction\" of a mobile host, would";
         if table.freeze.is_some() {
@@ -121,10 +136,8 @@ fn hears_signs(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result<(), 
     let copying = mechanisms.copy_and_forward.as_ref().map(|of| ("copy_and_forward", of.sign));
     for (key, sign) in [blocking, copying].into_iter().flatten() {
         let freezes = |&node: &NodeId| of_node(node, config).and_then(|of| of.mechanisms.freeze.as_ref());
-        let mut frozen = gateway.mobiles.iter().filter_map(freezes).peekable();
-        if frozen.peek().is_none() {
-            return never(key, "none of its mobile hosts has `freeze`, whose sign it waits for");
-        }
+        let mut frozen = gateway.mobiles.iter().filter_map(freezes);
+        // Any host may advertise a window of zero: one whose application reads slowly does.
         if sign == WarningSign::IpFlag && !frozen.any(|freeze| freeze.ip_flag) {
             return never(
                 key,

@@ -33,6 +33,12 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Checks that `file` describes a valid world. A problem lies below the root of the file.
 pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
+    check::within_reach(file, with_one_of_each_flow(file, 0, traces)?)
+}
+
+/// As [`check`], and checks that each mechanism can act. Not for the points of a sweep, some of which may be without what a
+/// mechanism waits for.
+pub(crate) fn check_as_written(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
     let config = with_one_of_each_flow(file, 0, traces)?;
     acts::check(file, &config)?;
     check::within_reach(file, config)
@@ -40,7 +46,9 @@ pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Prob
 
 /// Warnings about a checked `file`.
 pub(crate) fn warnings(file: &ScenarioFile, traces: &mut Traces) -> Result<Vec<String>, Problem> {
-    Ok(check::warnings(&with_one_of_each_flow(file, 0, traces)?))
+    let config = with_one_of_each_flow(file, 0, traces)?;
+    let idle = acts::hosts_without_flows(file, &config);
+    Ok(check::warnings(&config).into_iter().chain(idle).collect())
 }
 
 /// The world described by a checked `file`. A problem lies below the root of the file.

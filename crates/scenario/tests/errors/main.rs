@@ -528,11 +528,9 @@ fn mechanisms_that_can_never_act_are_refused() {
         (changed("", &warned(&freeze), "", OUTAGES), "host.server.mechanisms.freeze", "no link of this host"),
         (changed("", &host("reconnect_acks"), "", OUTAGES), "host.server.mechanisms.reconnect_acks", "no link of this"),
         (changed(&host("probe"), "", "", OUTAGES), "host.client.mechanisms.probe", "no host at the other end"),
-        (changed("", "", BLOCKING, OUTAGES), "router.middle.mechanisms.blocking_buffer", "has `freeze`"),
         (changed(&warned(&freeze), "", FLAG, OUTAGES), "router.middle.mechanisms.blocking_buffer", "`freeze.ip_flag`"),
         (changed(&warned(&freeze), "", COPYING, OUTAGES), "router.middle.mechanisms.copy_and_forward", "registers"),
         (changed("", "", DEAF, OUTAGES), "router.middle.mechanisms.supervisor", "hears of none"),
-        (format!("{}{ASIDE}", changed("", "", "", OUTAGES)), "host.idle.mechanisms", "no flow begins or ends"),
     ];
     for (text, field, message) in &refused {
         let error = error_of(text);
@@ -553,10 +551,25 @@ fn mechanisms_that_can_never_act_are_refused() {
         changed(&srp, "", SRP, ""),
         changed(&host("probe"), &host("probe"), "", OUTAGES),
         changed(&warned(&freeze), "", BLOCKING, OUTAGES),
+        // Any host may advertise a window of zero.
+        changed("", "", BLOCKING, OUTAGES),
         // It holds back while data flows, whether or not the link ever goes down.
         changed("mechanisms = { wake = {} }", "", "", ""),
     ] {
         Scenario::parse("test.toml", &fine, NoFiles).unwrap();
+    }
+    // `host.*` gives mechanisms to hosts without flows, too.
+    let aside = Scenario::parse("test.toml", &format!("{}{ASIDE}", changed("", "", "", OUTAGES)), NoFiles).unwrap();
+    assert_eq!(
+        aside.warnings().unwrap(),
+        ["the mechanisms of host \"idle\" can never act: no flow begins or ends at it"]
+    );
+    // A point of a sweep may be without what a mechanism waits for.
+    let axis = "\n[[sweep.axis]]\npath = \"router.middle.mechanisms.hears_links\"\nvalues = [true, false]\n";
+    let heard = changed("", "", &DEAF.replace("false", "true"), OUTAGES);
+    let swept = Scenario::parse("test.toml", &format!("{heard}{axis}"), NoFiles).unwrap();
+    for point in swept.sweep().expect("an axis").points() {
+        swept.at(&point).unwrap();
     }
 }
 
