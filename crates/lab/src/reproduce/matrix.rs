@@ -93,7 +93,7 @@ impl Matrix {
             let unit = known.max_by_key(|known| known.name().len()).map_or("", |known| known.unit());
             let name = metric.replace('_', " ");
             // `bytes retransmitted` has its unit in its name.
-            if unit.is_empty() || name.contains(unit) { name } else { format!("{name}, {unit}") }
+            if unit.is_empty() || name.starts_with(unit) { name } else { format!("{name}, {unit}") }
         });
         ["variant".to_owned(), "completed".to_owned()].into_iter().chain(metrics).collect()
     }
@@ -120,7 +120,7 @@ mod tests {
             words: [("delay".to_owned(), delay.to_owned())].into(),
             runs,
             completed: durations.len(),
-            values: [("duration".to_owned(), durations.to_vec()), ("timeouts".to_owned(), vec![2.0])].into(),
+            values: [("longest_pause".to_owned(), durations.to_vec()), ("timeouts".to_owned(), vec![2.0])].into(),
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let matrix = Matrix {
             title: "At 5 s".to_owned(),
             at: [("delay".to_owned(), "5 s".to_owned())].into(),
-            metrics: ["duration", "bytes_retransmitted", "timeouts_of_data"].map(str::to_owned).to_vec(),
+            metrics: ["longest_pause", "bytes_retransmitted", "timeouts_of_data"].map(str::to_owned).to_vec(),
         };
         let results = Results {
             cells: vec![
@@ -142,7 +142,7 @@ mod tests {
         };
         assert_eq!(
             matrix.heading(),
-            ["variant", "completed", "duration, s", "bytes retransmitted", "timeouts of data"]
+            ["variant", "completed", "longest pause, s", "bytes retransmitted", "timeouts of data"]
         );
         assert_eq!(matrix.rows(&results), [["plain", "2 of 3", "1.5", "–", "–"], ["wake", "0 of 3", "–", "–", "–"]]);
     }

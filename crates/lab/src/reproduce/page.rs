@@ -167,8 +167,9 @@ impl Reproduced<'_> {
             self.claims.iter().filter(|claim| claim.over_open.as_ref().is_some_and(|one| one.verdict == over)).count()
         };
         Some(format!(
-            "Over a sample of {} settings of what the paper leaves open (runs of each variant at each point: {}; `{}`), of the \
+            "Over {} {} settings of what the paper leaves open (runs of each variant at each point: {}; `{}`), of the \
              claims, {} hold at all settings, {} at some, {} at none.",
+            if survey.is_complete(&self.catalogue.inputs) { "all" } else { "a sample of" },
             survey.settings.len(),
             survey.runs,
             survey.command,
