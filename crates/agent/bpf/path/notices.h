@@ -27,7 +27,7 @@ INLINE void note_incoming(const struct key *key, const struct link *link, u32 fa
 #define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h
 #define PORT_DNS 53
 
-// Counts a packet other than TCP that comes in during a silence and comes from beyond the next hop. ICMP (with neighbour discovery) and
+// Counts a packet that was left alone, comes in during a silence and comes from beyond the next hop. ICMP (with neighbour discovery) and
 // DNS answers may be the router's own.
 static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
 {
@@ -54,7 +54,8 @@ static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
 	} else {
 		return 0;
 	}
-	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+	// TCP that comes here was left alone, such as multipath TCP: it shows that the link carries packets.
+	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
 		return 0;
 	if (protocol == IPPROTO_UDP && (bpf_skb_load_bytes(skb, at, &port, sizeof(port)) || port == bpf_htons(PORT_DNS)))
 		return 0;

@@ -227,7 +227,7 @@ fn the_end_of_half_a_second_is_noticed() {
 
 /// Without a next hop, TCP's retransmission is the sign, after 250 ms: the peer gets a probe each 30 ms from then on.
 // Claim: Without a next hop the agent notices half a second of silence by the host's own retransmission of a short segment, and
-// its end; nothing is probed before the retransmission, and an ACK that is late after it costs one probe of the peer.
+// its end; nothing is probed before the retransmission, and an ACK that is late after it makes the agent probe the peer.
 // Tests: `tests::a_late_ack_without_a_next_hop_is_one_probe`
 #[test]
 fn the_end_of_half_a_second_is_noticed_without_a_next_hop() {
