@@ -89,8 +89,9 @@ pub(crate) enum Admission {
     Admitted,
     /// A later epoch is known.
     Stale { known: Epoch },
-    /// The sender is not registered, or its epoch seems to be of another store. It repeats its claim.
-    Unknown,
+    /// Not decided yet: the sender is not registered, its epoch seems to be of another store, or the mobile host was heard here since
+    /// that epoch and this gateway claims it. The sender repeats its claim.
+    Undecided,
 }
 
 /// See the [module](self).
@@ -305,10 +306,11 @@ impl Ownership {
         peer: SocketAddr,
     ) -> Admission {
         let found = self.gateways().find(|(_, gateway)| gateway.address == peer && self.is_of_store(epoch));
-        let Some(owner) = found.map(|(name, _)| name.to_owned()) else { return Admission::Unknown };
+        let Some(owner) = found.map(|(name, _)| name.to_owned()) else { return Admission::Undecided };
         let epoch = epoch.revision;
         let known = self.mobiles.get(&mobile);
         let is_known = known.is_some_and(|known| known.epoch == epoch && known.is_owned_by(&owner));
+        let was_heard_since = known.is_some_and(|known| known.is_here && known.heard_at().is_some());
         let latest = known.map_or(0, |known| known.epoch);
         if epoch > latest {
             self.learn_mobile(now, mobile, epoch, Some(Record { owner, mac: None }), true);
@@ -316,6 +318,8 @@ impl Ownership {
         } else if !is_known {
             self.counters.fenced += 1;
             return Admission::Stale { known: self.epoch(latest) };
+        } else if was_heard_since {
+            return Admission::Undecided;
         }
         Admission::Admitted
     }

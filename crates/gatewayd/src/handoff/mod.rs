@@ -215,7 +215,7 @@ impl Handoff {
                         match admission {
                             Admission::Admitted => self.relay.handle_message(now, from, message),
                             Admission::Stale { known } => self.relay.refuse(from, message.id, message.mobile, known),
-                            Admission::Unknown => {}
+                            Admission::Undecided => {}
                         }
                     }
                     None if message.is_empty() => {}

@@ -349,8 +349,8 @@ fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
         assert_eq!(one.0.handle_peer_claim(at(11), mobile(), old, b), Admission::Stale { known: epoch(40) });
     }
     let of_another_store = Epoch { store: 2, revision: 60 };
-    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), of_another_store, b), Admission::Unknown);
-    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), epoch(60), stranger), Admission::Unknown);
+    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), of_another_store, b), Admission::Undecided);
+    assert_eq!(one.0.handle_peer_claim(at(11), mobile(), epoch(60), stranger), Admission::Undecided);
     assert_eq!((one.0.owns(mobile()), one.events()), (Some(40), vec![]));
     // Before the store reports it.
     assert_eq!(one.0.handle_peer_claim(at(12), mobile(), epoch(60), b), Admission::Admitted);
@@ -361,6 +361,11 @@ fn a_claim_of_a_stale_epoch_is_refused_and_strangers_are_not_answered() {
     assert_eq!(one.0.owned_elsewhere(mobile()), Some(("b", 60)));
     assert_eq!(one.0.handle_peer_claim(at(14), mobile(), epoch(60), b), Admission::Admitted);
     assert_eq!(one.events(), []);
+    // Heard here since: the store decides between the two, and a later epoch of the other is its decision.
+    one.hears(at(20), None);
+    assert_eq!(one.0.handle_peer_claim(at(21), mobile(), epoch(60), b), Admission::Undecided);
+    assert_eq!(one.0.handle_peer_claim(at(22), mobile(), epoch(70), b), Admission::Admitted);
+    assert_eq!(one.events(), [Event::Lost { mobile: mobile(), epoch: 70, owner: "b".to_owned() }]);
 }
 
 #[test]

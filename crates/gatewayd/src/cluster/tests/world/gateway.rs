@@ -260,7 +260,7 @@ impl Live {
                 Admission::Stale { known } => {
                     return self.relay.refuse(peer, message.id, message.mobile, known);
                 }
-                Admission::Unknown => return,
+                Admission::Undecided => return,
             }
         }
         self.relay.handle_message(now, peer, message);
