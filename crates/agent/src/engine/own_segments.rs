@@ -46,8 +46,9 @@ impl OwnSegments {
     pub(super) fn note(&mut self, packet: Bytes) {
         let Ok(packet) = Packet::parse_with(packet, Checksums::Ignore) else { return };
         let Some(connection) = Connection::of(Direction::Outgoing, &packet) else { return };
-        // MPTCP and the like: a copy would lack their options.
-        let Some(segment) = packet.tcp().filter(|segment| segment.options.unknown == 0) else { return };
+        // A copy would lack the options of MPTCP and the like, and the urgent pointer.
+        let is_whole = |segment: &&Segment| segment.options.unknown == 0 && !segment.flags.contains(Flags::URG);
+        let Some(segment) = packet.tcp().filter(is_whole) else { return };
         let Segment { seq, flags, ref payload, .. } = *segment;
         if let Some(kept) = self.0.get_mut(&connection) {
             if kept.seq != seq {
@@ -230,6 +231,13 @@ mod tests {
         // A damaged packet is none.
         own.note(sent(6, 1, Flags::ACK, b"k").slice(..30));
         assert_eq!(own.0.len(), 1);
+    }
+
+    #[test]
+    fn urgent_data_are_not_repeated() {
+        let mut own = OwnSegments::default();
+        own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::URG, b"k"));
+        assert!(own.0.is_empty());
     }
 
     #[test]

@@ -489,13 +489,14 @@ impl SilenceWatch {
         is_unanswered || has_paused
     }
 
-    /// Without a next hop, a check probes the peer that has not answered, with its data.
+    /// Without a next hop, a check probes the peer that has not answered, with its data: of several the one that was heard last. The
+    /// others may be farther away, and their answers under way.
     fn begin_check(&self, survey: &Survey, found: Suspicion) -> Suspicion {
         let peers: Vec<&Unanswered> = self.sent_again(survey).collect();
-        let Some(first) = peers.first() else { return found };
+        let Some(last_heard) = peers.iter().max_by_key(|peer| peer.heard_at) else { return found };
         Suspicion {
-            peer: Some(first.connection),
-            round_trip: first.round_trip.unwrap_or_default(),
+            peer: Some(last_heard.connection),
+            round_trip: peers.iter().filter_map(|peer| peer.round_trip).max().unwrap_or_default(),
             evidence: peers.iter().map(|unanswered| (unanswered.connection, unanswered.heard_at)).collect(),
             ..found
         }
@@ -546,16 +547,22 @@ impl SilenceWatch {
         match std::mem::replace(&mut self.phase, Phase::Calm) {
             Phase::Suspected(found) | Phase::Silent(found) => {
                 if is_tcp {
-                    if self.gone.len() + found.evidence.len() > MOST_GONE {
-                        self.gone.clear();
-                    }
-                    self.gone.extend(found.evidence);
+                    self.note_gone(found);
                 }
                 self.heard_at = now;
                 self.acts.push_back(Act::End);
             }
+            Phase::Checking(found) if is_tcp => self.note_gone(found),
             Phase::Calm | Phase::Checking(_) | Phase::Asking(_) => {}
         }
+    }
+
+    /// The link carries packets: those that have not answered are gone, until they are heard.
+    fn note_gone(&mut self, found: Suspicion) {
+        if self.gone.len() + found.evidence.len() > MOST_GONE {
+            self.gone.clear();
+        }
+        self.gone.extend(found.evidence);
     }
 }
 

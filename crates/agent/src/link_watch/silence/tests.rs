@@ -271,6 +271,46 @@ fn a_late_ack_without_a_next_hop_is_one_probe() {
     }
 }
 
+/// Its host retransmits to no avail, while another peer sends.
+#[test]
+fn a_peer_that_is_gone_beside_one_that_sends_is_checked_once() {
+    let mut world = World::behind(2, &[]);
+    world.peers_answer = false;
+    world.run(5000, |world, step| {
+        if [0, 60, 180, 420, 900].contains(&step) {
+            world.send(0);
+        }
+        // Soon after each check has begun.
+        if step % 60 == 20 {
+            world.receive(1);
+        }
+    });
+    assert_eq!(world.count(|act| matches!(act, Act::AskPeer(_))), 2, "one check: {:?}", world.acts);
+    assert_eq!(world.count(listens), 0, "{:?}", world.acts);
+}
+
+/// Of two peers that have not answered, the one that was heard last is probed, for as long as the farther one's answer takes.
+#[test]
+fn a_check_without_a_next_hop_waits_for_the_farthest_peer() {
+    let mut world = World::behind(2, &[]);
+    world.peers_answer = false;
+    world.peers[1].round_trip = Some(Duration::from_millis(600));
+    world.exchange(0);
+    world.run(20, |_, _| {});
+    world.traffic.tcp_received += 1;
+    world.peers[1].heard_at = Some(world.now);
+    world.run(2000, |_, _| {});
+    world.mark();
+    world.run(560, |world, step| {
+        if step % 50 == 0 {
+            (0..2).for_each(|peer| world.send(peer));
+        }
+    });
+    let asked = world.acts.iter().filter_map(|(_, act)| if let Act::AskPeer(peer) = act { Some(*peer) } else { None });
+    assert_eq!(asked.collect::<std::collections::BTreeSet<_>>(), [connection(1)].into(), "{:?}", world.acts);
+    assert_eq!(world.count(listens), 0, "{:?}", world.acts);
+}
+
 #[test]
 fn a_late_ack_is_checked_once() {
     let mut world = World::new(1);
@@ -667,8 +707,12 @@ proptest! {
     /// While any peer is answered at least once in 0.9 s, nothing is ever suspected, whatever the others do: but once if the router no longer
     /// answers.
     #[test]
-    fn one_that_is_answered_is_enough(happenings in prop::collection::vec(any_happening(), 1..60), routers_answer: bool) {
-        let mut world = World::new(4);
+    fn one_that_is_answered_is_enough(
+        happenings in prop::collection::vec(any_happening(), 1..60),
+        has_router: bool,
+        routers_answer: bool,
+    ) {
+        let mut world = World::behind(4, if has_router { &[ROUTER] } else { &[] });
         (world.routers_answer, world.peers_answer) = (routers_answer, false);
         for happening in happenings {
             if let Happening::Wait(millis) = happening {
