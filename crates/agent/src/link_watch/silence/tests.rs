@@ -285,7 +285,9 @@ fn a_peer_that_is_gone_beside_one_that_sends_is_checked_once() {
             world.receive(1);
         }
     });
-    assert_eq!(world.count(|act| matches!(act, Act::AskPeer(_))), 2, "one check: {:?}", world.acts);
+    let asked_at: Vec<u64> =
+        world.acts.iter().filter(|(_, act)| matches!(act, Act::AskPeer(_))).map(|&(at, _)| at).collect();
+    assert!(!asked_at.is_empty() && asked_at.iter().all(|at| *at < 400), "in the first check only: {:?}", world.acts);
     assert_eq!(world.count(listens), 0, "{:?}", world.acts);
 }
 
