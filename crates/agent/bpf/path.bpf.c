@@ -98,7 +98,8 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? flow->frame_out : flow->frame_in, FRAME_LEN);
 	begin_verdict(verdict, packet);
 	// On a calm link a retransmission may be the first sign of an outage.
-	int may_copy = direction == OUTGOING && (!link_is_calm(status, family) || is_retransmission(flow, packet));
+	int is_again = direction == OUTGOING && is_retransmission(flow, packet);
+	int may_copy = is_again || (direction == OUTGOING && !link_is_calm(status, family));
 
 	bpf_spin_lock(&flow->lock);
 	handle_segment(flow, link, &rules, key, packet, verdict, own, other, is_new, link_is_calm(status, family), direction);
@@ -115,7 +116,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	}
 	rewrite(skb, &scratch->offsets, packet, verdict);
 	if (may_copy && packet->len && is_first_unacknowledged(flow, packet))
-		copy_if_short(skb);
+		copy_if_short(skb, is_again);
 	return PASS;
 }
 

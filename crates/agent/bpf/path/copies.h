@@ -10,7 +10,8 @@
 #define COPY_LEAST 40 // the headers of IPv4 and TCP
 
 struct copy {
-	u32 len;
+	u16 len;
+	u16 is_retransmission;
 	u8 bytes[COPY_MOST]; // from the IP header on
 };
 
@@ -21,7 +22,7 @@ struct {
 
 // Copies a packet if it is short and there is room in the ring. A global function, so that the verifier need not
 // follow its states through all the rest.
-__attribute__((noinline)) int copy_if_short(struct __sk_buff *skb)
+__attribute__((noinline)) int copy_if_short(struct __sk_buff *skb, int is_retransmission)
 {
 	u32 frame_len = rules.frame_len == FRAME_LEN ? FRAME_LEN : 0;
 	u32 len = skb->len - frame_len;
@@ -33,6 +34,7 @@ __attribute__((noinline)) int copy_if_short(struct __sk_buff *skb)
 	if (!copy)
 		return 0;
 	copy->len = len;
+	copy->is_retransmission = is_retransmission;
 	if (bpf_skb_load_bytes(skb, frame_len, copy->bytes, len)) {
 		bpf_ringbuf_discard(copy, BPF_RB_NO_WAKEUP);
 		return 0;

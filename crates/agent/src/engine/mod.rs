@@ -403,8 +403,8 @@ impl Engine {
 
     /// Keeps the host's segments that the programs have copied.
     fn read_copies(&mut self) {
-        while let Some((family, packet)) = self.path.next_copy() {
-            self.stacks[family.index()].own_segments.note(packet);
+        while let Some(sent) = self.path.next_copy() {
+            self.stacks[sent.family().index()].own_segments.note(sent);
         }
     }
 

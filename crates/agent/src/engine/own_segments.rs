@@ -12,6 +12,22 @@ use holdover_flow::Flow;
 use holdover_mobility::{Connection, Direction, EchoClock, Injected};
 use holdover_wire::{Checksums, Flags, Packet, Payload, Segment, Seq};
 
+use crate::link_watch::Family;
+
+/// A packet that the host has sent, from its IP header on, without a checksum if the device computes it.
+#[derive(Clone, Debug)]
+pub(super) struct SentSegment {
+    pub(super) packet: Bytes,
+    /// Its data have passed before.
+    pub(super) is_retransmission: bool,
+}
+
+impl SentSegment {
+    pub(super) fn family(&self) -> Family {
+        if self.packet.first().is_some_and(|first| first >> 4 == 6) { Family::Ipv6 } else { Family::Ipv4 }
+    }
+}
+
 /// The segments, by connection.
 #[derive(Default, Debug)]
 pub(super) struct OwnSegments(BTreeMap<Connection, Kept>);
@@ -22,6 +38,8 @@ struct Kept {
     seq: Seq,
     flags: Flags,
     payload: Bytes,
+    /// Whether the host has sent it more than once.
+    is_sent_again: bool,
     /// Bytes of its copies.
     copied: usize,
     copied_at: Option<Instant>,
@@ -42,8 +60,8 @@ const MOST_SEGMENTS: usize = 1024;
 const KEPT_FLAGS: Flags = Flags::ACK.union(Flags::PSH).union(Flags::FIN);
 
 impl OwnSegments {
-    /// Notes a packet that the host has sent, from its IP header on, without a checksum if the device computes it.
-    pub(super) fn note(&mut self, packet: Bytes) {
+    /// Notes a packet that the host has sent.
+    pub(super) fn note(&mut self, SentSegment { packet, is_retransmission }: SentSegment) {
         let Ok(packet) = Packet::parse_with(packet, Checksums::Ignore) else { return };
         let Some(connection) = Connection::of(Direction::Outgoing, &packet) else { return };
         // A copy would lack the options of MPTCP and the like, and the urgent pointer.
@@ -52,8 +70,9 @@ impl OwnSegments {
         let Segment { seq, flags, ref payload, .. } = *segment;
         if let Some(kept) = self.0.get_mut(&connection) {
             if kept.seq != seq {
-                kept.copied = 0;
+                (kept.copied, kept.is_sent_again) = (0, false);
             }
+            kept.is_sent_again |= is_retransmission;
             (kept.seq, kept.flags, kept.payload) = (seq, flags & KEPT_FLAGS, payload.clone());
             return;
         }
@@ -61,7 +80,8 @@ impl OwnSegments {
             self.0.pop_first();
         }
         let (flags, payload) = (flags & KEPT_FLAGS, payload.clone());
-        let kept = Kept { seq, flags, payload, copied: 0, copied_at: None, val: None, is_foreign: false };
+        let is_sent_again = is_retransmission;
+        let kept = Kept { seq, flags, payload, is_sent_again, copied: 0, copied_at: None, val: None, is_foreign: false };
         self.0.insert(connection, kept);
     }
 
@@ -75,9 +95,9 @@ impl OwnSegments {
         self.0.retain(|&connection, kept| flow(connection).is_some_and(|flow| !flow.is_over() && kept.is_first(&flow)));
     }
 
-    /// Whether the connection's first unacknowledged segment is kept.
-    pub(super) fn is_first(&self, connection: Connection, flow: &Flow) -> bool {
-        self.0.get(&connection).is_some_and(|kept| kept.is_first(flow))
+    /// Whether the connection's first unacknowledged segment is kept, and the host has sent it more than once.
+    pub(super) fn is_sent_again(&self, connection: Connection, flow: &Flow) -> bool {
+        self.0.get(&connection).is_some_and(|kept| kept.is_sent_again && kept.is_first(flow))
     }
 
     /// The outage is over: copies count anew.
@@ -178,7 +198,7 @@ mod tests {
     }
 
     /// A packet of the host's on a connection.
-    fn sent(port: u16, seq: u32, flags: Flags, payload: &'static [u8]) -> Bytes {
+    fn sent(port: u16, seq: u32, flags: Flags, payload: &'static [u8]) -> SentSegment {
         let connection = connection(port);
         let segment = Segment {
             src_port: port,
@@ -191,7 +211,7 @@ mod tests {
         let packet = Packet::new(connection.local.ip(), connection.remote.ip(), segment);
         let mut bytes = bytes::BytesMut::new();
         packet.emit_into(&mut bytes).unwrap();
-        bytes.freeze()
+        SentSegment { packet: bytes.freeze(), is_retransmission: false }
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
         let mut own = OwnSegments::default();
         own.note(sent(1, 1, Flags::ACK, b"k"));
         own.note(sent(2, 1, Flags::ACK, b"k"));
-        assert!(!own.is_first(connection(1), &Flow::new()), "nothing is acknowledged yet");
+        assert!(!own.0[&connection(1)].is_first(&Flow::new()), "nothing is acknowledged yet");
         own.forget_acknowledged(|_| None);
         assert!(own.0.is_empty());
     }
@@ -229,8 +249,26 @@ mod tests {
         own.note(sent(5, 1, Flags::ACK | Flags::PSH | Flags::CWR | Flags::ECE, b"k"));
         assert_eq!(own.0[&connection(5)].flags, Flags::ACK | Flags::PSH);
         // A damaged packet is none.
-        own.note(sent(6, 1, Flags::ACK, b"k").slice(..30));
+        let mut damaged = sent(6, 1, Flags::ACK, b"k");
+        damaged.packet.truncate(30);
+        own.note(damaged);
         assert_eq!(own.0.len(), 1);
+    }
+
+    #[test]
+    fn a_segment_is_sent_again_if_its_data_have_passed_before() {
+        let mut own = OwnSegments::default();
+        let is_sent_again = |own: &OwnSegments| own.0[&connection(5)].is_sent_again;
+        own.note(sent(5, 1, Flags::ACK, b"k"));
+        assert!(!is_sent_again(&own));
+        let again = SentSegment { is_retransmission: true, ..sent(5, 1, Flags::ACK, b"k") };
+        own.note(again.clone());
+        assert!(is_sent_again(&own));
+        own.note(sent(5, 2, Flags::ACK, b"l"));
+        assert!(!is_sent_again(&own), "the next one");
+        own.clear();
+        own.note(again);
+        assert!(is_sent_again(&own));
     }
 
     #[test]

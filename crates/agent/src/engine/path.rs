@@ -19,6 +19,7 @@ use holdover_host::map_batch;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 
+use super::own_segments::SentSegment;
 use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface};
 use crate::link_watch::Family;
 use crate::link_watch::silence::Traffic;
@@ -218,13 +219,13 @@ impl KernelPath {
 
     /// The next copy of a short segment that the host has sent while the link was not calm, or has sent again: an IP packet,
     /// as it left but for the checksum.
-    pub(super) fn next_copy(&mut self) -> Option<(Family, Bytes)> {
+    pub(super) fn next_copy(&mut self) -> Option<SentSegment> {
         let item = self.copies.next()?;
-        let (len, bytes) = item.split_first_chunk()?;
-        let len = (u32::from_ne_bytes(*len) as usize).min(bytes.len());
+        let (len, rest) = item.split_first_chunk()?;
+        let (is_retransmission, bytes) = rest.split_first_chunk()?;
+        let len = usize::from(u16::from_ne_bytes(*len)).min(bytes.len());
         let packet = Bytes::copy_from_slice(&bytes[..len]);
-        let family = if packet.first()? >> 4 == 6 { Family::Ipv6 } else { Family::Ipv4 };
-        Some((family, packet))
+        Some(SentSegment { packet, is_retransmission: u16::from_ne_bytes(*is_retransmission) != 0 })
     }
 
     /// Whether nothing happens to the link of an IP version.

@@ -63,7 +63,7 @@ impl Engine {
             }
             if flow.awaits_ack() {
                 let (heard_at, round_trip) = (flow.heard_at(), flow.smoothed_round_trip());
-                let is_sent_again = self.stack(connection).own_segments.is_first(connection, flow);
+                let is_sent_again = self.stack(connection).own_segments.is_sent_again(connection, flow);
                 survey.unanswered.push(Unanswered { connection, heard_at, round_trip, is_sent_again });
                 if survey.own_addresses.len() < MOST_OWN_ADDRESSES {
                     survey.own_addresses.insert(own);

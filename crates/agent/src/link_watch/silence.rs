@@ -110,6 +110,9 @@ pub struct SilenceWatch {
     is_checked: bool,
     /// Connections whose peer fell silent while others were answered, with the time of its last packet.
     gone: BTreeMap<Connection, Option<Instant>>,
+    /// Connections without an answer when a packet of another peer ended a check: no reason for another check, but evidence if
+    /// they stay silent.
+    checked: BTreeMap<Connection, Option<Instant>>,
     acts: VecDeque<Act>,
 }
 
@@ -176,6 +179,7 @@ impl SilenceWatch {
             answers_in: None,
             is_checked: false,
             gone: BTreeMap::new(),
+            checked: BTreeMap::new(),
             acts: VecDeque::new(),
         }
     }
@@ -468,7 +472,9 @@ impl SilenceWatch {
     /// Without a next hop: connections on which TCP has retransmitted in vain.
     fn sent_again<'a>(&self, survey: &'a Survey) -> impl Iterator<Item = &'a Unanswered> {
         survey.unanswered.iter().filter(|unanswered| {
-            self.is_alone() && unanswered.is_sent_again && unanswered.round_trip.is_some() && !self.is_gone(unanswered)
+            let is_checked = self.checked.get(&unanswered.connection) == Some(&unanswered.heard_at);
+            let has_failed = unanswered.is_sent_again && unanswered.round_trip.is_some() && !self.is_gone(unanswered);
+            self.is_alone() && has_failed && !is_checked
         })
     }
 
@@ -547,23 +553,23 @@ impl SilenceWatch {
         match std::mem::replace(&mut self.phase, Phase::Calm) {
             Phase::Suspected(found) | Phase::Silent(found) => {
                 if is_tcp {
-                    self.note_gone(found);
+                    note_silent(&mut self.gone, found.evidence);
                 }
                 self.heard_at = now;
                 self.acts.push_back(Act::End);
             }
-            Phase::Checking(found) if is_tcp => self.note_gone(found),
+            Phase::Checking(found) if is_tcp => note_silent(&mut self.checked, found.evidence),
             Phase::Calm | Phase::Checking(_) | Phase::Asking(_) => {}
         }
     }
+}
 
-    /// The link carries packets: those that have not answered are gone, until they are heard.
-    fn note_gone(&mut self, found: Suspicion) {
-        if self.gone.len() + found.evidence.len() > MOST_GONE {
-            self.gone.clear();
-        }
-        self.gone.extend(found.evidence);
+/// Adds connections whose peers were silent while the link carried packets, which holds until they are heard.
+fn note_silent(silent: &mut BTreeMap<Connection, Option<Instant>>, found: BTreeMap<Connection, Option<Instant>>) {
+    if silent.len() + found.len() > MOST_GONE {
+        silent.clear();
     }
+    silent.extend(found);
 }
 
 #[cfg(test)]

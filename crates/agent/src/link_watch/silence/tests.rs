@@ -291,6 +291,24 @@ fn a_peer_that_is_gone_beside_one_that_sends_is_checked_once() {
     assert_eq!(world.count(listens), 0, "{:?}", world.acts);
 }
 
+/// Losses often precede a cut: a key is lost, another peer's packet ends the check, and then nothing arrives any more.
+#[test]
+fn a_cut_after_a_check_that_another_peer_has_ended_is_noticed() {
+    let mut world = World::behind(2, &[]);
+    world.peers_answer = false;
+    world.run(6000, |world, step| {
+        if [0, 60, 180, 420, 900].contains(&step) {
+            world.send(0);
+        }
+        if step == 75 {
+            world.receive(1);
+        }
+    });
+    assert!(world.first(|act| matches!(act, Act::AskPeer(_))).is_some_and(|at| at < 375), "{:?}", world.acts);
+    assert!(world.first(listens).is_some_and(|at| (375..=2500).contains(&at)), "{:?}", world.acts);
+    assert!(world.watch.is_silent(), "{:?}", world.acts);
+}
+
 /// Of two peers that have not answered, the one that was heard last is probed, for as long as the farther one's answer takes.
 #[test]
 fn a_check_without_a_next_hop_waits_for_the_farthest_peer() {
