@@ -97,10 +97,9 @@ impl Core {
                 }
             }
             Event::Readdressed { address, .. } => {
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    after = peer.note_readdressed(now, *address);
-                }
-                match after {
+                let readdressed = self.peers.get_mut(&hit).and_then(|peer| peer.note_readdressed(now, *address));
+                after = readdressed.map(|it| it.after);
+                match readdressed.and_then(|it| it.change) {
                     Some(_) => self.wake_after_move(now, hit),
                     None => self.drain_wake(now, hit),
                 }
@@ -125,14 +124,14 @@ impl Core {
                     _ => {}
                 }
             }
-            Event::PeerMoved { address, .. } => {
+            Event::PeerMoved { address, has_left, .. } => {
                 if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
                     self.learn_source(now, hit, src, port);
                 }
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    peer.note_peer_move(now);
+                match self.peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_move(now, *has_left)) {
+                    true => self.wake_after_move(now, hit),
+                    false => self.drain_wake(now, hit),
                 }
-                self.wake_after_move(now, hit);
             }
             Event::PeerReaddressed { address, .. } => {
                 let proven = came.filter(|(_, src, _)| src == address);
