@@ -7,7 +7,7 @@ use holdover_host::feature::Feature;
 
 use crate::core::{LsiPrefix, PORT};
 use crate::daemon::{ELSEWHERE, SocketDiag, missing_forwarding, probe_sockets, source_for};
-use crate::files::{Peers, Proxy, read_identity};
+use crate::files::{Peers, Proxy, check_address, read_identity};
 
 /// Probes everything, without side effects. Looks for identity and peers in `directory`.
 pub fn examine(directory: &Path) -> Vec<Feature> {
@@ -116,8 +116,9 @@ fn peers(directory: &Path) -> Result<String, String> {
 
 /// The addresses of this host on its default route.
 fn addresses() -> Result<String, String> {
-    let found: Vec<String> = ELSEWHERE.into_iter().filter_map(source_for).map(|it| it.to_string()).collect();
-    if found.is_empty() { Err("this host has no default route".to_owned()) } else { Ok(found.join(", ")) }
+    let sources = ELSEWHERE.into_iter().filter_map(source_for).filter(|&source| check_address(source).is_ok());
+    let found: Vec<String> = sources.map(|it| it.to_string()).collect();
+    if found.is_empty() { Err("no default route, or no address for it".to_owned()) } else { Ok(found.join(", ")) }
 }
 
 /// Whether this host has another route to addresses of the prefix.

@@ -9,12 +9,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use holdover_hip::identity::Hit;
 use holdover_host::{Group, Monitor, Requests};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
+
+use crate::files::check_address;
 
 /// Documentation addresses outside of every network (RFC 5737, RFC 3849): their route is the default route.
 pub(crate) const ELSEWHERE: [IpAddr; 2] =
@@ -45,7 +46,7 @@ impl Addresses {
     }
 
     /// The source addresses for packets to these peers, the first one first, and to the default route; then those of the `former`
-    /// locators that can still be used. Neither a HIT nor this host's LSI is a locator.
+    /// locators that can still be used.
     ///
     /// # Errors
     /// The query fails.
@@ -59,13 +60,8 @@ impl Addresses {
         let mut found: Vec<IpAddr> = Vec::new();
         for &peer in peers.iter().chain(&ELSEWHERE) {
             let Some(source) = source_for(peer) else { continue };
-            let is_identifier = match source {
-                IpAddr::V6(address) => Hit(address).suite().is_some(),
-                IpAddr::V4(address) => Some(address) == lsi,
-            };
-            let is_loopback = source.is_loopback() && !peer.is_loopback();
             let has_carrier = links.get(&source).copied().unwrap_or(false);
-            if has_carrier && !is_identifier && !is_loopback && !found.contains(&source) && found.len() < MOST {
+            if has_carrier && is_locator(source, peer, lsi) && !found.contains(&source) && found.len() < MOST {
                 found.push(source);
             }
         }
@@ -103,6 +99,14 @@ impl Addresses {
     }
 }
 
+/// Whether the source address of packets to `peer` is a locator: neither a HIT nor this host's LSI, nor an address that is of no use
+/// elsewhere. A host with an IPv6 default route and no other IPv6 address sends from its link-local one, whose packets no router forwards
+/// (RFC 4291 section 2.5.6).
+fn is_locator(source: IpAddr, peer: IpAddr, lsi: Option<Ipv4Addr>) -> bool {
+    let is_loopback = source.is_loopback() && !peer.is_loopback();
+    check_address(source).is_ok() && lsi.is_none_or(|lsi| source != lsi) && !is_loopback
+}
+
 /// The source address that the system would choose; sends nothing.
 pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = match peer {
@@ -117,5 +121,23 @@ pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
 impl AsFd for Addresses {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_peers_cannot_use_are_no_locators() {
+        let lsi = Some("198.18.0.1".parse().unwrap());
+        let is_locator = |source: &str, peer: &str| is_locator(source.parse().unwrap(), peer.parse().unwrap(), lsi);
+        for source in ["192.0.2.7", "10.0.0.7", "2001:db8::7", "fd00::7"] {
+            assert!(is_locator(source, "203.0.113.9"), "{source}");
+        }
+        for source in ["198.18.0.1", "2001:25::7", "fe80::7", "127.0.0.1", "::1"] {
+            assert!(!is_locator(source, "203.0.113.9"), "{source}");
+        }
+        assert!(is_locator("127.0.0.1", "127.0.0.2"), "peers on one host");
     }
 }

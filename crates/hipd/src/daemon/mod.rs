@@ -216,7 +216,7 @@ impl Daemon {
         let own = self.identities.own();
         tracing::info!(hit = %own.hit(), interface = self.device.tun.name(), addresses = ?own.locators(), "up");
         if own.locators().is_empty() {
-            tracing::warn!("no address, as there is no default route: peers cannot be called until there is one");
+            tracing::warn!("no default route, or no address for it: peers cannot be called until there is one");
         }
         self.flush();
         let result = poll_loop::run(&mut self);
