@@ -11,12 +11,12 @@ use holdover_hip::host::State;
 use holdover_hip::identity::Hit;
 use holdover_hipd::control::{self, ClientError, Request, Response};
 use holdover_hipd::files::{
-    IdentityFileError, MAX_SERVERS, Peer, Peers, Proxy, ProxyError, Serves, Via, check_address, check_name, generate,
-    host_directory, read_identity, write_identity,
+    IdentityFileError, MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, Proxy, ProxyError, Serves, Via,
+    check_address, check_name, generate, host_directory, read_identity, write_identity,
 };
 use holdover_hipd::invitation::{Invitation, Secret};
 
-use super::{DirectoryArgs, Failure, FileArgs, ServesArg, SocketArgs, ViaArg, WRONG, keep, service, tell, wrong};
+use super::{DirectoryArgs, Failure, FileArgs, ServesArg, SocketArgs, ViaArg, WRONG, service, tell, wrong};
 use crate::command_support::{print, within};
 
 /// The interval of questions to the daemon.
@@ -25,6 +25,8 @@ const POLL: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest input that is read for an invitation.
 const MAX_TEXT: u64 = 64 << 10;
+/// What the names of loopback and multicast addresses in `/etc/hosts` begin with: `localhost6`, `ip6-loopback`, `ip6-allnodes`.
+const RESERVED: [&str; 4] = ["localhost", "loopback", "ip6-", "ipv6-"];
 
 #[derive(Args, Debug)]
 pub(super) struct InviteArgs {
@@ -71,9 +73,12 @@ pub(super) struct JoinArgs {
 pub(super) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     let name = match args.name.as_ref().or(args.proxied.as_ref()) {
         Some(name) => name.clone(),
-        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        None => host_name(),
     };
     check_name(&name).map_err(|error| wrong(&error))?;
+    if args.addresses.len() > MAX_ADDRESSES {
+        return Err(wrong(&PeerError::TooMany { count: args.addresses.len() }));
+    }
     for &address in &args.addresses {
         check_address(address).map_err(|error| wrong(&error))?;
     }
@@ -139,45 +144,78 @@ fn wait_for_guest(args: &InviteArgs, invitation: Invitation) -> Result<ExitCode,
 /// Writes a host that has joined into the file of peers; returns its name there, and whether it was there before. What it says of itself
 /// decides about its name and addresses alone: its HIT is proved.
 fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Result<(String, bool), Failure> {
-    let mut peers = Peers::read(directory)?;
-    if let Some(known) = peers.iter().find(|peer| peer.hit() == hit) {
-        return Ok((known.name.clone(), true));
-    }
     let said = invitation.parse::<Invitation>().ok();
-    let wanted = said.as_ref().map_or("peer", |said| said.name.as_str());
-    let name = guest_name(wanted, |name| peers.iter().any(|peer| peer.name == name));
-    let peer = match said {
-        Some(said) => Peer::new(&name, hit, said.addresses, said.via)?.with_servers(said.servers)?,
-        None => Peer::new(&name, hit, Vec::new(), Via::Udp)?,
-    };
-    peers.add(peer)?;
-    peers.write(directory)?;
-    tell(socket)?;
-    Ok((name, false))
+    let kept = Peers::change(directory, |peers| -> Result<_, Failure> {
+        if let Some(known) = peers.iter().find(|peer| peer.hit() == hit) {
+            return Ok((known.name.clone(), true));
+        }
+        let name = free_name(said.as_ref().map_or("", |said| said.name.as_str()), peers);
+        let peer = match said {
+            Some(said) => Peer::new(&name, hit, said.addresses, said.via)?.with_servers(said.servers)?,
+            None => Peer::new(&name, hit, Vec::new(), Via::Udp)?,
+        };
+        peers.add(peer)?;
+        Ok((name, false))
+    });
+    let (name, was_known) = kept?;
+    if !was_known {
+        tell(socket)?;
+    }
+    Ok((name, was_known))
 }
 
-/// The name of a host that has named itself. It may become a line of `/etc/hosts`, and must not stand for another host there: so it has one
-/// label, and is not this host's own.
-fn guest_name(wanted: &str, is_taken: impl Fn(&str) -> bool) -> String {
-    let label = wanted.split('.').next().unwrap_or_default();
-    let label = if label.eq_ignore_ascii_case("localhost") || check_name(label).is_err() { "peer" } else { label };
+/// The name here of a host that has named itself.
+fn free_name(wanted: &str, peers: &Peers) -> String {
+    name_here(wanted, &host_name(), |name| peers.iter().any(|peer| peer.name.eq_ignore_ascii_case(name)))
+}
+
+/// The name here of a host that has named itself. It may become a line of `/etc/hosts`, whose names are not case-sensitive, and must not
+/// stand for another host there: so it has one label, and is neither this host's own nor one of its loopback device.
+fn name_here(wanted: &str, own: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let (label, own) = (first_label(wanted), first_label(own));
+    let begins_with = |prefix: &&str| label.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
+    let label = if RESERVED.iter().any(begins_with) || check_name(label).is_err() { "peer" } else { label };
     let numbered = (2..).map(|number| format!("{}-{number}", &label[..label.len().min(50)]));
     let mut names = std::iter::once(label.to_owned()).chain(numbered);
-    names.find(|name| !is_taken(name)).unwrap_or_default()
+    names.find(|name| !name.eq_ignore_ascii_case(own) && !is_taken(name)).unwrap_or_default()
 }
 
-/// Creates the identity and starts the daemon, if they are missing.
+fn first_label(name: &str) -> &str {
+    name.split('.').next().unwrap_or_default()
+}
+
+/// This host's name, as `uname -n` prints it.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Creates the identity and starts the daemon, if they are missing. A daemon that runs has to be that of this identity: it proves the
+/// invitations, by its own.
 fn prepare(directory: &Path, socket: &Path) -> Result<(), Failure> {
-    match read_identity(directory) {
-        Ok(_) => {}
-        Err(IdentityFileError::None { .. }) => {
-            let pair = generate("ed25519").ok_or(Failure { text: "no algorithm".to_owned(), status: 1 })?;
-            write_identity(directory, &pair)?;
-            eprintln!("this host is {} from now on", pair.hit());
+    let own = match read_identity(directory) {
+        Ok(pair) => Some(pair.hit()),
+        Err(IdentityFileError::None { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    match control::status(socket) {
+        Ok(status) if own.is_some_and(|own| own.to_string() == status.hit) => return Ok(()),
+        Ok(status) => {
+            let (socket, hit, directory) = (socket.display(), status.hit, directory.display());
+            let text = format!(
+                "the daemon at {socket} is {hit}, whose identity is not in {directory}: name its directory (--dir), or \
+                 another socket (--socket); if the identity was replaced, restart the daemon"
+            );
+            return Err(Failure { text, status: 1 });
         }
+        Err(ClientError::NotRunning { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    service::ensure(directory, socket)
+    if own.is_none() {
+        let pair = generate("ed25519").ok_or(Failure { text: "no algorithm".to_owned(), status: 1 })?;
+        write_identity(directory, &pair)?;
+        eprintln!("this host is {} from now on", pair.hit());
+    }
+    service::start(directory, socket)
 }
 
 /// The invitation of a host that speaks no HIP: it is reached where its proxy is, and serves nobody.
@@ -201,7 +239,8 @@ impl Own<'_> {
     /// With the servers that are in the file of peers.
     fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
         let hit = read_identity(directory)?.hit();
-        let status = control::status(socket).ok();
+        // That of another identity, as in another namespace, has other addresses and services.
+        let status = control::status(socket).ok().filter(|status| status.hit == hit.to_string());
         let addresses = match (self.addresses, &status) {
             ([], Some(status)) => status.addresses.clone(),
             (named, _) => named.to_vec(),
@@ -233,7 +272,7 @@ pub(super) fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
         text => text.to_owned(),
     };
     let invitation: Invitation = text.parse().map_err(|error| wrong(&error))?;
-    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = host_name();
     let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
     let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
     if invitation.secret.is_some() {
@@ -245,31 +284,30 @@ pub(super) fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
         return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
     }
     let Invitation { name, hit, addresses, via, servers, serves, secret } = invitation;
-    let name = args.name.clone().unwrap_or(name);
-    let peer = Peer::new(&name, hit, addresses, via)
-        .and_then(|peer| peer.with_servers(servers))
-        .map_err(|error| wrong(&error))?
-        .serving(serves);
-    match secret {
-        None => {
-            keep(&args.files, peer)?;
-            Ok(print(&format!("now on {name}:\n  sudo holdover hip join {back}\n")))
-        }
-        Some(secret) => {
-            let mut peers = Peers::read(directory)?;
-            peers.add(peer).map_err(|error| wrong(&error))?;
-            peers.write(directory)?;
-            let joined = present(socket, hit, secret, &back);
-            if joined.is_err() {
-                let mut peers = Peers::read(directory)?;
-                if peers.remove(&name).is_ok() {
-                    peers.write(directory)?;
-                    tell(socket)?;
-                }
-            }
-            joined.map(|()| print(&format!("{name} is {hit}\nto try: sudo holdover hip ping {name}\n")))
+    let name = Peers::change(directory, |peers| -> Result<_, Failure> {
+        let name = args.name.clone().unwrap_or_else(|| free_name(&name, peers));
+        let peer = Peer::new(&name, hit, addresses, via)
+            .and_then(|peer| peer.with_servers(servers))
+            .map_err(|error| wrong(&error))?;
+        peers.add(peer.serving(serves)).map_err(|error| wrong(&error))?;
+        Ok(name)
+    });
+    let name = name?;
+    let Some(secret) = secret else {
+        tell(socket)?;
+        return Ok(print(&format!(
+            "{name} is {hit}\non {name}, unless it knows this host already:\n  sudo holdover hip join {back}\n"
+        )));
+    };
+    let joined = present(socket, hit, secret, &back);
+    if joined.is_err() {
+        let removed =
+            Peers::change(directory, |peers| -> Result<_, Failure> { Ok(peers.remove(&hit.to_string()).is_ok()) });
+        if removed? {
+            tell(socket)?;
         }
     }
+    joined.map(|()| print(&format!("{name} is {hit}\nto try: sudo holdover hip ping {name}\n")))
 }
 
 /// Accepts an invitation, and waits until the other host has confirmed it.
@@ -296,15 +334,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_does_not_get_the_name_of_another_host() {
-        let name = |wanted| guest_name(wanted, |name| ["laptop", "laptop-2"].contains(&name));
+    fn a_host_does_not_choose_the_name_of_another_one() {
+        let name = |wanted| name_here(wanted, "Desk.example.org", |name| ["laptop", "laptop-2"].contains(&name));
         assert_eq!(name("phone"), "phone");
         assert_eq!(name("phone.example.org"), "phone");
         assert_eq!(name("laptop.example.org"), "laptop-3");
-        assert_eq!(name("localhost"), "peer");
-        assert_eq!(name("LOCALHOST.localdomain"), "peer");
-        assert_eq!(name(""), "peer");
+        assert_eq!(name("www"), "www");
+        // This host's own name.
+        for own in ["desk", "DESK", "desk.example.com"] {
+            assert!(name(own).eq_ignore_ascii_case("desk-2"), "{own}: {}", name(own));
+        }
+        assert_eq!(name_here("peer", "peer", |_| false), "peer-2");
+        for reserved in
+            ["localhost", "LOCALHOST.localdomain", "localhost6", "Loopback", "ip6-localhost", "IP6-allnodes"]
+        {
+            assert_eq!(name(reserved), "peer", "{reserved}");
+        }
+        for invalid in ["", "-a", ".example.org", "ä"] {
+            assert_eq!(name(invalid), "peer", "{invalid}");
+        }
         let long = "a".repeat(60);
-        assert_eq!(guest_name(&long, |name| name.len() == 60), format!("{}-2", "a".repeat(50)));
+        let numbered = name_here(&long, "desk", |name| name.len() == 60);
+        assert_eq!(numbered, format!("{}-2", "a".repeat(50)));
+    }
+
+    #[test]
+    fn names_that_differ_in_case_only_are_one_name() {
+        let hit = |last: u16| Hit(format!("2001:25::{last}").parse().unwrap());
+        let mut peers = Peers::default();
+        peers.add(Peer::new("laptop", hit(1), Vec::new(), Via::Udp).unwrap()).unwrap();
+        assert_eq!(free_name("LAPTOP", &peers), "LAPTOP-2");
     }
 }

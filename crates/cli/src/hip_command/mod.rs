@@ -256,22 +256,15 @@ fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
         return Err(Failure { text: format!("{hit} is this host's own: a peer is another host"), status: WRONG });
     }
     let peer = Peer::new(&args.name, hit, args.addresses.clone(), args.via.into()).map_err(|error| wrong(&error))?;
-    keep(&args.files, peer)
-}
-
-fn keep(files: &FileArgs, peer: Peer) -> Result<ExitCode, Failure> {
-    let mut peers = Peers::read(&files.directory.dir)?;
-    let text = format!("{} is {}\n", peer.name, peer.hit());
-    peers.add(peer).map_err(|error| wrong(&error))?;
-    peers.write(&files.directory.dir)?;
-    tell(&files.socket.socket)?;
+    let text = format!("{} is {hit}\n", peer.name);
+    Peers::change(&args.files.directory.dir, |peers| peers.add(peer).map_err(|error| wrong(&error)))?;
+    tell(&args.files.socket.socket)?;
     Ok(print(&text))
 }
 
 fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {
-    let mut peers = Peers::read(&args.files.directory.dir)?;
-    let peer = peers.remove(&args.name).map_err(|error| wrong(&error))?;
-    peers.write(&args.files.directory.dir)?;
+    let directory = &args.files.directory.dir;
+    let peer = Peers::change(directory, |peers| peers.remove(&args.name).map_err(|error| wrong(&error)))?;
     tell(&args.files.socket.socket)?;
     Ok(print(&format!("{} ({}) is no peer any more\n", peer.name, peer.hit())))
 }

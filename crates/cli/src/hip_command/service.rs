@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET};
+use holdover_hipd::control::{self, DEFAULT_SOCKET};
 use holdover_hipd::files::DEFAULT_DIRECTORY;
 
 use super::Failure;
@@ -19,13 +19,8 @@ const SYSTEMD: &str = "/run/systemd/system";
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Starts the daemon unless it runs: as the service of the package, or else in the background.
-pub(super) fn ensure(directory: &Path, socket: &Path) -> Result<(), Failure> {
-    match control::status(socket) {
-        Ok(_) => return Ok(()),
-        Err(ClientError::NotRunning { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
+/// Starts the daemon: as the service of the package, or else in the background.
+pub(super) fn start(directory: &Path, socket: &Path) -> Result<(), Failure> {
     let is_default = directory == Path::new(DEFAULT_DIRECTORY) && socket == Path::new(DEFAULT_SOCKET);
     if is_default && Path::new(SYSTEMD).is_dir() && systemctl(&["cat", UNIT]) {
         if !systemctl(&["enable", "--now", UNIT]) {

@@ -10,6 +10,7 @@ use crate::internet::{Internet, Masquerade, SERVER};
 pub(crate) const TESTS: &[Test] = &[
     ("one_command_on_each_host_makes_them_peers", one_command_on_each_host_makes_them_peers),
     ("an_invitation_ends_with_its_command", an_invitation_ends_with_its_command),
+    ("the_daemon_of_another_identity_is_refused", the_daemon_of_another_identity_is_refused),
 ];
 
 /// `hip invite`, and the string that it has printed.
@@ -31,9 +32,11 @@ fn errors(child: &mut Child) -> String {
 
 /// A server and a laptop behind a translator: neither has an identity, and no daemon runs.
 // Claim: One command on each of two hosts without identities and daemons, one of them behind a translator, makes them peers; the
-// string is refused to a second host, which keeps no peer. An invitation ends with its time and with its command. A host that
-// joins does not choose the name of another host, nor one of several labels.
-// Tests: `invite::an_invitation_ends_with_its_command`, `invite::a_guest_does_not_get_the_name_of_another_host`
+// string is refused to a second host, which keeps no peer. An invitation ends with its time and with its command. Neither host chooses
+// the name of another host at the other one: the other's own, that of a peer, or one of several labels. A daemon with another identity
+// than the command's is refused, before anything is written.
+// Tests: `invite::an_invitation_ends_with_its_command`, `invite::a_host_does_not_choose_the_name_of_another_one`,
+// `words::the_other_host_does_not_choose_any_name`, `invite::the_daemon_of_another_identity_is_refused`
 fn one_command_on_each_host_makes_them_peers() {
     let (place, mut internet) = (Place::new("invite"), Internet::new());
     let l = internet.host_behind("laptop", 1, "198.51.100.1", Masquerade::Preserving);
@@ -79,4 +82,27 @@ fn an_invitation_ends_with_its_command() {
     let refused = other.run(&format!("join {invitation}"));
     assert!(!refused.status.success(), "{refused:?}");
     assert!(server.status()["peers"].as_array().unwrap().is_empty());
+}
+
+fn the_daemon_of_another_identity_is_refused() {
+    let (place, mut internet) = (Place::new("invite-other"), Internet::new());
+    let s = internet.host("server", SERVER);
+    let mut server = Host::new(&place, "server", &s);
+    server.up("");
+    let (mut child, _output, invitation) = invite(&server, "--name server");
+    // Other files, and the same daemon.
+    let other = Host::without_identity(&place, "other", &s);
+    std::os::unix::fs::symlink(server.socket(), other.socket()).unwrap();
+    for words in ["invite --name other".to_owned(), format!("join {invitation}")] {
+        let refused = other.run(&words);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && error.contains(&server.hit().to_string()), "{words}: {error}");
+        assert!(refused.stdout.is_empty(), "{refused:?}");
+    }
+    std::fs::remove_file(other.socket()).unwrap();
+    let files: Vec<_> = std::fs::read_dir(place.0.join("other")).unwrap().collect();
+    assert!(files.is_empty(), "{files:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    server.down();
 }

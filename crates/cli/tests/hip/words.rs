@@ -9,6 +9,7 @@ use crate::daemon::Place;
 pub(crate) const TESTS: &[Test] = &[
     ("an_identity_is_made_once", an_identity_is_made_once),
     ("invitations_go_both_ways", invitations_go_both_ways),
+    ("the_other_host_does_not_choose_any_name", the_other_host_does_not_choose_any_name),
     ("hosts_that_speak_no_hip_get_identities", hosts_that_speak_no_hip_get_identities),
     ("wrong_words_are_refused", wrong_words_are_refused),
     ("without_a_daemon_the_error_says_how_to_start_one", without_a_daemon_the_error_says_how_to_start_one),
@@ -107,6 +108,31 @@ fn invitations_go_both_ways() {
     assert!(well(&place, "peer list --dir a").contains("udp  192.0.2.2"));
 }
 
+fn the_other_host_does_not_choose_any_name() {
+    let place = Place::new("words-names");
+    for host in ["a", "b", "c"] {
+        well(&place, &format!("keygen --dir {host}"));
+    }
+    let join = |host: &str, name: &str, words: &str| {
+        let invitation = format!("invite --without-secret --dir {host} --socket s --name {name} --address 192.0.2.1");
+        let invitation = well(&place, &invitation);
+        let joined = well(&place, &format!("join {} --dir b --socket s {words}", invitation.trim()));
+        joined.split_whitespace().next().unwrap().to_owned()
+    };
+    for (name, words, expected) in [
+        ("localhost", "", "peer"),
+        ("ip6-localhost", "", "peer"),
+        ("www.example.org", "", "www"),
+        // Asked for on this host.
+        ("localhost", "--name www.example.org", "www.example.org"),
+    ] {
+        assert_eq!(join("a", name, words), expected, "{name} {words}");
+        well(&place, &format!("peer remove {expected} --dir b --socket s"));
+    }
+    assert_eq!(join("a", "Server", ""), "Server");
+    assert_eq!(join("c", "server", ""), "server-2");
+}
+
 fn hosts_that_speak_no_hip_get_identities() {
     let place = Place::new("words-proxy");
     let files = "--dir d --socket s";
@@ -174,6 +200,7 @@ fn wrong_words_are_refused() {
         (format!("peer add -- -x {hit} --dir d"), "error"),
         ("peer remove nobody --dir d --socket s".to_owned(), "existing ones: none"),
         ("invite --without-secret --dir d --socket s --name a/b".to_owned(), "invalid name"),
+        (format!("invite --dir d --socket s --name a{}", " --address 192.0.2.1".repeat(9)), "9 addresses exceed"),
         ("up --dir d --mtu 900".to_owned(), "900"),
         ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
     ] {

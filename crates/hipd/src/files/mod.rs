@@ -17,6 +17,8 @@ pub use proxy::{ProxiedHost, Proxy, ProxyError, ProxyFileError, host_directory};
 
 /// The directory, unless another one is named.
 pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";
+/// The mode of directories that are created.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// A file could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +34,7 @@ pub struct WriteError {
 fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
     if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory).map_err(failed)?;
     }
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}.new", std::process::id()));

@@ -4,14 +4,20 @@ use core::net::{IpAddr, Ipv6Addr};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use holdover_hip::host::Service;
 use holdover_hip::identity::Hit;
+use holdover_host::lock_file::{LockError, LockFile};
 use serde::{Deserialize, Serialize};
 
-use super::{WriteError, replace};
+use super::{DIRECTORY_MODE, WriteError, replace};
 
 const FILE: &str = "peers.toml";
+/// Locked by a process that changes the peers.
+const LOCK: &str = "peers.toml.lock";
+/// The time to wait for another process's change, which takes one write to the disk.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The limit of `holdover_hip` for a peer.
 pub const MAX_ADDRESSES: usize = 8;
 /// The most addresses of servers among a peer's addresses.
@@ -182,6 +188,9 @@ pub enum PeersFileError {
     /// It cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// It cannot be locked for a change.
+    #[error("cannot change the peers")]
+    Lock(#[from] LockError),
 }
 
 fn list(names: &[String]) -> String {
@@ -284,11 +293,27 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Writes the peers to the directory.
+    /// Changes the peers of the directory. Processes that change them at once take turns, from the reading to the writing: otherwise the
+    /// last one to write would undo the others' changes. Without a change, and after an error, the file stays as it is.
     ///
     /// # Errors
-    /// [`PeersFileError::Write`].
-    pub fn write(&self, directory: &Path) -> Result<(), PeersFileError> {
+    /// Those of `change`; [`PeersFileError`] if the file cannot be locked, read or written.
+    pub fn change<T, E: From<PeersFileError>>(
+        directory: &Path,
+        change: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let lock = LockFile::take(&directory.join(LOCK), DIRECTORY_MODE, Instant::now() + PATIENCE);
+        let _lock = lock.map_err(PeersFileError::Lock)?;
+        let before = Self::read(directory)?;
+        let mut peers = before.clone();
+        let changed = change(&mut peers)?;
+        if peers != before {
+            peers.write(directory)?;
+        }
+        Ok(changed)
+    }
+
+    fn write(&self, directory: &Path) -> Result<(), PeersFileError> {
         let path = directory.join(FILE);
         let text = toml::to_string_pretty(self);
         let text = text.map_err(|error| PeersFileError::Contents { path: path.clone(), message: error.to_string() })?;
@@ -369,6 +394,43 @@ mod tests {
         assert_eq!(peers.iter().count(), 2);
         let unknown = peers.remove("server").unwrap_err();
         assert_eq!(unknown.to_string(), "no peer \"server\"; existing ones: laptop, met");
+    }
+
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        let place = Place::new("peers-at-once");
+        std::thread::scope(|scope| {
+            for number in 1..=8 {
+                let directory = &place.0;
+                scope.spawn(move || {
+                    let added = Peers::change(directory, |peers| {
+                        peers.add(peer(&format!("host{number}"), number)).unwrap();
+                        Ok::<_, PeersFileError>(())
+                    });
+                    added.unwrap();
+                });
+            }
+        });
+        let peers = Peers::read(&place.0).unwrap();
+        assert!((1..=8).all(|number| peers.find(&format!("host{number}")).is_ok()), "{peers:?}");
+        let files: Vec<_> = fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(files, [FILE], "no lock stays");
+    }
+
+    #[test]
+    fn a_file_without_a_change_is_not_written() {
+        let place = Place::new("peers-unchanged");
+        let path = place.0.join(FILE);
+        let text = "# by hand\n[[peer]]\nname = \"a\"\nhit = \"2001:25::1\"\n";
+        fs::write(&path, text).unwrap();
+        let known = Peers::change(&place.0, |peers| Ok::<_, PeersFileError>(peers.iter().count()));
+        assert_eq!(known.unwrap(), 1);
+        let refused = Peers::change(&place.0, |peers| {
+            peers.remove("a").unwrap();
+            Err::<(), _>(PeersFileError::Contents { path: path.clone(), message: "refused".to_owned() })
+        });
+        assert!(refused.is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
     #[test]
