@@ -63,7 +63,8 @@ impl Station {
         Ok(Self { generic })
     }
 
-    /// The access point of each station interface, by interface index; `None` for one that is not associated.
+    /// The access point of each station interface, by interface index; `None` for one that is not associated. Interfaces whose association
+    /// is not known are left out.
     ///
     /// # Errors
     /// The kernel does not answer, or refuses.
@@ -73,17 +74,11 @@ impl Station {
             let kind = u32_value(interface, KIND).filter(|kind| STATIONS.contains(kind));
             kind.and_then(|_| u32_value(interface, INTERFACE))
         });
-        let associated = |index: u32| -> Result<_, StationError> {
-            match self.generic.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes())) {
-                Ok(answers) => Ok((index, answers.iter().find_map(|answer| bssid_of(answer)))),
-                // The interface was removed meanwhile, or its driver does not list stations.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP)) => {
-                    Ok((index, None))
-                }
-                Err(error) => Err(error.into()),
-            }
-        };
-        stations.map(associated).collect()
+        let associations = stations.filter_map(|index| {
+            let answer = self.generic.ask(GET_STATION, NLM_F_DUMP, &attribute(INTERFACE, &index.to_ne_bytes()));
+            association(answer).map(|bssid| -> Result<_, StationError> { Ok((index, bssid?)) })
+        });
+        associations.collect()
     }
 
     /// The level of an interface's access point; `None` if it is not associated.
@@ -99,6 +94,16 @@ impl Station {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error.into()),
             Err(_) => Err(not_wifi()),
         }
+    }
+}
+
+/// The access point in the answer to a query for the stations of an interface, or the socket's error. `None` if the answer does not tell: the
+/// interface was removed meanwhile, or its driver does not list stations, associated or not.
+fn association(answer: io::Result<Vec<Vec<u8>>>) -> Option<io::Result<Option<Bssid>>> {
+    match answer {
+        Ok(stations) => Some(Ok(stations.iter().find_map(|station| bssid_of(station)))),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP)) => None,
+        Err(error) => Some(Err(error)),
     }
 }
 
@@ -132,6 +137,19 @@ mod tests {
         for cut in 0..whole.len() {
             assert_eq!(level_of(&whole[..cut]), None, "{cut}");
         }
+    }
+
+    /// "Not associated" would be link-down: a driver that cannot tell is not to end a link that carries packets.
+    // Claim: A Wi-Fi driver that does not list its stations is not taken for a link that is not associated.
+    #[test]
+    fn a_driver_that_does_not_list_stations_says_nothing_of_its_association() {
+        let refused = |errno: i32| association(Err(io::Error::from_raw_os_error(errno)));
+        assert!(refused(libc::EOPNOTSUPP).is_none() && refused(libc::ENODEV).is_none());
+        assert!(matches!(refused(libc::EPERM), Some(Err(error)) if error.raw_os_error() == Some(libc::EPERM)));
+        assert!(matches!(association(Ok(Vec::new())), Some(Ok(None))));
+        let bssid = [2, 0, 0, 0, 1, 0];
+        let answer = association(Ok(vec![station(-71), attribute(MAC, &bssid)]));
+        assert!(matches!(answer, Some(Ok(Some(found))) if found == Bssid(bssid)), "{answer:?}");
     }
 
     /// With Wi-Fi it finds no interface of that name; without, it reports that.
