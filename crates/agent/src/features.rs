@@ -108,6 +108,7 @@ fn in_scratch_namespace() -> Result<Vec<Feature>, io::Error> {
         unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
         Ok(try_inside())
     })?;
+    // In the profile `operator` a panic ends the process (`panic = "abort"`).
     tried.join().unwrap_or_else(|_| Err(io::Error::other("the probing thread panicked")))
 }
 

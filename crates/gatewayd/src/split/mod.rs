@@ -332,7 +332,8 @@ impl Splitter {
 impl Drop for Splitter {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        // It has logged its error, or has panicked, which the standard library has written.
+        // It has logged its error; or it has panicked, which the standard library has written, and which has ended the process in the profile
+        // `operator` (`panic = "abort"`).
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -285,7 +285,7 @@ impl Shared {
 }
 
 /// A thread that panicked would leave jobs unfinished, and others would wait for them for ever: the process ends instead, as with a panic
-/// of the daemon's own thread.
+/// of the daemon's own thread. In the profile `operator` each panic does so by itself (`panic = "abort"`).
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
