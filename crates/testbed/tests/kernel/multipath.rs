@@ -13,6 +13,7 @@ use holdover_sim::{
 };
 use holdover_tcp::Profile;
 use holdover_testbed::Namespace;
+use holdover_testbed::harness::skip;
 use holdover_testbed::world::{RealOptions, RealWorld};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -29,8 +30,7 @@ const BYTES: usize = 300_000;
 // to TCP.
 fn a_multipath_connection_crosses(_: &Namespace) {
     if !std::fs::read_to_string("/proc/sys/net/mptcp/enabled").is_ok_and(|enabled| enabled.trim() == "1") {
-        println!("nothing is tried: this kernel has no MPTCP");
-        return;
+        return skip("this kernel has no MPTCP");
     }
     for ipv6 in [false, true] {
         let (client, server) = exchange(ipv6);
