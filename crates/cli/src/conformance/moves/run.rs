@@ -195,7 +195,10 @@ impl World {
         let ended_at = arrivals.last().filter(|_| received == amount).map(|(at, _)| *at);
         let exchange = self.exchange_end(moved_at).map(|at| (at - moved_at).into());
         let first_data = match place.kind().gap {
-            Some(_) => first_data(&arrivals, &self.packets.since(moved_at), |seen| self.is_of_the_new_path(seen)),
+            Some(_) => {
+                let packets = self.packets.since(moved_at);
+                first_data(&arrivals, &packets, &self.receivers_links(), |seen| self.is_of_the_new_path(seen))
+            }
             None => longest_pause(&arrivals, moved_at).map(|pause| moved_at + pause),
         };
         let first_data = first_data.map(|at| Duration::from(at - moved_at));
@@ -249,13 +252,18 @@ impl World {
         Ok(self.network.detach(MOBILE, attachment)?)
     }
 
-    /// Whether a packet has reached the receiver of data from, or at, the mobile host's new address. Packets that it sent from the former
-    /// one may still arrive after the move.
+    /// The links of the receiver of data.
+    fn receivers_links(&self) -> Range<usize> {
+        if self.place.usage == Use::Upload { LINKS_OF_SERVER } else { LINKS_OF_MOBILE }
+    }
+
+    /// Whether a packet to the receiver of data came from, or to, the mobile host's new address. Packets that it sent from the former one
+    /// may still arrive after the move.
     fn is_of_the_new_path(&self, seen: &Seen) -> bool {
         let to = &self.place.kind().ends[1];
         match self.place.usage {
-            Use::Upload => LINKS_OF_SERVER.contains(&seen.link) && seen.from == outside(to),
-            _ => LINKS_OF_MOBILE.contains(&seen.link) && links(self.place)[seen.link].name == to.link,
+            Use::Upload => seen.from == outside(to),
+            _ => links(self.place)[seen.link].name == to.link,
         }
     }
 
@@ -291,10 +299,16 @@ impl World {
     }
 }
 
-/// When the receiver's program first got data that a packet of the new path had brought: the last packet before it was one. `packets` are
-/// those since the move, in order.
-fn first_data(arrivals: &Arrivals, packets: &[Seen], is_new: impl Fn(&Seen) -> bool) -> Option<Instant> {
-    let brought_by = |at: Instant| packets[..packets.partition_point(|seen| seen.at <= at)].last();
+/// When the receiver's program first got data that a packet of the new path had brought: the last packet before it on the receiver's
+/// links was one. `packets` are those of all hosts since the move, in order.
+fn first_data(
+    arrivals: &Arrivals,
+    packets: &[Seen],
+    receivers_links: &Range<usize>,
+    is_new: impl Fn(&Seen) -> bool,
+) -> Option<Instant> {
+    let received: Vec<&Seen> = packets.iter().filter(|seen| receivers_links.contains(&seen.link)).collect();
+    let brought_by = |at: Instant| received[..received.partition_point(|seen| seen.at <= at)].last().copied();
     arrivals.iter().map(|(at, _)| *at).find(|&at| brought_by(at).is_some_and(&is_new))
 }
 
@@ -355,13 +369,15 @@ mod tests {
         let after = |millis| moved_at + WallDuration::from_millis(millis);
         let seen = |millis, from| Seen::data(after(millis), LINKS_OF_SERVER.start, from);
         let old = Ipv4Addr::new(10, 1, 0, 2).into();
-        let packets = [seen(3, old), seen(25, NEW), seen(26, old), seen(80, NEW), seen(81, NEW)];
+        // An ACK reaches the mobile host before the server's program has read.
+        let ack = Seen::data(after(81), LINKS_OF_MOBILE.start, SERVER.address);
+        let packets = [seen(3, old), seen(25, NEW), seen(26, old), seen(80, NEW), ack];
         let is_new = |seen: &Seen| seen.from == NEW;
         let arrivals: Arrivals =
             [(2, 10), (4, 20), (27, 30), (82, 40), (90, 50)].map(|(millis, bytes)| (after(millis), bytes)).to_vec();
-        assert_eq!(first_data(&arrivals, &packets, is_new), Some(after(82)));
-        assert_eq!(first_data(&arrivals[..3].to_vec(), &packets, is_new), None);
-        assert_eq!(first_data(&arrivals, &[], is_new), None);
+        assert_eq!(first_data(&arrivals, &packets, &LINKS_OF_SERVER, is_new), Some(after(82)));
+        assert_eq!(first_data(&arrivals[..3].to_vec(), &packets, &LINKS_OF_SERVER, is_new), None);
+        assert_eq!(first_data(&arrivals, &[], &LINKS_OF_SERVER, is_new), None);
     }
 
     #[test]
