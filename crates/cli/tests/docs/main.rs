@@ -240,19 +240,3 @@ fn dependencies() -> BTreeMap<String, Uses> {
     }
     all
 }
-
-/// The functions of each module of the crates and of Python's tests, by the name of its file or directory.
-fn functions() -> BTreeMap<String, BTreeSet<String>> {
-    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let files = [("crates", "rs", "fn "), ("python/tests", "py", "def ")];
-    for (directory, extension, keyword) in files {
-        for path in files_below(directory, extension) {
-            let module = if path.ends_with("mod.rs") { path.parent().unwrap() } else { &path };
-            let module = module.file_stem().unwrap().to_str().unwrap().to_owned();
-            let text = read(&path);
-            let names = text.lines().filter_map(|line| line.split(keyword).nth(1)?.split(['(', '<']).next());
-            all.entry(module).or_default().extend(names.map(str::to_owned));
-        }
-    }
-    all
-}

@@ -1,16 +1,18 @@
 //! `docs/validation.md` is generated from the claims beside the tests, and is up to date.
 //!
 //! A claim is a comment: `// Claim: ...` (`# Claim: ...` in Python and in scripts), which may be continued and may end with a list of further
-//! tests, `// Tests: ...`. It belongs to the function after it, or, if a blank line follows, to the whole file.
+//! tests, `// Tests: ...`. It belongs to the function after it, which is a test, or, if a blank line follows, to the whole file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{ROOT, files_below, functions, read};
+use crate::{ROOT, files_below, read};
 
 const PAGE: &str = "docs/validation.md";
+/// Without claims and tests: texts in its own test look like some.
+const THIS_FILE: &str = "crates/cli/tests/docs/validation.rs";
 
 const HEAD: &str = "\
 # Validation
@@ -150,7 +152,7 @@ fn all_claims() -> Vec<Claim> {
         let scripts = entries.filter(|path| path.is_file() && path.extension().is_none());
         files.extend(scripts.map(|path| Path::new(directory).join(path.file_name().unwrap())));
     }
-    files.remove(Path::new("crates/cli/tests/docs/validation.rs"));
+    files.remove(Path::new(THIS_FILE));
     files.iter().flat_map(|file| claims(file, &read(file))).collect()
 }
 
@@ -192,26 +194,98 @@ fn the_validation_page_is_up_to_date() {
     );
 }
 
+/// A file's name, or that of the directory whose root it is: unlike [`module`], also of directories `tests`.
+fn stem(file: &Path) -> String {
+    let file = if file.ends_with("mod.rs") { file.parent().unwrap() } else { file };
+    file.file_stem().unwrap().to_str().unwrap().to_owned()
+}
+
+/// The functions named by tables of tests with the test bed's harness, each as `module::function`.
+fn named_in_tables(module: &str, text: &str) -> BTreeSet<String> {
+    let heads = ["Test", "Experiment"].map(|kind| format!("&[{kind}] ="));
+    let tables = heads.iter().flat_map(|head| text.split(head.as_str()).skip(1));
+    let tables = tables.filter_map(|behind| behind.split("];").next());
+    let words = tables.flat_map(|table| table.split(|c: char| !c.is_ascii_alphanumeric() && !"_:".contains(c)));
+    let qualified = |word: &str| if word.contains("::") { word.to_owned() } else { format!("{module}::{word}") };
+    words.map(qualified).collect()
+}
+
+/// The tests in a file of Rust: functions with `#[test]` that are not ignored, and those that a table names.
+fn tests_in(module: &str, text: &str, in_tables: &BTreeSet<String>) -> BTreeSet<String> {
+    let (mut found, mut attributes) = (BTreeSet::new(), Vec::new());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        if line.starts_with("#[") {
+            attributes.push(line);
+            continue;
+        }
+        if let Some(name) = line.split("fn ").nth(1).and_then(|rest| rest.split(['(', '<']).next()) {
+            let is_ignored = attributes.iter().any(|attribute| attribute.starts_with("#[ignore"));
+            let is_marked = attributes.contains(&"#[test]") && !is_ignored;
+            if is_marked || in_tables.contains(&format!("{module}::{name}")) {
+                found.insert(name.to_owned());
+            }
+        }
+        attributes.clear();
+    }
+    found
+}
+
+/// The tests of the crates and of Python, by [`stem`].
+fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = files_below("crates", "rs");
+    files.remove(Path::new(THIS_FILE));
+    let sources: Vec<_> = files.iter().map(|file| (stem(file), read(file))).collect();
+    let in_tables: BTreeSet<String> = sources.iter().flat_map(|(module, text)| named_in_tables(module, text)).collect();
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (module, text) in &sources {
+        all.entry(module.clone()).or_default().extend(tests_in(module, text, &in_tables));
+    }
+    for file in files_below("python/tests", "py") {
+        let text = read(&file);
+        let names = text.lines().filter_map(|line| line.split("def ").nth(1)?.split('(').next());
+        let tests = names.filter(|name| name.starts_with("test_")).map(str::to_owned);
+        all.entry(stem(&file)).or_default().extend(tests);
+    }
+    all
+}
+
 #[test]
 fn claims_name_tests_that_exist() {
-    let functions = functions();
-    let is_anywhere = |function: &str| functions.values().any(|all| all.contains(function));
+    let tests = all_tests();
+    let is_anywhere = |test: &str| tests.values().any(|all| all.contains(test));
     let exists = |name: &str| match name.rsplit_once("::") {
         _ if name.contains(['/', '.']) => Path::new(ROOT).join(name).exists(),
         // Tests of a module are often in a module `tests` of their own.
-        Some((modules, function)) => modules.rsplit("::").take(2).any(|module| match functions.get(module) {
-            _ if module == "tests" => is_anywhere(function),
-            all => all.is_some_and(|all| all.contains(function)),
+        Some((modules, test)) => modules.rsplit("::").take(2).any(|module| match tests.get(module) {
+            _ if module == "tests" => is_anywhere(test),
+            all => all.is_some_and(|all| all.contains(test)),
         }),
         None => is_anywhere(name),
     };
     let claims = all_claims();
     let named = claims.iter().flat_map(|claim| claim.tests.iter().map(|name| (claim.name(), name)));
     let missing: Vec<_> = named.filter(|(_, name)| !exists(name)).collect();
-    assert!(missing.is_empty(), "{missing:#?}");
-    let beside: Vec<_> = claims.iter().filter_map(|claim| Some((claim.name(), claim.function.as_deref()?))).collect();
-    let missing: Vec<_> = beside.iter().filter(|(_, function)| !is_anywhere(function)).collect();
-    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(missing.is_empty(), "not tests, or ignored: {missing:#?}");
+    let is_above_a_test = |claim: &&Claim| {
+        let test = claim.function.as_deref();
+        test.is_none_or(|test| tests.get(&stem(&claim.file)).is_some_and(|all| all.contains(test)))
+    };
+    let others: Vec<_> = claims.iter().filter(|claim| !is_above_a_test(claim)).map(Claim::name).collect();
+    assert!(others.is_empty(), "claims above what is not a test, or ignored: {others:#?}");
+}
+
+#[test]
+fn functions_that_do_not_run_are_no_tests() {
+    let text = "const TESTS: &[Test] = &[\n    (\"a_name\", |_| in_the_table(1)),\n    (\"other\", other::elsewhere),\n];\n\
+                #[test]\n// Why.\n#[should_panic]\nfn marked() {\n    helper();\n}\n\n\
+                proptest! {\n    /// Doc.\n    #[test]\n    fn of_any(x in 0..3) {}\n}\n\
+                #[ignore = \"long\"]\n#[test]\nfn ignored() {}\n\
+                #[test]\nconst NOTHING: u8 = 0;\nfn helper() {}\n\
+                fn in_the_table(_: u8) {}\nfn elsewhere() {}\n";
+    let in_tables = named_in_tables("here", text);
+    let names = |module| tests_in(module, text, &in_tables).into_iter().collect::<Vec<_>>();
+    assert_eq!(names("here"), ["in_the_table", "marked", "of_any"]);
+    assert_eq!(names("other"), ["elsewhere", "marked", "of_any"]);
 }
 
 #[test]
