@@ -63,7 +63,7 @@ pub(super) struct InviteArgs {
 pub(super) struct JoinArgs {
     /// The string printed by "holdover hip invite" on the other host; "-" to read it from standard input.
     invitation: String,
-    /// The other host's name here; default: the name in the invitation.
+    /// The other host's name here; default: the first label of that in the invitation, with a number if it is taken.
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]

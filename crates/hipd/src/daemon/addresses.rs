@@ -128,6 +128,7 @@ impl AsFd for Addresses {
 mod tests {
     use super::*;
 
+    // Claim: HITs, the own LSI, loopback and link-local addresses are not announced to peers.
     #[test]
     fn addresses_that_peers_cannot_use_are_no_locators() {
         let lsi = Some("198.18.0.1".parse().unwrap());

@@ -396,6 +396,7 @@ mod tests {
         assert_eq!(unknown.to_string(), "no peer \"server\"; existing ones: laptop, met");
     }
 
+    // Claim: Of peers that are added to the file at the same time, as by two invitations, none is lost.
     #[test]
     fn changes_at_the_same_time_are_all_kept() {
         let place = Place::new("peers-at-once");
