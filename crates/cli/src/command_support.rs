@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdover_base::Duration;
 use holdover_host::dependents;
 pub(crate) use holdover_host::log::with_causes;
 #[cfg(feature = "lab")]
@@ -119,12 +118,6 @@ pub(crate) fn utc(time: SystemTime) -> (String, String) {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}"),
     )
-}
-
-/// A whole number of seconds, or of milliseconds.
-pub(crate) fn spaced(time: Duration) -> String {
-    let millis = time.as_millis();
-    if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
 }
 
 /// The columns of `COLUMNS` or of the terminal; `None` if the output is no terminal.

@@ -21,7 +21,6 @@ mod generate_command;
 mod hip_command;
 #[cfg(feature = "lab")]
 mod kernel_matrix;
-mod nanos;
 #[cfg(feature = "lab")]
 mod packetdrill_command;
 #[cfg(feature = "lab")]
@@ -36,7 +35,6 @@ mod shell_command;
 mod sweep_command;
 mod text_table;
 mod top;
-mod transfers;
 
 use std::process::ExitCode;
 

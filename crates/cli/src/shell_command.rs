@@ -20,9 +20,9 @@ use holdover_sim::{
 };
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
+use holdover_transfers::{AgentPath, Agents, KernelError};
 
 use crate::command_support::{INTERRUPTED, open_scenario, print_error, print_scenario_error, with_causes, within};
-use crate::transfers::{AgentPath, Agents, KernelError};
 
 /// Arguments of `holdover shell`.
 #[derive(Args, Debug)]

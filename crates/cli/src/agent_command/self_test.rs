@@ -21,12 +21,12 @@ use holdover_sim::{
 use holdover_tcp::Profile;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 use holdover_testbed::{Congestion, Privilege, kernel_release};
+use holdover_transfers::daemon::{Agent, DaemonFailed};
+use holdover_transfers::{Measured, NetPath, spaced};
 use serde::Serialize;
 
 use super::{CANNOT_WORK, SocketArgs};
-use crate::command_support::{INTERRUPTED, print, print_error, print_json, spaced, stop_on_signals, with_causes};
-use crate::transfers::daemon::{Agent, DaemonFailed};
-use crate::transfers::{Measured, NetPath};
+use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, with_causes};
 
 /// Arguments of `holdover agent test`.
 #[derive(Args, Debug)]

@@ -15,16 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use holdover_base::Duration;
 use holdover_report::{Record, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
 use holdover_sim::{World, WorldConfig, WorldError};
 use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
+use holdover_transfers::{
+    self as transfers, AgentPath, Help, KernelError, KernelRun, NetPath, Sender, Transfer, TransferDirection,
+};
 
 use crate::command_support::{
     INTERRUPTED, print, print_error, print_interruption, print_json, stop_on_signals, utc, with_causes,
 };
-use crate::transfers::{self, AgentPath, Help, KernelError, KernelRun, NetPath, Sender, Transfer, TransferDirection};
 use story::Story;
 use view::View;
 
@@ -39,7 +42,7 @@ const VARIANT: &str = "demo";
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Congestion control of the senders.
-    #[arg(long, value_enum, default_value_t = Sender::Cubic)]
+    #[arg(long, default_value = Sender::Cubic.congestion().name(), value_parser = sender())]
     sender: Sender,
     /// The directory for the report, new or empty; default: a new one below results/.
     #[arg(long, value_name = "DIR")]
@@ -53,6 +56,20 @@ pub(crate) struct DemoArgs {
     /// Print JSON instead of the live view and the table.
     #[arg(long)]
     json: bool,
+}
+
+/// A parser for the name of a congestion control.
+fn sender() -> impl TypedValueParser<Value = Sender> {
+    let named = |sender: Sender| {
+        let standard = match sender {
+            Sender::Cubic => "RFC 9438",
+            Sender::Reno => "RFC 5681 and RFC 6582",
+            Sender::Bbr => "Version 1, as in Linux",
+        };
+        PossibleValue::new(sender.congestion().name()).help(standard)
+    };
+    let by_name = |name: String| Sender::ALL.into_iter().find(|sender| sender.congestion().name() == name);
+    PossibleValuesParser::new(Sender::ALL.map(named)).map(move |name| by_name(name).expect("one of the values"))
 }
 
 /// Errors of the demo.

@@ -6,11 +6,10 @@ use holdover_report::plots::{Panel, Plot, PlotKind, PlottedRun, plots, progress_
 use holdover_report::{Article, KernelSummary, Manifest, RecordError, ResultsDir, Summary, VariantSummary};
 use holdover_sim::FlowId;
 use holdover_testbed::kernel_release;
+use holdover_transfers::{CUT_AT, Help, NetPath, TransferDirection, spaced};
 
 use super::story::{Story, megabytes};
 use super::{CUT, Played, SHOWN, VARIANT};
-use crate::command_support::spaced;
-use crate::transfers::{CUT_AT, Help, NetPath, TransferDirection};
 
 /// Writes everything that a run leaves, with a page of its own.
 pub(super) fn write(

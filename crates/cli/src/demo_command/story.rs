@@ -7,14 +7,14 @@ use holdover_agent::engine::EngineError;
 use holdover_base::{Duration, Instant};
 use holdover_report::Table;
 use holdover_testbed::kernel_release;
+use holdover_transfers::{
+    AgentPath, CUT_AT, Help, Measured, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection, spaced,
+};
 use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
-use crate::command_support::{spaced, with_causes};
+use crate::command_support::with_causes;
 use crate::text_table::{self, table_width};
-use crate::transfers::{
-    AgentPath, CUT_AT, Help, Measured, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection,
-};
 
 /// The demo's results.
 pub(super) struct Story {

@@ -5,10 +5,10 @@ use std::io::Write as _;
 
 use holdover_base::{Duration, Instant};
 use holdover_sim::FlowReport;
+use holdover_transfers::{CUT_AT, Help, NetPath, Transfer, spaced};
 
 use super::CUT;
-use crate::command_support::{print, spaced};
-use crate::transfers::{CUT_AT, Help, NetPath, Transfer};
+use crate::command_support::print;
 
 /// How often the transfers are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(100);
@@ -304,7 +304,7 @@ mod tests {
     use holdover_base::ByteCount;
 
     use super::*;
-    use crate::transfers::TransferDirection;
+    use holdover_transfers::TransferDirection;
 
     fn lane(help: Help) -> Lane {
         let transfer = Transfer { direction: TransferDirection::Download, help, cut: Some(CUT) };

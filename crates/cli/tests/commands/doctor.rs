@@ -104,7 +104,7 @@ fn the_grid_of_the_agent_is_listed_measured_and_refused() {
 
 // Claim: `conformance --agent-links` lists its grid of links, outages, senders, uses and families, and runs the whole daemon in a
 // cell of it, with and without a warning. Results: docs/conformance/agent-links.md.
-// Tests: `crates/cli/src/conformance/agent_links/cells.rs`
+// Tests: `crates/conformance/src/agent_links/cells.rs`
 #[test]
 fn the_grid_of_links_is_listed_measured_and_refused() {
     let place = Place::new("conformance-agent-links");
@@ -140,7 +140,7 @@ fn the_grid_of_links_is_listed_measured_and_refused() {
 
 // Claim: `conformance --gateway` lists its grid of links, senders, directions, absences and modes, and runs the whole daemon on
 // the router in a cell of it. A spoiled run is made again, at most twice. Results: docs/conformance/gateway.md.
-// Tests: `grid::tests::a_spoiled_run_is_made_again_and_the_last_one_counts`, `crates/cli/src/conformance/gateway/cells.rs`
+// Tests: `grid::tests::a_spoiled_run_is_made_again_and_the_last_one_counts`, `crates/conformance/src/gateway/cells.rs`
 #[test]
 fn the_grid_of_the_gateway_is_listed_measured_and_refused() {
     let place = Place::new("conformance-gateway");

@@ -37,10 +37,10 @@ const AREAS: [(&str, &[&str]); 15] = [
     ("Mechanisms of routers", &["crates/gateway", "crates/srp"]),
     ("Host identity", &["crates/hip"]),
     ("The daemon of host identity", &["crates/hipd", "crates/cli/tests/hip", "crates/cli/src/hip_command"]),
-    ("The agent", &["crates/agent", "crates/cli/src/agent_command", "crates/cli/src/conformance", ".ci/wifi"]),
+    ("The agent", &["crates/agent", "crates/cli/src/agent_command", ".ci/wifi"]),
     ("The gateway", &["crates/gatewayd", "crates/cli/src/gateway_command", ".ci/wifi-gateway"]),
     ("What the daemons share", &["crates/host"]),
-    ("Against the real kernel", &["crates/testbed"]),
+    ("Against the real kernel", &["crates/conformance", "crates/testbed", "crates/transfers"]),
     (
         "Scenarios, results and commands",
         &["crates/cli", "crates/explain", "crates/lab", "crates/report", "crates/scenario"],

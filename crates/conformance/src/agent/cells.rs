@@ -1,0 +1,214 @@
+//! The cells of the grid, and what their runs come to.
+
+use std::collections::BTreeMap;
+
+use holdover_base::Duration;
+use holdover_transfers::{Help, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection, spaced};
+use serde::Serialize;
+
+use super::place::{Place, soon};
+use super::run::Run;
+use crate::grid::median;
+
+/// The least share of the ideal for a transfer with the agent.
+pub(super) const SHARE: f64 = 0.97;
+/// The tolerance in comparison with plain transfers: the variation of kernels from run to run.
+pub(super) const TOLERANCE: f64 = 0.005;
+
+/// The result of a case: medians of its runs. Times after the link's return are in milliseconds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Cell {
+    #[serde(skip)]
+    pub(super) path: NetPath,
+    pub(super) sender: Sender,
+    pub(super) direction: TransferDirection,
+    pub(super) cut_s: f64,
+    pub(super) help: Help,
+    pub(super) runs: Vec<RunRow>,
+    /// To the first data at the receiver's interface that it did not have.
+    pub(super) new_data_ms: Option<f64>,
+    /// To the first new data at the application.
+    pub(super) in_order_ms: Option<f64>,
+    pub(super) completion_s: Option<f64>,
+    /// The duration of the same transfer without a cut.
+    pub(super) uncut_s: Option<f64>,
+    /// That plus the length of the cut, over the duration.
+    pub(super) ideal_share: Option<f64>,
+    /// The duration for a sender that fills the link whenever it is up, over the duration.
+    pub(super) path_share: Option<f64>,
+    /// Missed bounds; plain transfers have none.
+    pub(super) misses: Vec<String>,
+    /// Why, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<&'static str>,
+    /// Of the run with the median completion: the first packets after the link's return.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) trace: Vec<String>,
+}
+
+/// One run of a case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct RunRow {
+    pub(super) new_data_ms: Option<f64>,
+    pub(super) in_order_ms: Option<f64>,
+    pub(super) completion_s: Option<f64>,
+    pub(super) path_share: Option<f64>,
+    pub(super) timeouts: u32,
+    pub(super) sent_again_bytes: u64,
+    pub(super) lateness_p99_ms: f64,
+}
+
+impl Cell {
+    /// The cells at these places, in the order of the grid.
+    pub(super) fn all(places: &[Place], runs: &BTreeMap<Place, Vec<Run>>) -> Vec<Self> {
+        let mut places: Vec<Place> = places.iter().copied().filter(|place| place.transfer.cut.is_some()).collect();
+        places.sort();
+        let mut cells: Vec<Self> = Vec::new();
+        for place in places {
+            let uncut = Place { transfer: Transfer { help: Help::Plain, cut: None, ..place.transfer }, ..place };
+            let Some(of_place) = runs.get(&place) else { continue };
+            let uncut = runs.get(&uncut).map_or(&[][..], Vec::as_slice);
+            let mut cell = Self::new(place, of_place, uncut);
+            let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.is_beside(&cell));
+            cell.misses = cell.misses(plain);
+            if cell.misses.is_empty() {
+                cell.trace.clear();
+            } else {
+                cell.why = cell.reason();
+            }
+            cells.push(cell);
+        }
+        cells
+    }
+
+    fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
+        let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
+        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let completion_s = of(|run| run.completion_s);
+        let uncut_s = median(uncut.iter().map(|run| run.measured.completion.map(Duration::as_secs_f64)));
+        let cut_s = place.transfer.cut.unwrap_or(Duration::ZERO).as_secs_f64();
+        let typical = runs.iter().zip(&rows).find(|(_, row)| row.completion_s == completion_s);
+        Self {
+            path: place.path,
+            sender: place.sender,
+            direction: place.transfer.direction,
+            cut_s,
+            help: place.transfer.help,
+            new_data_ms: of(|run| run.new_data_ms),
+            in_order_ms: of(|run| run.in_order_ms),
+            completion_s,
+            uncut_s,
+            ideal_share: uncut_s.zip(completion_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
+            path_share: of(|run| run.path_share),
+            misses: Vec::new(),
+            why: None,
+            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
+            runs: rows,
+        }
+    }
+
+    fn is_beside(&self, other: &Self) -> bool {
+        (self.sender, self.direction, self.cut_s) == (other.sender, other.direction, other.cut_s)
+    }
+
+    /// Whether new data come later than they have to.
+    fn is_late(&self) -> bool {
+        self.new_data_ms.is_none_or(|new_data| new_data > soon(self.path).as_secs_f64() * 1e3)
+    }
+
+    /// Why it misses something, if that is known.
+    fn reason(&self) -> Option<&'static str> {
+        let is_only_slow = self.sender == Sender::Bbr && !self.is_late();
+        is_only_slow.then_some(BBR_PROBES)
+    }
+
+    /// The bounds that the agent misses here.
+    fn misses(&self, plain: Option<&Self>) -> Vec<String> {
+        if self.help == Help::Plain {
+            return Vec::new();
+        }
+        let mut misses = Vec::new();
+        let soonest_ms = soon(self.path).as_secs_f64() * 1e3;
+        if self.is_late() {
+            misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
+        }
+        if self.ideal_share.is_none_or(|share| share < SHARE) {
+            misses.push(format!("less than {:.0} % of the ideal", SHARE * 100.0));
+        }
+        let is_worse = match (self.completion_s, plain.and_then(|plain| plain.completion_s)) {
+            (Some(with), Some(without)) => with > without * (1.0 + TOLERANCE),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if is_worse {
+            misses.push("later than plain".to_owned());
+        }
+        misses
+    }
+}
+
+impl RunRow {
+    fn new(run: &Run) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            new_data_ms: run.new_data.map(millis),
+            in_order_ms: run.measured.resume.map(millis),
+            completion_s: run.measured.completion.map(Duration::as_secs_f64),
+            path_share: run.path_share,
+            timeouts: run.timeouts,
+            sent_again_bytes: run.sent_again,
+            lateness_p99_ms: millis(run.lateness),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdover_transfers::Measured;
+
+    #[test]
+    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
+        let all = places(NetPath::DEFAULT, None);
+        assert_eq!(all.len(), 3 * 2 * (6 * 3 + 1));
+        assert_eq!(all[0].transfer.cut, Some(Duration::from_secs(40)), "the longest first");
+        let names: Vec<String> =
+            places(NetPath::DEFAULT, Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
+        assert_eq!(names, ["bbr, upload, 7 s, plain", "bbr, upload, 7 s, warned", "bbr, upload, uncut"]);
+        assert!(places(NetPath::DEFAULT, Some("vegas")).is_empty());
+    }
+
+    #[test]
+    fn a_cell_says_what_it_misses() {
+        let place = |help, cut| Place {
+            path: NetPath::DEFAULT,
+            sender: Sender::Reno,
+            transfer: Transfer { direction: TransferDirection::Upload, help, cut },
+        };
+        let cut = Some(Duration::from_secs(7));
+        let run = |new_data: u64, completion: u64| Run {
+            new_data: Some(Duration::from_millis(new_data)),
+            measured: Measured { resume: None, completion: Some(Duration::from_millis(completion)) },
+            path_share: None,
+            timeouts: 0,
+            sent_again: 0,
+            lateness: Duration::ZERO,
+            trace: vec!["a packet".to_owned()],
+        };
+        let runs = BTreeMap::from([
+            (place(Help::Plain, None), vec![run(0, 10_000)]),
+            (place(Help::Plain, cut), vec![run(3_000, 20_000)]),
+            (place(Help::Agent, cut), vec![run(80, 17_100)]),
+            (place(Help::Warned, cut), vec![run(200, 20_200)]),
+        ]);
+        let places: Vec<Place> = runs.keys().copied().collect();
+        let cells = Cell::all(&places, &runs);
+        assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
+        assert_eq!(soon(NetPath::DEFAULT), Duration::from_millis(140));
+        assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
+        assert_eq!(cells[1].ideal_share, Some(17.0 / 17.1));
+        let expected =
+            ["new data later than 140 ms after the link's return", "less than 97 % of the ideal", "later than plain"];
+        assert_eq!((&cells[2].misses[..], cells[2].trace.len()), (&expected.map(str::to_owned)[..], 1));
+    }
+}

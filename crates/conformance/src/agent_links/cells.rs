@@ -1,0 +1,234 @@
+//! The cells of the grid, and what their runs come to.
+
+use holdover_base::Duration;
+use holdover_transfers::{Help, Sender};
+use serde::Serialize;
+
+use super::kinds::Use;
+use super::place::Place;
+use super::world::Run;
+use crate::grid::{Runs, median};
+
+/// By this share a connection with the agent may be slower than plain in all.
+pub(super) const SLOWER: f64 = 0.02;
+/// And by this much more: kernels' timers and a busy machine make this difference from run to run.
+pub(super) const NOISE: Duration = Duration::from_millis(50);
+
+/// The result of a case: medians of its runs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Cell {
+    #[serde(skip)]
+    pub(super) place: Place,
+    kind: &'static str,
+    cut_s: f64,
+    sender: Sender,
+    usage: Use,
+    family: &'static str,
+    pub(super) help: Help,
+    /// From when the path carries packets again to the first data that the receiver did not have; of many connections, of the last.
+    pub(super) first_data_ms: Option<f64>,
+    /// The same, of the connection in the middle.
+    pub(super) median_first_data_ms: Option<f64>,
+    /// From the beginning to the last byte, or from the key to its echo.
+    pub(super) total_s: Option<f64>,
+    pub(super) sent_again_bytes: Option<f64>,
+    pub(super) runs: Vec<RunRow>,
+    /// The bounds that it misses; plain connections have none.
+    pub(super) misses: Vec<String>,
+    /// Of the run with the median total, if the cell misses something: the first packets from when the path carries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    trace: Vec<String>,
+}
+
+/// One run of a case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct RunRow {
+    pub(super) first_data_ms: Option<f64>,
+    pub(super) median_first_data_ms: Option<f64>,
+    pub(super) total_s: Option<f64>,
+    pub(super) sent_again_bytes: u64,
+    pub(super) timeouts: u32,
+    /// The longest that a thread waited for a processor between the path's return and the first new data.
+    pub(super) lateness_ms: f64,
+    /// How often the run was made until it counted: more than once if a busy machine had spoiled it.
+    pub(super) tries: u32,
+}
+
+impl Cell {
+    /// The cells at these places, in the order of the page.
+    pub(super) fn all(places: &[Place], runs: &Runs<Place, Run>) -> Vec<Self> {
+        let mut places = places.to_vec();
+        places.sort();
+        let mut cells: Vec<Self> = Vec::new();
+        for place in places {
+            let Some(of_place) = runs.get(&place) else { continue };
+            let mut cell = Self::new(place, of_place);
+            let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.place.is_beside(&place));
+            cell.misses = cell.misses(plain);
+            if cell.misses.is_empty() {
+                cell.trace.clear();
+            }
+            cells.push(cell);
+        }
+        cells
+    }
+
+    fn new(place: Place, runs: &[Run]) -> Self {
+        let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
+        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let total_s = of(|run| run.total_s);
+        let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
+        Self {
+            place,
+            kind: place.kind().name,
+            cut_s: place.cut.as_secs_f64(),
+            sender: place.sender,
+            usage: place.usage,
+            family: place.family(),
+            help: place.help,
+            first_data_ms: of(|run| run.first_data_ms),
+            median_first_data_ms: of(|run| run.median_first_data_ms),
+            total_s,
+            sent_again_bytes: of(|run| Some(run.sent_again_bytes as f64)),
+            misses: Vec::new(),
+            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
+            runs: rows,
+        }
+    }
+
+    /// Whether new data comes later than it has to. A key that is echoed between two flaps has no more to come after the last.
+    pub(super) fn is_late(&self) -> bool {
+        let is_echoed_before = self.place.usage == Use::Keys
+            && self.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64() / 2.0);
+        if self.place.kind().has_flaps() && is_echoed_before {
+            return false;
+        }
+        self.first_data_ms.is_none_or(|first| first > self.place.bound().as_secs_f64() * 1e3)
+    }
+
+    /// Whether it takes longer than `plain`, by more than is allowed.
+    pub(super) fn is_slower(&self, plain: Option<&Self>) -> bool {
+        match (self.total_s, plain.and_then(|plain| plain.total_s)) {
+            (Some(with), Some(without)) => with > without * (1.0 + SLOWER) + NOISE.as_secs_f64(),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+
+    /// The bounds that the agent misses here.
+    fn misses(&self, plain: Option<&Self>) -> Vec<String> {
+        let mut misses = Vec::new();
+        if self.help == Help::Plain {
+            return misses;
+        }
+        if self.is_late() {
+            let bound_ms = self.place.bound().as_secs_f64() * 1e3;
+            misses.push(format!("first data {}, bound {bound_ms:.0} ms", in_millis(self.first_data_ms)));
+        }
+        if self.is_slower(plain) {
+            let plain = plain.and_then(|plain| plain.total_s);
+            misses.push(format!("total {}, plain {}", in_seconds(self.total_s), in_seconds(plain)));
+        }
+        misses
+    }
+}
+
+impl RunRow {
+    fn new(run: &Run) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            first_data_ms: run.first_data.map(millis),
+            median_first_data_ms: run.median_first_data.map(millis),
+            total_s: run.total.map(Duration::as_secs_f64),
+            sent_again_bytes: run.sent_again,
+            timeouts: run.timeouts,
+            lateness_ms: millis(run.lateness),
+            tries: run.tries,
+        }
+    }
+}
+
+/// For people; `never` for what did not happen.
+pub(super) fn in_millis(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |millis| format!("{millis:.0} ms"))
+}
+
+/// For people; `never` for what did not happen.
+pub(super) fn in_seconds(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |seconds| format!("{seconds:.2} s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_places(only: Option<&str>) -> Vec<Place> {
+        places(NetPath::DEFAULT, only)
+    }
+
+    #[test]
+    fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
+        let all = all_places(None);
+        let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
+        let of_kind =
+            |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
+        assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
+        assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
+        let names: Vec<String> =
+            all_places(Some("carrier, 3 s, bbr, key, IPv6, warned")).iter().map(Place::to_string).collect();
+        assert_eq!(names, ["carrier, 3 s, bbr, key, IPv6, plain", "carrier, 3 s, bbr, key, IPv6, warned"]);
+        assert!(
+            all_places(Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
+            "nobody can know of it"
+        );
+        assert!(all_places(Some("vegas")).is_empty());
+    }
+
+    #[test]
+    fn a_cell_says_what_it_misses() {
+        let place = |help| Place { help, ..all_places(Some("carrier, 3 s, reno, upload, IPv4, plain"))[0] };
+        let run = |first_data: u64, total: u64| Run {
+            first_data: Some(Duration::from_millis(first_data)),
+            median_first_data: None,
+            total: Some(Duration::from_millis(total)),
+            sent_again: 1500,
+            timeouts: 1,
+            lateness: Duration::ZERO,
+            tries: 1,
+            trace: vec!["a packet".to_owned()],
+        };
+        assert_eq!(place(Help::Agent).bound(), Duration::from_millis(175));
+        let runs = Runs::from([
+            (place(Help::Plain), vec![run(900, 10_000)]),
+            (place(Help::Agent), vec![run(175, 10_240), run(80, 10_100), run(500, 10_900)]),
+            (place(Help::Warned), vec![run(176, 10_260)]),
+        ]);
+        let places: Vec<Place> = runs.keys().copied().collect();
+        let cells = Cell::all(&places, &runs);
+        assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
+        assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
+        assert_eq!(cells[2].misses, ["first data 176 ms, bound 175 ms", "total 10.26 s, plain 10.00 s"]);
+        assert_eq!(cells[2].trace.len(), 1);
+    }
+
+    #[test]
+    fn what_never_ends_is_missed() {
+        let place = |help| Place { help, ..all_places(Some("late-2s, 3 s, cubic, key, IPv6, plain"))[0] };
+        let run = |total| Run {
+            first_data: None,
+            median_first_data: None,
+            total,
+            sent_again: 0,
+            timeouts: 0,
+            lateness: Duration::ZERO,
+            tries: 1,
+            trace: Vec::new(),
+        };
+        let runs = Runs::from([
+            (place(Help::Plain), vec![run(Some(Duration::from_secs(4)))]),
+            (place(Help::Agent), vec![run(None)]),
+        ]);
+        let cells = Cell::all(&[place(Help::Plain), place(Help::Agent)], &runs);
+        assert_eq!(cells[1].misses, ["first data never, bound 85 ms", "total never, plain 4.00 s"]);
+    }
+}

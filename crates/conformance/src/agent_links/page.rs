@@ -1,0 +1,202 @@
+//! The page, the table and the JSON of `holdover conformance --agent-links`.
+
+use std::fmt::Write as _;
+
+use holdover_base::Instant;
+use holdover_testbed::Lateness;
+use holdover_transfers::{CUT_AT, Help, LEAD, spaced};
+use serde::Serialize;
+
+use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
+use super::kinds::{KINDS, Kind};
+use super::world::TRANSFER_TIME;
+use crate::grid::{self, Failure, GridReport, Head, marked};
+use crate::routed::near_delay;
+
+/// Everything that is reported.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    #[serde(flatten)]
+    head: Head,
+    /// The longest that a thread waited for a processor, in the worst run with the agent.
+    lateness_ms: f64,
+    /// Runs that were made again.
+    repeated: usize,
+    cells: Vec<Cell>,
+    failures: Vec<Failure>,
+}
+
+impl Report {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
+        let runs = || cells.iter().filter(|cell| cell.help != Help::Plain).flat_map(|cell| &cell.runs);
+        let (lateness_ms, repeated) =
+            (runs().map(|run| run.lateness_ms).fold(0.0, f64::max), runs().filter(|run| run.tries > 1).count());
+        Self { head, lateness_ms, repeated, cells, failures }
+    }
+
+    fn with_agent(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| cell.help != Help::Plain)
+    }
+
+    fn how_it_is_measured(&self) -> String {
+        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let path = self.head.path;
+        format!(
+            "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
+             phone and router carries {} with {} of delay and queues {} packets in each direction; the round trip to the \
+             server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
+             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
+             - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage. Where there are many \
+             connections, each sends messages of 1 kB, one 3 s after the answer to the last.\n\
+             - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \
+             outage. There is no warning where nothing on the phone shows the outage.\n\
+             - **first data**: from when the path carries packets again (not from carrier) to the first data at the receiver's \
+             interface that it did not have. Bound with the agent: 1.5 round trips ({}), for transfers a full queue ({}), and with \
+             Ethernet a round trip to the router ({}). Of many connections it is the last one's (in brackets: the middle one's), answers to \
+             messages count as well, and the bound is higher by twice the time that the link takes for a message of each.\n\
+             - **total**: from the beginning to the last byte; for a key, from the key to its echo. Bound with the agent: plain and \
+             {:.0} %, and {} for noise.\n\
+             - **sent again**: what the sender of the data retransmitted.\n\n\
+             What misses its bound is in bold. Between the path's return and the first new data a thread that sleeps for 2 ms at a time, \
+             or one that changes a link in a network namespace of its own, was {:.1} ms late in the worst run with the agent. Runs that missed their bound while it was {} late or more were \
+             made again, at most twice: {} runs.\n",
+            path.rate,
+            spaced(near_delay(path)),
+            path.queue,
+            spaced(path.round_trip()),
+            spaced(CUT_AT.saturating_since(Instant::ZERO)),
+            path.amount(TRANSFER_TIME).0 as f64 / 1e6,
+            spaced(LEAD),
+            spaced(path.delay * 3),
+            spaced(path.full_queue()),
+            spaced(near_delay(path) * 2),
+            SLOWER * 100.0,
+            spaced(NOISE),
+            self.lateness_ms,
+            spaced(Lateness::EXCUSE),
+            self.repeated,
+        )
+    }
+
+    fn misses(&self, text: &mut String) {
+        let missing: Vec<&Cell> = self.with_agent().filter(|cell| !cell.misses.is_empty()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        text.push_str("## Those that miss\n\n");
+        for cell in missing {
+            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
+        }
+        text.push('\n');
+    }
+
+    fn table(&self, text: &mut String, kind: &'static Kind) {
+        let plain = self.cells.iter().filter(|cell| cell.help == Help::Plain && std::ptr::eq(cell.place.kind(), kind));
+        let mut rows = plain.map(|plain| self.row(plain)).peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        let helps = if kind.is_told() { "plain → agent → warned" } else { "plain → agent" };
+        let _ = writeln!(
+            text,
+            "## {}\n\n{}\n\n| outage | sender | use | family | first data, ms: {helps} | total, s | sent again, kB |\n\
+             | ---: | --- | --- | --- | ---: | ---: | ---: |",
+            kind.name, kind.what
+        );
+        rows.for_each(|row| text.push_str(&row));
+        text.push('\n');
+    }
+
+    /// The row of a place, plain and with help.
+    fn row(&self, plain: &Cell) -> String {
+        let place = plain.place;
+        let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(&place)).collect();
+        let joined =
+            |told: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| told(cell)).collect::<Vec<_>>().join(" → ");
+        let first = joined(&|cell| {
+            let mut first = without_unit(&in_millis(cell.first_data_ms));
+            if place.kind().connections > 1 {
+                let _ = write!(first, " ({})", without_unit(&in_millis(cell.median_first_data_ms)));
+            }
+            marked(cell.help != Help::Plain && cell.is_late(), &first)
+        });
+        let total = joined(&|cell| {
+            marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &without_unit(&in_seconds(cell.total_s)))
+        });
+        let again =
+            joined(&|cell| cell.sent_again_bytes.map_or("–".to_owned(), |bytes| format!("{:.0}", bytes / 1e3)));
+        format!(
+            "| {} | {} | {} | {} | {first} | {total} | {again} |\n",
+            spaced(place.cut),
+            place.sender.name(),
+            place.usage.name(),
+            place.family()
+        )
+    }
+}
+
+impl GridReport for Report {
+    fn is_sound(&self) -> bool {
+        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+    }
+
+    fn in_a_line(&self) -> String {
+        let (all, reached) =
+            (self.with_agent().count(), self.with_agent().filter(|cell| cell.misses.is_empty()).count());
+        format!("{reached} of {all} cells with the agent reach their bounds, in {} s", self.head.seconds)
+    }
+
+    /// As `docs/conformance/agent-links.md`.
+    fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "# The agent on links with carrier and neighbours\n\n{}\n\n**{}.**\n\n{}",
+            self.head,
+            self.in_a_line(),
+            self.how_it_is_measured()
+        );
+        text.push_str(&grid::failures(&self.failures));
+        self.misses(&mut text);
+        KINDS.iter().for_each(|kind| self.table(&mut text, kind));
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    fn csv(&self) -> String {
+        let mut text =
+            "kind,cut_s,sender,use,family,help,run,first_data_ms,median_first_data_ms,total_s,sent_again_bytes,timeouts,lateness_ms,tries\n"
+                .to_owned();
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        for cell in &self.cells {
+            let place = cell.place;
+            for (index, run) in (1..).zip(&cell.runs) {
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{},{},{index},{},{},{},{},{},{},{}",
+                    place.kind().name,
+                    place.cut.as_secs_f64(),
+                    place.sender.congestion().name(),
+                    place.usage.name(),
+                    place.family(),
+                    place.help.name(),
+                    number(run.first_data_ms),
+                    number(run.median_first_data_ms),
+                    number(run.total_s),
+                    run.sent_again_bytes,
+                    run.timeouts,
+                    run.lateness_ms,
+                    run.tries
+                );
+            }
+        }
+        text
+    }
+}
+
+/// `never`, or the figure alone.
+fn without_unit(text: &str) -> String {
+    text.split(' ').next().unwrap_or_default().to_owned()
+}

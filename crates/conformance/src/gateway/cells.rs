@@ -1,0 +1,179 @@
+//! The cells of the grid, and what their runs come to.
+
+use holdover_base::Duration;
+use holdover_transfers::{Sender, TransferDirection, spaced};
+use serde::Serialize;
+
+use super::place::{Link, Mode, Place, bound};
+use super::world::Run;
+use crate::grid::{Runs, median};
+
+/// The least share of the ideal with the gateway.
+pub(super) const SHARE: f64 = 0.98;
+
+/// The result of a case: medians of its runs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Cell {
+    #[serde(skip)]
+    pub(super) place: Place,
+    link: Link,
+    sender: Sender,
+    direction: TransferDirection,
+    cut_s: f64,
+    mode: Mode,
+    /// From the mobile host's return to the first data at the receiver's interface that it did not have.
+    pub(super) first_data_ms: Option<f64>,
+    /// From the beginning to the last byte.
+    pub(super) total_s: Option<f64>,
+    /// The same transfer without a cut and without the gateway, and the length of the cut, over the total.
+    pub(super) ideal_share: Option<f64>,
+    pub(super) runs: Vec<RunRow>,
+    /// What it has to reach and does not; nothing is asked of modes for comparison.
+    pub(super) misses: Vec<String>,
+    /// Of the run with the median total, if the cell misses something: the first packets after the return.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) trace: Vec<String>,
+}
+
+/// One run of a case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct RunRow {
+    pub(super) first_data_ms: Option<f64>,
+    pub(super) total_s: Option<f64>,
+    pub(super) timeouts: u32,
+    pub(super) sent_again_bytes: u64,
+    pub(super) lateness_ms: f64,
+    pub(super) tries: u32,
+}
+
+impl Cell {
+    /// The cells at these places, in the order of the page.
+    pub(super) fn all(places: &[Place], runs: &Runs<Place, Run>) -> Vec<Self> {
+        let mut places: Vec<Place> = places.iter().copied().filter(|place| place.cut.is_some()).collect();
+        places.sort();
+        let of = |place| runs.get(&place).map_or(&[][..], Vec::as_slice);
+        let cells = places.into_iter().filter(|place| !of(*place).is_empty());
+        cells.map(|place| Self::new(place, of(place), of(place.reference()))).collect()
+    }
+
+    fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
+        let seconds = |run: &Run| run.total.map(Duration::as_secs_f64);
+        let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
+        let total_s = median(rows.iter().map(|row| row.total_s));
+        let cut_s = place.cut.unwrap_or(Duration::ZERO).as_secs_f64();
+        let typical = runs.iter().zip(&rows).find(|(_, row)| row.total_s == total_s);
+        let mut cell = Self {
+            place,
+            link: place.link,
+            sender: place.sender,
+            direction: place.direction,
+            cut_s,
+            mode: place.mode,
+            first_data_ms: median(rows.iter().map(|row| row.first_data_ms)),
+            total_s,
+            ideal_share: median(uncut.iter().map(seconds)).zip(total_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
+            misses: Vec::new(),
+            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
+            runs: rows,
+        };
+        cell.misses = cell.misses();
+        if cell.misses.is_empty() {
+            cell.trace.clear();
+        }
+        cell
+    }
+
+    /// Whether it misses the bound of the first data.
+    pub(super) fn is_late(&self) -> bool {
+        let bound_ms = bound(self.place.path).as_secs_f64() * 1e3;
+        self.mode.has_bounds() && self.first_data_ms.is_none_or(|first| first > bound_ms)
+    }
+
+    /// Whether it misses the bound of the total.
+    pub(super) fn is_slow(&self) -> bool {
+        self.mode.has_bounds() && self.ideal_share.is_none_or(|share| share < SHARE)
+    }
+
+    fn misses(&self) -> Vec<String> {
+        let first = self
+            .is_late()
+            .then(|| format!("first data later than {} after the return", spaced(bound(self.place.path))));
+        let share = self.is_slow().then(|| format!("less than {:.0} % of the ideal", SHARE * 100.0));
+        first.into_iter().chain(share).collect()
+    }
+}
+
+impl RunRow {
+    fn new(run: &Run) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            first_data_ms: run.first_data.map(millis),
+            total_s: run.total.map(Duration::as_secs_f64),
+            timeouts: run.timeouts,
+            sent_again_bytes: run.sent_again,
+            lateness_ms: millis(run.lateness),
+            tries: run.tries,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
+        let all = places(NetPath::DEFAULT, None, false);
+        assert_eq!(all.len(), 2 * 3 * 2 * 5 * 4 + 3 * 2);
+        assert_eq!(all[0].cut, Some(Duration::from_secs(20)), "the longest first");
+        assert_eq!(places(NetPath::DEFAULT, None, true)[0].cut, Some(Duration::from_secs(600)));
+        let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, bbr, upload, 7 s, m-tcp"), false)
+            .iter()
+            .map(Place::to_string)
+            .collect();
+        assert_eq!(
+            names,
+            ["carrier, bbr, upload, 7 s, plain", "carrier, bbr, upload, 7 s, m-tcp", "bbr, upload, uncut"]
+        );
+        assert!(places(NetPath::DEFAULT, Some("vegas"), true).is_empty());
+    }
+
+    #[test]
+    fn a_cell_says_what_it_misses() {
+        let place = |mode, cut_s: u64| Place {
+            path: NetPath::DEFAULT,
+            link: Link::Carrier,
+            sender: Sender::Reno,
+            direction: TransferDirection::Upload,
+            cut: Some(cut_s).filter(|&cut| cut > 0).map(Duration::from_secs),
+            mode,
+        };
+        let run = |first_data: u64, total: u64| Run {
+            first_data: Some(Duration::from_millis(first_data)),
+            total: Some(Duration::from_millis(total)),
+            timeouts: 1,
+            sent_again: 1500,
+            lateness: Duration::ZERO,
+            tries: 1,
+            trace: vec!["a packet".to_owned()],
+        };
+        let runs = Runs::from([
+            (place(Mode::Plain, 0).reference(), vec![run(0, 10_000)]),
+            (place(Mode::Plain, 7), vec![run(3_000, 20_000)]),
+            (place(Mode::Buffer, 7), vec![run(75, 17_300), run(40, 17_200), run(500, 18_000)]),
+            (place(Mode::Buffer, 3), vec![run(76, 13_300)]),
+            (place(Mode::MTcp, 7), vec![run(900, 19_000)]),
+        ]);
+        let places: Vec<Place> = runs.keys().copied().collect();
+        let cells = Cell::all(&places, &runs);
+        let of = |mode, cut| cells.iter().find(|cell| cell.place == place(mode, cut)).unwrap();
+        assert_eq!(cells.len(), 4);
+        assert!(of(Mode::Plain, 7).misses.is_empty() && of(Mode::MTcp, 7).misses.is_empty());
+        let good = of(Mode::Buffer, 7);
+        assert_eq!((good.first_data_ms, good.ideal_share), (Some(75.0), Some(17.0 / 17.3)));
+        assert!(good.misses.is_empty() && good.trace.is_empty(), "{good:?}");
+        let bad = of(Mode::Buffer, 3);
+        assert_eq!(bad.misses, ["first data later than 75 ms after the return", "less than 98 % of the ideal"]);
+        assert_eq!(bad.trace.len(), 1);
+    }
+}

@@ -1,0 +1,173 @@
+//! The page, the table and the JSON of `holdover conformance --gateway`.
+
+use std::fmt::Write as _;
+
+use holdover_base::Instant;
+use holdover_testbed::Lateness;
+use holdover_transfers::{CUT_AT, TRANSFER_TIME, spaced};
+use serde::Serialize;
+
+use super::cells::{Cell, SHARE};
+use super::place::{Link, Mode, bound};
+use crate::grid::{self, Failure, GridReport, Head, marked};
+use crate::routed::near_delay;
+
+/// Everything that is reported.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    #[serde(flatten)]
+    head: Head,
+    /// The longest that a thread waited for a processor, in the worst run with bounds.
+    lateness_ms: f64,
+    /// Runs that were made again.
+    repeated: usize,
+    cells: Vec<Cell>,
+    failures: Vec<Failure>,
+}
+
+impl Report {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, head: Head) -> Self {
+        let runs = || cells.iter().filter(|cell| cell.place.mode.has_bounds()).flat_map(|cell| &cell.runs);
+        Self {
+            head,
+            lateness_ms: runs().map(|run| run.lateness_ms).fold(0.0, f64::max),
+            repeated: runs().filter(|run| run.tries > 1).count(),
+            cells,
+            failures,
+        }
+    }
+
+    fn how_it_is_measured(&self) -> String {
+        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        let path = self.head.path;
+        format!(
+            "A mobile host, its router and a server, each with a Linux kernel of its own, and nothing of Holdover on the hosts. The link \
+             between mobile host and router is Ethernet of {} with {} of delay and queues {} packets in each direction; the \
+             round trip to the server is {}. A transfer moves {:.0} MB; the mobile host is away from {} after the beginning on, and \
+             what is queued or on the way then is lost. On the router the gateway's daemon has its default configuration, but for \
+             `mode`, `networks`, pinned programs and metrics. Each cell is the median of {runs} runs.\n\n\
+             - **silent**: no interface shows that the mobile host is away. **carrier**: the router and the mobile host lose carrier.\n\
+             - **plain → buffer → m-tcp → split**: without the gateway; in its default mode; in the mode that does as the paper on M-TCP, \
+             which treats downloads only; and with connections that end at the gateway. The last two are for comparison.\n\
+             - **first data**: from the return to the first data at the receiver's interface that it did not have. Bound with \
+             `buffer`: 1.5 round trips ({}).\n\
+             - **total**: from the beginning to the last byte.\n\
+             - **ideal**: what the same transfer takes without an absence and without the gateway, plus the absence, over the total. \
+             Bound with `buffer`: {:.0} %.\n\n\
+             What misses its bound is in bold. Between the return and the first new data a thread that sleeps for 2 ms at a time \
+             was woken {:.1} ms late in the worst run with `buffer`. Runs that missed the bound of the first data while it was {} late \
+             or more were made again, at most twice: {} runs.\n",
+            path.rate,
+            spaced(near_delay(path)),
+            path.queue,
+            spaced(path.round_trip()),
+            path.amount(TRANSFER_TIME).0 as f64 / 1e6,
+            spaced(CUT_AT.saturating_since(Instant::ZERO)),
+            spaced(bound(path)),
+            SHARE * 100.0,
+            self.lateness_ms,
+            spaced(Lateness::EXCUSE),
+            self.repeated,
+        )
+    }
+
+    fn table(&self, text: &mut String, link: Link) {
+        let plain = self.cells.iter().filter(|cell| cell.place.mode == Mode::Plain && cell.place.link == link);
+        let mut rows = plain.map(|plain| self.row(plain)).peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "## {}\n\n| sender | use | away | first data, ms: plain → buffer → m-tcp → split | total, s | ideal, % |\n\
+             | --- | --- | ---: | ---: | ---: | ---: |",
+            link.name()
+        );
+        rows.for_each(|row| text.push_str(&row));
+        text.push('\n');
+    }
+
+    /// The row of a place in all modes.
+    fn row(&self, plain: &Cell) -> String {
+        let place = plain.place;
+        let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(place)).collect();
+        let joined =
+            |text: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ");
+        let number = |value: Option<f64>, digits| value.map_or("never".to_owned(), |value| format!("{value:.digits$}"));
+        let first = joined(&|cell| marked(cell.is_late(), &number(cell.first_data_ms, 0)));
+        let total = joined(&|cell| number(cell.total_s, 2));
+        let share = joined(&|cell| marked(cell.is_slow(), &number(cell.ideal_share.map(|share| share * 100.0), 1)));
+        let (sender, direction) = (place.sender.name(), place.direction.name());
+        let away = spaced(place.cut.unwrap_or(holdover_base::Duration::ZERO));
+        format!("| {sender} | {direction} | {away} | {first} | {total} | {share} |\n")
+    }
+
+    fn misses(&self, text: &mut String) {
+        let missing: Vec<&Cell> = self.cells.iter().filter(|cell| !cell.misses.is_empty()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        text.push_str("## Those that miss\n\n");
+        for cell in missing {
+            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
+        }
+    }
+}
+
+impl GridReport for Report {
+    fn is_sound(&self) -> bool {
+        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
+    }
+
+    fn in_a_line(&self) -> String {
+        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.mode.has_bounds()).collect();
+        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
+        format!("{reached} of {} cells with the gateway reach their bounds, in {} s", with.len(), self.head.seconds)
+    }
+
+    /// As `docs/conformance/gateway.md`.
+    fn markdown(&self) -> String {
+        let mut text = format!(
+            "# The gateway across absences\n\n{}\n\n**{}.**\n\n{}\n",
+            self.head,
+            self.in_a_line(),
+            self.how_it_is_measured()
+        );
+        text.push_str(&grid::failures(&self.failures));
+        for link in Link::ALL {
+            self.table(&mut text, link);
+        }
+        self.misses(&mut text);
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    fn csv(&self) -> String {
+        let mut text =
+            "link,sender,direction,away_s,mode,run,first_data_ms,total_s,timeouts,sent_again_bytes,lateness_ms,tries\n"
+                .to_owned();
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        for cell in &self.cells {
+            let place = cell.place;
+            for (index, run) in (1..).zip(&cell.runs) {
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{},{index},{},{},{},{},{},{}",
+                    place.link.name(),
+                    place.sender.congestion().name(),
+                    place.direction.name(),
+                    place.cut.map_or(0.0, holdover_base::Duration::as_secs_f64),
+                    place.mode.name(),
+                    number(run.first_data_ms),
+                    number(run.total_s),
+                    run.timeouts,
+                    run.sent_again_bytes,
+                    run.lateness_ms,
+                    run.tries
+                );
+            }
+        }
+        text
+    }
+}

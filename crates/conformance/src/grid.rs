@@ -1,0 +1,454 @@
+//! What the grids share: runs of cells in parallel, medians, and what a report is.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::{self, Display};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use holdover_host::log::with_causes;
+use holdover_host::open_files;
+use holdover_lab::journal::JournalError;
+use holdover_testbed::kernel_release;
+use holdover_transfers::NetPath;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::About;
+use super::journal::Journal;
+use super::progress::Progress;
+
+/// A grid of measurements on this machine's kernel.
+pub trait Grid: Sync {
+    /// Where its runs are made.
+    type Place: GridPlace;
+    /// What all runs use, once this machine is known to allow them.
+    type Machine: Sync;
+    /// The result of a run, as journals keep it.
+    type Run: Send + Sync + Serialize + DeserializeOwned;
+    /// Why a run could not be made.
+    type Error: Error + Send;
+    /// The results of all.
+    type Report: GridReport;
+
+    /// The name in journals.
+    fn name(&self) -> &'static str;
+
+    /// The places to measure, in the order of their runs.
+    fn places(&self, options: &GridOptions) -> Vec<Self::Place>;
+
+    /// Examines this machine. Called after the process has entered the namespaces that it needs.
+    ///
+    /// # Errors
+    /// No run can be made here.
+    fn examine(&self) -> Result<Self::Machine, Unable>;
+
+    /// Makes a run.
+    ///
+    /// # Errors
+    /// It could not be made.
+    fn run(&self, place: Self::Place, machine: &Self::Machine) -> Result<Self::Run, Self::Error>;
+
+    /// The report of the runs at these places.
+    fn report(
+        &self,
+        machine: Self::Machine,
+        places: &[Self::Place],
+        outcome: Outcome<Self::Place, Self::Run>,
+        head: Head,
+    ) -> Self::Report;
+}
+
+/// What of a grid is measured, and how often.
+#[derive(Clone, Debug)]
+pub struct GridOptions {
+    /// Only places whose name contains this.
+    pub only: Option<String>,
+    /// Also the places that take minutes, where there are any.
+    pub with_long: bool,
+    /// The path of the connections.
+    pub path: NetPath,
+    /// The number of runs at each place.
+    pub repeat: u32,
+    /// The number of concurrent runs; `None` is [`GridPlace::JOBS`].
+    pub jobs: Option<u16>,
+    /// Where finished runs are kept, to continue from after an interruption.
+    pub journal: Option<PathBuf>,
+}
+
+/// This machine does not allow the runs of a grid.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unable(pub(super) String);
+
+/// A grid could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum GridError {
+    /// This machine does not allow it.
+    #[error(transparent)]
+    Unable(#[from] Unable),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// No run succeeded.
+    #[error("{}: {}", .0.place, .0.error)]
+    Hopeless(Failure),
+}
+
+/// The result of a grid.
+pub trait GridReport: Serialize {
+    /// Whether every cell meets its bound.
+    fn is_sound(&self) -> bool;
+    /// A summary line.
+    fn in_a_line(&self) -> String;
+    /// The page.
+    fn markdown(&self) -> String;
+    /// A row for each run.
+    fn csv(&self) -> String;
+}
+
+/// A place of a grid, where runs are made.
+pub trait GridPlace: Copy + Ord + Display + Send + Sync {
+    /// So many runs at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
+    const JOBS: u16 = 12;
+
+    /// The number of connections of a run with both ends in this process.
+    fn connections(self) -> u32 {
+        1
+    }
+}
+
+/// The open files of a run besides its connections: namespaces, devices, programs and maps. Ten concurrent runs had
+/// 1,157 files open in all.
+const OPEN_FILES_OF_A_RUN: u64 = 150;
+/// Both ends of a connection, and the socket that listens for it. A run with 1,000 connections had 3,022 files open.
+const FILES_OF_A_CONNECTION: u64 = 3;
+/// The open files of this process besides its runs.
+const OPEN_FILES_OF_THE_GRID: u64 = 100;
+
+/// The files that this process may have open, shared by the runs under way.
+#[derive(Debug)]
+struct OpenFiles {
+    free: Mutex<u64>,
+    given_back: Condvar,
+    limit: u64,
+}
+
+/// The share of a run, until this is dropped.
+#[derive(Debug)]
+struct Share<'a> {
+    of: &'a OpenFiles,
+    files: u64,
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        // A run that panics gives them back, too, or the others would wait for ever.
+        *self.of.free.lock().unwrap_or_else(PoisonError::into_inner) += self.files;
+        self.of.given_back.notify_all();
+    }
+}
+
+impl OpenFiles {
+    fn new(limit: u64) -> Self {
+        Self { free: Mutex::new(limit), given_back: Condvar::new(), limit }
+    }
+
+    /// Waits until there is room for a run at `place`. A run that needs more than the limit runs alone.
+    fn share(&self, place: impl GridPlace) -> Share<'_> {
+        let files = (OPEN_FILES_OF_A_RUN + FILES_OF_A_CONNECTION * u64::from(place.connections())).min(self.limit);
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.given_back.wait_while(free, |free| *free < files);
+        *room.unwrap_or_else(PoisonError::into_inner) -= files;
+        Share { of: self, files }
+    }
+}
+
+/// The conditions under which a report was made.
+#[derive(Debug, Serialize)]
+pub struct Head {
+    pub(super) command: String,
+    pub(super) kernel: String,
+    /// Of this machine, as far as this process may use them.
+    pub(super) cores: usize,
+    pub(super) date: String,
+    pub(super) seconds: u64,
+    pub(super) path: NetPath,
+}
+
+impl Head {
+    /// Of this process, which has taken so long for runs over `path`.
+    fn new(about: About, took: Duration, path: NetPath) -> Self {
+        Self {
+            command: about.command,
+            kernel: kernel_release(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            date: about.date,
+            seconds: took.as_secs(),
+            path,
+        }
+    }
+}
+
+/// Prints `Made by ... on ... with ... cores; Linux ....`
+impl Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { command, kernel, cores, date, .. } = self;
+        write!(f, "Made by `{command}` on {date} with {cores} cores; Linux {kernel}.")
+    }
+}
+
+/// A run that a busy machine has spoiled is made again, at most so often in all.
+pub(super) const TRIES: u32 = 3;
+
+/// Makes a run until it counts: until `run_once`, which gets the number of the try, returns one that `is_spoiled` does not reject. The last
+/// try counts whatever the machine did. `None` if every try returned none.
+pub(super) fn counted<R, E>(
+    run_once: impl Fn(u32) -> Result<Option<R>, E>,
+    is_spoiled: impl Fn(&R) -> bool,
+) -> Result<Option<R>, E> {
+    let mut last = None;
+    for tries in 1..=TRIES {
+        let Some(run) = run_once(tries)? else { continue };
+        let is_spoiled = is_spoiled(&run);
+        last = Some(run);
+        if !is_spoiled {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// `text` in bold if it misses a bound.
+pub(super) fn marked(misses: bool, text: &str) -> String {
+    if misses { format!("**{text}**") } else { text.to_owned() }
+}
+
+/// The runs of each place.
+pub type Runs<P, R> = BTreeMap<P, Vec<R>>;
+
+/// The results of all runs.
+#[derive(Debug)]
+pub struct Outcome<P, R> {
+    pub(super) runs: Runs<P, R>,
+    /// Runs that could not be made.
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A run that could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Failure {
+    /// The name of its place.
+    pub place: String,
+    /// Why, with its causes.
+    pub error: String,
+}
+
+/// This many failures without a success end the grid: the cause is not one place.
+const HOPELESS: usize = 3;
+
+/// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
+/// machine. A run that fails is reported and the others go on. Runs in the journal are not repeated.
+///
+/// # Errors
+/// No run succeeded: the first failure.
+fn run_all<P, R, E>(
+    places: &[P],
+    options: &GridOptions,
+    mut journal: Journal<R>,
+    watch: &(dyn Fn(Progress<'_>) + Sync),
+    run_one: impl Fn(P) -> Result<R, E> + Sync,
+) -> Result<Outcome<P, R>, Failure>
+where
+    P: GridPlace,
+    R: Send + Sync + Serialize + DeserializeOwned,
+    E: Error + Send,
+{
+    let mut runs = Runs::new();
+    let mut queue: Vec<P> = (0..options.repeat).flat_map(|_| places.iter().copied()).collect();
+    let all = queue.len();
+    queue.retain(|place| match journal.take(&place.to_string()) {
+        Some(run) => {
+            runs.entry(*place).or_insert_with(Vec::new).push(run);
+            false
+        }
+        None => true,
+    });
+    watch(Progress::Begun { done: all - queue.len(), all });
+    let (next, succeeded) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
+    let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.unwrap_or(P::JOBS) {
+            scope.spawn(|| {
+                while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let name = place.to_string();
+                    watch(Progress::Started(&name));
+                    let share = open_files.share(place);
+                    let run = run_one(place);
+                    drop(share);
+                    watch(Progress::Ended);
+                    let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
+                    match run {
+                        Ok(run) => {
+                            succeeded.fetch_add(1, Ordering::Relaxed);
+                            if let Err(error) = journal.write(&name, &run) {
+                                watch(Progress::Warning(&with_causes(&error)));
+                            }
+                            outcome.runs.entry(place).or_default().push(run);
+                        }
+                        Err(error) => {
+                            let failure = Failure { place: name, error: with_causes(&error) };
+                            watch(Progress::Warning(&format!("{}: {}", failure.place, failure.error)));
+                            outcome.failures.push(failure);
+                        }
+                    }
+                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= HOPELESS {
+                        next.store(queue.len(), Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    watch(Progress::Over);
+    let outcome = outcome.into_inner().expect("no worker panics while it holds the outcome");
+    match outcome.failures.first() {
+        Some(first) if succeeded.into_inner() == 0 => Err(first.clone()),
+        _ => Ok(outcome),
+    }
+}
+
+/// The section of a page that names the runs that could not be made; empty if there are none.
+pub(super) fn failures(failures: &[Failure]) -> String {
+    let rows: String = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error)).collect();
+    if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
+}
+
+/// Makes the runs of a grid at these places, of which it reports to `watch`, on several threads.
+///
+/// # Errors
+/// See [`GridError`].
+pub fn measure<G: Grid>(
+    grid: &G,
+    options: &GridOptions,
+    places: &[G::Place],
+    about: About,
+    watch: &(dyn Fn(Progress<'_>) + Sync),
+) -> Result<G::Report, GridError> {
+    let machine = grid.examine()?;
+    let journal = match &options.journal {
+        Some(file) => Journal::open(file, &title(grid.name(), options.path))?,
+        None => Journal::none(),
+    };
+    let started = std::time::Instant::now();
+    let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
+    let outcome = outcome.map_err(GridError::Hopeless)?;
+    Ok(grid.report(machine, places, outcome, Head::new(about, started.elapsed(), options.path)))
+}
+
+/// What a journal says of its grid.
+fn title(grid: &str, path: NetPath) -> String {
+    format!("{grid}, {}, {}, {} packets", path.rate, path.round_trip(), path.queue)
+}
+
+/// The lower median, with missing values last. `None` if the median is missing, or there are no
+/// values.
+pub(super) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(values[middle]).filter(|value| value.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(repeat: u32) -> GridOptions {
+        GridOptions { only: None, with_long: false, path: NetPath::DEFAULT, repeat, jobs: Some(2), journal: None }
+    }
+
+    #[test]
+    fn a_run_that_fails_does_not_end_the_grid() {
+        let failing = |place: u32| {
+            if place == 2 { Err(std::io::Error::other("no such world")) } else { Ok(place * 10) }
+        };
+        let outcome = run_all(&[1, 2, 3], &options(2), Journal::none(), &|_| (), failing).unwrap();
+        assert_eq!(outcome.runs, Runs::from([(1, vec![10, 10]), (3, vec![30, 30])]));
+        assert_eq!(outcome.failures.len(), 2);
+        assert_eq!(failures(&outcome.failures[..1]), "## Runs that could not be made\n\n- 2: no such world\n\n");
+        assert_eq!(failures(&[]), "");
+    }
+
+    impl GridPlace for u32 {
+        fn connections(self) -> u32 {
+            self
+        }
+    }
+
+    #[test]
+    fn runs_share_the_files_that_may_be_open() {
+        let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        // Two that have 500 connections, or one that wants more than there are.
+        let files = OpenFiles::new(2 * (OPEN_FILES_OF_A_RUN + 1_000));
+        std::thread::scope(|scope| {
+            for (place, weight) in [(500, 1), (500, 1), (500, 1), (500, 1), (1_000_000, 2)] {
+                let (files, under_way, most) = (&files, &under_way, &most);
+                scope.spawn(move || {
+                    let _share = files.share(place);
+                    most.fetch_max(under_way.fetch_add(weight, Ordering::SeqCst) + weight, Ordering::SeqCst);
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    under_way.fetch_sub(weight, Ordering::SeqCst);
+                });
+            }
+        });
+        assert_eq!(most.into_inner(), 2);
+        assert_eq!(*files.free.lock().unwrap(), files.limit);
+    }
+
+    #[test]
+    fn a_run_that_panics_gives_its_files_back() {
+        let files = OpenFiles::new(1_000);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _share = files.share(1);
+            panic!("in a run");
+        }));
+        assert!(panics.is_err());
+        assert_eq!(*files.free.lock().unwrap(), files.limit);
+    }
+
+    #[test]
+    fn a_grid_of_which_nothing_can_be_run_ends_soon() {
+        let asked = AtomicUsize::new(0);
+        let places: Vec<u32> = (0..1000).collect();
+        let failing = |_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err::<u32, _>(std::io::Error::other("not permitted"))
+        };
+        assert_eq!(
+            run_all(&places, &options(1), Journal::none(), &|_| (), failing).unwrap_err().error,
+            "not permitted"
+        );
+        assert!(asked.into_inner() < 10);
+    }
+
+    #[test]
+    fn a_spoiled_run_is_made_again_and_the_last_one_counts() {
+        let run = |tries| Ok::<_, ()>(Some(tries).filter(|&tries| tries > 1));
+        assert_eq!(counted(run, |_| false), Ok(Some(2)), "the first one was none");
+        assert_eq!(counted(run, |&tries| tries < 3), Ok(Some(3)));
+        assert_eq!(counted(run, |_| true), Ok(Some(TRIES)));
+        assert_eq!(counted(|_| Ok::<Option<u32>, ()>(None), |_| false), Ok(None));
+        assert_eq!(counted(|_| Err::<Option<u32>, _>("no world"), |_| false), Err("no world"));
+    }
+
+    #[test]
+    fn medians_do_not_hide_what_never_happened() {
+        assert_eq!(median([Some(3.0), Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(median([None, Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(median([None, None, Some(2.0)].into_iter()), None);
+        assert_eq!(median(std::iter::empty()), None);
+    }
+}

@@ -1,0 +1,311 @@
+//! The means that carry a connection: daemons of `holdover hip` or WireGuard on hosts, or the kernel's MPTCP.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use holdover_hipd::control;
+use holdover_hipd::status::PeerStatus;
+use holdover_testbed::multipath::{self, Role};
+use holdover_testbed::{Namespace, NamespaceError, Netlink, NetlinkError};
+
+/// For a daemon to be up, or an association to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
+
+/// A daemon could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum MeansError {
+    #[error("{what}")]
+    Failed { what: String, source: io::Error },
+    #[error("`{command}`: {output}")]
+    Command { command: String, output: String },
+    #[error("{what} within {} s: {log}", PATIENCE.as_secs())]
+    Late { what: &'static str, log: String },
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+}
+
+fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> MeansError {
+    move |source| MeansError::Failed { what: what.into(), source }
+}
+
+/// A directory of a run's own, removed with it.
+pub(super) struct Directory(PathBuf);
+
+impl Directory {
+    pub(super) fn new() -> Result<Self, MeansError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("holdover-moves-{}-{number}", std::process::id()));
+        fs::create_dir(&path).map_err(failed(path.display().to_string()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What cannot be removed is in a place for such things.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that ends with this.
+struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it in a namespace; its output goes to `log`. It must be started by the thread that drops it.
+    fn start(namespace: &Namespace, command: &mut Command, log: PathBuf) -> Result<Self, MeansError> {
+        let file = File::create(&log).map_err(failed("a log"))?;
+        let errors = file.try_clone().map_err(failed("a log"))?;
+        command.stdin(Stdio::null()).stdout(file).stderr(errors).env_remove("NOTIFY_SOCKET");
+        let named = command.get_program().to_string_lossy().into_owned();
+        let child = namespace.confine(command, String::new()).spawn().map_err(failed(named))?;
+        Ok(Self { child, log })
+    }
+
+    fn until(&mut self, what: &'static str, mut is_so: impl FnMut() -> bool) -> Result<(), MeansError> {
+        let patience = Instant::now() + PATIENCE;
+        while !is_so() {
+            let is_alive = matches!(self.child.try_wait(), Ok(None));
+            if !is_alive || Instant::now() > patience {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                return Err(MeansError::Late { what, log });
+            }
+            std::thread::sleep(POLL_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Those that it has started end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A host with `holdover hip`.
+pub(super) struct HipHost {
+    program: PathBuf,
+    directory: PathBuf,
+    name: &'static str,
+    addresses: Vec<IpAddr>,
+    serves: Option<&'static str>,
+    daemon: Option<Daemon>,
+}
+
+impl HipHost {
+    /// With a fresh identity, known at these addresses.
+    pub(super) fn new(
+        program: &Path,
+        directory: &Directory,
+        name: &'static str,
+        addresses: &[IpAddr],
+        serves: Option<&'static str>,
+    ) -> Result<Self, MeansError> {
+        let path = directory.0.join(name);
+        fs::create_dir(&path).map_err(failed(path.display().to_string()))?;
+        let host = Self {
+            program: program.to_owned(),
+            directory: path,
+            name,
+            addresses: addresses.to_vec(),
+            serves,
+            daemon: None,
+        };
+        host.run(&["keygen"])?;
+        Ok(host)
+    }
+
+    /// Each knows the other from now on.
+    pub(super) fn introduce(&self, other: &Self) -> Result<(), MeansError> {
+        for (host, peer) in [(self, other), (other, self)] {
+            let mut words = ["invite", "--without-secret", "--name", peer.name].map(str::to_owned).to_vec();
+            words.extend(peer.addresses.iter().flat_map(|it| ["--address".to_owned(), it.to_string()]));
+            words.extend(peer.serves.iter().flat_map(|it| ["--serves".to_owned(), (*it).to_owned()]));
+            words.extend(["--socket".to_owned(), peer.socket().display().to_string()]);
+            let invitation = peer.run(&words)?;
+            let socket = host.socket().display().to_string();
+            host.run(&["join", invitation.trim(), "--socket", &socket])?;
+        }
+        Ok(())
+    }
+
+    /// Starts the daemon.
+    pub(super) fn up(&mut self, namespace: &Namespace, wake: bool) -> Result<(), MeansError> {
+        let mut command = Command::new(&self.program);
+        command.args(["hip", self.serves.unwrap_or("up"), "--verbose", "--dir"]).arg(&self.directory);
+        command.arg("--socket").arg(self.socket()).args((!wake).then_some("--no-wake"));
+        let mut daemon = Daemon::start(namespace, &mut command, self.directory.join("log"))?;
+        let socket = self.socket();
+        daemon.until("`holdover hip` is not up", || control::status(&socket).is_ok())?;
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    /// Waits until a peer is as it should be.
+    pub(super) fn wait_for(
+        &mut self,
+        peer: &str,
+        what: &'static str,
+        is_so: impl Fn(&PeerStatus) -> bool,
+    ) -> Result<(), MeansError> {
+        let socket = self.socket();
+        let is_so = || {
+            let status = control::status(&socket);
+            status.is_ok_and(|status| status.peers.iter().any(|it| it.name.as_deref() == Some(peer) && is_so(it)))
+        };
+        match &mut self.daemon {
+            Some(daemon) => daemon.until(what, is_so),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn hit(&self) -> Result<Ipv6Addr, MeansError> {
+        let words = self.run(&["id"])?;
+        words.trim().parse().map_err(|_| MeansError::Command { command: "hip id".to_owned(), output: words })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("s")
+    }
+
+    /// Runs `holdover hip` with these words, and with its directory; what it prints.
+    fn run<S: AsRef<str>>(&self, words: &[S]) -> Result<String, MeansError> {
+        let mut command = Command::new(&self.program);
+        command.arg("hip").args(words.iter().map(AsRef::as_ref)).arg("--dir").arg(&self.directory);
+        let output = command.output().map_err(failed(self.program.display().to_string()))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+        let output = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(MeansError::Command { command: format!("holdover hip {}", words.join(" ")), output })
+    }
+}
+
+/// The two hosts' keys, private and public, made for this grid (`openssl genpkey -algorithm X25519`).
+const KEYS: [[&str; 2]; 2] = [
+    [
+        "3081251b386b14be9b0e1a8f359f6b1a0ea4aab4cd2e4e9f9c2fcd1f2067c075",
+        "95ce78e089991500f11e56f6460b386667bf761dc7813b538c98dac158c7594e",
+    ],
+    [
+        "70de99ebf32fa6f578b9116b8550676959de49b93c0a0f321ba34f377ee65f6f",
+        "ad11b0093bebf56800e338892598db0fe91f8f18f9ca3b7c554c889ecefa8554",
+    ],
+];
+const PORT: u16 = 51_820;
+/// As behind translators; what guides advise.
+pub(super) const KEEP_ALIVE_S: u16 = 25;
+/// In the tunnel.
+const INSIDE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+/// The overhead of WireGuard over IPv6.
+const TUNNEL_MTU: u32 = 1420;
+
+/// `wireguard-go` on two hosts.
+pub(super) struct WireGuard {
+    _daemons: Vec<Daemon>,
+}
+
+impl WireGuard {
+    /// The first host knows the second one's address.
+    pub(super) fn start(
+        program: &Path,
+        directory: &Directory,
+        hosts: [&Namespace; 2],
+        server: IpAddr,
+    ) -> Result<Self, MeansError> {
+        let mut daemons = Vec::new();
+        for (index, namespace) in hosts.into_iter().enumerate() {
+            let name = format!("wg{index}");
+            let run = directory.0.join(&name);
+            fs::create_dir(&run).map_err(failed(run.display().to_string()))?;
+            // Its control socket has a fixed place in /run, which is this directory for it alone.
+            let mut command = Command::new("sh");
+            command.args(["-c", "mount --bind \"$0\" /run && exec \"$1\" --foreground \"$2\""]);
+            command.arg(&run).arg(program).arg(&name);
+            let mut daemon = Daemon::start(namespace, &mut command, directory.0.join(format!("{name}.log")))?;
+            let socket = run.join(format!("wireguard/{name}.sock"));
+            daemon.until("`wireguard-go` is not up", || UnixStream::connect(&socket).is_ok())?;
+            let endpoint = (index == 0).then_some(SocketAddr::new(server, PORT));
+            configure(&socket, index, endpoint)?;
+            namespace.enter(|| {
+                let mut netlink = Netlink::open(namespace)?;
+                netlink.set_mtu(&name, TUNNEL_MTU)?;
+                netlink.add_address(&name, INSIDE[index].into(), 24)?;
+                netlink.set_up(&name)
+            })??;
+            daemons.push(daemon);
+        }
+        Ok(Self { _daemons: daemons })
+    }
+
+    /// The server's address in the tunnel.
+    pub(super) const fn server() -> IpAddr {
+        IpAddr::V4(INSIDE[1])
+    }
+}
+
+/// The version that this program prints.
+pub(super) fn wireguard_version(program: &Path) -> Result<String, MeansError> {
+    let output = Command::new(program).arg("--version").output().map_err(failed(program.display().to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.lines().next().and_then(|line| line.strip_prefix("wireguard-go "));
+    let unknown = || MeansError::Command { command: format!("{} --version", program.display()), output: text.clone() };
+    Ok(version.ok_or_else(unknown)?.trim().to_owned())
+}
+
+/// Configures a daemon by the protocol of `wireguard-go`'s socket.
+fn configure(socket: &Path, index: usize, endpoint: Option<SocketAddr>) -> Result<(), MeansError> {
+    let (own, peer) = (KEYS[index][0], KEYS[1 - index][1]);
+    let mut text = format!("set=1\nprivate_key={own}\nlisten_port={PORT}\npublic_key={peer}\n");
+    if let Some(endpoint) = endpoint {
+        text += &format!("endpoint={endpoint}\npersistent_keepalive_interval={KEEP_ALIVE_S}\n");
+    }
+    text += &format!("allowed_ip={}/32\n\n", INSIDE[1 - index]);
+    let ask = || {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(text.as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer: String = ask().map_err(failed("the socket of `wireguard-go`"))?;
+    if answer.trim() == "errno=0" {
+        return Ok(());
+    }
+    Err(MeansError::Command { command: "wireguard-go".to_owned(), output: answer })
+}
+
+/// Lets the kernels use several addresses. The server's is announced.
+pub(super) fn allow_multipath(hosts: [&Namespace; 2], server: IpAddr) -> Result<(), MeansError> {
+    let [mobile, fixed] = hosts;
+    mobile.enter(|| multipath::set_limits(8))?.map_err(failed("MPTCP"))?;
+    let announce = || {
+        multipath::set_limits(8)?;
+        multipath::add_endpoint(server, Role::Announced)
+    };
+    fixed.enter(announce)?.map_err(failed("MPTCP"))
+}
+
+/// The mobile host has got an address, or loses one: what NetworkManager does then.
+pub(super) fn change_endpoint(mobile: &Namespace, address: IpAddr, is_there: bool) -> Result<(), MeansError> {
+    let change = || {
+        if is_there { multipath::add_endpoint(address, Role::Connecting) } else { multipath::remove_endpoint(address) }
+    };
+    mobile.enter(change)?.map_err(failed("an endpoint of MPTCP"))
+}

@@ -1,0 +1,157 @@
+//! The places of the grid.
+
+use std::fmt;
+use std::time::Duration as WallDuration;
+
+use holdover_base::Duration;
+use holdover_transfers::NetPath;
+use serde::Serialize;
+
+use super::kinds::{KINDS, Kind, OVERLAP};
+use crate::grid::GridPlace;
+
+/// A key, as ssh sends it; a held key repeats so often, while no more than so many have no echo.
+pub(super) const KEY: u64 = 36;
+pub(super) const KEY_EVERY: WallDuration = WallDuration::from_millis(50);
+pub(super) const WITHOUT_ECHO: u64 = 20;
+/// Its keys take 5 s.
+pub(super) const KEYS: u64 = 100;
+
+/// Netlink, timers of kernels and four processes on two cores.
+pub(super) const NOISE: Duration = Duration::from_millis(15);
+/// Within this, 99 of 100 readdressings on a path that loses packets end.
+pub(super) const LOSSY_BOUND: Duration = Duration::from_secs(1);
+
+/// The use of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Use {
+    /// Data from the server to the mobile host.
+    Download,
+    /// Data from the mobile host to the server.
+    Upload,
+    /// A held key, and its echoes.
+    Keys,
+    /// No connection: the exchange alone.
+    Exchange,
+}
+
+/// The means that carries the connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Means {
+    /// TCP between addresses.
+    Plain,
+    /// `holdover hip up --no-wake` at both ends.
+    HipWithoutWake,
+    /// `holdover hip up` at both ends.
+    Hip,
+    /// `wireguard-go` at both ends.
+    WireGuard,
+    /// MPTCP of the kernels between addresses.
+    Multipath,
+}
+
+/// A place of the grid.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// Its index in [`KINDS`].
+    kind: usize,
+    pub(super) path: NetPath,
+    pub(super) usage: Use,
+    pub(super) means: Means,
+}
+
+/// The places whose name contains `only`; the longest moves first.
+pub(super) fn places(path: NetPath, only: Option<&str>, long: bool) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (index, kind) in KINDS.iter().enumerate().filter(|(_, kind)| long || !kind.is_long) {
+        for &usage in kind.uses() {
+            let means = Means::ALL.into_iter().filter(|means| means.can_follow(kind));
+            let means = means.filter(|means| usage != Use::Exchange || *means == Means::Hip);
+            places.extend(means.map(|means| Place { kind: index, path, usage, means }));
+        }
+    }
+    places.retain(|place| only.is_none_or(|text| place.to_string().contains(text)));
+    places.sort_by_key(|place| std::cmp::Reverse((place.usage == Use::Exchange, place.kind().gap)));
+    places
+}
+
+impl Kind {
+    const fn uses(&self) -> &'static [Use] {
+        if self.moves > 1 { &[Use::Exchange] } else { &[Use::Download, Use::Upload, Use::Keys] }
+    }
+}
+
+impl Use {
+    /// The name in tables.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Download => "download",
+            Self::Upload => "upload",
+            Self::Keys => "key",
+            Self::Exchange => "exchange",
+        }
+    }
+}
+
+impl Means {
+    pub(super) const ALL: [Self; 5] = [Self::Plain, Self::HipWithoutWake, Self::Hip, Self::WireGuard, Self::Multipath];
+
+    /// The name in tables.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain TCP",
+            Self::HipWithoutWake => "hip --no-wake",
+            Self::Hip => "hip",
+            Self::WireGuard => "wireguard-go",
+            Self::Multipath => "MPTCP",
+        }
+    }
+
+    /// Whether it is compared there. The grid's set-up of the others knows one address of the server, and so has no path to it where that one
+    /// changes or is of another IP version.
+    fn can_follow(self, kind: &Kind) -> bool {
+        let [from, to] = &kind.ends;
+        let has_path = from.address.is_ipv4() == to.address.is_ipv4() && kind.server_to.is_none();
+        has_path || !matches!(self, Self::WireGuard | Self::Multipath)
+    }
+
+    pub(super) const fn is_hip(self) -> bool {
+        matches!(self, Self::Hip | Self::HipWithoutWake)
+    }
+}
+
+impl Place {
+    pub(super) fn kind(&self) -> &'static Kind {
+        &KINDS[self.kind]
+    }
+
+    /// Of the exchange, and of the first new data after it: one and a half round trips.
+    pub(super) fn bound(&self) -> Duration {
+        self.path.delay * 3 + NOISE
+    }
+
+    /// Of the first new data after the exchange.
+    pub(super) fn data_bound(&self) -> Duration {
+        self.bound() + if self.usage == Use::Keys { KEY_EVERY.into() } else { Duration::ZERO }
+    }
+
+    /// So long after the new address a connection that is silent is given up.
+    pub(super) fn patience(&self) -> Duration {
+        let gap = self.kind().gap.unwrap_or(OVERLAP);
+        if self.means == Means::Plain { Duration::from_secs(10) } else { Duration::from_secs(30) + gap * 2 }
+    }
+}
+
+impl GridPlace for Place {
+    /// Each run has two or three daemons, which all encrypt.
+    const JOBS: u16 = 3;
+}
+
+/// Prints `gap-1s, upload, hip`. Those with `--no-wake` are `gap-1s, upload, hip --no-wake`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.kind().name, self.usage.name(), self.means.name())
+    }
+}

@@ -1,0 +1,21 @@
+//! How far the measurements are.
+
+/// What has happened. Several threads report it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress<'a> {
+    /// The measurements begin.
+    Begun {
+        /// Those that a journal has.
+        done: usize,
+        /// All of them.
+        all: usize,
+    },
+    /// The one with this name begins.
+    Started(&'a str),
+    /// One has ended.
+    Ended,
+    /// One could not be made, or not be kept.
+    Warning(&'a str),
+    /// No more follow.
+    Over,
+}
