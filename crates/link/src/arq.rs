@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::link::{Delivery, DropCause};
 use crate::wire::{Fate, UnderWay};
 

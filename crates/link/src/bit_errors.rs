@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant, Rng};
 
-use crate::config::{ConfigError, check_positive, check_probability};
+use crate::error::{ConfigError, check_positive, check_probability};
 
 /// The model of bit errors.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]

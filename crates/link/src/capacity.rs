@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use holdover_base::{ByteCount, Duration, Instant};
 
-use crate::config::{ConfigError, LinkConfig};
+use crate::config::LinkConfig;
+use crate::error::ConfigError;
 use crate::point_to_point::outage_stream;
 use crate::rate::{Rate, serve_deliveries, serve_steps};
 use crate::timeline::{State, Timeline};

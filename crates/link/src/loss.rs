@@ -4,7 +4,7 @@
 
 use holdover_base::Rng;
 
-use crate::config::{ConfigError, check_probability};
+use crate::error::{ConfigError, check_probability};
 
 /// The model of random loss.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]

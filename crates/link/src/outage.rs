@@ -2,7 +2,7 @@
 
 use holdover_base::{Duration, Instant, Rng};
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 
 /// One time without connectivity: from `down`, to just before `up`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,7 +11,8 @@ use holdover_wire::Compression;
 
 use crate::arq::ArqState;
 use crate::codel::{Manager, Verdict};
-use crate::config::{ConfigError, LinkConfig};
+use crate::config::LinkConfig;
+use crate::error::ConfigError;
 use crate::frame::Frame;
 use crate::impairments::Impairments;
 use crate::link::{Delivery, DropCause, Link, Timer};

@@ -5,9 +5,9 @@ use holdover_link::Link;
 use holdover_link::cell::{Cell, StationId};
 use holdover_mobility::mobile_ip::{ForeignAgent, Lifetime};
 
-use crate::config::NodeId;
 use crate::error::WorldError;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 use crate::mobility::{Beacons, CellId, RadioCell};
 use crate::observer::{Medium, Place, Transit};
 

@@ -12,12 +12,11 @@ use holdover_wire::{Packet, Udp};
 use crate::config::{Amount, Bulk, FlowConfig, OnOff, RequestResponse, Traffic};
 use crate::error::WorldError;
 use crate::external::Order;
-use crate::flow::{End, Flow, FlowId};
+use crate::flow::{End, Flow};
+use crate::frame::ZEROS;
 use crate::host::Host;
+use crate::ids::FlowId;
 use crate::observer::{Observer, WorldEvent};
-
-/// A source of data that is cloned without cost.
-pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Whether a flow's description is valid.
 pub(crate) fn check(flow: &FlowConfig) -> Result<(), WorldError> {

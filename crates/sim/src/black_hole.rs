@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::check;
-use crate::config::{NodeId, Role, WorldConfig};
+use crate::config::{Role, WorldConfig};
 use crate::error::WorldError;
-use crate::flow::FlowId;
+use crate::ids::{FlowId, LinkId, NodeId};
 use crate::network::Network;
-use crate::observer::LinkId;
 use crate::segment::own_outages;
 
 /// A flow that stops with one link although another path leads to its end.

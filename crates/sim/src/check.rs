@@ -6,9 +6,10 @@ use holdover_base::{Duration, Instant};
 use holdover_link::cell::Motion;
 
 use crate::app;
-use crate::config::{Addresses, FlowConfig, NodeId, Role, WorldConfig};
+use crate::config::{Addresses, FlowConfig, Role, WorldConfig};
 use crate::error::WorldError;
 use crate::flow::{MAX_FLOWS, is_finite};
+use crate::ids::NodeId;
 use crate::layer2::LinkKind;
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;

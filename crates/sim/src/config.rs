@@ -11,13 +11,9 @@ use holdover_link::{Length, LinkConfig};
 use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
+use crate::ids::{LinkId, NodeId};
 use crate::layer2::Layer2;
 use crate::mobility::{Attachment, MobileHost, RadioCell};
-use crate::observer::LinkId;
-
-/// A node of a world: its index in [`WorldConfig::nodes`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub u32);
 
 /// A whole world.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,7 +3,7 @@
 use holdover_filter::{CONTROL_PORT, ControlMessage};
 use holdover_wire::{Packet, Payload, Udp};
 
-use crate::config::NodeId;
+use crate::ids::NodeId;
 
 /// The message as a packet from `node`, of the family of its receiver's address.
 pub(crate) fn packet(node: NodeId, message: ControlMessage) -> Packet {

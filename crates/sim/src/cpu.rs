@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 
-use crate::config::{NodeId, RouterCpu};
+use crate::config::RouterCpu;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 
 /// Counters of a router's processor.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

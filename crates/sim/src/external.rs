@@ -34,10 +34,9 @@ use holdover_base::Instant;
 use holdover_tcp::ConnectionError;
 use holdover_wire::{Packet, Payload};
 
-use crate::config::NodeId;
-use crate::flow::{End, FlowId};
+use crate::flow::End;
 use crate::frame::Frame;
-use crate::observer::LinkId;
+use crate::ids::{FlowId, LinkId, NodeId};
 
 /// An order to the shell of external hosts.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,12 +5,9 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{ConnectionError, ConnectionId, Counters};
 
-use crate::config::{FlowConfig, NodeId, OnOff, Opener, RequestResponse, Traffic};
+use crate::config::{FlowConfig, OnOff, Opener, RequestResponse, Traffic};
+use crate::ids::{FlowId, NodeId};
 use crate::network::Way;
-
-/// A flow of a world: its index in [`crate::WorldConfig::flows`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FlowId(pub u32);
 
 /// The status of a flow at the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@ use holdover_base::{Duration, Instant};
 use holdover_link::Capacity;
 
 use crate::config::WorldConfig;
+use crate::ids::LinkId;
 use crate::network::capacity_of;
-use crate::observer::LinkId;
 
 /// A host's knowledge of coming outages.
 #[derive(Clone, Debug)]

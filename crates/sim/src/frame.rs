@@ -7,10 +7,11 @@ use holdover_hip::host::Assigned;
 use holdover_tcp::Reason;
 use holdover_wire::{Compression, Encrypted, EncryptionKey, Inner, Packet, Payload, Segment};
 
-use crate::app::ZEROS;
-use crate::config::NodeId;
+use crate::ids::{LinkId, NodeId};
 use crate::layer2::EthernetHeader;
-use crate::observer::LinkId;
+
+/// A source of data that is cloned without cost.
+pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Names the key of hosts with identities and of observers. It is private to this module, so that no filter can decrypt.
 struct Secret;

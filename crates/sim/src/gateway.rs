@@ -7,8 +7,9 @@ use holdover_base::Rng;
 use holdover_filter::Chain;
 use holdover_wire::Compression;
 
-use crate::config::{GatewayMechanisms, NodeId};
+use crate::config::GatewayMechanisms;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 
 #[derive(Debug)]
 pub(crate) struct Gateway {

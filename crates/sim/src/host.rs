@@ -6,11 +6,10 @@ use holdover_base::{Instant, Rng};
 use holdover_mobility::Chain;
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
 
-use crate::config::NodeId;
-use crate::flow::{End, FlowId};
+use crate::flow::End;
 use crate::forewarning::Forewarning;
 use crate::identity::Identity;
-use crate::observer::LinkId;
+use crate::ids::{FlowId, LinkId, NodeId};
 
 #[derive(Debug)]
 pub(crate) struct Host {

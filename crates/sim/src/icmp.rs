@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 
-use crate::config::NodeId;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 
 /// The mean interval between errors for the same node (Linux `icmp_ratelimit`).
 const INTERVAL: Duration = Duration::from_secs(1);

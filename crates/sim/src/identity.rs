@@ -13,8 +13,9 @@ use holdover_hip::host::{CommandError, Contact, DataError, Event, Host, HostConf
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use holdover_wire::{Packet, Payload};
 
-use crate::config::{HostIdentity, NodeId};
+use crate::config::HostIdentity;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 use crate::observer::Dropped;
 
 /// #K of the puzzles of simulated hosts: a search takes processor time of the simulation, and no virtual time.

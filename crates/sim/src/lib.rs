@@ -49,6 +49,7 @@ mod gateway;
 mod host;
 mod icmp;
 mod identity;
+mod ids;
 mod layer2;
 mod mobility;
 mod neighbour;
@@ -62,19 +63,20 @@ mod world;
 pub use black_hole::{BlackHole, black_holes};
 pub use config::{
     Addresses, Amount, Associate, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms,
-    LinkBetween, LinkDetection, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing,
-    Traffic, WorldConfig,
+    LinkBetween, LinkDetection, NodeConfig, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing, Traffic,
+    WorldConfig,
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;
 pub use external::{Order, SocketEvent};
-pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
+pub use flow::{ConnectionReport, End, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
 pub use holdover_hip::esp::EspSuite;
+pub use ids::{FlowId, LinkId, NodeId};
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,
 };
-pub use observer::{Dropped, LinkId, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
+pub use observer::{Dropped, Medium, NoObserver, Observer, Place, Sample, Transit, WorldEvent};
 pub use world::{Ending, Holdings, World};

@@ -1,19 +1,22 @@
 //! All carriers of packets, and the schedule.
 
+mod segments;
+
 use holdover_base::{Instant, Rng};
 use holdover_link::cell::{Hop as CellHop, contend};
 use holdover_link::{Capacity, Link, LinkConfig, PointToPoint, PointToPointEvent};
 use holdover_wire::Unreachable;
 
 use crate::air::{Air, station};
-use crate::config::{Addresses, LinkBetween, NodeId, WorldConfig};
+use crate::config::{Addresses, LinkBetween, WorldConfig};
 use crate::error::WorldError;
 use crate::following::Following;
 use crate::frame::{Frame, FramePool};
 use crate::icmp::IcmpErrors;
+use crate::ids::{LinkId, NodeId};
 use crate::layer2::Families;
 use crate::mobility::{Attachment, CellId};
-use crate::observer::{Dropped, LinkId, Medium, Observer, Place, Transit};
+use crate::observer::{Dropped, Medium, Observer, Place, Transit};
 use crate::routing::Routes;
 use crate::schedule::{Schedule, Sources};
 use crate::segment::{Segment, own_outages};

@@ -5,15 +5,10 @@ use holdover_link::DropCause;
 use holdover_mobility::Action;
 use holdover_tcp::{Connection, RecoveryState, State};
 
-use crate::config::NodeId;
-use crate::flow::FlowId;
 use crate::frame::Frame;
+use crate::ids::{FlowId, LinkId, NodeId};
 use crate::layer2::Families;
 use crate::mobility::CellId;
-
-/// A link of a world: its index in [`crate::WorldConfig::links`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LinkId(pub u32);
 
 /// Whether a packet leaves a node or arrives at it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -7,7 +7,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::{LinkBetween, NodeConfig, NodeId, Role, Routing};
+use crate::config::{LinkBetween, NodeConfig, Role, Routing};
+use crate::ids::NodeId;
 
 /// The paths between all nodes. Memory grows with the square of the number of routers, not of hosts.
 #[derive(Clone, Debug)]
@@ -297,7 +298,7 @@ fn first_that_is_up(links: impl Iterator<Item = usize>, up: &[bool]) -> Option<u
 mod tests {
     use super::*;
     use crate::config::{LinkDetection, Route};
-    use crate::observer::LinkId;
+    use crate::ids::LinkId;
 
     fn nodes(roles: &str) -> Vec<NodeConfig> {
         let role = |kind| if kind == 'h' { Role::Host } else { Role::Router };

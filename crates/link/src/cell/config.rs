@@ -5,7 +5,7 @@ use super::hop::StationId;
 use super::motion::Position;
 use super::radio::Radio;
 use crate::bit_errors::BitErrors;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::queue::QueueLimit;
 
 /// The treatment of the frames of a station that leaves.

@@ -13,7 +13,7 @@ use super::radio::Watts;
 use super::sender::{Head, Sender};
 use super::statistics::{CellStatistics, add_queues};
 use crate::bit_errors::BitErrorProcess;
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 use crate::frame::Frame;
 use crate::link::{DropCause, Link, Timer};
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::config::{ConfigError, check_positive};
+use crate::error::{ConfigError, check_positive};
 
 /// A power in watts.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug)]

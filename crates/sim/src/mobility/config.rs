@@ -5,7 +5,7 @@ use holdover_link::Length;
 use holdover_link::cell::{CellConfig, Position};
 use holdover_mobility::mobile_ip::{Lifetime, MobileNodeConfig, RegisterOn};
 
-use crate::config::NodeId;
+use crate::ids::NodeId;
 
 /// A radio cell of a world: its index in [`crate::WorldConfig::cells`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -5,7 +5,8 @@ use holdover_mobility::mobile_ip::MobileNode;
 
 use super::config::{Attachment, MobileHost, Prediction, RadioCell};
 use super::track::Track;
-use crate::config::NodeId;
+
+use crate::ids::NodeId;
 
 /// A mobile host. The network's knowledge of it is in [`crate::network::Roaming`].
 #[derive(Clone, Debug)]

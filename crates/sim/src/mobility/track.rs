@@ -217,7 +217,7 @@ mod tests {
 
     use super::super::config::{CellId, Stop, Visit};
     use super::*;
-    use crate::config::NodeId;
+    use crate::ids::NodeId;
 
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)

@@ -1,9 +1,9 @@
 //! Routers whose processors take time: packets queue for them.
 
 use super::World;
-use crate::config::NodeId;
 use crate::cpu::CpuStatistics;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 use crate::observer::{Dropped, Observer};
 
 impl World {

@@ -7,12 +7,13 @@ use holdover_base::Instant;
 use holdover_wire::Packet;
 
 use super::{Ending, World};
-use crate::config::{NodeId, Role, Traffic};
+use crate::config::{Role, Traffic};
 use crate::external::{Order, SocketEvent};
-use crate::flow::{ConnectionReport, End, FlowId};
+use crate::flow::{ConnectionReport, End};
 use crate::frame::Frame;
+use crate::ids::{FlowId, LinkId, NodeId};
 use crate::layer2::EthernetHeader;
-use crate::observer::{Dropped, LinkId, Observer, Sample};
+use crate::observer::{Dropped, Observer, Sample};
 
 impl World {
     /// Makes a host external, before the run begins. Returns whether the host exists.

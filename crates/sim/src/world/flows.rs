@@ -8,7 +8,8 @@ use super::World;
 use crate::app;
 use crate::config::Traffic;
 use crate::external::Order;
-use crate::flow::{End, FlowId};
+use crate::flow::End;
+use crate::ids::FlowId;
 use crate::network::Way;
 use crate::observer::{Dropped, Observer, WorldEvent};
 

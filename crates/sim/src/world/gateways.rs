@@ -4,10 +4,10 @@ use holdover_base::Instant;
 use holdover_filter::{ControlMessage, Direction, Presence, Verdict};
 
 use super::World;
-use crate::config::NodeId;
 use crate::control;
 use crate::frame::Frame;
 use crate::gateway::Gateway;
+use crate::ids::NodeId;
 use crate::network::Network;
 use crate::observer::{Dropped, Observer, WorldEvent};
 

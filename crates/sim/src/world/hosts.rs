@@ -11,12 +11,12 @@ use holdover_wire::{Payload, Unreachable};
 use super::World;
 use super::gateways::Onward;
 use crate::app;
-use crate::config::NodeId;
 use crate::control;
 use crate::external::Order;
-use crate::flow::{End, FIRST_PORT, FlowId};
+use crate::flow::{End, FIRST_PORT};
 use crate::frame::Frame;
 use crate::host::Host;
+use crate::ids::{FlowId, NodeId};
 use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {

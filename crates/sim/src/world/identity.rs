@@ -10,12 +10,13 @@ use holdover_mobility::LinkEvent;
 use holdover_wire::Payload;
 
 use super::World;
-use crate::config::{Addresses, Associate, NodeId, WorldConfig};
+use crate::config::{Addresses, Associate, WorldConfig};
 use crate::flow::Flow;
 use crate::frame::Frame;
 use crate::identity::{Attachment, Effect, Identity, Outgoing};
+use crate::ids::{LinkId, NodeId};
 use crate::network::Network;
-use crate::observer::{LinkId, Observer, WorldEvent};
+use crate::observer::{Observer, WorldEvent};
 
 /// The addresses at which the TCP of each node listens.
 pub(super) fn addresses(config: &WorldConfig) -> Vec<Vec<IpAddr>> {

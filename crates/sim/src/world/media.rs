@@ -6,11 +6,12 @@ use holdover_link::cell::{CellEvent, Hop, Node};
 use holdover_link::{Link, PointToPointEvent};
 
 use super::World;
-use crate::config::{LinkBetween, NodeId};
+use crate::config::LinkBetween;
 use crate::external::Order;
 use crate::frame::Frame;
+use crate::ids::{LinkId, NodeId};
 use crate::layer2::{AddressLoss, Families, LinkKind};
-use crate::observer::{Dropped, LinkId, Medium, Observer, Place, Transit, WorldEvent};
+use crate::observer::{Dropped, Medium, Observer, Place, Transit, WorldEvent};
 use crate::segment::GateChange;
 
 impl World {

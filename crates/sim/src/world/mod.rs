@@ -21,14 +21,15 @@ use holdover_mobility::mobile_ip::HomeAgent;
 pub use report::Holdings;
 
 use crate::check;
-use crate::config::{NodeId, Role, WorldConfig};
+use crate::config::{Role, WorldConfig};
 use crate::cpu::Cpu;
 use crate::error::WorldError;
 use crate::external::Order;
-use crate::flow::{End, Flow, FlowId};
+use crate::flow::{End, Flow};
 use crate::forewarning::Forewarning;
 use crate::gateway::Gateway;
 use crate::host::Host;
+use crate::ids::{FlowId, NodeId};
 use crate::mobility::Mobile;
 use crate::network::Network;
 use crate::observer::{NoObserver, Observer};

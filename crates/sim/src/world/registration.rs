@@ -7,8 +7,9 @@ use holdover_mobility::mobile_ip::{HomeAgent, HomeEvent, Message, MobileEvent, T
 
 use super::World;
 use crate::air::station;
-use crate::config::{NodeId, WorldConfig};
+use crate::config::WorldConfig;
 use crate::frame::Frame;
+use crate::ids::NodeId;
 use crate::mobility::{Attachment, Selection};
 use crate::observer::{Observer, WorldEvent};
 

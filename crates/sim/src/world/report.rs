@@ -8,9 +8,9 @@ use super::World;
 use crate::config::Traffic;
 use crate::flow::{End, Flow, FlowReport, FlowStatus};
 use crate::gateway::Gateway;
+use crate::ids::LinkId;
 use crate::mobility::CellId;
 use crate::network::{capacity_of, config_of};
-use crate::observer::LinkId;
 
 /// The memory use of a world, apart from its description. None of it grows with simulated time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

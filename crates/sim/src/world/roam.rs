@@ -7,7 +7,7 @@ use holdover_mobility::LinkEvent;
 
 use super::World;
 use crate::air::station;
-use crate::config::NodeId;
+use crate::ids::NodeId;
 use crate::mobility::{Attachment, Foresight, Selection};
 use crate::observer::{Observer, WorldEvent};
 
