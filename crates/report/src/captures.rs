@@ -9,9 +9,9 @@ use holdover_sim::{Dropped, Frame, LinkBetween, Medium, NodeId, Place, Transit, 
 use holdover_wire::pcapng::{self, Interface, InterfaceId};
 use holdover_wire::{CaptureError, Packet, pcap};
 
+use crate::error::RecordError;
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
-use crate::recorder::RecordError;
 use crate::written::Written;
 
 /// How much of each packet a capture keeps.

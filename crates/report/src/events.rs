@@ -8,8 +8,8 @@ use holdover_sim::{CellId, Dropped, FlowId, Frame, LinkId, Medium, NodeId, Place
 use holdover_tcp::Reason;
 use serde_json::{Map, Value, json};
 
+use crate::error::RecordError;
 use crate::part_file::PartFile;
-use crate::recorder::{RecordError, medium_name};
 use crate::series::is_repetition;
 use crate::traffic::Owner;
 use crate::written::Written;
@@ -206,4 +206,12 @@ fn describe(owner: Option<Owner>, frame: &Frame, config: &WorldConfig) -> Map<St
     }
     fields.insert("packet".into(), frame.observed().to_string().into());
     fields
+}
+
+/// The name of a link or cell.
+pub(crate) fn medium_name(medium: Medium, config: &WorldConfig) -> &str {
+    match medium {
+        Medium::Link(link) => &config.links[link.0 as usize].name,
+        Medium::Cell(cell) => &config.cells[cell.0 as usize].name,
+    }
 }

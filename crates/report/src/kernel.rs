@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::draw::escape;
+use crate::error::RecordError;
 use crate::metrics::FlowMetrics;
 use crate::quantity::{bytes, count, percent, seconds, significant};
-use crate::recorder::RecordError;
 use crate::summary::{Summary, VariantSummary};
 
 /// Measurements of a variant run on real kernels. The variant's other figures are those of the median repetition by flow duration.

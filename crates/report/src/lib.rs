@@ -22,6 +22,7 @@ mod article;
 mod captures;
 mod document;
 mod draw;
+mod error;
 mod events;
 mod export;
 pub mod figures;
@@ -47,6 +48,7 @@ mod written;
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
 pub use document::Document;
+pub use error::RecordError;
 pub use export::{ExportFormat, UnknownFormat};
 pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{
@@ -56,7 +58,7 @@ pub use metrics::{
 pub use ownership::NotOfARun;
 pub use part_file::PartFile;
 pub use path::{PathEdge, path_outages};
-pub use recorder::{Record, RecordError, Recorder, RecorderOptions};
+pub use recorder::{Record, Recorder, RecorderOptions};
 pub use results::{Manifest, ResultsDir, ResultsError};
 pub use series::{Cells, Cut, FlowSeries, Point, QueueSeries, Series};
 pub use summary::{Summary, VariantSummary};

@@ -1,7 +1,6 @@
 //! Observes a run and records its events.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use holdover_base::Instant;
@@ -11,7 +10,8 @@ use holdover_sim::{
 };
 
 use crate::captures::{CaptureOptions, Captures};
-use crate::events::EventLog;
+use crate::error::RecordError;
+use crate::events::{EventLog, medium_name};
 use crate::export::{ExportFormat, Exports};
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::samples::SampleTable;
@@ -44,54 +44,6 @@ impl Default for RecorderOptions {
             plotted_flows: 4,
             exports: Vec::new(),
         }
-    }
-}
-
-/// Errors of recording; messages include the file name.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// A file could not be written.
-    #[error("cannot write {}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: io::Error,
-    },
-    /// A capture could not be written.
-    #[error("cannot write {}: {}", path.display(), cause(error))]
-    Capture {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        error: holdover_wire::CaptureError,
-    },
-    /// A plot could not be drawn.
-    #[error("cannot draw {}: {reason}", path.display())]
-    Plot {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        reason: String,
-    },
-}
-
-/// The system's message if the error is the system's.
-fn cause(error: &holdover_wire::CaptureError) -> String {
-    match error {
-        holdover_wire::CaptureError::Io(error) => error.to_string(),
-        holdover_wire::CaptureError::Emit(emit) => format!("{error}: {emit}"),
-        error => error.to_string(),
-    }
-}
-
-impl RecordError {
-    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
-        Self::Io { path: path.to_owned(), error }
-    }
-
-    pub(crate) fn table(path: &Path, error: csv::Error) -> Self {
-        Self::Io { path: path.to_owned(), error: error.into() }
     }
 }
 
@@ -338,14 +290,6 @@ impl Observer for Recorder {
         self.keep(written);
         let exported = self.exports.sample(at, flow, sample, &self.config);
         self.keep(exported);
-    }
-}
-
-/// The name of a link or cell.
-pub(crate) fn medium_name(medium: Medium, config: &WorldConfig) -> &str {
-    match medium {
-        Medium::Link(link) => &config.links[link.0 as usize].name,
-        Medium::Cell(cell) => &config.cells[cell.0 as usize].name,
     }
 }
 

@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use holdover_sim::WorldConfig;
 use serde::Serialize;
 
+use crate::error::RecordError;
 use crate::ownership::{self, Foreign, MANIFEST, NotOfARun, is_inside, is_reserved};
 use crate::plots::Plot;
 use crate::quantity::{FileNames, plain_name};
-use crate::recorder::{RecordError, Recorder, RecorderOptions};
+use crate::recorder::{Recorder, RecorderOptions};
 use crate::summary::Summary;
 use crate::written::Written;
 

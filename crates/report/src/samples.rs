@@ -6,8 +6,8 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::Sample;
 use holdover_tcp::RecoveryState;
 
+use crate::error::RecordError;
 use crate::part_file::PartFile;
-use crate::recorder::RecordError;
 use crate::written::Written;
 
 /// The columns. Times are in seconds (`t_s`) and, as in `TCP_INFO`, microseconds; `snd_cwnd`, `snd_ssthresh`, `unacked`, `sacked` and

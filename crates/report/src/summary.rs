@@ -4,9 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::RecordError;
 use crate::kernel::KernelSummary;
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
-use crate::recorder::{Record, RecordError};
+use crate::recorder::Record;
 
 /// The measurements of a run. They contain no time or place, unless on real kernels: the same scenario and seed give the same summary.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

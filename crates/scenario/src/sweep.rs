@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use crate::error::ErrorKind;
 use crate::file::{self, Range, Scale, ScenarioFile};
 use crate::interval::Amount;
+use crate::overrides::Override;
 use crate::problem::{Problem, Under};
 use crate::quantity::{Percent, magnitude};
-use crate::scenario::Override;
 use crate::statistics::Method;
 use crate::word::{Vocabulary, Word, vocabulary};
 

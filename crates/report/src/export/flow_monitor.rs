@@ -16,7 +16,7 @@ use holdover_link::DropCause;
 use holdover_sim::{Dropped, Frame, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 
-use crate::recorder::RecordError;
+use crate::error::RecordError;
 use crate::written::Written;
 
 /// A packet not seen for this long is lost (ns-3's `MaxPerHopDelay`).

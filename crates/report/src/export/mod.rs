@@ -10,7 +10,7 @@ use std::path::Path;
 use holdover_base::Instant;
 use holdover_sim::{Dropped, FlowId, Frame, Place, Sample, WorldConfig};
 
-use crate::recorder::RecordError;
+use crate::error::RecordError;
 use crate::traffic::Owner;
 use crate::written::Written;
 use flow_monitor::FlowMonitor;

@@ -14,9 +14,9 @@ use holdover_tcp::RecoveryState;
 use holdover_wire::{Flags, Segment};
 use serde_json::{Map, Value, json};
 
+use crate::error::RecordError;
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
-use crate::recorder::RecordError;
 use crate::samples::ca_state;
 use crate::traffic::Owner;
 use crate::written::Written;

@@ -17,9 +17,9 @@ use holdover_base::Instant;
 use holdover_sim::{FlowId, Frame, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Segment, Seq};
 
+use crate::error::RecordError;
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
-use crate::recorder::RecordError;
 use crate::traffic::Owner;
 use crate::written::Written;
 
