@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 pub use libtest_mimic::{Completion, Failed, Trial};
 
-use crate::{Namespace, Privilege};
+use crate::{Namespace, Privilege, sysctl};
 
 /// A test: its name, and its function in a fresh namespace.
 pub type Test = (&'static str, fn(&Namespace));
@@ -40,6 +40,24 @@ fn is_required() -> bool {
 pub fn skip(reason: impl Display) {
     assert!(!is_required(), "cannot run here: {reason}");
     eprintln!("skipped: {reason}");
+}
+
+/// The kernel gives up a silent IPv6 neighbour behind `interface` some 5 s after its last answer; then it asks for it every 3 s while packets
+/// for it wait.
+///
+/// # Panics
+///
+/// There is no such interface in the calling thread's namespace.
+pub fn forget_neighbours_soon(namespace: &Namespace, interface: &str) {
+    let times = [
+        ("base_reachable_time_ms", "1000"),
+        ("delay_first_probe_time", "1"),
+        ("ucast_solicit", "1"),
+        ("retrans_time_ms", "3000"),
+    ];
+    for (name, value) in times {
+        sysctl::set(namespace, &format!("net.ipv6.neigh.{interface}.{name}"), value).expect("the interface exists");
+    }
 }
 
 /// The command line, and what this machine lacks for the tests.

@@ -22,7 +22,7 @@ use holdover_agent::status::Status;
 use holdover_host::neighbours::Neighbours;
 use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
-use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, sysctl};
+use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, harness, sysctl};
 
 use crate::Test;
 
@@ -74,16 +74,7 @@ impl Lan {
             let mut netlink = Netlink::open(&lan.gateway).unwrap();
             netlink.add_address("gw0", router, 64).unwrap();
             netlink.add_address("gw0", server, 128).unwrap();
-            // It gives up this host's address some 5 s after a cut; then it asks for it every 3 s while packets for it wait.
-            let times = [
-                ("base_reachable_time_ms", "1000"),
-                ("delay_first_probe_time", "1"),
-                ("ucast_solicit", "1"),
-                ("retrans_time_ms", "3000"),
-            ];
-            for (name, value) in times {
-                sysctl::set(&lan.gateway, &format!("net.ipv6.neigh.gw0.{name}"), value).unwrap();
-            }
+            harness::forget_neighbours_soon(&lan.gateway, "gw0");
         };
         lan.gateway.enter(configure).unwrap();
         Self { address: server, ..lan }

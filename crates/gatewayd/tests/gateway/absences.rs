@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use holdover_testbed::{Namespace, Netlink, Route, sysctl};
+use holdover_testbed::{Namespace, Netlink, Route, harness};
 
 use crate::Test;
 use crate::process::Gateway;
@@ -108,15 +108,7 @@ fn an_upload_over_ipv6() {
     world.router().enter(add).unwrap();
     let mobile = world.mobile(0);
     let configure = || {
-        let times = [
-            ("base_reachable_time_ms", "1000"),
-            ("delay_first_probe_time", "1"),
-            ("ucast_solicit", "1"),
-            ("retrans_time_ms", "3000"),
-        ];
-        for (name, value) in times {
-            sysctl::set(mobile, &format!("net.ipv6.neigh.eth0.{name}"), value).unwrap();
-        }
+        harness::forget_neighbours_soon(mobile, "eth0");
         let nowhere: IpAddr = [0; 16].into();
         let route = Route { destination: (nowhere, 0), gateway: Some(router), link: "eth0".to_owned(), source: None };
         Netlink::open(mobile).unwrap().replace_route(&route).unwrap();

@@ -16,9 +16,6 @@ use holdover_testbed::{Congestion, KernelListener, KernelStream, Lateness, Names
 use super::process::{EngineThread, UP};
 use crate::wire::{FAR, FAR_V6, LIMIT, NEAR, NEAR_V6, Wire};
 
-/// On a busy machine an outage may be noticed late: then the test is repeated, if the machine was indeed late.
-const ATTEMPTS: usize = 3;
-
 /// The longest wait of a read or write: far more than any connection of these tests has to wait.
 const STUCK: Duration = Duration::from_secs(120);
 
@@ -106,9 +103,7 @@ impl Traffic {
         outage: StdDuration,
         soon: Duration,
     ) -> Vec<Duration> {
-        let mut resumed = Vec::new();
-        for _ in 0..ATTEMPTS {
-            let lateness = Lateness::watch();
+        Lateness::repeat_until_below(soon, || {
             self.wait_for(1_000_000);
             wire.cut(true);
             engine.link(LinkEvent::Down);
@@ -117,13 +112,9 @@ impl Traffic {
             let up_at = clock::now();
             self.streams.iter().for_each(|stream| stream.watch_from(up_at));
             engine.link(UP);
-            let after = self.streams.iter().map(|stream| stream.first_after().saturating_since(up_at)).max();
-            resumed.extend(after);
-            if after < Some(soon) || !lateness.is_excuse() {
-                break;
-            }
-        }
-        resumed
+            let after = |stream: &Stream| stream.first_after().saturating_since(up_at);
+            self.streams.iter().map(after).max().expect("there are streams")
+        })
     }
 
     /// Opens the connections from `near`, in which the calling thread must be, to `far`, and starts them.
