@@ -2,16 +2,15 @@
 //! replay packets, or make up parameters.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::convert::Infallible;
 
 use core::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_wire::{Packet, Payload, Udp};
-use rand_core::{TryCryptoRng, TryRng};
 
 use super::with_checksum_between;
+use crate::PredictableRng;
 use crate::codec::{HipPacket, PROTOCOL, PacketType};
 use crate::host::{Event, Host, HostConfig, SECRET_LEN};
 use crate::identity::{Algorithm, Hit, KeyPair};
@@ -24,30 +23,6 @@ const MOST_PACKETS: usize = 64;
 const MOST_TURNS: usize = 200_000;
 /// After so long without use there is no association, whatever happened before.
 const SILENCE: Duration = Duration::from_secs(3 * 3600);
-
-/// Randomness from a seed: runs have to be repeatable. Unfit for keys outside of fuzzing.
-struct Seeded(Rng);
-
-impl TryRng for Seeded {
-    type Error = Infallible;
-
-    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
-        Ok(self.0.next_u32())
-    }
-
-    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
-        Ok(self.0.next_u64())
-    }
-
-    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
-        for chunk in out.chunks_mut(8) {
-            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
-        }
-        Ok(())
-    }
-}
-
-impl TryCryptoRng for Seeded {}
 
 /// Runs the operations in `data`. Nothing panics or runs for ever; programs receive only what programs have sent, each packet once; a host
 /// knows no other peer; and after a long silence no keys are left.
@@ -81,9 +56,9 @@ struct World {
 impl World {
     fn new() -> Self {
         let host = |index: u64| {
-            let keys = KeyPair::generate(Algorithm::Ed25519, &mut Seeded(Rng::new(index)));
+            let keys = KeyPair::generate(Algorithm::Ed25519, &mut PredictableRng::new(Rng::new(index)));
             let config = HostConfig { accept_unknown_peers: false, ..HostConfig::default() };
-            Host::new(keys, config, Box::new(Seeded(Rng::new(100 + index))))
+            Host::new(keys, config, Box::new(PredictableRng::new(Rng::new(100 + index))))
         };
         let mut world = Self {
             now: Instant::from_secs(1000),

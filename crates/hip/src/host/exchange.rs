@@ -253,12 +253,8 @@ fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, 
     // ENCRYPTED has HOST_ID or other parameters (RFC 9028 section 4.3: LOCATOR_SET).
     let mut hidden = decrypted(packet, cipher, &inbound)?;
     hidden.retain(|parameter| matches!(parameter, Parameter::HostId(_)));
-    let identity = match hidden.is_empty() {
-        true => read_identity(packet, peer)?,
-        false => {
-            read_identity(&HipPacket { parameters: hidden, ..HipPacket::new(PacketType::I2, peer, local.hit) }, peer)?
-        }
-    };
+    let hidden = HipPacket { parameters: hidden, ..HipPacket::new(PacketType::I2, peer, local.hit) };
+    let identity = read_identity(if hidden.parameters.is_empty() { packet } else { &hidden }, peer)?;
     verify_signature(i2, &identity)?;
     let (group, pair, public) = (solved.pair.group(), Arc::clone(solved.pair), solved.public.clone());
     let keys = SessionKeys { rhash, suite, group, cipher, pair, public, keymat, index, outbound, inbound };

@@ -9,6 +9,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use holdover_host::lock_file::LockError;
+
 pub use identity::{IdentityFileError, generate, read_identity, write_identity};
 pub use peers::{
     MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
@@ -28,6 +30,46 @@ pub struct WriteError {
     pub path: PathBuf,
     /// The reason.
     pub source: io::Error,
+}
+
+/// Why a file of hosts is unusable. `E` says what is wrong with one of them.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError<E: std::error::Error + 'static> {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// Its content is invalid.
+    #[error("{}: {message}", path.display())]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// The problem, and its line.
+        message: String,
+    },
+    /// It contains an invalid host or setting.
+    #[error("{}: {source}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: E,
+    },
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// It cannot be locked for a change.
+    #[error("cannot change {}", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: LockError,
+    },
 }
 
 /// Replaces a file atomically; the new one has `mode` from the start. Creates its directory.

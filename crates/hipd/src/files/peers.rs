@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use holdover_hip::host::Service;
 use holdover_hip::identity::Hit;
-use holdover_host::lock_file::{LockError, LockFile};
+use holdover_host::lock_file::LockFile;
 use serde::{Deserialize, Serialize};
 
-use super::{DIRECTORY_MODE, WriteError, replace};
+use super::{DIRECTORY_MODE, FileError, replace};
 
 const FILE: &str = "peers.toml";
 /// Locked by a process that changes the peers.
@@ -159,39 +159,7 @@ pub enum PeerError {
 }
 
 /// Why the file of peers is unusable.
-#[derive(Debug, thiserror::Error)]
-pub enum PeersFileError {
-    /// It cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Its content is invalid.
-    #[error("{}: {message}", path.display())]
-    Contents {
-        /// The file.
-        path: PathBuf,
-        /// The problem, and its line.
-        message: String,
-    },
-    /// It contains an invalid peer.
-    #[error("{}: {source}", path.display())]
-    Peer {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: PeerError,
-    },
-    /// It cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// It cannot be locked for a change.
-    #[error("cannot change the peers")]
-    Lock(#[from] LockError),
-}
+pub type PeersFileError = FileError<PeerError>;
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -288,7 +256,7 @@ impl Peers {
         let read = read.map_err(|error| PeersFileError::Contents { path: path.clone(), message: error.to_string() })?;
         let mut peers = Self::default();
         for peer in read.peers {
-            peers.add(peer).map_err(|source| PeersFileError::Peer { path: path.clone(), source })?;
+            peers.add(peer).map_err(|source| PeersFileError::Invalid { path: path.clone(), source })?;
         }
         Ok(peers)
     }
@@ -303,7 +271,7 @@ impl Peers {
         change: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
         let lock = LockFile::take(&directory.join(LOCK), DIRECTORY_MODE, Instant::now() + PATIENCE);
-        let _lock = lock.map_err(PeersFileError::Lock)?;
+        let _lock = lock.map_err(|source| PeersFileError::Lock { path: directory.join(FILE), source })?;
         let before = Self::read(directory)?;
         let mut peers = before.clone();
         let changed = change(&mut peers)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{PeerError, WriteError, check_address, check_name, replace};
+use super::{FileError, PeerError, WriteError, check_address, check_name, replace};
 use crate::core::MAX_HOSTS;
 
 const FILE: &str = "proxy.toml";
@@ -96,36 +96,7 @@ pub enum ProxyError {
 }
 
 /// Why the file is unusable.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyFileError {
-    /// It cannot be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Its content is invalid.
-    #[error("{}: {message}", path.display())]
-    Contents {
-        /// The file.
-        path: PathBuf,
-        /// The problem, and its line.
-        message: String,
-    },
-    /// It contains an invalid host or interface.
-    #[error("{}: {source}", path.display())]
-    Host {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: ProxyError,
-    },
-    /// It cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-}
+pub type ProxyFileError = FileError<ProxyError>;
 
 impl ProxiedHost {
     /// The directory of its identity.
@@ -178,7 +149,7 @@ impl Proxy {
         };
         let read: Result<Self, toml::de::Error> = toml::from_str(&text);
         let read = read.map_err(|error| ProxyFileError::Contents { path: path.clone(), message: error.to_string() })?;
-        let invalid = |source| ProxyFileError::Host { path: path.clone(), source };
+        let invalid = |source| ProxyFileError::Invalid { path: path.clone(), source };
         let mut proxy = Self::new(&read.interface).map_err(invalid)?;
         for host in read.hosts {
             proxy.add(host).map_err(invalid)?;
