@@ -221,11 +221,6 @@ pub(super) fn counted<R, E>(
     Ok(last)
 }
 
-/// `text` in bold if it misses a bound.
-pub(super) fn marked(misses: bool, text: &str) -> String {
-    if misses { format!("**{text}**") } else { text.to_owned() }
-}
-
 /// The runs of each place.
 pub type Runs<P, R> = BTreeMap<P, Vec<R>>;
 
@@ -320,12 +315,6 @@ where
     }
 }
 
-/// The section of a page that names the runs that could not be made; empty if there are none.
-pub(super) fn failures(failures: &[Failure]) -> String {
-    let rows: String = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error)).collect();
-    if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
-}
-
 /// Makes the runs of a grid at these places, of which it reports to `watch`, on several threads.
 ///
 /// # Errors
@@ -378,8 +367,7 @@ mod tests {
         let outcome = run_all(&[1, 2, 3], &options(2), Journal::none(), &|_| (), failing).unwrap();
         assert_eq!(outcome.runs, Runs::from([(1, vec![10, 10]), (3, vec![30, 30])]));
         assert_eq!(outcome.failures.len(), 2);
-        assert_eq!(failures(&outcome.failures[..1]), "## Runs that could not be made\n\n- 2: no such world\n\n");
-        assert_eq!(failures(&[]), "");
+        assert_eq!(outcome.failures[0], Failure { place: "2".to_owned(), error: "no such world".to_owned() });
     }
 
     impl GridPlace for u32 {

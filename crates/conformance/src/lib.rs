@@ -19,6 +19,7 @@ mod grid;
 mod journal;
 pub mod kernel;
 pub mod moves;
+mod page;
 mod progress;
 mod routed;
 

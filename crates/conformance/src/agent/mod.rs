@@ -34,7 +34,7 @@ impl Grid for AgentGrid {
     }
 
     fn places(&self, options: &GridOptions) -> Vec<Place> {
-        cells::places(options.path, options.only.as_deref())
+        place::places(options.path, options.only.as_deref())
     }
 
     fn examine(&self) -> Result<AgentPath, Unable> {

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE};
 use super::place::{soon, what_is_sent};
-use crate::grid::{self, Failure, GridReport, Head};
+use crate::grid::{Failure, GridReport, Head};
+use crate::page::{failures, number, page};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -118,23 +119,15 @@ impl GridReport for Report {
 
     /// As `docs/conformance/agent.md`.
     fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "# The agent across outages\n\n{}\n\n**{}.**\n\n{}",
-            self.head,
-            self.in_a_line(),
-            self.how_it_is_measured()
-        );
+        let (mut tables, mut missed) = (String::new(), String::new());
         for sender in Sender::ALL {
             for direction in TransferDirection::ALL {
-                self.table(&mut text, sender, direction);
+                self.table(&mut tables, sender, direction);
             }
         }
-        text.push_str(&grid::failures(&self.failures));
-        self.misses(&mut text);
-        text
+        self.misses(&mut missed);
+        let sections = [tables, failures(&self.failures), missed];
+        page("The agent across outages", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
@@ -142,7 +135,6 @@ impl GridReport for Report {
             "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
                         sent_again_bytes,lateness_p99_ms\n"
                 .to_owned();
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for cell in &self.cells {
             for (index, run) in (1..).zip(&cell.runs) {
                 let _ = writeln!(

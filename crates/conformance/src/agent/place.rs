@@ -3,7 +3,7 @@
 use std::fmt;
 
 use holdover_base::Duration;
-use holdover_transfers::{Help, NetPath, Sender, Transfer, TransferDirection, spaced};
+use holdover_transfers::{Help, NetPath, Sender, TRANSFER_TIME, Transfer, TransferDirection, spaced};
 
 use crate::grid::GridPlace;
 
@@ -46,10 +46,6 @@ pub(super) fn places(path: NetPath, only: Option<&str>) -> Vec<Place> {
     places
 }
 
-/// Known behaviour of BBR (version 1) around cuts.
-const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the one it knows is 10 s old, with a window of 4 packets for \
-    200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
-    swallowed it repairs from a few packets on, doubling them each round trip.";
 /// A round trip and a full queue: within this, new data arrive after the link's return.
 pub(super) fn soon(path: NetPath) -> Duration {
     path.round_trip() + path.full_queue()
@@ -80,4 +76,20 @@ pub(super) fn what_is_sent(path: NetPath) -> String {
         path.rate,
         spaced(path.round_trip())
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
+        let all = places(NetPath::DEFAULT, None);
+        assert_eq!(all.len(), 3 * 2 * (6 * 3 + 1));
+        assert_eq!(all[0].transfer.cut, Some(Duration::from_secs(40)), "the longest first");
+        let names: Vec<String> =
+            places(NetPath::DEFAULT, Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
+        assert_eq!(names, ["bbr, upload, 7 s, plain", "bbr, upload, 7 s, warned", "bbr, upload, uncut"]);
+        assert!(places(NetPath::DEFAULT, Some("vegas")).is_empty());
+    }
 }

@@ -160,28 +160,13 @@ pub(super) fn in_seconds(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use holdover_transfers::NetPath;
+
+    use super::super::place::places;
     use super::*;
 
     fn all_places(only: Option<&str>) -> Vec<Place> {
         places(NetPath::DEFAULT, only)
-    }
-
-    #[test]
-    fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
-        let all = all_places(None);
-        let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
-        let of_kind =
-            |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
-        assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
-        assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
-        let names: Vec<String> =
-            all_places(Some("carrier, 3 s, bbr, key, IPv6, warned")).iter().map(Place::to_string).collect();
-        assert_eq!(names, ["carrier, 3 s, bbr, key, IPv6, plain", "carrier, 3 s, bbr, key, IPv6, warned"]);
-        assert!(
-            all_places(Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
-            "nobody can know of it"
-        );
-        assert!(all_places(Some("vegas")).is_empty());
     }
 
     #[test]

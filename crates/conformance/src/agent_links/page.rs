@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
 use super::kinds::{KINDS, Kind};
 use super::world::TRANSFER_TIME;
-use crate::grid::{self, Failure, GridReport, Head, marked};
+use crate::grid::{Failure, GridReport, Head};
+use crate::page::{failures, marked, misses, number, page};
 use crate::routed::near_delay;
 
 /// Everything that is reported.
@@ -78,18 +79,6 @@ impl Report {
         )
     }
 
-    fn misses(&self, text: &mut String) {
-        let missing: Vec<&Cell> = self.with_agent().filter(|cell| !cell.misses.is_empty()).collect();
-        if missing.is_empty() {
-            return;
-        }
-        text.push_str("## Those that miss\n\n");
-        for cell in missing {
-            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
-        }
-        text.push('\n');
-    }
-
     fn table(&self, text: &mut String, kind: &'static Kind) {
         let plain = self.cells.iter().filter(|cell| cell.help == Help::Plain && std::ptr::eq(cell.place.kind(), kind));
         let mut rows = plain.map(|plain| self.row(plain)).peekable();
@@ -148,28 +137,17 @@ impl GridReport for Report {
 
     /// As `docs/conformance/agent-links.md`.
     fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "# The agent on links with carrier and neighbours\n\n{}\n\n**{}.**\n\n{}",
-            self.head,
-            self.in_a_line(),
-            self.how_it_is_measured()
-        );
-        text.push_str(&grid::failures(&self.failures));
-        self.misses(&mut text);
-        KINDS.iter().for_each(|kind| self.table(&mut text, kind));
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        text
+        let mut tables = String::new();
+        KINDS.iter().for_each(|kind| self.table(&mut tables, kind));
+        let missed = misses(self.with_agent().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(&self.failures), missed, tables];
+        page("The agent on links with carrier and neighbours", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
         let mut text =
             "kind,cut_s,sender,use,family,help,run,first_data_ms,median_first_data_ms,total_s,sent_again_bytes,timeouts,lateness_ms,tries\n"
                 .to_owned();
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for cell in &self.cells {
             let place = cell.place;
             for (index, run) in (1..).zip(&cell.runs) {

@@ -18,7 +18,7 @@ const HEADERS: u64 = 40 + 32 + 14;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     /// Its index in [`KINDS`].
-    kind: usize,
+    pub(super) kind: usize,
     pub(super) path: NetPath,
     pub(super) cut: Duration,
     pub(super) sender: Sender,
@@ -104,4 +104,29 @@ fn messages_take(place: Place) -> Duration {
         return Duration::ZERO;
     }
     place.path.rate.transmission_time(ByteCount((MESSAGE.0 + HEADERS) * connections))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
+        let all = places(NetPath::DEFAULT, None);
+        let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
+        let of_kind =
+            |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
+        assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
+        assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
+        let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, 3 s, bbr, key, IPv6, warned"))
+            .iter()
+            .map(Place::to_string)
+            .collect();
+        assert_eq!(names, ["carrier, 3 s, bbr, key, IPv6, plain", "carrier, 3 s, bbr, key, IPv6, warned"]);
+        assert!(
+            places(NetPath::DEFAULT, Some("ethernet-silent")).iter().all(|place| place.help != Help::Warned),
+            "nobody can know of it"
+        );
+        assert!(places(NetPath::DEFAULT, Some("vegas")).is_empty());
+    }
 }

@@ -119,24 +119,9 @@ impl RunRow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use holdover_transfers::NetPath;
 
-    #[test]
-    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
-        let all = places(NetPath::DEFAULT, None, false);
-        assert_eq!(all.len(), 2 * 3 * 2 * 5 * 4 + 3 * 2);
-        assert_eq!(all[0].cut, Some(Duration::from_secs(20)), "the longest first");
-        assert_eq!(places(NetPath::DEFAULT, None, true)[0].cut, Some(Duration::from_secs(600)));
-        let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, bbr, upload, 7 s, m-tcp"), false)
-            .iter()
-            .map(Place::to_string)
-            .collect();
-        assert_eq!(
-            names,
-            ["carrier, bbr, upload, 7 s, plain", "carrier, bbr, upload, 7 s, m-tcp", "bbr, upload, uncut"]
-        );
-        assert!(places(NetPath::DEFAULT, Some("vegas"), true).is_empty());
-    }
+    use super::*;
 
     #[test]
     fn a_cell_says_what_it_misses() {

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::cells::{Cell, SHARE};
 use super::place::{Link, Mode, bound};
-use crate::grid::{self, Failure, GridReport, Head, marked};
+use crate::grid::{Failure, GridReport, Head};
+use crate::page::{failures, marked, misses, number, page};
 use crate::routed::near_delay;
 
 /// Everything that is reported.
@@ -101,17 +102,6 @@ impl Report {
         let away = spaced(place.cut.unwrap_or(holdover_base::Duration::ZERO));
         format!("| {sender} | {direction} | {away} | {first} | {total} | {share} |\n")
     }
-
-    fn misses(&self, text: &mut String) {
-        let missing: Vec<&Cell> = self.cells.iter().filter(|cell| !cell.misses.is_empty()).collect();
-        if missing.is_empty() {
-            return;
-        }
-        text.push_str("## Those that miss\n\n");
-        for cell in missing {
-            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
-        }
-    }
 }
 
 impl GridReport for Report {
@@ -127,27 +117,17 @@ impl GridReport for Report {
 
     /// As `docs/conformance/gateway.md`.
     fn markdown(&self) -> String {
-        let mut text = format!(
-            "# The gateway across absences\n\n{}\n\n**{}.**\n\n{}\n",
-            self.head,
-            self.in_a_line(),
-            self.how_it_is_measured()
-        );
-        text.push_str(&grid::failures(&self.failures));
-        for link in Link::ALL {
-            self.table(&mut text, link);
-        }
-        self.misses(&mut text);
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        text
+        let mut tables = String::new();
+        Link::ALL.into_iter().for_each(|link| self.table(&mut tables, link));
+        let missed = misses(self.cells.iter().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(&self.failures), tables, missed];
+        page("The gateway across absences", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
         let mut text =
             "link,sender,direction,away_s,mode,run,first_data_ms,total_s,timeouts,sent_again_bytes,lateness_ms,tries\n"
                 .to_owned();
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for cell in &self.cells {
             let place = cell.place;
             for (index, run) in (1..).zip(&cell.runs) {

@@ -137,7 +137,7 @@ impl Place {
     }
 
     /// The same transfer without a cut and without the gateway.
-    fn reference(self) -> Self {
+    pub(super) fn reference(self) -> Self {
         Self { link: Link::Silent, cut: None, mode: Mode::Plain, ..self }
     }
 
@@ -162,5 +162,27 @@ impl fmt::Display for Place {
             }
             None => write!(f, "{sender}, {direction}, uncut"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
+        let all = places(NetPath::DEFAULT, None, false);
+        assert_eq!(all.len(), 2 * 3 * 2 * 5 * 4 + 3 * 2);
+        assert_eq!(all[0].cut, Some(Duration::from_secs(20)), "the longest first");
+        assert_eq!(places(NetPath::DEFAULT, None, true)[0].cut, Some(Duration::from_secs(600)));
+        let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, bbr, upload, 7 s, m-tcp"), false)
+            .iter()
+            .map(Place::to_string)
+            .collect();
+        assert_eq!(
+            names,
+            ["carrier, bbr, upload, 7 s, plain", "carrier, bbr, upload, 7 s, m-tcp", "bbr, upload, uncut"]
+        );
+        assert!(places(NetPath::DEFAULT, Some("vegas"), true).is_empty());
     }
 }

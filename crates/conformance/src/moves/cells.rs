@@ -159,6 +159,9 @@ pub(super) fn told_ms(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use holdover_transfers::NetPath;
+
+    use super::super::place::places;
     use super::*;
 
     fn run(exchange: Option<u64>, first_data: Option<u64>) -> Run {
@@ -171,18 +174,6 @@ mod tests {
             lateness: Duration::ZERO,
             tries: 1,
         }
-    }
-
-    #[test]
-    fn long_gaps_are_measured_on_request() {
-        let all = |long| places(NetPath::DEFAULT, None, long);
-        assert_eq!(all(true).len() - all(false).len(), 3 * Means::ALL.len());
-        assert!(places(NetPath::DEFAULT, Some("no such"), true).is_empty());
-        for (kind, means) in [("gap-1s, key", 5), ("nat, key", 5), ("ipv4-to-ipv6, key", 3), ("both, key", 3)] {
-            assert_eq!(places(NetPath::DEFAULT, Some(kind), false).len(), means, "{kind}");
-        }
-        let lossy = places(NetPath::DEFAULT, Some("lossy"), false);
-        assert_eq!(lossy.iter().map(Place::to_string).collect::<Vec<_>>(), ["lossy, exchange, hip"]);
     }
 
     #[test]

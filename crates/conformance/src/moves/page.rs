@@ -11,7 +11,8 @@ use super::kinds::{KINDS, Kind};
 use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
 use super::run::{MOVES_AFTER, TRANSFER_TIME};
-use crate::grid::{self, Failure, GridReport, Head, marked};
+use crate::grid::{Failure, GridReport, Head};
+use crate::page::{failures, marked, misses, number, page};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -97,18 +98,6 @@ impl Report {
         }
         text.push('\n');
     }
-
-    fn misses(&self, text: &mut String) {
-        let missing: Vec<&Cell> = self.with_bounds().filter(|cell| !cell.misses.is_empty()).collect();
-        if missing.is_empty() {
-            return;
-        }
-        text.push_str("## Those that miss\n\n");
-        for cell in missing {
-            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
-        }
-        text.push('\n');
-    }
 }
 
 fn row(cell: &Cell) -> String {
@@ -136,27 +125,16 @@ impl GridReport for Report {
 
     /// As `docs/conformance/moves.md`.
     fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "# Connections over moves to another address\n\n{}\n\n**{}.**\n\n{}",
-            self.head,
-            self.in_a_line(),
-            self.how_it_is_measured()
-        );
-        text.push_str(&grid::failures(&self.failures));
-        self.misses(&mut text);
-        KINDS.iter().for_each(|kind| self.table(&mut text, kind));
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-        text
+        let mut tables = String::new();
+        KINDS.iter().for_each(|kind| self.table(&mut tables, kind));
+        let missed = misses(self.with_bounds().map(|cell| (cell.place, &cell.misses[..])));
+        let sections = [failures(&self.failures), missed, tables];
+        page("Connections over moves to another address", self, &self.head, &self.how_it_is_measured(), &sections)
     }
 
     fn csv(&self) -> String {
         let mut text =
             "kind,use,means,run,exchange_ms,first_data_ms,total_s,received_bytes,lateness_ms,tries\n".to_owned();
-        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for cell in &self.cells {
             let place = cell.place;
             for (index, run) in (1..).zip(&cell.runs) {

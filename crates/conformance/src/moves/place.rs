@@ -56,7 +56,7 @@ pub(super) enum Means {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     /// Its index in [`KINDS`].
-    kind: usize,
+    pub(super) kind: usize,
     pub(super) path: NetPath,
     pub(super) usage: Use,
     pub(super) means: Means,
@@ -153,5 +153,22 @@ impl GridPlace for Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, {}, {}", self.kind().name, self.usage.name(), self.means.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_gaps_are_measured_on_request() {
+        let all = |long| places(NetPath::DEFAULT, None, long);
+        assert_eq!(all(true).len() - all(false).len(), 3 * Means::ALL.len());
+        assert!(places(NetPath::DEFAULT, Some("no such"), true).is_empty());
+        for (kind, means) in [("gap-1s, key", 5), ("nat, key", 5), ("ipv4-to-ipv6, key", 3), ("both, key", 3)] {
+            assert_eq!(places(NetPath::DEFAULT, Some(kind), false).len(), means, "{kind}");
+        }
+        let lossy = places(NetPath::DEFAULT, Some("lossy"), false);
+        assert_eq!(lossy.iter().map(Place::to_string).collect::<Vec<_>>(), ["lossy, exchange, hip"]);
     }
 }

@@ -1,0 +1,52 @@
+//! What the pages and tables of the grids share.
+
+use std::fmt::Display;
+
+use crate::grid::{Failure, GridReport, Head};
+
+/// The page of a report, with these sections after its beginning.
+pub(super) fn page(title: &str, report: &impl GridReport, head: &Head, how: &str, sections: &[String]) -> String {
+    let mut text = format!("# {title}\n\n{head}\n\n**{}.**\n\n{how}\n{}", report.in_a_line(), sections.concat());
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// The section of a page that names the runs that could not be made; empty if there are none.
+pub(super) fn failures(failures: &[Failure]) -> String {
+    let rows: String = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error)).collect();
+    if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
+}
+
+/// The section that names the places that miss bounds; empty if there are none.
+pub(super) fn misses<'a, P: Display>(all: impl Iterator<Item = (P, &'a [String])>) -> String {
+    let missing = all.filter(|(_, misses)| !misses.is_empty());
+    let rows: String = missing.map(|(place, misses)| format!("- {place}: {}\n", misses.join("; "))).collect();
+    if rows.is_empty() { rows } else { format!("## Those that miss\n\n{rows}\n") }
+}
+
+/// `text` in bold if it misses a bound.
+pub(super) fn marked(misses: bool, text: &str) -> String {
+    if misses { format!("**{text}**") } else { text.to_owned() }
+}
+
+/// A field of a table; empty if there is no value.
+pub(super) fn number(value: Option<f64>) -> String {
+    value.map_or(String::new(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_without_rows_are_left_out() {
+        let failure = Failure { place: "2".to_owned(), error: "no such world".to_owned() };
+        assert_eq!(failures(&[failure]), "## Runs that could not be made\n\n- 2: no such world\n\n");
+        assert_eq!(failures(&[]), "");
+        let bounds = ["too late".to_owned(), "too slow".to_owned()];
+        let cells = [(1, &bounds[..]), (2, &[][..])];
+        assert_eq!(misses(cells.into_iter()), "## Those that miss\n\n- 1: too late; too slow\n\n");
+        assert_eq!(misses(cells[1..].iter().copied()), "");
+    }
+}
