@@ -72,12 +72,12 @@ pub(crate) fn explain(
     };
     let given: Vec<Outage> = given.iter().map(outage).collect();
     let outages = outages_of_paths(&conversations);
-    let told = conversations.iter().zip(outages).map(|(conversation, found)| {
+    let record = conversations.iter().zip(outages).map(|(conversation, found)| {
         let found = if only_given { Vec::new() } else { found };
         one(py, first, conversation, &KnownOutages::new(given.clone(), found))
     });
     let damage = damage.map(|error| format!("{}: {error}; what came before counts", path.display()));
-    Ok((told.collect::<PyResult<_>>()?, damage))
+    Ok((record.collect::<PyResult<_>>()?, damage))
 }
 
 fn one(py: Python<'_>, first: Instant, conversation: &Conversation, known: &KnownOutages) -> PyResult<Py<PyDict>> {
@@ -94,19 +94,19 @@ fn one(py: Python<'_>, first: Instant, conversation: &Conversation, known: &Know
     for cause in Cause::ALL {
         spent.set_item(cause.name(), account.total(cause).as_secs_f64())?;
     }
-    let told = PyDict::new(py);
-    told.set_item("sender", conversation.sender.to_string())?;
-    told.set_item("receiver", conversation.receiver.to_string())?;
-    told.set_item("place", conversation.place.name())?;
-    told.set_item("begin_s", since(conversation.begin))?;
-    told.set_item("end_s", since(conversation.end))?;
-    told.set_item("bytes", conversation.bytes)?;
-    told.set_item("segments", conversation.segments)?;
-    told.set_item("retransmissions", conversation.retransmissions)?;
-    told.set_item("rtt_s", conversation.rtt().as_secs_f64())?;
-    told.set_item("outages", outages)?;
-    told.set_item("spent_s", spent)?;
-    Ok(told.unbind())
+    let record = PyDict::new(py);
+    record.set_item("sender", conversation.sender.to_string())?;
+    record.set_item("receiver", conversation.receiver.to_string())?;
+    record.set_item("place", conversation.place.name())?;
+    record.set_item("begin_s", since(conversation.begin))?;
+    record.set_item("end_s", since(conversation.end))?;
+    record.set_item("bytes", conversation.bytes)?;
+    record.set_item("segments", conversation.segments)?;
+    record.set_item("retransmissions", conversation.retransmissions)?;
+    record.set_item("rtt_s", conversation.rtt().as_secs_f64())?;
+    record.set_item("outages", outages)?;
+    record.set_item("spent_s", spent)?;
+    Ok(record.unbind())
 }
 
 /// The table of a link that does what the path of a capture's largest transfer did.

@@ -71,13 +71,13 @@ pub(crate) fn run(
         }
     };
     let mut watch = |parts: &[AtomicU32]| {
-        let told = Python::attach(|py| {
+        let called = Python::attach(|py| {
             py.check_signals()?;
             let Some(progress) = &progress else { return Ok(()) };
             let done: u64 = parts.iter().map(|part| u64::from(part.load(Ordering::Relaxed))).sum();
             progress.call1(py, (done as f64 / (f64::from(WHOLE) * parts.len() as f64),)).map(|_| ())
         });
-        if let Err(error) = told {
+        if let Err(error) = called {
             failure.set(error);
         }
     };

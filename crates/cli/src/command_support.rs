@@ -125,9 +125,9 @@ pub(crate) fn terminal_width() -> Option<usize> {
     if !std::io::stdout().is_terminal() {
         return None;
     }
-    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let stated = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let has = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    said.or_else(has).filter(|&columns| columns > 0)
+    stated.or_else(has).filter(|&columns| columns > 0)
 }
 
 /// At Ctrl-C or SIGTERM, ends all processes that this one has started on its routers, removes their directories, prints

@@ -159,7 +159,7 @@ pub(crate) struct Flow {
     /// How long it was broken before that.
     pub(crate) outage: Duration,
     /// The reports of external hosts about their connections at the ends.
-    pub(crate) told: [Option<ConnectionReport>; 2],
+    pub(crate) reported: [Option<ConnectionReport>; 2],
 }
 
 /// A report of an external host about one of its connections.
@@ -218,7 +218,7 @@ impl Flow {
             roams: false,
             down_since: None,
             outage: Duration::ZERO,
-            told: [None, None],
+            reported: [None, None],
             config: config.clone(),
         }
     }

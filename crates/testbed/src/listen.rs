@@ -104,11 +104,11 @@ impl PacketListener {
         let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
         let mut len = size_of::<libc::tpacket_stats>() as u32;
         // SAFETY: the statistics live during the call, with their length.
-        let told = unsafe {
+        let reported = unsafe {
             let value = std::ptr::from_mut(&mut statistics).cast();
             libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &mut len)
         };
-        if told < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::from(statistics.tp_drops)) }
+        if reported < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::from(statistics.tp_drops)) }
     }
 
     /// Receives one packet; `None` if it is not IP, or is a duplicate on loopback.

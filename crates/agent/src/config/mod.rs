@@ -479,7 +479,7 @@ mod tests {
         let fields: Vec<&String> =
             tables.filter_map(|table| table.get("properties")?.as_object()).flat_map(|fields| fields.keys()).collect();
         assert!(fields.len() > 20, "the schema was not parsed as intended");
-        let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+        let missing: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         // Names of sections.
         let sections = [
             "links",
@@ -495,8 +495,8 @@ mod tests {
             "user_timeouts",
             "flow",
         ];
-        let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
-        assert!(untold.is_empty(), "{untold:?}");
+        let missing: Vec<_> = missing.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl<E: PathEngine> Link<E> {
     /// Handles a signal of a source.
     pub(super) fn handle_signal(&mut self, now: Instant, signal: &Signal) {
         let changes = self.arbiter.handle_signal(now, signal);
-        tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, told = changes.len());
+        tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, changes = changes.len());
         self.tell(now, &changes, &signal.source);
     }
 

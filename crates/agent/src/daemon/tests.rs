@@ -15,7 +15,7 @@ use crate::status::ActionLine;
 
 /// An engine that notes its calls, and acts on each.
 struct Fake {
-    told: mpsc::Sender<String>,
+    reported: mpsc::Sender<String>,
     action: Option<Action>,
 }
 
@@ -28,7 +28,7 @@ impl Attach for Fakes {
     fn attach(&mut self, _: &str, config: &WakeConfig) -> Result<Fake, Self::Error> {
         let how = if config.hold_back.is_some() { "attached" } else { "attached without holding back" };
         self.0.send(how.to_owned()).unwrap();
-        Ok(Fake { told: self.0.clone(), action: None })
+        Ok(Fake { reported: self.0.clone(), action: None })
     }
 }
 
@@ -42,7 +42,7 @@ impl PathEngine for Fake {
     }
 
     fn handle_link(&mut self, now: Instant, change: LinkChange) {
-        self.told.send(change.to_string()).unwrap();
+        self.reported.send(change.to_string()).unwrap();
         self.action = Some(Action { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
     }
 
@@ -74,7 +74,7 @@ struct Running {
     thread: Option<JoinHandle<Result<(), DaemonError>>>,
     stop: UnixStream,
     reload: UnixStream,
-    told: mpsc::Receiver<String>,
+    reported: mpsc::Receiver<String>,
     directory: PathBuf,
 }
 
@@ -93,7 +93,7 @@ impl Running {
         let (reload, reload_reader) = UnixStream::pair().unwrap();
         let input = |reader| SignalInput::from_stream(reader).unwrap();
         let orders = Orders { stop: input(stop_reader), reload: input(reload_reader) };
-        let (sender, told) = mpsc::channel();
+        let (sender, reported) = mpsc::channel();
         let setup = Setup {
             system_bus: Some("unix:path=/nowhere".to_owned()),
             config: Config::read(&config_path).unwrap(),
@@ -105,7 +105,7 @@ impl Running {
         let daemon = Daemon::open(setup, Fakes(sender.clone()), orders).unwrap_or_else(|error| panic!("{error}"));
         // The fakes' state may move between threads; the daemon as a whole moves once.
         let thread = Some(std::thread::spawn(move || daemon.run()));
-        Self { thread, stop, reload, told, directory }
+        Self { thread, stop, reload, reported, directory }
     }
 
     fn socket(&self) -> PathBuf {
@@ -121,7 +121,7 @@ impl Running {
     }
 
     fn hears(&self) -> String {
-        self.told.recv_timeout(std::time::Duration::from_secs(30)).unwrap()
+        self.reported.recv_timeout(std::time::Duration::from_secs(30)).unwrap()
     }
 
     fn stop(mut self) {

@@ -380,10 +380,10 @@ impl Engine {
         while let Some(notice) = path.next_notice() {
             match notice.report() {
                 // Never later than now: the two clocks are the same, but callees rely on it.
-                Some(Report::Notice(connection, direction, told)) => {
+                Some(Report::Notice(connection, direction, event)) => {
                     let (at, family) = (notice.at().min(now), Family::of_connection(connection));
                     let control = &mut stacks[family.index()].control;
-                    control.handle_notice(at, connection, direction, told, &mut path.of(family));
+                    control.handle_notice(at, connection, direction, event, &mut path.of(family));
                 }
                 Some(Report::Incoming(connection)) => {
                     let family = Family::of_connection(connection);

@@ -57,7 +57,7 @@ struct FamilyArbiter {
     /// Sources that predict a cut, and its time.
     warnings: BTreeMap<Source, Instant>,
     /// The predicted cut last reported to the mechanisms.
-    told_cut: Option<Instant>,
+    reported_cut: Option<Instant>,
     is_down: bool,
     has_moved: bool,
 }
@@ -91,7 +91,7 @@ impl Arbiter {
 
     /// The earliest predicted cut reported to the mechanisms.
     pub fn foreseen_cut(&self) -> Option<Instant> {
-        self.0.iter().filter(|arbiter| !arbiter.is_down).filter_map(|arbiter| arbiter.told_cut).min()
+        self.0.iter().filter(|arbiter| !arbiter.is_down).filter_map(|arbiter| arbiter.reported_cut).min()
     }
 
     /// The IP versions for which the link is down.
@@ -113,11 +113,11 @@ impl Arbiter {
 
     /// Handles a signal of a source.
     pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkChange> {
-        let told = Family::BOTH.map(|family| {
+        let reported = Family::BOTH.map(|family| {
             let is_meant = signal.families.contains(family);
             if is_meant { self.0[family.index()].handle_signal(now, signal) } else { Vec::new() }
         });
-        LinkChange::join(told)
+        LinkChange::join(reported)
     }
 
     /// Drops expired warnings.
@@ -215,10 +215,10 @@ impl FamilyArbiter {
         }
         self.warnings.insert(source, now + lead.unwrap_or(SOON));
         let cut_at = now + lead.unwrap_or_default();
-        if self.told_cut.is_some_and(|told| told <= cut_at + SOONER) {
+        if self.reported_cut.is_some_and(|reported| reported <= cut_at + SOONER) {
             return Vec::new();
         }
-        self.told_cut = Some(cut_at);
+        self.reported_cut = Some(cut_at);
         vec![LinkEvent::Fading { lead }]
     }
 
@@ -228,7 +228,7 @@ impl FamilyArbiter {
         if !self.warnings.is_empty() || self.is_down {
             return None;
         }
-        self.told_cut = None;
+        self.reported_cut = None;
         Some(LinkEvent::Recovered)
     }
 
@@ -246,7 +246,7 @@ impl FamilyArbiter {
             }
             self.is_down = true;
             self.warnings.clear();
-            self.told_cut = None;
+            self.reported_cut = None;
             return Some(LinkEvent::Down);
         }
         if !self.is_down && !self.has_moved {
@@ -254,7 +254,7 @@ impl FamilyArbiter {
         }
         if self.has_moved {
             self.warnings.clear();
-            self.told_cut = None;
+            self.reported_cut = None;
         }
         self.is_down = false;
         Some(LinkEvent::Up { symmetric: false, moved: std::mem::take(&mut self.has_moved) })
@@ -282,13 +282,13 @@ mod tests {
     /// The arbiter's output for signals, with times in milliseconds.
     fn story(words: &[(u64, Source, LinkEvent)]) -> Vec<Vec<LinkEvent>> {
         let mut arbiter = Arbiter::new();
-        let said = words.iter().map(|&(millis, source, event)| {
+        let reports = words.iter().map(|&(millis, source, event)| {
             let at = Instant::from_millis(millis);
-            let told = arbiter.handle_signal(at, &Signal::new(at, "wlan0", event, source));
-            assert!(told.iter().all(|change| change.families.are_both()), "{told:?}");
-            told.into_iter().map(|change| change.event).collect()
+            let reported = arbiter.handle_signal(at, &Signal::new(at, "wlan0", event, source));
+            assert!(reported.iter().all(|change| change.families.are_both()), "{reported:?}");
+            reported.into_iter().map(|change| change.event).collect()
         });
-        said.collect()
+        reports.collect()
     }
 
     // Claim: A link is up when its last source agrees; a command holds until the next report; a move is reported at once or with
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn up_is_reported_when_the_last_source_agrees() {
         use Source::{Address, Carrier, Route};
-        let told = story(&[
+        let reported = story(&[
             (0, Carrier, LinkEvent::Down),
             (1, Route, LinkEvent::Down),
             (2, Address, LinkEvent::Down),
@@ -306,22 +306,22 @@ mod tests {
             (5, Route, UP),
             (6, Route, UP),
         ]);
-        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![], vec![], vec![], vec![UP], vec![]]);
+        assert_eq!(reported, [vec![LinkEvent::Down], vec![], vec![], vec![], vec![], vec![UP], vec![]]);
     }
 
     #[test]
     fn a_carrier_that_is_down_beats_a_timetable() {
         use Source::{Carrier, Schedule};
-        let told = story(&[(0, Carrier, LinkEvent::Down), (1, Schedule, UP), (2, Carrier, UP)]);
-        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![UP]]);
-        let told = story(&[(0, Schedule, LinkEvent::Down), (1, Carrier, UP), (2, Schedule, UP)]);
-        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![UP]]);
+        let reported = story(&[(0, Carrier, LinkEvent::Down), (1, Schedule, UP), (2, Carrier, UP)]);
+        assert_eq!(reported, [vec![LinkEvent::Down], vec![], vec![UP]]);
+        let reported = story(&[(0, Schedule, LinkEvent::Down), (1, Carrier, UP), (2, Schedule, UP)]);
+        assert_eq!(reported, [vec![LinkEvent::Down], vec![], vec![UP]]);
     }
 
     #[test]
     fn a_command_holds_until_the_next_report() {
         use Source::{Carrier, Command, Neighbour};
-        let told = story(&[
+        let reported = story(&[
             (0, Neighbour, LinkEvent::Down),
             (1, Command, UP),
             // A repeated report counts: the router was probed again.
@@ -334,21 +334,21 @@ mod tests {
             (8, Carrier, UP),
         ]);
         let down = || vec![LinkEvent::Down];
-        assert_eq!(told, [down(), vec![UP], down(), vec![UP], down(), vec![], vec![], vec![], vec![UP]]);
+        assert_eq!(reported, [down(), vec![UP], down(), vec![UP], down(), vec![], vec![], vec![], vec![UP]]);
     }
 
     #[test]
     fn a_move_is_reported_at_once_or_with_the_next_up() {
         use Source::{Address, Carrier};
         assert_eq!(story(&[(0, Address, MOVED)]), [vec![MOVED]]);
-        let told = story(&[(0, Carrier, LinkEvent::Down), (1, Address, MOVED), (2, Carrier, UP), (3, Address, UP)]);
-        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![MOVED], vec![]]);
+        let reported = story(&[(0, Carrier, LinkEvent::Down), (1, Address, MOVED), (2, Carrier, UP), (3, Address, UP)]);
+        assert_eq!(reported, [vec![LinkEvent::Down], vec![], vec![MOVED], vec![]]);
     }
 
     #[test]
     fn a_warning_is_reported_once_and_an_earlier_one_again() {
         use Source::{Schedule, Wifi};
-        let told = story(&[
+        let reported = story(&[
             (0, Schedule, fading(500)),
             (100, Schedule, fading(400)),
             (100, Wifi, fading(200)),
@@ -372,7 +372,7 @@ mod tests {
             vec![],
             vec![],
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]
@@ -398,22 +398,22 @@ mod tests {
         let mut arbiter = Arbiter::new();
         let mut tell = |event, families, source| {
             let signal = Signal { families, ..Signal::new(Instant::ZERO, "wlan0", event, source) };
-            let told = arbiter.handle_signal(Instant::ZERO, &signal);
-            (told.iter().map(ToString::to_string).collect::<Vec<_>>(), arbiter.state(), arbiter.down())
+            let reported = arbiter.handle_signal(Instant::ZERO, &signal);
+            (reported.iter().map(ToString::to_string).collect::<Vec<_>>(), arbiter.state(), arbiter.down())
         };
         let [ipv4, ipv6] = Family::BOTH.map(Families::only);
-        let said = |text: &str| if text.is_empty() { vec![] } else { vec![text.to_owned()] };
-        assert_eq!(tell(LinkEvent::Down, ipv4, Address), (said("down (IPv4)"), LinkState::Up, ipv4));
+        let reports = |text: &str| if text.is_empty() { vec![] } else { vec![text.to_owned()] };
+        assert_eq!(tell(LinkEvent::Down, ipv4, Address), (reports("down (IPv4)"), LinkState::Up, ipv4));
         assert_eq!(
             tell(LinkEvent::Down, Families::BOTH, Carrier),
-            (said("down (IPv6)"), LinkState::Down, Families::BOTH)
+            (reports("down (IPv6)"), LinkState::Down, Families::BOTH)
         );
-        assert_eq!(tell(UP, Families::BOTH, Carrier), (said("up (IPv6)"), LinkState::Up, ipv4));
-        assert_eq!(tell(UP, ipv4, Address), (said("up (IPv4)"), LinkState::Up, Families::NONE));
-        assert_eq!(tell(LinkEvent::Down, Families::BOTH, Carrier), (said("down"), LinkState::Down, Families::BOTH));
-        assert_eq!(tell(MOVED, ipv6, Address), (said(""), LinkState::Down, Families::BOTH));
-        let (told, ..) = tell(UP, Families::BOTH, Carrier);
-        assert_eq!(told, ["up (IPv4)", "up, moved (IPv6)"]);
+        assert_eq!(tell(UP, Families::BOTH, Carrier), (reports("up (IPv6)"), LinkState::Up, ipv4));
+        assert_eq!(tell(UP, ipv4, Address), (reports("up (IPv4)"), LinkState::Up, Families::NONE));
+        assert_eq!(tell(LinkEvent::Down, Families::BOTH, Carrier), (reports("down"), LinkState::Down, Families::BOTH));
+        assert_eq!(tell(MOVED, ipv6, Address), (reports(""), LinkState::Down, Families::BOTH));
+        let (reported, ..) = tell(UP, Families::BOTH, Carrier);
+        assert_eq!(reported, ["up (IPv4)", "up, moved (IPv6)"]);
     }
 
     #[test]
@@ -448,8 +448,8 @@ mod tests {
             for (wait, source, event, families) in words {
                 now += Duration::from_millis(wait);
                 let timely = arbiter.handle_timeout(now);
-                let told = arbiter.handle_signal(now, &Signal { families, ..Signal::new(now, "x", event, source) });
-                for change in timely.into_iter().chain(told) {
+                let reported = arbiter.handle_signal(now, &Signal { families, ..Signal::new(now, "x", event, source) });
+                for change in timely.into_iter().chain(reported) {
                     for family in change.families.iter() {
                         let (down, warned) = (&mut down[family.index()], &mut warned[family.index()]);
                         match change.event {
@@ -493,12 +493,12 @@ mod tests {
             for (wait, source, event, families) in words {
                 now += Duration::from_millis(wait);
                 let mut signal = Signal { families, ..Signal::new(now, "x", event, source) };
-                let told = [both.handle_timeout(now), both.handle_signal(now, &signal)].concat();
+                let reported = [both.handle_timeout(now), both.handle_signal(now, &signal)].concat();
                 for family in Family::BOTH {
                     signal.families = families.and(Families::only(family));
                     let alone = &mut alone[family.index()];
                     let expected = [alone.handle_timeout(now), alone.handle_signal(now, &signal)].concat();
-                    let heard = told.iter().filter(|change| change.families.contains(family)).map(|change| change.event);
+                    let heard = reported.iter().filter(|change| change.families.contains(family)).map(|change| change.event);
                     prop_assert_eq!(heard.collect::<Vec<_>>(), expected.iter().map(|change| change.event).collect::<Vec<_>>());
                 }
             }

@@ -176,16 +176,16 @@ mod tests {
 
     #[test]
     fn repeated_ends_of_an_association_count_once() {
-        let told = changes(&[connected(HERE), connected(HERE), left(HERE), GONE, GONE, connected(HERE)]);
-        assert_eq!(told, [Some(Made), None, Some(Lost), None, None, Some(Made)]);
+        let reported = changes(&[connected(HERE), connected(HERE), left(HERE), GONE, GONE, connected(HERE)]);
+        assert_eq!(reported, [Some(Made), None, Some(Lost), None, None, Some(Made)]);
     }
 
     #[test]
     fn another_access_point_is_a_move() {
         let roamed = WifiEvent::Roamed { index: 3, bssid: Some(THERE) };
         // The deauthentication from the former access point arrives late.
-        let told = changes(&[connected(HERE), connected(THERE), left(HERE), roamed]);
-        assert_eq!(told, [Some(Made), Some(Moved), None, Some(Moved)]);
+        let reported = changes(&[connected(HERE), connected(THERE), left(HERE), roamed]);
+        assert_eq!(reported, [Some(Made), Some(Moved), None, Some(Moved)]);
     }
 
     #[test]

@@ -203,7 +203,7 @@ struct Interface {
     kind: Box<str>,
     is_tunnel: bool,
     lower: Lower,
-    was_told_eligible: Option<bool>,
+    reported_eligible: Option<bool>,
     /// Its link message has arrived; earlier notifications wait for the name.
     is_named: bool,
     can_carry: bool,
@@ -231,7 +231,7 @@ struct Interface {
     /// When routers last answered.
     answered_at: BTreeMap<IpAddr, Instant>,
     /// The sources that have reported down, and for which IP versions.
-    said_down: BTreeMap<Source, Families>,
+    reported_down: BTreeMap<Source, Families>,
 }
 
 impl Interfaces {
@@ -256,8 +256,8 @@ impl Interfaces {
                 if interface.is_named && interface.name != name {
                     // Renamed: for configuration by name, one interface is gone and another one exists.
                     self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
-                    interface.was_told_eligible = None;
-                    interface.said_down.clear();
+                    interface.reported_eligible = None;
+                    interface.reported_down.clear();
                 }
                 interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
                 interface.is_tunnel = lower::is_tunnel(&kind);
@@ -309,7 +309,7 @@ impl Interfaces {
 
     /// Ends a snapshot: everything that was not in it is gone.
     pub fn end_snapshot(&mut self, now: Instant) {
-        let Some(told) = self.snapshot.take() else { return };
+        let Some(snapshot) = self.snapshot.take() else { return };
         let mut addresses = BTreeSet::new();
         let mut routes = BTreeSet::new();
         let mut links = BTreeSet::new();
@@ -320,7 +320,7 @@ impl Interfaces {
             interface.answering.clear();
             interface.fixed.clear();
         }
-        for news in told {
+        for news in snapshot {
             match news {
                 KernelEvent::Link { index, .. } => _ = links.insert(index),
                 KernelEvent::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),

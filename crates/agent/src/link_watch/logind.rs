@@ -61,7 +61,7 @@ impl Logind {
     /// # Errors
     /// No more descriptors or threads are available.
     pub fn follow(options: LogindOptions) -> io::Result<Self> {
-        Reports::follow(|announcements| Follower { announcements, options, said_soon: false }).map(Self)
+        Reports::follow(|announcements| Follower { announcements, options, is_announced: false }).map(Self)
     }
 
     /// The next announcement, in order.
@@ -86,7 +86,7 @@ struct Follower {
     announcements: Reporter<Announcement>,
     options: LogindOptions,
     /// Its last announcement was [`Announcement::Soon`].
-    said_soon: bool,
+    is_announced: bool,
 }
 
 impl Follow for Follower {
@@ -119,7 +119,7 @@ impl Follow for Follower {
 
     /// A lost connection cannot announce the end any more.
     fn withdraw(&mut self) -> Result<(), Ended> {
-        if self.said_soon { self.announce(Announcement::Over) } else { Ok(()) }
+        if self.is_announced { self.announce(Announcement::Over) } else { Ok(()) }
     }
 
     fn log(error: &zbus::Error) {
@@ -129,7 +129,7 @@ impl Follow for Follower {
 
 impl Follower {
     fn announce(&mut self, announcement: Announcement) -> Result<(), Ended> {
-        self.said_soon = matches!(announcement, Announcement::Soon { .. });
+        self.is_announced = matches!(announcement, Announcement::Soon { .. });
         self.announcements.report(announcement)
     }
 }

@@ -123,9 +123,9 @@ mod tests {
             let (mut now, mut gone_since) = (Instant::ZERO, BTreeMap::new());
             for (wait, bits) in steps {
                 now += Duration::from_secs(wait);
-                let told_at = lost.poll_timeout(GRACE);
+                let due_at = lost.poll_timeout(GRACE);
                 let given_up = lost.take_given_up(now, GRACE);
-                prop_assert_eq!(told_at.is_some_and(|at| at <= now), !given_up.is_empty());
+                prop_assert_eq!(due_at.is_some_and(|at| at <= now), !given_up.is_empty());
                 for address in given_up {
                     prop_assert!(gone_since.get(&address).is_some_and(|&since| since + GRACE <= now));
                 }

@@ -138,13 +138,13 @@ mod tests {
     }
 
     /// A level every 100 ms; the output, with the number of the level.
-    fn said(watch: &mut WifiWatch, levels: impl IntoIterator<Item = i8>) -> Vec<(usize, LinkEvent)> {
+    fn events(watch: &mut WifiWatch, levels: impl IntoIterator<Item = i8>) -> Vec<(usize, LinkEvent)> {
         let levels = levels.into_iter().enumerate();
-        let said = levels.filter_map(|(index, level)| {
+        let events = levels.filter_map(|(index, level)| {
             let now = Instant::from_millis(100 * index as u64);
             watch.handle_level(now, Some(Dbm(level))).map(|event| (index, event))
         });
-        said.collect()
+        events.collect()
     }
 
     // Claim: A host that leaves the range of a Wi-Fi gets a warning first; one that stays at its edge does not.
@@ -153,10 +153,10 @@ mod tests {
     fn who_walks_away_is_warned_before_the_floor_is_reached() {
         // 10 dB/s: from -60 dBm it reaches the floor after 2 s.
         let mut watch = watch(ADAPTIVE);
-        let said = said(&mut watch, (0..20).map(|step| -60 - step));
+        let events = events(&mut watch, (0..20).map(|step| -60 - step));
         assert!(
-            matches!(said[..], [(step, LinkEvent::Fading { lead: Some(_) })] if (13..=18).contains(&step)),
-            "{said:?}"
+            matches!(events[..], [(step, LinkEvent::Fading { lead: Some(_) })] if (13..=18).contains(&step)),
+            "{events:?}"
         );
     }
 
@@ -166,9 +166,9 @@ mod tests {
         for level in [-77, -83] {
             let mut watch = watch(ADAPTIVE);
             let noise = [0, 2, -1, -3, 1, 3, 0, -2, 2, -1, 1, 0, -2, 1].into_iter().cycle().take(300);
-            let said = said(&mut watch, noise.map(|db| level + db));
-            let warnings = said.iter().filter(|(_, event)| matches!(event, LinkEvent::Fading { .. })).count();
-            assert!(warnings <= 1, "{level}: {said:?}");
+            let events = events(&mut watch, noise.map(|db| level + db));
+            let warnings = events.iter().filter(|(_, event)| matches!(event, LinkEvent::Fading { .. })).count();
+            assert!(warnings <= 1, "{level}: {events:?}");
         }
     }
 
@@ -176,10 +176,10 @@ mod tests {
     fn a_fixed_warning_is_given_below_the_floor_and_taken_back_clear_of_it() {
         let mut watch = watch(FIXED);
         let levels = [&[-70; 5][..], &[-90; 10], &[-79; 20], &[-70; 20]].concat();
-        let said = said(&mut watch, levels);
+        let events = events(&mut watch, levels);
         assert!(
-            matches!(said[..], [(5..15, LinkEvent::Fading { lead: None }), (35..45, LinkEvent::Recovered)]),
-            "{said:?}"
+            matches!(events[..], [(5..15, LinkEvent::Fading { lead: None }), (35..45, LinkEvent::Recovered)]),
+            "{events:?}"
         );
     }
 
@@ -187,8 +187,8 @@ mod tests {
     fn who_comes_back_hears_that_it_was_nothing() {
         let mut watch = watch(ADAPTIVE);
         let levels = (0..19).map(|step| -60 - step).chain((0..30).map(|step| (-78 + step).min(-60)));
-        let said = said(&mut watch, levels);
-        assert!(matches!(said[..], [(_, LinkEvent::Fading { .. }), (_, LinkEvent::Recovered)]), "{said:?}");
+        let events = events(&mut watch, levels);
+        assert!(matches!(events[..], [(_, LinkEvent::Fading { .. }), (_, LinkEvent::Recovered)]), "{events:?}");
     }
 
     #[test]

@@ -330,8 +330,9 @@ fn the_guide_has_every_field() {
     let schemas = [schemars::schema_for!(FlowRule), schemars::schema_for!(crate::config::UserTimeoutTable)];
     for schema in schemas.map(|schema| serde_json::to_value(schema).unwrap()) {
         for field in schema["properties"].as_object().unwrap().keys() {
-            let is_told = guide.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{field}`")));
-            assert!(is_told, "{field}");
+            let is_documented =
+                guide.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{field}`")));
+            assert!(is_documented, "{field}");
         }
     }
     let example = guide.split("```toml").nth(1).unwrap().split("```").next().unwrap();

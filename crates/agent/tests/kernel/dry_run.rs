@@ -29,19 +29,19 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
     let ends = |call: &TcpStream| Connection { local: call.local_addr().unwrap(), remote: call.peer_addr().unwrap() };
     let [alone, other] = [ends(&calls[0]), ends(&calls[1])];
     let mut engine = DryRun.attach("lo", &WakeConfig::default()).unwrap();
-    let told_of = |engine: &mut DryEngine| {
+    let have_actions = |engine: &mut DryEngine| {
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Fading { lead: None }));
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Down));
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false }));
         let actions: Vec<_> = std::iter::from_fn(|| engine.poll_action()).collect();
         [alone, other].map(|connection| actions.iter().any(|action| action.connection == connection))
     };
-    assert_eq!(told_of(&mut engine), [true, true]);
+    assert_eq!(have_actions(&mut engine), [true, true]);
     engine.leave_alone(alone, true);
-    assert_eq!(told_of(&mut engine), [false, true]);
+    assert_eq!(have_actions(&mut engine), [false, true]);
     let known = engine.connections(clock::now());
     let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_exempt;
     assert_eq!([alone, other].map(is_alone), [true, false]);
     engine.leave_alone(alone, false);
-    assert_eq!(told_of(&mut engine), [true, true]);
+    assert_eq!(have_actions(&mut engine), [true, true]);
 }

@@ -25,8 +25,8 @@ struct Watch {
     monitor: Monitor,
     interfaces: Interfaces,
     arbiter: Arbiter,
-    said: Vec<String>,
-    told: Vec<String>,
+    signals: Vec<String>,
+    reported: Vec<String>,
 }
 
 impl Watch {
@@ -34,7 +34,7 @@ impl Watch {
         let mut monitor = Monitor::open().unwrap();
         let mut interfaces = Interfaces::new();
         monitor.take_snapshot(clock::now(), &mut interfaces).unwrap();
-        Self { monitor, interfaces, arbiter: Arbiter::new(), said: Vec::new(), told: Vec::new() }
+        Self { monitor, interfaces, arbiter: Arbiter::new(), signals: Vec::new(), reported: Vec::new() }
     }
 
     /// Waits for all of these events of `up0`, in any order; returns the events for the mechanisms.
@@ -47,13 +47,13 @@ impl Watch {
             while let Some(change) = self.interfaces.poll_change() {
                 self.note(change);
             }
-            let mut said = self.said.clone();
-            said.sort();
-            if said == expected {
-                self.said.clear();
-                return std::mem::take(&mut self.told);
+            let mut signals = self.signals.clone();
+            signals.sort();
+            if signals == expected {
+                self.signals.clear();
+                return std::mem::take(&mut self.reported);
             }
-            assert!(WallInstant::now() < patience, "{said:?} instead of {expected:?}");
+            assert!(WallInstant::now() < patience, "{signals:?} instead of {expected:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -61,13 +61,13 @@ impl Watch {
     fn note(&mut self, change: Change) {
         match change {
             Change::Appeared { interface, is_eligible } if &*interface == "up0" => {
-                self.said.push(if is_eligible { "eligible" } else { "there" }.to_owned());
+                self.signals.push(if is_eligible { "eligible" } else { "there" }.to_owned());
             }
-            Change::Disappeared { interface } if &*interface == "up0" => self.said.push("gone".to_owned()),
+            Change::Disappeared { interface } if &*interface == "up0" => self.signals.push("gone".to_owned()),
             Change::Signal(signal) if &*signal.interface == "up0" => {
                 let Signal { event, families, source, at, .. } = &signal;
-                self.said.push(format!("{source} {}", LinkChange { families: *families, event: *event }));
-                self.told.extend(self.arbiter.handle_signal(*at, &signal).iter().map(ToString::to_string));
+                self.signals.push(format!("{source} {}", LinkChange { families: *families, event: *event }));
+                self.reported.extend(self.arbiter.handle_signal(*at, &signal).iter().map(ToString::to_string));
             }
             _ => {}
         }

@@ -137,8 +137,8 @@ fn who_is_not_logind_is_not_believed(near: &Namespace) {
     let mut inhibitor = logind.inhibitor();
     let somebody = future::block_on(Builder::address(logind.address().as_str()).build()).unwrap();
     for name in logind.names() {
-        let told = somebody.emit_signal(Some(name.as_str()), PATH, INTERFACE, "PrepareForSleep", &true);
-        future::block_on(told).unwrap();
+        let reported = somebody.emit_signal(Some(name.as_str()), PATH, INTERFACE, "PrepareForSleep", &true);
+        future::block_on(reported).unwrap();
     }
     // An invalid message does not end it either.
     let nonsense = logind.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &"soon");

@@ -110,10 +110,10 @@ impl OtherProcess {
         assert_eq!(self.child.try_wait().unwrap(), None, "the engine's process has ended by itself");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let mut said = String::new();
-        self.output.read_to_string(&mut said).unwrap();
+        let mut reported = String::new();
+        self.output.read_to_string(&mut reported).unwrap();
         // The last line may be incomplete.
-        let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+        let whole = reported.rfind('\n').map_or("", |end| &reported[..end]);
         whole.lines().next_back().map_or(Tally::default(), Tally::parse)
     }
 

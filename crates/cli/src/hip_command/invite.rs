@@ -144,14 +144,14 @@ fn wait_for_guest(args: &InviteArgs, invitation: Invitation) -> Result<ExitCode,
 /// Writes a host that has joined into the file of peers; returns its name there, and whether it was there before. What it says of itself
 /// decides about its name and addresses alone: its HIT is proved.
 fn keep_guest(directory: &Path, socket: &Path, hit: Hit, invitation: &str) -> Result<(String, bool), Failure> {
-    let said = invitation.parse::<Invitation>().ok();
+    let parsed = invitation.parse::<Invitation>().ok();
     let kept = Peers::change(directory, |peers| -> Result<_, Failure> {
         if let Some(known) = peers.iter().find(|peer| peer.hit() == hit) {
             return Ok((known.name.clone(), true));
         }
-        let name = free_name(said.as_ref().map_or("", |said| said.name.as_str()), peers);
-        let peer = match said {
-            Some(said) => Peer::new(&name, hit, said.addresses, said.via)?.with_servers(said.servers)?,
+        let name = free_name(parsed.as_ref().map_or("", |parsed| parsed.name.as_str()), peers);
+        let peer = match parsed {
+            Some(parsed) => Peer::new(&name, hit, parsed.addresses, parsed.via)?.with_servers(parsed.servers)?,
             None => Peer::new(&name, hit, Vec::new(), Via::Udp)?,
         };
         peers.add(peer)?;

@@ -101,8 +101,8 @@ fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, C
     });
     let claims: Vec<SurveyedClaim<'_>> = surveyed.collect();
     if json {
-        let told = SurveySummary { paper: &catalogue.name, survey, claims };
-        return Ok(format!("{}\n", serde_json::to_string_pretty(&told)?));
+        let summary = SurveySummary { paper: &catalogue.name, survey, claims };
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&summary)?));
     }
     let mut text = format!(
         "{}: {} settings of what it leaves open (inputs: {})\n",

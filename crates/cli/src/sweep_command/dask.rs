@@ -18,7 +18,7 @@ const PYTHON: &str = "HOLDOVER_PYTHON";
 const DEFAULT_PYTHON: &str = "python3";
 
 /// The module's exit code after it has printed an error.
-const TOLD: i32 = 3;
+const REPORTED: i32 = 3;
 
 /// Why the cluster has not made all runs.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(super) enum DaskError {
     #[error(
         "the runs on the cluster have ended early; what was finished is kept, and the same command goes on with it"
     )]
-    Told,
+    Reported,
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -86,7 +86,7 @@ pub(super) fn fill(args: &SweepArgs, address: &str, directory: &Path, stop: &Ato
         _ if stop.load(Ordering::Relaxed) => Err(DaskError::Interrupted),
         Some(0) => Ok(()),
         Some(code) if code == i32::from(INTERRUPTED) => Err(DaskError::Interrupted),
-        Some(TOLD) => Err(DaskError::Told),
+        Some(REPORTED) => Err(DaskError::Reported),
         _ => Err(DaskError::Module { python, status }),
     }
 }

@@ -262,7 +262,7 @@ impl Kind {
     }
 
     /// Whether the phone's kernel shows the outage, so that someone could have known of it before.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_visible(&self) -> bool {
         self.layer2.outage.is_seen_by_host() || self.layer2.addresses != AddressLoss::Kept
     }
 

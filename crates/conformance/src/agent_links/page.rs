@@ -85,7 +85,7 @@ impl Report {
         if rows.peek().is_none() {
             return;
         }
-        let helps = if kind.is_told() { "plain → agent → warned" } else { "plain → agent" };
+        let helps = if kind.is_visible() { "plain → agent → warned" } else { "plain → agent" };
         let _ = writeln!(
             text,
             "## {}\n\n{}\n\n| outage | sender | use | family | first data, ms: {helps} | total, s | sent again, kB |\n\
@@ -101,7 +101,7 @@ impl Report {
         let place = plain.place;
         let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(&place)).collect();
         let joined =
-            |told: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| told(cell)).collect::<Vec<_>>().join(" → ");
+            |text: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| text(cell)).collect::<Vec<_>>().join(" → ");
         let first = joined(&|cell| {
             let mut first = without_unit(&in_millis(cell.first_data_ms));
             if place.kind().connections > 1 {

@@ -45,7 +45,7 @@ fn all(path: NetPath) -> impl Iterator<Item = Place> {
             for sender in Sender::ALL {
                 for &usage in kind.uses() {
                     for ipv6 in [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)) {
-                        let helps = Help::ALL.into_iter().filter(|&help| help != Help::Warned || kind.is_told());
+                        let helps = Help::ALL.into_iter().filter(|&help| help != Help::Warned || kind.is_visible());
                         places.extend(helps.map(|help| Place { kind: index, path, cut, sender, usage, ipv6, help }));
                     }
                 }
@@ -114,8 +114,9 @@ mod tests {
     fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
         let all = places(NetPath::DEFAULT, None);
         let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
-        let of_kind =
-            |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
+        let of_kind = |kind: &Kind| {
+            kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_visible() { 3 } else { 2 }
+        };
         assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
         assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
         let names: Vec<String> = places(NetPath::DEFAULT, Some("carrier, 3 s, bbr, key, IPv6, warned"))

@@ -104,15 +104,15 @@ impl Cell {
         let mut misses = Vec::new();
         let [bound, data_bound] = [self.place.bound(), self.place.data_bound()].map(in_millis);
         if self.is_exchange_late() {
-            misses.push(format!("exchange {}, bound {bound:.0} ms", told_ms(self.exchange_ms)));
+            misses.push(format!("exchange {}, bound {bound:.0} ms", ms_or_never(self.exchange_ms)));
         }
         if self.is_data_late() {
             let value = if self.place.kind().gap.is_some() { self.after_exchange_ms } else { self.first_data_ms };
-            misses.push(format!("data after the exchange {}, bound {data_bound:.0} ms", told_ms(value)));
+            misses.push(format!("data after the exchange {}, bound {data_bound:.0} ms", ms_or_never(value)));
         }
         if self.is_tail_late() {
             let p99 = self.distribution.as_ref().map(|it| it.p99_ms);
-            misses.push(format!("99th percentile {}, bound {:.0} ms", told_ms(p99), in_millis(LOSSY_BOUND)));
+            misses.push(format!("99th percentile {}, bound {:.0} ms", ms_or_never(p99), in_millis(LOSSY_BOUND)));
         }
         if self.place.means == Means::Hip && self.place.usage != Use::Exchange && self.total_s.is_none() {
             misses.push("not all bytes arrived".to_owned());
@@ -153,7 +153,7 @@ pub(super) fn in_millis(time: Duration) -> f64 {
 }
 
 /// For people; `never` for what did not happen.
-pub(super) fn told_ms(value: Option<f64>) -> String {
+pub(super) fn ms_or_never(value: Option<f64>) -> String {
     value.filter(|it| it.is_finite()).map_or("never".to_owned(), |millis| format!("{millis:.0} ms"))
 }
 

@@ -6,7 +6,7 @@ use holdover_testbed::Lateness;
 use holdover_transfers::spaced;
 use serde::Serialize;
 
-use super::cells::{Cell, in_millis, told_ms};
+use super::cells::{Cell, in_millis, ms_or_never};
 use super::kinds::{KINDS, Kind};
 use super::means::KEEP_ALIVE_S;
 use super::place::{KEY, KEY_EVERY, KEYS, LOSSY_BOUND, Means, NOISE, Use};
@@ -88,8 +88,8 @@ impl Report {
                  | moves | median | 99th percentile | longest |\n| ---: | ---: | ---: | ---: |"
             );
             for (cell, it) in cells.filter_map(|cell| Some((cell, cell.distribution.as_ref()?))) {
-                let p99 = marked(cell.is_tail_late(), &told_ms(Some(it.p99_ms)));
-                let [median, longest] = [it.median_ms, it.longest_ms].map(|it| told_ms(Some(it)));
+                let p99 = marked(cell.is_tail_late(), &ms_or_never(Some(it.p99_ms)));
+                let [median, longest] = [it.median_ms, it.longest_ms].map(|it| ms_or_never(Some(it)));
                 let _ = writeln!(text, "| {} | {median} | {p99} | {longest} |", it.exchanges);
             }
         } else {
@@ -102,11 +102,11 @@ impl Report {
 
 fn row(cell: &Cell) -> String {
     let exchange = if cell.place.means.is_hip() {
-        marked(cell.is_exchange_late(), &told_ms(cell.exchange_ms))
+        marked(cell.is_exchange_late(), &ms_or_never(cell.exchange_ms))
     } else {
         "–".to_owned()
     };
-    let first = marked(cell.is_data_late(), &told_ms(cell.first_data_ms));
+    let first = marked(cell.is_data_late(), &ms_or_never(cell.first_data_ms));
     let died = if cell.place.means == Means::Plain { "never: the connection dies" } else { "never" };
     let total = cell.total_s.map_or_else(|| died.to_owned(), |seconds| format!("{seconds:.2} s"));
     format!("| {} | {} | {exchange} | {first} | {total} |\n", cell.place.usage.name(), cell.place.means.name())

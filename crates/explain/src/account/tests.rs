@@ -215,7 +215,7 @@ proptest! {
         let begin = segments[0].at;
         let conversation = conversation(&segments);
         let mut down = 0;
-        let told: Vec<Outage> = outages.into_iter().map(|(gap, length)| {
+        let given: Vec<Outage> = outages.into_iter().map(|(gap, length)| {
             down += gap + length;
             Outage { down: at(down - length), up: at(down) }
         }).collect();
@@ -228,7 +228,7 @@ proptest! {
             prop_assert!(outage.up.0 <= outage.guess.up && outage.guess.up <= outage.up.1, "{:?}", outage);
         }
         let found: Vec<Outage> = found.iter().map(|outage| outage.guess).collect();
-        for outages in [told, found] {
+        for outages in [given, found] {
             let account = account(&conversation, &outages);
             let mut expected = begin;
             for span in &account.spans {

@@ -409,13 +409,13 @@ mod tests {
         core::iter::from_fn(|| exchange.poll_event()).collect()
     }
 
-    fn said(exchange: &mut Exchange) -> Vec<(IpAddr, Message)> {
+    fn sent(exchange: &mut Exchange) -> Vec<(IpAddr, Message)> {
         let messages = core::iter::from_fn(|| exchange.poll_message());
         messages.map(|message| (message.peer, Message::parse(&message.payload).expect("a message"))).collect()
     }
 
     fn bodies(exchange: &mut Exchange) -> Vec<Body> {
-        said(exchange).into_iter().map(|(_, message)| message.body).collect()
+        sent(exchange).into_iter().map(|(_, message)| message.body).collect()
     }
 
     fn records() -> Vec<Bytes> {
@@ -455,7 +455,7 @@ mod tests {
     fn a_question_is_answered_when_all_have_answered() {
         let mut new = exchange();
         new.ask(at(1), MOBILE);
-        let asked = said(&mut new);
+        let asked = sent(&mut new);
         assert_eq!(asked.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER, OTHER]);
         let id = asked[0].1.id;
         assert_eq!(new.standing(at(1), MOBILE), Standing::Asking);
@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(bodies(&mut new), [Body::Taken { index: 1 }, Body::Taken { index: 1 }]);
         assert_eq!(hears(&mut new, 12, OTHER, id, Body::None), []);
         new.handle_timeout(at(201));
-        assert_eq!(said(&mut new).iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER], "one of two is missing");
+        assert_eq!(sent(&mut new).iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER], "one of two is missing");
         assert_eq!(hears(&mut new, 210, PEER, id - 1, give(0)), [], "of an older question");
         let concluded = Event::Concluded { mobile: MOBILE, is_complete: true };
         assert_eq!(hears(&mut new, 220, PEER, id, give(0)), [Event::Given { record: records()[0].clone() }, concluded]);
@@ -480,7 +480,7 @@ mod tests {
     fn the_younger_question_waits_and_the_older_one_does_not() {
         let mut first = exchange();
         first.ask(at(1), MOBILE);
-        let own = said(&mut first)[0].1.id;
+        let own = sent(&mut first)[0].1.id;
         let younger = own + 1;
         assert_eq!(hears(&mut first, 5, PEER, younger, Body::Ask).len(), 1);
         assert!(first.has_to_wait(MOBILE, younger) && !first.has_to_wait(MOBILE, own - 1));
@@ -492,21 +492,21 @@ mod tests {
         // The next own request is younger than all received ones, whatever the clock.
         assert_eq!(hears(&mut first, 7, PEER, u64::MAX - 5, Body::Ask).len(), 1);
         first.give(at(7), PEER, MOBILE, u64::MAX - 5, records());
-        said(&mut first);
+        sent(&mut first);
         first.ask(at(8), MOBILE);
-        assert_eq!(said(&mut first)[0].1.id, u64::MAX - 4);
+        assert_eq!(sent(&mut first)[0].1.id, u64::MAX - 4);
     }
 
     #[test]
     fn a_question_that_nobody_answers_is_given_up() {
         let mut new = exchange();
         new.ask(at(0), MOBILE);
-        let mut asked = said(&mut new).len();
+        let mut asked = sent(&mut new).len();
         let mut now = Instant::ZERO;
         while let Some(due) = new.poll_timeout() {
             now = due;
             new.handle_timeout(now);
-            asked += said(&mut new).len();
+            asked += sent(&mut new).len();
         }
         assert_eq!((asked, now), (2 * 7, at(25_400)));
         assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false }));

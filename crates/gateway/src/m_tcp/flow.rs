@@ -40,7 +40,7 @@ pub(super) struct Flow {
     /// Whether the last segment from each side was data that must not be acknowledged yet.
     pub(super) data_came: [bool; 2],
     /// The last ACK number and window field sent to each end.
-    pub(super) said: [Option<(Seq, u16)>; 2],
+    pub(super) shown: [Option<(Seq, u16)>; 2],
     /// The largest congestion window towards the mobile host so far, in segments.
     pub(super) cwnd: u32,
     /// How many times the connection was handed on.

@@ -185,10 +185,10 @@ impl MTcp {
     fn is_premature(&mut self, side: Side, packet: &Packet) -> bool {
         let Some(connection) = Connection::of(side.direction(), packet) else { return false };
         let (Some(segment), Some(flow)) = (packet.tcp(), self.flows.get_mut(&connection)) else { return false };
-        let said = Some((segment.ack, segment.window));
+        let shown = Some((segment.ack, segment.window));
         let at = side as usize;
-        let is_repeated = flow.said[at] == said && segment.is_pure_ack() && flow.data_came[at];
-        flow.said[at] = said;
+        let is_repeated = flow.shown[at] == shown && segment.is_pure_ack() && flow.data_came[at];
+        flow.shown[at] = shown;
         is_repeated && self.split.half(connection, side).is_some_and(|half| segment.ack.lt(half.rcv_nxt()))
     }
 

@@ -363,8 +363,8 @@ mod tests {
         assert_eq!(read_station(&whole), Some(info(true, 40, 9)));
         let unauthorized = message((0xff, 1 << 7), 40, 9);
         assert_eq!(read_station(&unauthorized), Some(info(false, 40, 9)));
-        let unsaid = message((1 << 7, 1 << 7), 40, 9);
-        assert_eq!(read_station(&unsaid).unwrap().is_authorized, None);
+        let unknown = message((1 << 7, 1 << 7), 40, 9);
+        assert_eq!(read_station(&unknown).unwrap().is_authorized, None);
         // A notification has no counters.
         let bare = [attribute(INTERFACE, &4u32.to_ne_bytes()), attribute(MAC, &PHONE)].concat();
         let expected = StationInfo { mac: PHONE, is_authorized: None, inactive: None, failed: None };

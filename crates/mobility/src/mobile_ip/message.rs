@@ -274,13 +274,13 @@ mod tests {
 
     #[test]
     fn an_advertisement_has_a_valid_checksum_and_length() {
-        let said = Advertisement { agent: CARE_OF, sequence: 0xabcd, lifetime: Lifetime(300) };
-        let packet = advertisement(said);
+        let advertised = Advertisement { agent: CARE_OF, sequence: 0xabcd, lifetime: Lifetime(300) };
+        let packet = advertisement(advertised);
         let Payload::Other { payload, .. } = &packet.payload else { panic!("not ICMP") };
         assert_eq!(internet_checksum(payload), 0, "the sum over a message with its checksum is zero");
         assert_eq!(payload.len(), 28);
         assert_eq!(packet.emit().unwrap().len(), 48);
-        assert_eq!(Advertisement::of(&packet), Some(said));
+        assert_eq!(Advertisement::of(&packet), Some(advertised));
         let mut damaged = payload.to_vec();
         damaged[20] ^= 1;
         let payload = Payload::Other { protocol: ICMP, payload: damaged.into() };

@@ -159,8 +159,8 @@ fn notifies_senders(gateway: &GatewayMechanisms, config: &WorldConfig) -> Result
         let why = "no link between this router and a mobile host has \"arq\", so no attempt is told as failed";
         return never("ebsn", why);
     }
-    let obeys = |node: NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.ebsn.is_some());
-    if !config.flows.iter().any(|flow| gateway.mobiles.contains(&flow.to) && obeys(flow.from)) {
+    let reacts = |node: NodeId| of_node(node, config).is_some_and(|of| of.mechanisms.ebsn.is_some());
+    if !config.flows.iter().any(|flow| gateway.mobiles.contains(&flow.to) && reacts(flow.from)) {
         return never("ebsn", "no host that sends to its mobile hosts has `ebsn`, so each ignores the notifications");
     }
     if !gateway.hears_links {

@@ -500,11 +500,11 @@ impl RealWorld {
             host.command(Command::Finish);
         }
         let counted: Vec<Option<Counters>> = self.hosts.iter_mut().map(Host::join).collect();
-        let mut told: BTreeMap<(FlowId, End), (NodeId, Box<TcpInfo>)> = BTreeMap::new();
+        let mut sampled: BTreeMap<(FlowId, End), (NodeId, Box<TcpInfo>)> = BTreeMap::new();
         while let Ok((node, report)) = self.reports.try_recv() {
             match report {
                 Report::Finished(infos) => {
-                    told.extend(infos.into_iter().map(|(flow, end, info)| ((flow, end), (node, info))));
+                    sampled.extend(infos.into_iter().map(|(flow, end, info)| ((flow, end), (node, info))));
                 }
                 Report::Sample(flow, info) => {
                     let now = self.world.now();
@@ -513,7 +513,7 @@ impl RealWorld {
                 _ => {}
             }
         }
-        for ((flow, end), (node, info)) in told {
+        for ((flow, end), (node, info)) in sampled {
             let host = self.host_of[node.0 as usize];
             let only = host.filter(|&host| self.hosts[host].plan.connections == 1);
             let report = observed::report(&info, only.and_then(|host| counted[host].as_ref()));

@@ -171,7 +171,7 @@ fn hear(core: &mut Core<Fakes>, seconds: u64, interface: &str, source: Source, e
     core.handle_change(at, Change::Signal(Signal::new(at, interface, event, source)));
 }
 
-fn told(diary: &Diary) -> Vec<String> {
+fn reported(diary: &Diary) -> Vec<String> {
     std::mem::take(&mut *diary.borrow_mut())
 }
 
@@ -188,19 +188,19 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "lo", false);
     appear(&mut core, "wlan0", false);
-    assert_eq!(told(&diary), [] as [&str; 0]);
+    assert_eq!(reported(&diary), [] as [&str; 0]);
     // It had no carrier before it was an uplink; its engine is told.
     hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
     appear(&mut core, "wlan0", true);
-    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down"]);
+    assert_eq!(reported(&diary), ["wlan0 attached", "wlan0 down"]);
     hear(&mut core, 2, "wlan0", Source::Carrier, UP);
     core.handle_change(Instant::ZERO, Change::Disappeared { interface: "wlan0".into() });
-    assert_eq!(told(&diary), ["wlan0 up", "wlan0 down"]);
+    assert_eq!(reported(&diary), ["wlan0 up", "wlan0 down"]);
     // Deadlines end: the interface is detached.
     while let Some(at) = core.poll_timeout() {
         core.handle_timeout(at);
     }
-    assert_eq!(told(&diary), ["wlan0 detached"]);
+    assert_eq!(reported(&diary), ["wlan0 detached"]);
     assert!(!core.links.contains_key("wlan0"));
 }
 
@@ -212,20 +212,20 @@ fn a_returning_interface_keeps_its_state() {
         let (mut core, diary) = core("", 0);
         appear(&mut core, "ppp0", true);
         core.handle_change(Instant::from_secs(10), Change::Disappeared { interface: "ppp0".into() });
-        assert_eq!(told(&diary), ["ppp0 attached", "ppp0 down"]);
+        assert_eq!(reported(&diary), ["ppp0 attached", "ppp0 down"]);
         let status = core.status(Instant::from_secs(11), NOON);
         assert_eq!(status.links[0].problem.as_deref(), Some("the interface is gone"));
         // Without a route it is not eligible yet; reloading the configuration does not change that.
         core.configure(Instant::from_secs(12), NOON, Config::default(), None);
         appear(&mut core, "ppp0", false);
-        assert_eq!(told(&diary), Vec::<String>::new());
+        assert_eq!(reported(&diary), Vec::<String>::new());
         core.attach.failures = failures;
         appear(&mut core, "ppp0", true);
         let expected: &[&str] = match failures {
             0 => &["ppp0 attached again", "ppp0 up"],
             _ => &["ppp0 detached", "ppp0 attached"],
         };
-        assert_eq!(told(&diary), expected);
+        assert_eq!(reported(&diary), expected);
         let status = core.status(Instant::from_secs(20), NOON);
         assert_eq!((status.links[0].record.outages, status.links[0].problem.as_deref()), (1, None));
     }
@@ -243,12 +243,15 @@ fn packets_overrule_a_source_that_reports_down() {
     hear(&mut core, 102, "wwan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 160, "wwan0", Source::Carrier, UP);
     core.handle_ready(now, "wwan0");
-    assert_eq!(told(&diary), ["wwan0 attached", "wwan0 down", "wwan0 ready", "wwan0 down", "wwan0 up", "wwan0 ready"]);
+    assert_eq!(
+        reported(&diary),
+        ["wwan0 attached", "wwan0 down", "wwan0 ready", "wwan0 down", "wwan0 up", "wwan0 ready"]
+    );
     // No other source may have noticed: the overruled source reports up, and that is passed on.
     core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
-    assert_eq!(told(&diary), ["wwan0 up"]);
+    assert_eq!(reported(&diary), ["wwan0 up"]);
     core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
-    assert_eq!(told(&diary), Vec::<String>::new());
+    assert_eq!(reported(&diary), Vec::<String>::new());
 }
 
 #[test]
@@ -256,12 +259,12 @@ fn interfaces_named_on_the_command_line_are_managed() {
     let (mut core, diary) = core("[links]\ninclude = [\"tun*\"]", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "tun0", false);
-    assert_eq!(told(&diary), ["tun0 attached"]);
+    assert_eq!(reported(&diary), ["tun0 attached"]);
     let (mut core, diary) = super::tests::core("", 0);
     core.named = vec!["lo".to_owned()];
     appear(&mut core, "wlan0", true);
     appear(&mut core, "lo", false);
-    assert_eq!(told(&diary), ["lo attached"]);
+    assert_eq!(reported(&diary), ["lo attached"]);
 }
 
 #[test]
@@ -275,7 +278,7 @@ fn attaching_an_engine_is_retried() {
         core.handle_timeout(at);
         tries += 1;
     }
-    assert_eq!((tries, told(&diary)), (2, vec!["wlan0 attached".to_owned()]));
+    assert_eq!((tries, reported(&diary)), (2, vec!["wlan0 attached".to_owned()]));
     assert_eq!(core.status(Instant::ZERO, NOON).links[0].problem, None);
 }
 
@@ -286,7 +289,7 @@ fn sources_that_are_off_are_not_believed() {
     hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 1, "wlan0", Source::Route, LinkEvent::Down);
     hear(&mut core, 2, "wlan0", Source::Route, UP);
-    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down", "wlan0 up"]);
+    assert_eq!(reported(&diary), ["wlan0 attached", "wlan0 down", "wlan0 up"]);
 }
 
 #[test]
@@ -307,10 +310,10 @@ fn a_command_reaches_the_links_that_it_names() {
     appear(&mut core, "wlan0", true);
     appear(&mut core, "wwan0", true);
     appear(&mut core, "lo", false);
-    told(&diary);
+    reported(&diary);
     assert_eq!(command(&mut core, Word::Down, None), Ok(vec!["wlan0".to_owned(), "wwan0".to_owned()]));
     assert_eq!(command(&mut core, Word::Up, Some("wwan0")), Ok(vec!["wwan0".to_owned()]));
-    assert_eq!(told(&diary), ["wlan0 down", "wwan0 down", "wwan0 up"]);
+    assert_eq!(reported(&diary), ["wlan0 down", "wwan0 down", "wwan0 up"]);
     for unknown in ["lo", "eth9"] {
         let refused = command(&mut core, Word::Up, Some(unknown)).unwrap_err();
         assert!(refused.to_string().ends_with("it manages: wlan0, wwan0"), "{refused}");
@@ -352,9 +355,9 @@ fn sleep_is_an_outage_of_every_link() {
     appear(&mut core, "wlan0", true);
     appear(&mut core, "eth0", true);
     hear(&mut core, 1, "eth0", Source::Carrier, LinkEvent::Down);
-    told(&diary);
+    reported(&diary);
     core.handle_sleep(Instant::from_secs(5), Duration::from_secs(3600));
-    assert_eq!(told(&diary), ["wlan0 down", "wlan0 up"], "eth0 has no carrier before and after");
+    assert_eq!(reported(&diary), ["wlan0 down", "wlan0 up"], "eth0 has no carrier before and after");
 }
 
 #[test]
@@ -362,14 +365,14 @@ fn another_configuration_restarts_only_affected_engines() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "eth0", true);
-    told(&diary);
+    reported(&diary);
     core.configure(Instant::ZERO, NOON, parse("[log]\nlevel = \"debug\""), None);
-    assert_eq!(told(&diary), [] as [&str; 0]);
+    assert_eq!(reported(&diary), [] as [&str; 0]);
     core.configure(Instant::ZERO, NOON, parse("[links]\nexclude = [\"eth0\"]"), None);
-    assert_eq!(told(&diary), ["eth0 detached"]);
+    assert_eq!(reported(&diary), ["eth0 detached"]);
     let mut names = {
         core.configure(Instant::ZERO, NOON, parse("[wake]\nhold_back = 0"), None);
-        told(&diary)
+        reported(&diary)
     };
     names.sort();
     assert_eq!(names, ["eth0 attached without holding back", "wlan0 attached without holding back", "wlan0 detached"]);
@@ -380,9 +383,9 @@ fn disabling_a_source_withdraws_its_objection() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     hear(&mut core, 1, "wlan0", Source::Neighbour, LinkEvent::Down);
-    told(&diary);
+    reported(&diary);
     core.configure(Instant::ZERO, NOON, parse("[signals]\nneighbour = false"), None);
-    assert_eq!(told(&diary), ["wlan0 up"]);
+    assert_eq!(reported(&diary), ["wlan0 up"]);
 }
 
 #[test]
@@ -390,7 +393,7 @@ fn a_timetable_applies_to_its_link() {
     let (mut core, diary) = core("", 0);
     appear(&mut core, "wlan0", true);
     appear(&mut core, "wwan0", true);
-    told(&diary);
+    reported(&diary);
     let text = "interface = \"wwan0\"\n[[down]]\nat = 2026-11-22T12:00:10Z\nfor = \"5 s\"";
     let schedule = || ScheduleWatch::new(Schedule::parse(FilePath::new("s.toml"), text).unwrap());
     core.configure(Instant::ZERO, NOON, Config::default(), Some(schedule()));
@@ -401,11 +404,11 @@ fn a_timetable_applies_to_its_link() {
         utc = next;
         core.handle_time(Instant::ZERO, utc);
     }
-    assert_eq!(told(&diary), ["wwan0 fading in 300ms", "wwan0 down", "wwan0 up"]);
+    assert_eq!(reported(&diary), ["wwan0 fading in 300ms", "wwan0 down", "wwan0 up"]);
     // Removing a timetable during its cut leaves no link down.
     core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), Some(schedule()));
     core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), None);
-    assert_eq!(told(&diary), ["wwan0 down", "wwan0 up"]);
+    assert_eq!(reported(&diary), ["wwan0 down", "wwan0 up"]);
 }
 
 #[test]
@@ -417,7 +420,7 @@ fn wifi_levels_are_asked_for_while_they_are_wanted() {
     assert_eq!(core.take_wifi_due(now), ["wlan0".into()]);
     assert_eq!(core.take_wifi_due(now), []);
     core.handle_level(now, "wlan0", Some(Dbm(-90)));
-    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 fading"]);
+    assert_eq!(reported(&diary), ["wlan0 attached", "wlan0 fading"]);
     appear(&mut core, "eth0", true);
     core.forget_wifi("eth0");
     assert_eq!(core.take_wifi_due(Instant::from_secs(50)), ["wlan0".into()]);

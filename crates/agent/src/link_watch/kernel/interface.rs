@@ -61,8 +61,8 @@ impl Interface {
         self.has_had_route |= !self.routes.is_empty();
         self.has_led = self.has_led.or(self.leads);
         let is_eligible = self.may_be_uplink && self.has_had_route;
-        if self.was_told_eligible != Some(is_eligible) {
-            self.was_told_eligible = Some(is_eligible);
+        if self.reported_eligible != Some(is_eligible) {
+            self.reported_eligible = Some(is_eligible);
             changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
         }
         // Without a carrier the state of neighbours is unknown, and the next network may be another one.
@@ -98,7 +98,7 @@ impl Interface {
         moved: Families,
         changes: &mut VecDeque<Change>,
     ) {
-        let was_down = self.said_down.insert(source, is_down).unwrap_or_default();
+        let was_down = self.reported_down.insert(source, is_down).unwrap_or_default();
         let event = |family| match (is_down.contains(family), was_down.contains(family)) {
             (true, false) => Some(LinkEvent::Down),
             (false, true) => Some(LinkEvent::Up { symmetric: false, moved: moved.contains(family) }),
@@ -111,7 +111,7 @@ impl Interface {
             changes.push_back(Change::Signal(signal));
         }
         if is_down.is_empty() {
-            self.said_down.remove(&source);
+            self.reported_down.remove(&source);
         }
     }
 

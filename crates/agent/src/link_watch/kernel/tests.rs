@@ -53,7 +53,7 @@ fn drain(interfaces: &mut Interfaces) -> Vec<String> {
     changes.map(text).collect()
 }
 
-fn told(interfaces: &mut Interfaces, news: impl IntoIterator<Item = KernelEvent>) -> Vec<String> {
+fn reports(interfaces: &mut Interfaces, news: impl IntoIterator<Item = KernelEvent>) -> Vec<String> {
     news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
     drain(interfaces)
 }
@@ -68,7 +68,7 @@ fn connected() -> Interfaces {
         route(3, "192.0.2.1", true),
         neighbour(3, "192.0.2.1", Reachability::Answers),
     ];
-    assert_eq!(told(&mut interfaces, news), ["lo there", "wlan0 there", "wlan0 eligible"]);
+    assert_eq!(reports(&mut interfaces, news), ["lo there", "wlan0 there", "wlan0 eligible"]);
     interfaces
 }
 
@@ -82,7 +82,7 @@ fn a_lost_and_restored_link_reports_each_change_once() {
         address(3, "192.0.2.7", false),
         address(3, "192.0.2.7", false),
     ];
-    assert_eq!(told(&mut interfaces, lost), ["wlan0 carrier down", "wlan0 route down", "wlan0 address down"]);
+    assert_eq!(reports(&mut interfaces, lost), ["wlan0 carrier down", "wlan0 route down", "wlan0 address down"]);
     let found = [
         link(3, "wlan0", true),
         address(3, "192.0.2.7", false),
@@ -90,59 +90,59 @@ fn a_lost_and_restored_link_reports_each_change_once() {
         route(3, "192.0.2.1", true),
         route(3, "192.0.2.1", true),
     ];
-    assert_eq!(told(&mut interfaces, found), ["wlan0 carrier up", "wlan0 address up", "wlan0 route up"]);
+    assert_eq!(reports(&mut interfaces, found), ["wlan0 carrier up", "wlan0 address up", "wlan0 route up"]);
 }
 
 #[test]
 fn an_address_in_place_of_another_is_a_move() {
     let mut interfaces = Interfaces::new();
-    assert_eq!(told(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
+    assert_eq!(reports(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
     // An additional address is no move, nor is one of another family.
     assert_eq!(
-        told(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
+        reports(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
         [] as [&str; 0]
     );
-    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [address(3, "192.0.2.7", false)]), [] as [&str; 0]);
     // The last one is removed and added again: the same network.
-    let back = told(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]);
+    let back = reports(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]);
     assert_eq!(back, ["wlan0 address down (IPv4)", "wlan0 address up (IPv4)"]);
     // A new one is added before the old one is removed, as DHCP clients do.
-    let moved = told(&mut interfaces, [address(3, "198.51.100.9", true), address(3, "192.0.2.8", false)]);
+    let moved = reports(&mut interfaces, [address(3, "198.51.100.9", true), address(3, "192.0.2.8", false)]);
     assert_eq!(moved, [] as [&str; 0], "connections of the old address were there until the end");
     // The last one of a family is replaced.
-    let moved = told(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
+    let moved = reports(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
     assert_eq!(moved, ["wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"]);
     // The same with a time without any.
     let news = [address(3, "2001:db8::7", false), address(3, "203.0.113.5", false), address(3, "192.0.2.7", true)];
     let expected = ["wlan0 address down (IPv6)", "wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"];
-    assert_eq!(told(&mut interfaces, news), expected);
+    assert_eq!(reports(&mut interfaces, news), expected);
 }
 
 #[test]
 fn one_version_of_ip_fails_and_the_other_stays() {
     let mut interfaces = connected();
     let both = [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)];
-    assert_eq!(told(&mut interfaces, both), [] as [&str; 0]);
-    let gone = told(&mut interfaces, [address(3, "192.0.2.7", false)]);
+    assert_eq!(reports(&mut interfaces, both), [] as [&str; 0]);
+    let gone = reports(&mut interfaces, [address(3, "192.0.2.7", false)]);
     assert_eq!(gone, ["wlan0 address down (IPv4)", "wlan0 route down (IPv4)"]);
-    let back = told(&mut interfaces, [address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)]);
+    let back = reports(&mut interfaces, [address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)]);
     assert_eq!(back, ["wlan0 address up (IPv4)", "wlan0 route up (IPv4)"]);
-    assert_eq!(told(&mut interfaces, [route(3, "2001:db8::1", false)]), ["wlan0 route down (IPv6)"]);
+    assert_eq!(reports(&mut interfaces, [route(3, "2001:db8::1", false)]), ["wlan0 route down (IPv6)"]);
     assert_eq!(
-        told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]),
+        reports(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]),
         ["wlan0 neighbour down (IPv4)"]
     );
-    assert_eq!(told(&mut interfaces, [link(3, "wlan0", false)])[0], "wlan0 carrier down");
+    assert_eq!(reports(&mut interfaces, [link(3, "wlan0", false)])[0], "wlan0 carrier down");
 }
 
 #[test]
 fn an_unused_version_follows_the_other() {
     let mut interfaces = connected();
-    assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", false)]), ["wlan0 route down"]);
+    assert_eq!(reports(&mut interfaces, [route(3, "192.0.2.1", false)]), ["wlan0 route down"]);
     // From now on IPv6 works without IPv4.
-    let told_of = told(&mut interfaces, [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)]);
-    assert_eq!(told_of, ["wlan0 route up (IPv6)"]);
-    assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", true)]), ["wlan0 route up (IPv4)"]);
+    let changed = reports(&mut interfaces, [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)]);
+    assert_eq!(changed, ["wlan0 route up (IPv6)"]);
+    assert_eq!(reports(&mut interfaces, [route(3, "192.0.2.1", true)]), ["wlan0 route up (IPv4)"]);
 }
 
 #[test]
@@ -159,17 +159,17 @@ fn a_default_router_that_does_not_answer_is_a_cut() {
     ];
     let news = states.map(|state| neighbour(3, "192.0.2.1", state));
     assert_eq!(
-        told(&mut interfaces, news),
+        reports(&mut interfaces, news),
         ["wlan0 neighbour down", "wlan0 neighbour up", "wlan0 neighbour down", "wlan0 neighbour up"]
     );
     // Other neighbours on the link, and neighbours on another link, are no routers.
     let others = [neighbour(3, "192.0.2.99", Reachability::Failed), neighbour(4, "192.0.2.1", Reachability::Failed)];
-    assert_eq!(told(&mut interfaces, others), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, others), [] as [&str; 0]);
     // A second router is enough.
     let news = [route(3, "192.0.2.2", true), neighbour(3, "192.0.2.1", Reachability::Failed)];
-    assert_eq!(told(&mut interfaces, news), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, news), [] as [&str; 0]);
     let news = [neighbour(3, "192.0.2.2", Reachability::Failed), link(3, "wlan0", false)];
-    assert_eq!(told(&mut interfaces, news), ["wlan0 neighbour down", "wlan0 carrier down", "wlan0 neighbour up"]);
+    assert_eq!(reports(&mut interfaces, news), ["wlan0 neighbour down", "wlan0 carrier down", "wlan0 neighbour up"]);
 }
 
 // Claim: After the carrier's return a default router that does not answer yet is no outage.
@@ -177,22 +177,25 @@ fn a_default_router_that_does_not_answer_is_a_cut() {
 fn after_carrier_up_a_default_router_must_answer_before_it_can_be_missed() {
     let mut interfaces = connected();
     let returned = [link(3, "wlan0", false), link(3, "wlan0", true)];
-    assert_eq!(told(&mut interfaces, returned), ["wlan0 carrier down", "wlan0 carrier up"]);
+    assert_eq!(reports(&mut interfaces, returned), ["wlan0 carrier down", "wlan0 carrier up"]);
     // The path does not forward yet, and the kernel's probes are lost.
     let failed = || neighbour(3, "192.0.2.1", Reachability::Failed);
-    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Unknown), failed()]), [] as [&str; 0]);
-    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Answers)]), [] as [&str; 0]);
-    assert_eq!(told(&mut interfaces, [failed()]), ["wlan0 neighbour down"]);
+    assert_eq!(reports(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Unknown), failed()]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Answers)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [failed()]), ["wlan0 neighbour down"]);
 }
 
 #[test]
 fn absence_from_the_start_is_no_signal() {
     let mut interfaces = Interfaces::new();
-    assert_eq!(told(&mut interfaces, [link(2, "eth0", true)]), ["eth0 there"]);
-    assert_eq!(told(&mut interfaces, [address(2, "192.0.2.7", false), route(2, "192.0.2.1", false)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [link(2, "eth0", true)]), ["eth0 there"]);
+    assert_eq!(
+        reports(&mut interfaces, [address(2, "192.0.2.7", false), route(2, "192.0.2.1", false)]),
+        [] as [&str; 0]
+    );
     // Notifications about an interface wait for its name.
-    assert_eq!(told(&mut interfaces, [address(9, "192.0.2.9", true), route(9, "192.0.2.1", true)]), [] as [&str; 0]);
-    assert_eq!(told(&mut interfaces, [link(9, "wwan0", false)]), ["wwan0 eligible", "wwan0 carrier down"]);
+    assert_eq!(reports(&mut interfaces, [address(9, "192.0.2.9", true), route(9, "192.0.2.1", true)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [link(9, "wwan0", false)]), ["wwan0 eligible", "wwan0 carrier down"]);
 }
 
 #[test]
@@ -211,7 +214,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
             has_neighbours: true,
             stacking: Stacking::default(),
         };
-        assert_eq!(told(&mut interfaces, [link, route(5, "192.0.2.1", true)]), [format!("{name} there")]);
+        assert_eq!(reports(&mut interfaces, [link, route(5, "192.0.2.1", true)]), [format!("{name} there")]);
     }
     // A container's own eth0 is a veth, and its uplink.
     let mut interfaces = Interfaces::new();
@@ -225,18 +228,18 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
         has_neighbours: true,
         stacking: Stacking::default(),
     };
-    assert_eq!(told(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
+    assert_eq!(reports(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
 }
 
 #[test]
 fn an_interface_that_goes_or_is_renamed_is_gone() {
     let mut interfaces = connected();
-    assert_eq!(told(&mut interfaces, [link(3, "wlp2s0", true)]), ["wlan0 gone", "wlp2s0 eligible"]);
+    assert_eq!(reports(&mut interfaces, [link(3, "wlp2s0", true)]), ["wlan0 gone", "wlp2s0 eligible"]);
     assert_eq!(interfaces.addresses("wlp2s0").collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
     let gone = KernelEvent::LinkGone { index: 3 };
-    assert_eq!(told(&mut interfaces, [gone.clone(), gone, address(3, "192.0.2.7", false)]), ["wlp2s0 gone"]);
+    assert_eq!(reports(&mut interfaces, [gone.clone(), gone, address(3, "192.0.2.7", false)]), ["wlp2s0 gone"]);
     // The next one with that name is another interface.
-    assert_eq!(told(&mut interfaces, [link(4, "wlp2s0", true)]), ["wlp2s0 there"]);
+    assert_eq!(reports(&mut interfaces, [link(4, "wlp2s0", true)]), ["wlp2s0 there"]);
 }
 
 #[test]
@@ -244,7 +247,7 @@ fn a_snapshot_replaces_what_was_known() {
     let mut interfaces = connected();
     interfaces.begin_snapshot();
     let quiet = [link(3, "wlan0", true), address(3, "198.51.100.4", true), link(7, "eth0", true)];
-    assert_eq!(told(&mut interfaces, quiet), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, quiet), [] as [&str; 0]);
     interfaces.end_snapshot(Instant::ZERO);
     assert_eq!(drain(&mut interfaces), ["lo gone", "wlan0 address up, moved", "wlan0 route down", "eth0 there"]);
     interfaces.begin_snapshot();
@@ -268,7 +271,7 @@ fn unreported_route_removals_are_inferred() {
         presence: Presence::Instead,
     };
     assert_eq!(
-        told(&mut interfaces, [link(4, "eth0", true), instead]),
+        reports(&mut interfaces, [link(4, "eth0", true), instead]),
         ["eth0 there", "wlan0 route down", "eth0 eligible"]
     );
     // An interface that is set down, and one that loses its last address.
@@ -282,9 +285,9 @@ fn unreported_route_removals_are_inferred() {
         has_neighbours: true,
         stacking: Stacking::default(),
     };
-    assert_eq!(told(&mut interfaces, [set_down]), ["eth0 carrier down", "eth0 route down"]);
+    assert_eq!(reports(&mut interfaces, [set_down]), ["eth0 carrier down", "eth0 route down"]);
     let mut interfaces = connected();
-    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), ["wlan0 address down", "wlan0 route down"]);
+    assert_eq!(reports(&mut interfaces, [address(3, "192.0.2.7", false)]), ["wlan0 address down", "wlan0 route down"]);
 }
 
 /// A default route of IPv4 in a table, with a metric.
@@ -302,14 +305,14 @@ fn rule(table: u32, is_there: bool) -> KernelEvent {
 fn a_default_route_counts_while_a_rule_leads_to_its_table() {
     let mut interfaces = Interfaces::new();
     let news = [link(3, "wwan0", true), address(3, "192.0.2.7", true), rule(MAIN, true), route_in(3, 100, 0, true)];
-    assert_eq!(told(&mut interfaces, news), ["wwan0 there"]);
-    assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 eligible"]);
+    assert_eq!(reports(&mut interfaces, news), ["wwan0 there"]);
+    assert_eq!(reports(&mut interfaces, [rule(100, true)]), ["wwan0 eligible"]);
     assert_eq!(interfaces.default_routers("wwan0").unwrap().addresses, ["192.0.2.3".parse().unwrap()].into());
-    assert_eq!(told(&mut interfaces, [rule(100, false)]), ["wwan0 route down"]);
-    assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 route up"]);
-    assert_eq!(told(&mut interfaces, [route_in(3, 100, 0, false)]), ["wwan0 route down"]);
+    assert_eq!(reports(&mut interfaces, [rule(100, false)]), ["wwan0 route down"]);
+    assert_eq!(reports(&mut interfaces, [rule(100, true)]), ["wwan0 route up"]);
+    assert_eq!(reports(&mut interfaces, [route_in(3, 100, 0, false)]), ["wwan0 route down"]);
     // A snapshot without the rule, and then one with it.
-    told(&mut interfaces, [route_in(3, 100, 0, true)]);
+    reports(&mut interfaces, [route_in(3, 100, 0, true)]);
     for (rules, expected) in [(vec![rule(MAIN, true)], "wwan0 route down"), (vec![rule(100, true)], "wwan0 route up")] {
         interfaces.begin_snapshot();
         let all = [link(3, "wwan0", true), address(3, "192.0.2.7", true), route_in(3, 100, 0, true)];
@@ -323,17 +326,17 @@ fn a_default_route_counts_while_a_rule_leads_to_its_table() {
 fn the_best_route_moves_from_link_to_link() {
     let mut interfaces = Interfaces::new();
     let at_home = [link(3, "wwan0", true), route_in(3, MAIN, 700, true), link(4, "wlan0", true)];
-    assert_eq!(told(&mut interfaces, at_home), ["wwan0 there", "wwan0 eligible", "wlan0 there"]);
+    assert_eq!(reports(&mut interfaces, at_home), ["wwan0 there", "wwan0 eligible", "wlan0 there"]);
     let better = route_in(4, MAIN, 600, true);
-    assert_eq!(told(&mut interfaces, [better]), ["wwan0 route down", "wlan0 eligible"]);
-    assert_eq!(told(&mut interfaces, [route_in(4, MAIN, 600, false)]), ["wwan0 route up", "wlan0 route down"]);
+    assert_eq!(reports(&mut interfaces, [better]), ["wwan0 route down", "wlan0 eligible"]);
+    assert_eq!(reports(&mut interfaces, [route_in(4, MAIN, 600, false)]), ["wwan0 route up", "wlan0 route down"]);
     // A route that never led is not missed; nor does one with the same metric, or in another table, take the lead.
     let worse = [link(5, "eth0", true), route_in(5, MAIN, 900, true)];
-    assert_eq!(told(&mut interfaces, worse), ["eth0 there", "eth0 eligible"]);
-    assert_eq!(told(&mut interfaces, [route_in(5, MAIN, 900, false)]), [] as [&str; 0]);
-    assert_eq!(told(&mut interfaces, [route_in(5, MAIN, 700, true)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, worse), ["eth0 there", "eth0 eligible"]);
+    assert_eq!(reports(&mut interfaces, [route_in(5, MAIN, 900, false)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [route_in(5, MAIN, 700, true)]), [] as [&str; 0]);
     let elsewhere = [rule(MAIN, true), rule(200, true), route_in(5, 200, 1, true)];
-    assert_eq!(told(&mut interfaces, elsewhere), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, elsewhere), [] as [&str; 0]);
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn a_tunnel_does_not_take_the_route_from_the_link_that_carries_it() {
         *kind = "tun".into();
     }
     let news = [link(3, "wlan0", true), route_in(3, MAIN, 600, true), tunnel, route_in(9, MAIN, 50, true)];
-    assert_eq!(told(&mut interfaces, news), ["wlan0 there", "wlan0 eligible", "vpn0 there", "vpn0 eligible"]);
+    assert_eq!(reports(&mut interfaces, news), ["wlan0 there", "wlan0 eligible", "vpn0 there", "vpn0 eligible"]);
 }
 
 fn any_news() -> impl Strategy<Value = KernelEvent> {
@@ -420,17 +423,17 @@ proptest! {
 #[test]
 fn an_incomplete_snapshot_removes_nothing() {
     let mut interfaces = connected();
-    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]), ["wlan0 neighbour down"]);
+    assert_eq!(reports(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]), ["wlan0 neighbour down"]);
     interfaces.begin_snapshot();
-    assert_eq!(told(&mut interfaces, [link(3, "wlan0", true), link(7, "eth0", true)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [link(3, "wlan0", true), link(7, "eth0", true)]), [] as [&str; 0]);
     interfaces.abandon_snapshot(Instant::ZERO);
     assert_eq!(drain(&mut interfaces), ["eth0 there"]);
     // And another one after one that was not even abandoned.
     interfaces.begin_snapshot();
-    assert_eq!(told(&mut interfaces, [link(7, "eth0", true)]), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, [link(7, "eth0", true)]), [] as [&str; 0]);
     interfaces.begin_snapshot();
     let all = [link(1, "lo", true), link(3, "wlan0", true), address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)];
-    assert_eq!(told(&mut interfaces, all), [] as [&str; 0]);
+    assert_eq!(reports(&mut interfaces, all), [] as [&str; 0]);
     interfaces.end_snapshot(Instant::ZERO);
     assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "the state of the router is unknown again");
 }
@@ -442,16 +445,16 @@ fn default_routers_can_be_probed_unless_static() {
     let mut interfaces = connected();
     let first: BTreeSet<IpAddr> = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
     assert_eq!(addresses(&interfaces), Some(first));
-    told(&mut interfaces, [route(3, "2001:db8::1", true)]);
+    reports(&mut interfaces, [route(3, "2001:db8::1", true)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // A static neighbour entry.
-    told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Fixed)]);
+    reports(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Fixed)]);
     assert_eq!(addresses(&interfaces), None);
-    told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
+    reports(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // All destinations are on the link.
     let plain = DefaultRoute { is_ipv6: false, table: MAIN, next_hop: None, metric: 5 };
-    told(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
+    reports(&mut interfaces, [KernelEvent::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
     assert_eq!(addresses(&interfaces), None);
     // A point-to-point link has no neighbours.
     let mut interfaces = Interfaces::new();
@@ -465,18 +468,18 @@ fn default_routers_can_be_probed_unless_static() {
         has_neighbours: false,
         stacking: Stacking::default(),
     };
-    told(&mut interfaces, [ppp, route(4, "192.0.2.1", true)]);
+    reports(&mut interfaces, [ppp, route(4, "192.0.2.1", true)]);
     assert_eq!(interfaces.default_routers("ppp0"), None);
 }
 
 #[test]
 fn the_last_answers_of_default_routers_are_kept() {
     let mut interfaces = connected();
-    told(&mut interfaces, [route(3, "2001:db8::1", true)]);
+    reports(&mut interfaces, [route(3, "2001:db8::1", true)]);
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
     let answered_at = interfaces.default_routers("wlan0").unwrap().answered_at;
     assert_eq!(answered_at, [("192.0.2.1".parse().unwrap(), Instant::from_secs(9))].into());
     // Without a route to it, it is no default router.
-    told(&mut interfaces, [route(3, "192.0.2.1", false), route(3, "192.0.2.1", true)]);
+    reports(&mut interfaces, [route(3, "192.0.2.1", false), route(3, "192.0.2.1", true)]);
     assert_eq!(interfaces.default_routers("wlan0").unwrap().answered_at, [].into());
 }

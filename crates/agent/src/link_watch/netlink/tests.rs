@@ -11,7 +11,7 @@ use crate::link_watch::kernel::Change;
 
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
-fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<KernelEvent> {
+fn reported(flags: u16, message: RouteNetlinkMessage) -> Vec<KernelEvent> {
     let mut header = NetlinkHeader::default();
     header.flags = flags;
     translate(&header, message)
@@ -26,7 +26,7 @@ fn link(flags: LinkFlags, state: State) -> LinkMessage {
 }
 
 fn can_carry(flags: LinkFlags, state: State) -> bool {
-    match told(0, RouteNetlinkMessage::NewLink(link(flags, state)))[..] {
+    match reported(0, RouteNetlinkMessage::NewLink(link(flags, state)))[..] {
         [KernelEvent::Link { can_carry, .. }] => can_carry,
         ref other => panic!("{other:?}"),
     }
@@ -45,15 +45,15 @@ fn an_interface_carries_when_its_state_says_so() {
     // A wireless extension event.
     let mut event = link(all, State::Up);
     event.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::OperState(_)));
-    assert_eq!(told(0, RouteNetlinkMessage::NewLink(event)), []);
+    assert_eq!(reported(0, RouteNetlinkMessage::NewLink(event)), []);
     // A bridge's message about its ports is not about their links.
     let mut port = link(all, State::Up);
     port.header.interface_family = AddressFamily::Bridge;
-    assert_eq!(told(0, RouteNetlinkMessage::NewLink(port.clone())), []);
-    assert_eq!(told(0, RouteNetlinkMessage::DelLink(port)), []);
+    assert_eq!(reported(0, RouteNetlinkMessage::NewLink(port.clone())), []);
+    assert_eq!(reported(0, RouteNetlinkMessage::DelLink(port)), []);
     let mut bridge = link(all, State::Up);
     bridge.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
-    let news = told(0, RouteNetlinkMessage::NewLink(bridge));
+    let news = reported(0, RouteNetlinkMessage::NewLink(bridge));
     assert!(matches!(&news[..], [KernelEvent::Link { kind, .. }] if &**kind == "bridge"), "{news:?}");
 }
 
@@ -93,9 +93,9 @@ fn only_default_routes_count_and_each_way_of_theirs() {
         presence,
     };
     let plain = default_route(vec![RouteAttribute::Oif(3), by(ROUTER)]);
-    assert_eq!(told(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, ROUTER, Presence::There)]);
-    assert_eq!(told(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, ROUTER, Presence::Gone)]);
-    let instead = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
+    assert_eq!(reported(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, ROUTER, Presence::There)]);
+    assert_eq!(reported(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, ROUTER, Presence::Gone)]);
+    let instead = reported(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
     assert_eq!(instead, [news(3, ROUTER, Presence::Instead)]);
     let hop = |index, next_hop| {
         let mut hop = RouteNextHop::default();
@@ -104,12 +104,12 @@ fn only_default_routes_count_and_each_way_of_theirs() {
     };
     let other = Ipv4Addr::new(198, 51, 100, 1);
     let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, ROUTER), hop(4, other)])]);
-    let both = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
+    let both = reported(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
     assert_eq!(both, [news(3, ROUTER, Presence::Instead), news(4, other, Presence::There)]);
     let changed = |change: fn(&mut RouteHeader)| {
         let mut route = plain.clone();
         change(&mut route.header);
-        told(0, RouteNetlinkMessage::NewRoute(route))
+        reported(0, RouteNetlinkMessage::NewRoute(route))
     };
     assert_eq!(changed(|header| header.destination_prefix_length = 24), [KernelEvent::OtherRoute]);
     assert_eq!(changed(|header| header.kind = RouteType::BlackHole), [KernelEvent::OtherRoute]);
@@ -122,7 +122,7 @@ fn a_default_route_says_what_table_it_is_in() {
     let table = |change: fn(&mut RouteMessage)| {
         let mut route = default_route(vec![RouteAttribute::Oif(3)]);
         change(&mut route);
-        match told(0, RouteNetlinkMessage::NewRoute(route))[..] {
+        match reported(0, RouteNetlinkMessage::NewRoute(route))[..] {
             [KernelEvent::DefaultRoute { route: DefaultRoute { table, .. }, .. }] => table,
             ref other => panic!("{other:?}"),
         }
@@ -146,7 +146,7 @@ fn rules_by_which_default_routes_are_found_count() {
         message.attributes = attributes;
         message
     };
-    let table = |message: RuleMessage| match &told(0, RouteNetlinkMessage::NewRule(message))[..] {
+    let table = |message: RuleMessage| match &reported(0, RouteNetlinkMessage::NewRule(message))[..] {
         [KernelEvent::Rule { rule, is_there: true }] => Some(rule.table),
         [] => None,
         other => panic!("{other:?}"),
@@ -164,7 +164,7 @@ fn rules_by_which_default_routes_are_found_count() {
     assert_eq!(table(multicast), None);
     // Rules that differ in what they select are distinct.
     let [one, two] =
-        [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
+        [1, 2].map(|mark| reported(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
     assert_ne!(one, two);
 }
 

@@ -148,22 +148,22 @@ mod tests {
     fn story(schedule: Schedule, from: Utc, seconds: u64) -> Vec<(f64, String)> {
         let mut watch = ScheduleWatch::new(schedule);
         let mut now = from;
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         while now.0.saturating_since(from.0) <= Duration::from_secs(seconds) {
             let at = now.0.saturating_since(from.0).as_secs_f64();
-            said.extend(watch.handle_time(now).into_iter().map(|event| (at, event.to_string())));
+            events.extend(watch.handle_time(now).into_iter().map(|event| (at, event.to_string())));
             let Some(next) = watch.poll_time(now) else { break };
             assert!(next > now, "time goes on");
             now = next;
         }
-        said
+        events
     }
 
     fn parse(name: &str, text: &str) -> Schedule {
         Schedule::parse(Path::new(name), text).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn said(story: &[(f64, String)]) -> Vec<(f64, &str)> {
+    fn events(story: &[(f64, String)]) -> Vec<(f64, &str)> {
         story.iter().map(|(at, event)| (*at, event.as_str())).collect()
     }
 
@@ -191,7 +191,7 @@ mod tests {
                 (60.0, "down"),
                 (61.0, "up"),
             ];
-            assert_eq!(said(&story), expected);
+            assert_eq!(events(&story), expected);
         }
     }
 
@@ -213,7 +213,7 @@ mod tests {
             (28.0, "fading in 1s"),
             (29.0, "down"),
         ];
-        assert_eq!(said(&story), expected);
+        assert_eq!(events(&story), expected);
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
                     [[down]]\nafter = \"0 s\"\nfor = \"2 s\"\n[[down]]\nafter = \"9 s\"\nfor = \"1 s\"\n";
         let story = story(parse("x.toml", text), SIX, 25);
         assert_eq!(
-            said(&story),
+            events(&story),
             [(0.0, "down"), (2.0, "up"), (9.0, "down"), (12.0, "up"), (19.0, "down"), (22.0, "up")]
         );
     }
@@ -234,12 +234,12 @@ mod tests {
         let text = "[[down]]\nat = 2026-11-22T06:00:10Z\nfor = \"5 s\"\n";
         let mut watch = ScheduleWatch::new(parse("x.toml", text));
         let at = |seconds| Utc(SIX.0 + Duration::from_secs(seconds));
-        let mut said = |time| watch.handle_time(time).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(said(at(12)), ["down"]);
-        assert_eq!(said(at(0)), ["up"]);
-        assert_eq!(said(at(3600)), [] as [&str; 0]);
-        assert_eq!(said(Utc(at(10).0 - Duration::from_millis(100))), ["fading in 100ms"]);
-        assert_eq!(said(at(3600)), ["recovered"]);
+        let mut events = |time| watch.handle_time(time).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(events(at(12)), ["down"]);
+        assert_eq!(events(at(0)), ["up"]);
+        assert_eq!(events(at(3600)), [] as [&str; 0]);
+        assert_eq!(events(Utc(at(10).0 - Duration::from_millis(100))), ["fading in 100ms"]);
+        assert_eq!(events(at(3600)), ["recovered"]);
         assert_eq!(watch.poll_time(at(3600)), None);
     }
 

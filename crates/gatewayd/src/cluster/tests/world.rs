@@ -436,7 +436,7 @@ impl World {
                     live.note_answer(now, name, answer);
                 }
                 if after.replaced != before.replaced {
-                    live.told.clear();
+                    live.reported.clear();
                 }
             }
         }

@@ -52,7 +52,7 @@ pub(super) struct Live {
     /// Mobile hosts to be probed, as their owners have lost them.
     to_probe: Vec<IpAddr>,
     /// The latest epoch that this process was told, whether it names this gateway, and when it was told.
-    pub(super) told: BTreeMap<IpAddr, (u64, bool, Instant)>,
+    pub(super) reported: BTreeMap<IpAddr, (u64, bool, Instant)>,
     /// The pages of a list that is not complete yet: it is valid as a whole only.
     pub(super) listed: Vec<Change>,
     tend_at: Instant,
@@ -106,7 +106,7 @@ impl Gateway {
             path: BTreeMap::new(),
             attachments: Attachments::new(now),
             to_probe: Vec::new(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             listed: Vec::new(),
             tend_at: now,
             abandoned: 0,
@@ -256,7 +256,7 @@ impl Live {
     pub(super) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
         if let Body::Claim { epoch } = message.body {
             match self.ownership.handle_peer_claim(now, message.mobile, epoch, peer) {
-                Admission::Admitted => self.note_told(now, message.mobile, epoch.revision, false),
+                Admission::Admitted => self.note_reported(now, message.mobile, epoch.revision, false),
                 Admission::Stale { known } => {
                     return self.relay.refuse(peer, message.id, message.mobile, known);
                 }
@@ -282,13 +282,13 @@ impl Live {
         };
         for change in changes {
             if let Subject::Mobile { address, record: Some(record) } = change.subject {
-                self.note_told(now, address, change.epoch, record.owner == name);
+                self.note_reported(now, address, change.epoch, record.owner == name);
             }
         }
     }
 
-    fn note_told(&mut self, now: Instant, mobile: IpAddr, epoch: u64, is_own: bool) {
-        let known = self.told.entry(mobile).or_insert((0, true, Instant::ZERO));
+    fn note_reported(&mut self, now: Instant, mobile: IpAddr, epoch: u64, is_own: bool) {
+        let known = self.reported.entry(mobile).or_insert((0, true, Instant::ZERO));
         if epoch > known.0 {
             *known = (epoch, is_own, now);
         }
@@ -411,10 +411,10 @@ impl Live {
                 }
                 Clearance::Send => {}
             }
-            let told = self.told.get(&mobile).filter(|(_, is_own, _)| !is_own);
+            let reported = self.reported.get(&mobile).filter(|(_, is_own, _)| !is_own);
             assert!(
-                told.is_none_or(|(.., at)| addressed_at.is_some_and(|heard_at| heard_at >= *at)),
-                "{name} releases packets of {mobile} in epoch {told:?}, heard at {addressed_at:?}, now {now:?}",
+                reported.is_none_or(|(.., at)| addressed_at.is_some_and(|heard_at| heard_at >= *at)),
+                "{name} releases packets of {mobile} in epoch {reported:?}, heard at {addressed_at:?}, now {now:?}",
             );
             if !Attachments::is_confirmed(now, heard_at) {
                 // It is probed.
