@@ -5,15 +5,14 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{Entry, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Verdict};
-use crate::prediction::Place;
 
 mod c {
-    use super::{Entry, Flow, Half, Key, Link, Order, Packet, Place, Prediction, Rules, Verdict};
+    use super::{Entry, Flow, Half, Key, Link, Order, Packet, Prediction, Rules, Verdict};
 
     unsafe extern "C" {
         pub(super) fn flow_handle_segment(
             flow: *mut Flow,
-            place: *mut Place,
+            place: *mut [Prediction; 2],
             key: *const Key,
             link: *const Link,
             rules: *const Rules,
@@ -22,7 +21,7 @@ mod c {
             direction: u32,
             is_new: u32,
         ) -> u32;
-        pub(super) fn flow_handle_order(flow: *mut Flow, place: *mut Place, order: *const Order);
+        pub(super) fn flow_handle_order(flow: *mut Flow, place: *mut [Prediction; 2], order: *const Order);
         pub(super) fn flow_free_prediction(prediction: *mut Prediction, key: *const Key);
         pub(super) fn flow_prediction_number(key: *const Key, direction: u32) -> u32;
         pub(super) fn flow_is_active(prediction: *const Prediction, key: *const Key) -> u32;
@@ -62,7 +61,7 @@ mod c {
 /// Handles a segment. Returns the verdict, or `None` if header prediction took the segment, which passes unchanged.
 pub(crate) fn handle_segment(
     flow: &mut Flow,
-    place: &mut Place,
+    place: &mut [Prediction; 2],
     key: &Key,
     (link, rules): (&Link, &Rules),
     packet: &Packet,
@@ -70,7 +69,7 @@ pub(crate) fn handle_segment(
     is_new: bool,
 ) -> Option<Verdict> {
     let mut verdict = Verdict::default();
-    // SAFETY: all arguments are references of the declared types, whose layout is C's; `place` is two predictions.
+    // SAFETY: all arguments are references of the declared types, whose layout is C's.
     let is_predicted = unsafe {
         c::flow_handle_segment(flow, place, key, link, rules, packet, &raw mut verdict, direction.into(), is_new.into())
     };
@@ -78,7 +77,7 @@ pub(crate) fn handle_segment(
 }
 
 /// Carries out an order.
-pub(crate) fn handle_order(flow: &mut Flow, place: &mut Place, order: &Order) {
+pub(crate) fn handle_order(flow: &mut Flow, place: &mut [Prediction; 2], order: &Order) {
     // SAFETY: as above.
     unsafe { c::flow_handle_order(flow, place, order) }
 }

@@ -12,7 +12,7 @@ use crate::notice::Notice;
 use crate::order::OrderRecord;
 use crate::prediction::Place;
 use crate::segment::{self, Form};
-use crate::{ffi, key};
+use crate::{ffi, key, layout};
 
 /// The link, rules and time for a packet.
 #[derive(Clone, Copy, Debug)]
@@ -45,16 +45,16 @@ impl Flow {
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
         let read = segment::read(now, packet, segment, form);
         let is_new = self.began_at == 0;
-        let verdict = ffi::handle_segment(self, place, key, (link, rules), &read, key::to_raw(direction), is_new);
-        let Some(verdict) = verdict else { return (Verdict::Pass, None) };
-        let notice = Notice::of(verdict.notice, verdict.notice_ack);
-        if verdict.withhold != 0 {
-            return (Verdict::Drop, notice);
-        }
-        if let Some(segment) = tcp_mut(packet) {
-            verdict.rewrite(segment);
-        }
-        (Verdict::Pass, notice)
+        let verdict = ffi::handle_segment(
+            self,
+            place.predictions_mut(),
+            key,
+            (link, rules),
+            &read,
+            key::to_raw(direction),
+            is_new,
+        );
+        carry_out(verdict, packet)
     }
 
     /// As [`Self::handle_packet`], on a node between two hosts, without header prediction.
@@ -70,20 +70,12 @@ impl Flow {
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
         let read = segment::read(now, packet, segment, form);
         let verdict = ffi::pass_between(self, key, (link, rules), &read, key::to_raw(direction));
-        let Some(verdict) = verdict else { return (Verdict::Pass, None) };
-        let notice = Notice::of(verdict.notice, verdict.notice_ack);
-        if verdict.withhold != 0 {
-            return (Verdict::Drop, notice);
-        }
-        if let Some(segment) = tcp_mut(packet) {
-            verdict.rewrite(segment);
-        }
-        (Verdict::Pass, notice)
+        carry_out(verdict, packet)
     }
 
     /// Carries out an order.
     pub fn handle_order(&mut self, place: &mut Place, order: &OrderRecord) {
-        ffi::handle_order(self, place, &order.0);
+        ffi::handle_order(self, place.predictions_mut(), &order.0);
     }
 
     /// Whether a packet of the host begins another connection with the same addresses.
@@ -230,6 +222,19 @@ impl Flow {
     pub const fn lowered(&self) -> u32 {
         self.lowered
     }
+}
+
+/// What becomes of a packet by the verdict of the flow path, if there is one.
+fn carry_out(verdict: Option<layout::Verdict>, packet: &mut Packet) -> (Verdict, Option<Notice>) {
+    let Some(verdict) = verdict else { return (Verdict::Pass, None) };
+    let notice = Notice::of(verdict.notice, verdict.notice_ack);
+    if verdict.withhold != 0 {
+        return (Verdict::Drop, notice);
+    }
+    if let Some(segment) = tcp_mut(packet) {
+        verdict.rewrite(segment);
+    }
+    (Verdict::Pass, notice)
 }
 
 impl Default for Flow {

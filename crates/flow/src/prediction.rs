@@ -19,6 +19,10 @@ impl Place {
         ffi::free_prediction(&mut self.0[usize::from(key::to_raw(direction))], key);
     }
 
+    pub(crate) const fn predictions_mut(&mut self) -> &mut [Prediction; 2] {
+        &mut self.0
+    }
+
     /// The predictions, outgoing packets first.
     pub const fn predictions(&self) -> &[Prediction; 2] {
         &self.0

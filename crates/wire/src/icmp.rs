@@ -1,17 +1,14 @@
-//! ICMP and ICMPv6 errors: types and codes, and the packet that they quote.
+//! ICMP and ICMPv6 errors: types and codes, and quoting a packet. `quote.rs` reads quotes.
 
 use bytes::{Bytes, BytesMut};
 use etherparse::{icmpv4, icmpv6};
 
-use crate::parse::{self, IpHeader};
-use crate::{EmitError, IcmpError, Layer, Packet, ParseError, Quoted, QuotedTcp, Seq, Unreachable};
+use crate::{EmitError, IcmpError, Layer, Packet, ParseError, Unreachable};
 
 /// An ICMP error over IPv4 fits into 576 bytes (RFC 1812 section 4.3.2.3): minus IP and ICMP headers.
 const MAX_QUOTE_V4: usize = 576 - 20 - 8;
 /// An ICMPv6 error fits into the smallest MTU of IPv6 (RFC 4443 section 2.4 (c)): minus IPv6 and ICMPv6 headers.
 const MAX_QUOTE_V6: usize = 1280 - 40 - 8;
-/// The part of a TCP header that every quote has room for (RFC 792): ports and sequence number.
-const QUOTED_TCP_LEN: usize = 8;
 /// Where the IPv6 header has its next header field.
 const NEXT_HEADER_OFFSET: u32 = 6;
 /// Types for experiments (RFC 4727 section 2.2, RFC 4443 section 2.1): [`Unreachable::BadState`] with code 0.
@@ -37,38 +34,6 @@ impl IcmpError {
         let mut quote = BytesMut::new();
         packet.emit_prefix_into(&mut quote, max)?;
         Ok(Self { kind, quote: quote.freeze() })
-    }
-
-    /// The packet that the error is about.
-    ///
-    /// # Errors
-    /// The quote has no whole IP header, or is a later fragment, in which there is no transport header.
-    pub fn quoted(&self) -> Result<Quoted, ParseError> {
-        let ip = IpHeader::parse_quoted(&self.quote)?;
-        if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
-            return Err(ParseError::QuoteIsFragment);
-        }
-        let payload = self.quote.slice(ip.payload_start.min(self.quote.len())..);
-        Ok(Quoted { src: ip.src, dst: ip.dst, protocol: ip.protocol, payload })
-    }
-
-    /// The TCP segment that the error is about. The quote may be cut off anywhere after the sequence number. Its
-    /// checksums are not verified: routers change the packet before they quote it, and the rest may be missing.
-    pub fn quoted_tcp(&self) -> Result<QuotedTcp, ParseError> {
-        let Quoted { src, dst, protocol, payload } = self.quoted()?;
-        if protocol != parse::TCP {
-            return Err(ParseError::QuoteNotTcp { protocol });
-        }
-        let Some(&[a, b, c, d, e, f, g, h]) = payload.first_chunk::<QUOTED_TCP_LEN>() else {
-            return Err(ParseError::Truncated { layer: Layer::Tcp, needed: QUOTED_TCP_LEN, have: payload.len() });
-        };
-        Ok(QuotedTcp {
-            src,
-            dst,
-            src_port: u16::from_be_bytes([a, b]),
-            dst_port: u16::from_be_bytes([c, d]),
-            seq: Seq::new(u32::from_be_bytes([e, f, g, h])),
-        })
     }
 }
 

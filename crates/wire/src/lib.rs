@@ -25,6 +25,7 @@ mod packet;
 mod parse;
 pub mod pcap;
 pub mod pcapng;
+mod quote;
 mod received;
 mod segment;
 mod seq;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::show::{ALL_BYTES, BEFORE_BYTES, await_bytes, go_on_unless, sleep_until};
+use super::case::{ALL_BYTES, BEFORE_BYTES, await_bytes, go_on_unless, sleep_until};
 use super::{Case, DemoError, Incident, MakeCommand, Outcome, Process, ROUND_TRIP, Site, Store, Transfer, Way};
 
 /// How long the others wait for a gateway that was killed.

@@ -2,6 +2,7 @@
 
 mod baseline;
 mod between;
+mod case;
 mod etcd;
 mod line;
 mod process;
@@ -16,10 +17,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 pub use baseline::Baseline;
+pub use case::{CASES, CLUSTER_CASES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way};
 pub use etcd::{Store, find_etcd};
 pub use line::Line;
 pub use process::{MakeCommand, Process};
-pub use show::{CASES, CLUSTER_CASES, Case, DemoError, Incident, Outcome, ROUND_TRIP, Way, run};
+pub use show::run;
 pub use site::Site;
 pub use transfer::{LIMIT, Transfer, TransferError};
 pub use wire::Wire;
