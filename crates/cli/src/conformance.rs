@@ -207,7 +207,7 @@ impl Bar {
     fn new(what: &str) -> Self {
         let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{elapsed_precise}} {{msg}}");
         let style = ProgressStyle::with_template(&template).expect("a valid template");
-        Self(ProgressBar::no_length().with_style(style))
+        Self(ProgressBar::new(0).with_style(style))
     }
 
     fn show(&self, progress: Progress<'_>) {

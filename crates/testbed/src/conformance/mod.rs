@@ -5,6 +5,7 @@
 //! time and a profile in virtual time, and [`try_case`] compares the measured values, with a verdict by each measure's [`Tolerance`].
 //! [`STATEMENTS`] are the assumptions of the mechanisms for links that come and go, judged by the same results.
 
+mod action;
 mod compare;
 mod experiment;
 mod outage;
@@ -16,11 +17,12 @@ mod timers;
 mod undo;
 mod window;
 
+pub use action::LocalAction;
 pub use compare::{CaseResult, Tolerance, Verdict, try_case};
 pub use experiment::{Case, Experiment, Known, Length, Measure, Value};
 pub use peer::{FIRST_BYTE, Happening, Sample, Script, Seen, Wire};
 pub use statements::{Evidence, Judgement, STATEMENTS, Statement};
-pub use subject::{Ended, LocalAction, Observation, RtoMax, Setup, Subject, TrialError, run};
+pub use subject::{Ended, Observation, RtoMax, Setup, Subject, TrialError, run};
 
 /// All experiments, in the order of the page.
 pub fn experiments() -> Vec<Experiment> {

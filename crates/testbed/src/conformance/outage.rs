@@ -1,14 +1,13 @@
 //! A bulk transfer across a cut, and the receiver's first packets after the link's return.
 
-use core::fmt;
-
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, Unreachable};
 
 use super::Tolerance;
+use super::action::LocalAction;
 use super::experiment::{Measure, Value};
 use super::peer::{Happening, Script, Seen, Wire};
-use super::subject::{LocalAction, Observation, Setup, Subject, TrialError, run};
+use super::subject::{Observation, Setup, Subject, TrialError, run};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 /// The round trip of every script here.
@@ -292,18 +291,6 @@ fn arrive_late(wire: &mut Wire) {
     for segment in late {
         wire.receive(&segment);
         wire.acknowledge();
-    }
-}
-
-impl fmt::Display for LocalAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Repair => f.write_str("TCP_REPAIR on and off"),
-            Self::UserTimeout(timeout) => write!(f, "TCP_USER_TIMEOUT = {} ms", timeout.as_millis()),
-            Self::RtoMax(max) => write!(f, "TCP_RTO_MAX_MS = {}", max.as_millis()),
-            Self::NoDelay => f.write_str("TCP_NODELAY off and on"),
-            Self::Congestion(congestion) => write!(f, "TCP_CONGESTION = {}", congestion.name()),
-        }
     }
 }
 

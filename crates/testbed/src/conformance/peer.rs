@@ -13,7 +13,7 @@ use holdover_wire::{
     Flags, IcmpError, Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable,
 };
 
-use super::subject::LocalAction;
+use super::action::LocalAction;
 use crate::PacketEndpoint;
 
 pub(super) const SUBJECT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));

@@ -3,9 +3,9 @@
 use holdover_base::Duration;
 use holdover_wire::Unreachable;
 
+use super::action::LocalAction;
 use super::experiment::{Case, Experiment, Known, Length};
 use super::outage::{Echo, Hold, MEASURES, MS, Plan, Stimulus};
-use super::subject::LocalAction;
 use crate::Congestion;
 
 /// As many as needed by a sender that has backed off over tens of seconds.

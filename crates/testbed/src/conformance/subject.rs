@@ -12,6 +12,7 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, Connection, ConnectionError, Endpoint, EndpointConfig, Event, Profile, RetryLimit};
 
+use super::action::LocalAction;
 use super::peer::{PEER, PORT, Peer, SUBJECT, Sample, Script, Wire};
 use crate::{
     Congestion, Counters, CountersError, KernelStream, Namespace, NamespaceError, PacketEndpoint, Shell, ShellError,
@@ -62,21 +63,6 @@ pub enum RtoMax {
     Host(Duration),
     /// `TCP_RTO_MAX_MS`.
     Socket(Duration),
-}
-
-/// An action of the subject's host on the socket during a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LocalAction {
-    /// `TCP_REPAIR` on and off.
-    Repair,
-    /// `TCP_USER_TIMEOUT`.
-    UserTimeout(Duration),
-    /// `TCP_RTO_MAX_MS`.
-    RtoMax(Duration),
-    /// `TCP_NODELAY` off and on.
-    NoDelay,
-    /// `TCP_CONGESTION`.
-    Congestion(Congestion),
 }
 
 /// The result of a run.

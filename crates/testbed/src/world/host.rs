@@ -9,9 +9,9 @@ use holdover_sim::{
     Addresses, End, Families, FlowId, LinkId, LinkKind, NodeId, OutageKind, Traffic, World, WorldConfig,
 };
 
+use super::addresses::{any, host_prefix, link_local};
 use super::applications::{Applications, Command, Listening, Outbox, Report};
 use super::interface::{Interface, Port};
-use super::router::{any, host_prefix, link_local};
 use super::stack::{self, KernelStack};
 use super::{RealError, RealOptions};
 use crate::{

@@ -21,6 +21,7 @@
 //! }
 //! ```
 
+mod addresses;
 mod agent;
 mod applications;
 mod host;

@@ -1,12 +1,12 @@
 //! A router with a kernel: a namespace with one interface for each Ethernet link, and one for all its other links.
 
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use holdover_sim::{LinkId, NodeId, OutageKind, WorldConfig};
-use holdover_wire::MacAddress;
 
+use super::addresses::{any, host_prefix};
 use super::host::{HostError, addresses_on};
 use super::interface::{Interface, Port};
 use crate::{Namespace, Netlink, Route, Tun, TunConfig, sysctl};
@@ -192,23 +192,4 @@ fn reach(netlink: &mut Netlink, node: NodeId, port: &RouterPort, host: IpAddr) -
 
 fn own_addresses(node: NodeId) -> [IpAddr; 2] {
     [false, true].map(|ipv6| node.address(ipv6))
-}
-
-pub(super) fn host_prefix(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-/// All addresses of the family.
-pub(super) fn any(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
-/// The link-local address that a kernel derives from this Ethernet address (RFC 4291 appendix A).
-pub(super) fn link_local(mac: MacAddress) -> IpAddr {
-    let [a, b, c, d, e, g] = mac.0;
-    let pair = |high, low| u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, g)).into()
 }

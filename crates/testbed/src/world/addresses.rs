@@ -1,0 +1,24 @@
+//! Addresses of hosts and routers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use holdover_wire::MacAddress;
+
+pub(super) fn host_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// All addresses of the family.
+pub(super) fn any(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The link-local address that a kernel derives from this Ethernet address (RFC 4291 appendix A).
+pub(super) fn link_local(mac: MacAddress) -> IpAddr {
+    let [a, b, c, d, e, g] = mac.0;
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, g)).into()
+}
