@@ -15,7 +15,7 @@ pub(super) const KEY: u64 = 36;
 pub(super) const KEY_EVERY: WallDuration = WallDuration::from_millis(50);
 pub(super) const WITHOUT_ECHO: u64 = 20;
 /// Its keys take 5 s.
-pub(super) const KEYS: u64 = 100;
+pub(super) const KEYS: u64 = 120;
 
 /// Netlink, timers of kernels and four processes on two cores.
 pub(super) const NOISE: Duration = Duration::from_millis(15);

@@ -22,9 +22,10 @@ use super::transfer::{Arrivals, Transfer, TransferError};
 use crate::grid;
 
 /// The time that the link takes for a transfer's data, without headers.
-pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(5);
-/// The host moves so long after the connection's beginning.
-pub(super) const MOVES_AFTER: WallDuration = WallDuration::from_millis(1500);
+pub(super) const TRANSFER_TIME: Duration = Duration::from_secs(6);
+/// The host moves so long after the connection's beginning: when the losses of slow start's overshoot are repaired, which are a pause of
+/// 160 ms by themselves.
+pub(super) const MOVES_AFTER: WallDuration = WallDuration::from_millis(3000);
 /// An exchange of many that has not ended by then is given up.
 const EXCHANGE_PATIENCE: WallDuration = WallDuration::from_secs(20);
 /// Between two of them.

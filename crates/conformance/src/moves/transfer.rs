@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use holdover_testbed::{Namespace, NamespaceError};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::place::{KEY, KEY_EVERY, KEYS, Use, WITHOUT_ECHO};
+use super::place::{KEY, KEY_EVERY, Use, WITHOUT_ECHO};
 
 /// The longest wait of a call, after which it looks whether the transfer is to end.
 const TURN: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv6Addr};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use holdover_hip::host::Service;
