@@ -110,14 +110,17 @@ fn ip(args: &[String], settings: &mut Settings) {
     }
 }
 
-/// Queueing disciplines: fq paces, plain queues do not, others are reported.
+/// Queueing disciplines: fq paces unless told not to, plain queues do not, others are reported.
 fn tc(args: &[String], settings: &mut Settings) {
-    const PLAIN: &[&str] = &["pfifo", "pfifo_fast", "noqueue", "del", "delete"];
-    if args.windows(2).any(|pair| pair[0] == "limit" && pair[1] == "0") {
+    const PLAIN: &[&str] = &["pfifo", "pfifo_fast", "noqueue"];
+    let has = |words: &[&str]| args.iter().any(|arg| words.contains(&arg.as_str()));
+    if has(&["del", "delete"]) {
+        settings.paced_by_fq = false;
+    } else if args.windows(2).any(|pair| pair[0] == "limit" && pair[1] == "0") {
         settings.block("a queueing discipline that drops everything".to_owned());
-    } else if args.iter().any(|arg| arg == "fq") {
-        settings.paced_by_fq = true;
-    } else if args.iter().any(|arg| PLAIN.contains(&arg.as_str())) {
+    } else if has(&["fq"]) {
+        settings.paced_by_fq = !has(&["nopacing"]);
+    } else if has(PLAIN) {
         settings.paced_by_fq = false;
     } else {
         settings.block(format!("command not understood: tc {}", args.join(" ")));
@@ -215,6 +218,13 @@ mod tests {
         assert_eq!(applied("iptables -A INPUT").blockers().len(), 1);
         assert_eq!(applied("sysctl -w net.ipv4.tcp_nothing=1").notes().len(), 1);
         assert!(applied("tc qdisc replace dev tun0 root fq").paced_by_fq);
+        assert!(
+            applied("tc qdisc change dev tun0 root fq nopacing\ntc qdisc change dev tun0 root fq pacing").paced_by_fq
+        );
+        for off in ["replace dev tun0 root fq nopacing", "del dev tun0 root fq", "replace dev tun0 root pfifo limit 9"]
+        {
+            assert!(!applied(&format!("tc qdisc add dev tun0 root fq\ntc qdisc {off}")).paced_by_fq, "{off}");
+        }
         let quiet = applied(
             "ip tcp_metrics flush all > /dev/null 2>&1 || ip tcp_metrics flush all &> /dev/null\ntc qdisc add dev tun0 root pfifo",
         );

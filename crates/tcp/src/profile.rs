@@ -359,6 +359,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             invalid_ack_interval: Some(ms(500)),
             // `tcp_v4_err` and `tcp_v6_err`, in SYN_SENT and SYN_RECV.
             unreachable_ends_connecting: true,
+            icmp_may_quote_next: true,
             ..base.limits
         },
         recovery: RecoveryConfig {

@@ -15,11 +15,12 @@ enum Activity {
 impl Activity {
     fn of(connection: &Connection) -> Self {
         let unsent = connection.unsent_len();
-        let outstanding = connection.send_queue_len() - unsent;
-        let is_opening = matches!(connection.state(), State::SynSent | State::SynReceived);
+        // A SYN is no data; what goes with it by Fast Open is, and so is an answer before the handshake ends.
+        let syn = usize::from(matches!(connection.state(), State::SynSent | State::SynReceived));
+        let outstanding = (connection.send_queue_len() - unsent).saturating_sub(syn);
         let room = (connection.snd_wnd() as usize).saturating_sub(outstanding);
         let next = unsent.min(connection.snd_mss() as usize);
-        if unsent == 0 && (outstanding == 0 || is_opening) {
+        if unsent == 0 && outstanding == 0 {
             Self::Idle
         } else if room < next && connection.in_flight() < connection.cwnd() {
             Self::LimitedByPeer

@@ -117,18 +117,17 @@ impl Kernel {
     pub(crate) fn receive_icmp(&mut self, packet: &Packet, error: &IcmpError, local: SocketAddr, remote: SocketAddr) {
         if let Some(id) = self.find(local, remote)
             && let Some(errno) = errno_of(error.kind)
-            && self.is_outstanding(id, error)
+            && self.may_be_quoted(id, error)
         {
             self.soft_errors.insert(id, errno);
         }
         self.receive(packet);
     }
 
-    /// Whether an ICMP error quotes what a connection has sent and has no ACK of; Linux ignores all others.
-    fn is_outstanding(&self, id: ConnectionId, error: &IcmpError) -> bool {
+    /// Whether an ICMP error quotes a segment that a connection can have sent; Linux ignores all others.
+    fn may_be_quoted(&self, id: ConnectionId, error: &IcmpError) -> bool {
         let Some(connection) = self.endpoint.connection(id) else { return false };
-        let (una, nxt) = (connection.snd_una(), connection.snd_nxt());
-        error.quoted_tcp().is_ok_and(|quoted| una.le(quoted.seq) && quoted.seq.lt(nxt))
+        error.quoted_tcp().is_ok_and(|quoted| connection.may_be_quoted(quoted.seq))
     }
 
     /// Takes the next outgoing packet, with the time at which it was sent.

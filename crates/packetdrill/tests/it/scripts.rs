@@ -197,6 +197,53 @@ fn code_sees_how_long_a_sender_was_busy_and_how_long_limited() {
     assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed));
 }
 
+/// By Fast Open a server answers before the handshake ends, and a client's SYN carries data: both are busy with it.
+// Claim: A sender is busy with what it has sent in the handshake.
+#[test]
+fn data_of_the_handshake_keeps_a_sender_busy() {
+    let server = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_fastopen=0x703`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 setsockopt(3, SOL_TCP, TCP_FASTOPEN, [1], 4) = 0\n\
+                  +0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+                  +0 < S 0:10(10) win 65535 <mss 1460,sackOK,FO TFO_COOKIE_ZERO>\n\
+                  +0 > S. 0:0(0) ack 11 <mss 1460,nop,nop,sackOK>\n+0 accept(3, ..., ...) = 4\n\
+                  +.02 %{ assert tcpi_busy_time == 0 }%\n\
+                  +0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 11\n\
+                  +.05 %{ assert tcpi_busy_time == 50000 }%\n\
+                  +0 < . 11:11(0) ack 101 win 65535\n+.1 %{ assert tcpi_busy_time == 50000 }%\n";
+    let client = "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0 net.ipv4.tcp_fastopen=0x5`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
+                  +0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0\n\
+                  +0 sendto(3, ..., 100, MSG_FASTOPEN, ..., ...) = 100\n\
+                  +0 > S 0:100(100) win 65535 <mss 1460,nop,nop,sackOK,nop,wscale 8>\n\
+                  +.05 < S. 0:0(0) ack 101 win 65535 <mss 1000>\n+0 > . 101:101(0) ack 1\n\
+                  +.1 %{ assert tcpi_busy_time == 50000 }%\n";
+    for script in [server, client] {
+        let report = run_text(script, &RunOptions::default());
+        assert_eq!((report.differences, report.verdict), (vec![], Verdict::Passed), "{script}");
+    }
+}
+
+/// An error about an ACK without data quotes what is sent next.
+// Claim: An ICMP error that quotes SND.NXT is the error of a connection that then times out.
+#[test]
+fn an_icmp_error_may_quote_what_is_sent_next() {
+    let script = |quoted: &str, error: &str| {
+        format!(
+            "`./defaults.sh\n sysctl -q net.ipv4.tcp_timestamps=0`\n\
+             0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+             +0 < S 0:0(0) win 65535 <mss 1000>\n+0 > S. 0:0(0) ack 1 <mss 1460>\n\
+             +.1 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
+             +.1 < icmp unreachable host_unreachable [{quoted}]\n\
+             +0 setsockopt(4, SOL_TCP, TCP_USER_TIMEOUT, [200], 4) = 0\n\
+             +0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1\n+2 read(4, ..., 100) = -1 {error}\n"
+        )
+    };
+    for (quoted, error) in [("1:1(0)", "EHOSTUNREACH (x)"), ("2:2(0)", "ETIMEDOUT (x)"), ("0:0(0)", "ETIMEDOUT (x)")] {
+        let report = run_text(&script(quoted, error), &RunOptions::default());
+        assert_eq!(report.differences, [], "{quoted}");
+    }
+}
+
 /// A connection whose SYN had data is the application's only once it is accepted: before, an ICMP error ends it, and after, it does not.
 // Claim: An ICMP error ends a connection whose SYN had data before it is accepted, and not after.
 #[test]

@@ -105,6 +105,8 @@ pub struct LimitConfig {
     /// Whether an ICMP error that says that a host or network is out of reach ends an attempt to connect, as Linux has it; RFC 9293
     /// section 3.9.2.2 (MUST-56) forbids it.
     pub unreachable_ends_connecting: bool,
+    /// Whether an ICMP error may quote SND.NXT (Linux `tcp_v4_err`), which nothing outstanding has (RFC 5927 section 4.1).
+    pub icmp_may_quote_next: bool,
 }
 
 impl LimitConfig {
@@ -122,6 +124,7 @@ impl LimitConfig {
         invalid_ack_interval: None,
         answers_ack_of_unsent: true,
         unreachable_ends_connecting: false,
+        icmp_may_quote_next: false,
     };
 }
 

@@ -32,8 +32,7 @@ impl Connection {
 
     /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
     pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
-        // RFC 5927 section 4.1: only what is outstanding can have caused it.
-        if self.state == State::Closed || quoted.lt(self.snd.una) || quoted.ge(self.snd.nxt) {
+        if !self.may_be_quoted(quoted) {
             return IcmpEffect::Ignored;
         }
         match kind {
@@ -67,6 +66,13 @@ impl Connection {
                 IcmpEffect::SoftError
             }
         }
+    }
+
+    /// Whether an ICMP error that quotes sequence number `quoted` can be about this connection: only what is outstanding can have caused
+    /// it (RFC 5927 section 4.1), and with [`crate::LimitConfig::icmp_may_quote_next`] also an ACK without data.
+    pub fn may_be_quoted(&self, quoted: Seq) -> bool {
+        let is_next = quoted == self.snd.nxt && self.config.limits.icmp_may_quote_next;
+        self.state != State::Closed && quoted.ge(self.snd.una) && (quoted.lt(self.snd.nxt) || is_next)
     }
 
     /// Whether the application waits for the connection.

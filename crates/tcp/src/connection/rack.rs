@@ -54,12 +54,11 @@ impl Connection {
                 continue;
             }
             let elapsed = now.saturating_since(sent.sent_at);
-            if elapsed.is_zero() && sent.retransmitted {
-                // It was sent again at the instant of an earlier ACK: nothing that is delivered can have left after it.
-                continue;
-            }
             if elapsed >= deadline {
-                self.queue.mark_lost(index);
+                // What was sent again at the instant of an earlier ACK is not lost: nothing that is delivered can have left after it.
+                if !(elapsed.is_zero() && sent.retransmitted) {
+                    self.queue.mark_lost(index);
+                }
             } else {
                 let remaining = deadline - elapsed;
                 wait = Some(wait.map_or(remaining, |wait| wait.max(remaining)));

@@ -86,10 +86,11 @@ impl Connection {
     }
 
     /// Timeouts that do not double add to the number of SYNs, not to the time that so many doubling ones would take (Linux
-    /// `retransmits_timed_out`). It matters if few are allowed.
+    /// `retransmits_timed_out`). It matters if few are allowed. A user timeout replaces that time.
     fn is_connecting_too_long(&self, now: Instant) -> bool {
         let limits = &self.config.limits;
-        if self.state != State::SynSent || limits.syn_linear_timeouts == 0 || self.recovery.retransmits == 0 {
+        let is_bounded = limits.syn_linear_timeouts > 0 && self.user_timeout().is_none();
+        if self.state != State::SynSent || !is_bounded || self.recovery.retransmits == 0 {
             return false;
         }
         // The connection was made when its first SYN was sent.

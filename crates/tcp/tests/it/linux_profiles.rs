@@ -92,6 +92,28 @@ fn linux_6_gives_up_connecting_after_the_time_of_doubling_timeouts() {
     assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
 }
 
+/// A user timeout replaces that time: a long one leaves the number of SYNs to decide, a short one ends the attempt itself.
+#[test]
+fn linux_6_connects_for_as_long_as_its_user_timeout() {
+    for (timeout, end, error) in
+        [(10_000, 7_000, ConnectionError::TimedOut), (4_500, 4_500, ConnectionError::UserTimeout)]
+    {
+        let mut config = linux_6();
+        config.limits.syn_retries = 1;
+        config.user_timeout.timeout = Some(Duration::from_millis(timeout));
+        let mut t = Script::connect(config);
+        t.expect(our_syn());
+        for at in (1000..=5000).step_by(1000).filter(|&at| at < end) {
+            t.at(at).expect(our_syn().reason(Reason::Syn));
+        }
+        t.expect_nothing_until(end - 1);
+        t.expect_state(State::SynSent);
+        t.expect_nothing_until(end);
+        t.expect_state(State::Closed);
+        assert_eq!(t.connection.error(), Some(error));
+    }
+}
+
 /// The timeout of a SYN-ACK doubles from the start.
 #[test]
 fn linux_6_repeats_its_syn_ack() {

@@ -2,7 +2,7 @@
 //! RFC 8201, paths with a smaller MTU.
 
 use holdover_base::Duration;
-use holdover_tcp::{ConnectionError, Event, IcmpEffect, Reason, RetryLimit, State, Timer};
+use holdover_tcp::{ConnectionError, Event, IcmpEffect, Profile, Reason, RetryLimit, State, Timer};
 use holdover_wire::Unreachable;
 
 use crate::script::*;
@@ -71,6 +71,19 @@ fn rfc6069_3_what_reverts_nothing() {
     t.at(1000).expect(our_syn());
     assert_eq!(icmp(&mut t, Unreachable::Host, 0), IcmpEffect::SoftError);
     t.expect_timer(Timer::Retransmit, 3000);
+}
+
+/// Linux takes an error that quotes SND.NXT, as it does one about an ACK without data (`tcp_v4_err`).
+#[test]
+fn linux_takes_an_error_about_what_it_sends_next() {
+    for (config, effect) in [(plain(), IcmpEffect::Ignored), (Profile::Linux6Reno.config(), IcmpEffect::SoftError)] {
+        let mut t = Script::established(config);
+        assert_eq!(icmp(&mut t, Unreachable::Host, 0), effect, "nothing is outstanding");
+        t.write(10);
+        t.expect(data(1, 11));
+        assert_eq!(icmp(&mut t, Unreachable::Host, 10), effect);
+        assert_eq!(icmp(&mut t, Unreachable::Host, 11), IcmpEffect::Ignored);
+    }
 }
 
 /// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends a connection attempt, and nothing else.

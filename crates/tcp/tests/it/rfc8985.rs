@@ -135,6 +135,31 @@ fn rfc8985_6_2_reordering_that_was_seen_makes_time_decide() {
     assert_eq!(t.connection.counters().recoveries, 0);
 }
 
+/// What was sent again at the instant of an ACK is waited for like anything else that may be reordered.
+#[test]
+fn rfc8985_6_2_a_retransmission_of_this_instant_is_waited_for() {
+    let mut t = at_100_ms(no_probe());
+    t.write(14_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    // Reordering is seen, so that only time decides.
+    t.at(200).inject(seg().sack(&[(1001, 2001)]));
+    t.forget_sent();
+    t.at(205).inject(seg().ack(2001));
+    t.forget_sent();
+    t.at(210).inject(seg().sack(&[(3001, 6001)]));
+    t.forget_sent();
+    let at = t.connection.deadline(Timer::Reorder).unwrap().saturating_since(t.instant(0)).as_millis();
+    t.at(at).expect(data(2001, 3001).reason(Reason::FastRetransmit));
+    t.inject(seg().sack(&[(6001, 8001), (3001, 6001)]));
+    t.expect(data(13_001, 14_001).reason(Reason::NewData));
+    // What has just been sent is delivered already: its round trip of zero leaves only the reordering window.
+    t.inject(seg().sack(&[(8001, 9001), (13_001, 14_001), (3001, 8001)]));
+    t.expect_segments(9001, 12_001, Reason::LossRecovery);
+    t.expect_nothing();
+    t.expect_timer(Timer::Reorder, at + 25 + 2);
+    t.expect_no_timer(Timer::Retransmit);
+}
+
 /// A SACK of a retransmission that arrives sooner than any round trip is of the original (section 6.2 step 2).
 #[test]
 fn rfc8985_6_2_a_retransmission_acknowledged_too_soon_does_not_count() {
