@@ -6,72 +6,106 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{
-    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, KeepAlive, Opening, Profile, State, ZeroWindow,
+    Config, Connection, ConnectionId, Disposition, Endpoint, EndpointConfig, Event, KeepAlive, Opening, Profile,
+    Reason, State, Timer, ZeroWindow,
 };
 use holdover_wire::{Flags, Segment, Seq};
 
-use crate::plan::{Action, HostPlan, Plan, Verb};
-use crate::properties::run;
-use crate::stacks::{Change, Stack};
-
-fn stack(profile: Option<Profile>, changes: Vec<Change>) -> Stack {
-    Stack { profile, changes }
-}
-
-fn host(stack: Stack, actions: Vec<(u64, Action)>) -> HostPlan {
-    HostPlan { stack, reads_at_first: false, actions, leaves: false }
-}
+use crate::script::*;
 
 /// The growing limit of the window is below a segment, and the buffer has grown: when the reader resumes, the window opens.
 #[test]
 fn a_window_limit_below_a_segment_does_not_close_the_window() {
-    let small = stack(None, vec![Change::ReceiveBuffer { first: 200, most: 600 }]);
-    let writer = host(stack(None, vec![]), vec![(0, Action::Write(193))]);
-    run(&Plan::quiet(host(small, vec![]), writer));
+    let mut config = plain();
+    (config.receive.buffer_bytes, config.receive.max_buffer_bytes) = (200, 600);
+    let mut t = Script::connect(config);
+    t.expect(our_syn());
+    t.inject(syn_ack());
+    t.expect(ack(1).win(200));
+    t.inject(seg().data(193));
+    t.at(200).expect(ack(194).win(7));
+    t.read(193);
+    t.expect(ack(194).win(200).reason(Reason::WindowUpdate));
+    t.inject(seg().data(200));
+    t.at(400).expect(ack(394).win(400).reason(Reason::DelayedAck));
+    t.read(200);
+    t.expect_nothing();
 }
 
 /// The limit is below the unit of the window scale.
 #[test]
 fn a_window_limit_below_the_unit_of_the_scale_does_not_close_the_window() {
-    let limited = stack(Some(Profile::Linux6Reno), vec![Change::InitialReceiveWindow(500)]);
-    run(&Plan::quiet(host(stack(None, vec![]), vec![]), host(limited, vec![(0, Action::Write(1))])));
+    let mut config = Profile::Linux6Reno.config();
+    config.receive.initial_window_bytes = 500;
+    let mut t = Script::connect(config);
+    t.expect(our_syn().win(500));
+    t.inject(syn_ack().wscale(0).sack_ok().ts(PEER_CLOCK, OUR_CLOCK));
+    t.expect(ack(1).win(1));
+    t.inject(seg().data(400));
+    t.expect(ack(401).win(2));
 }
 
 /// 4.3BSD has made outstanding data unsent; the window opens on an ACK without new data.
 #[test]
 fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
-    let bsd = stack(Some(Profile::TahoeBsd), vec![]);
-    let closed = Action::Verb(Verb::ClampWindow(Some(0)));
-    let server = host(stack(None, vec![]), vec![(0, Action::Write(1)), (404, closed)]);
-    let mut plan = Plan::quiet(host(bsd, vec![(0, Action::Write(3))]), server);
-    plan.forward.delay_us = 143_924;
-    plan.forward.outages = vec![(1, 22_500)];
-    run(&plan);
+    let mut t = Script::established(Config { mss: 1000, ..Profile::TahoeBsd.config() });
+    t.write(3);
+    t.expect(data(1, 4));
+    t.at(100).inject(seg().ack(1).win(0));
+    t.expect_nothing();
+    assert_eq!((t.connection.in_flight(), t.connection.unacked()), (0, 1));
+    t.expect_timer(Timer::Persist, 5_100);
+    t.expect_no_timer(Timer::Retransmit);
+    t.at(400).inject(seg().ack(1).win(1000));
+    t.expect(data(1, 4).reason(Reason::LossRecovery));
+    t.expect_no_timer(Timer::Persist);
+    t.expect_timer(Timer::Retransmit, 1_500);
+    t.at(1_500).expect(data(1, 4).reason(Reason::Timeout));
+    t.inject(seg().ack(4));
+    assert_eq!((t.connection.unacked(), t.connection.counters().timeouts), (0, 1));
 }
 
 /// ... and the congestion window is no larger than the outstanding data was: a window's worth was lost before the peer closed
 /// the window.
 #[test]
 fn what_was_pulled_back_does_not_fill_the_congestion_window() {
-    let bsd = stack(Some(Profile::RenoBsd), vec![]);
-    let close = [Verb::ClampWindow(Some(0)), Verb::SendAcks(1)].map(|verb| (600, Action::Verb(verb)));
-    let mut plan = Plan::quiet(host(bsd, vec![(0, Action::Write(60_000))]), host(stack(None, vec![]), close.into()));
-    plan.server.reads_at_first = true;
-    plan.forward.delay_us = 100_000;
-    plan.forward.outages = vec![(500, 58_000)];
-    plan.backward.delay_us = 100_000;
-    run(&plan);
+    let mut t = Script::established(Config { mss: 1000, ..Profile::RenoBsd.config() });
+    t.steer(|connection, _| connection.set_cwnd(3));
+    t.write(5_000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.at(100).inject(seg().ack(1).win(0));
+    t.expect_nothing();
+    t.at(400).inject(seg().ack(1).win(20_000));
+    t.expect_segments(1, 3001, Reason::LossRecovery);
+    t.expect_nothing();
+    t.expect_cwnd(3, None);
+    t.inject(seg().ack(3001));
+    t.expect_segments(3001, 5001, Reason::NewData);
+    assert_eq!((t.connection.counters().timeouts, t.connection.counters().recoveries), (0, 0));
 }
 
 /// The owner of one side holds the ACK of the peer's FIN while its own is acknowledged.
 #[test]
 fn a_held_ack_of_a_fin_keeps_the_connection_in_reach() {
-    let bsd = stack(Some(Profile::TahoeBsd), vec![]);
-    let hold = Action::Verb(Verb::HoldAckPoint(0));
-    let client = host(bsd, vec![(0, Action::Write(2921)), (77, hold), (1500, Action::Close)]);
-    let mut plan = Plan::quiet(client, host(stack(None, vec![]), vec![(0, Action::Close)]));
-    plan.backward.delay_us = 38_500;
-    run(&plan);
+    let mut t = Script::established(plain());
+    t.steer(|connection, _| connection.hold_ack_point(Some(connection.rcv_nxt())));
+    t.inject(fin());
+    t.expect(ack(1).reason(Reason::FinAck));
+    t.expect_state(State::CloseWait);
+    t.at(1500).close();
+    t.expect(our_fin(1).ack(1));
+    t.expect_state(State::Closing);
+    t.inject(seg().ack(2));
+    t.expect_state(State::TimeWait);
+    t.steer(|connection, _| {
+        connection.hold_ack_point(None);
+        connection.send_acks(1);
+    });
+    t.expect(ack(2).seq(2).reason(Reason::RequestedAck));
+    t.expect_timer(Timer::TimeWait, 241_500);
+    // The ACK is lost, and the FIN comes again.
+    t.inject_as(Disposition::DuplicateData, fin().seq(1));
+    t.expect(ack(2).seq(2).reason(Reason::DuplicateData));
 }
 
 /// The owner of one side holds back the ACK of the peer's FIN until its own FIN is acknowledged; then the ACK is sent, and lost.
