@@ -10,7 +10,7 @@ title = "Everything"
 description = "All fields"
 seed = 42
 time_limit = "1 min"
-stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, paws = "linux-duplicates", ecn = "request", timestamps = "1 ms", user_timeout = "30 s" }
+stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, paws = "linux-duplicates", ecn = "request", fast_open = "cookie", timestamps = "1 ms", user_timeout = "30 s" }
 
 [[host]]
 name = "a"
@@ -30,6 +30,7 @@ nagle = false
 minshall = true
 window_update = "larger-or-zero"
 silly_window_override = "200 ms"
+defer_bursts = false
 
 [host.stack.receive]
 buffer = "64 KiB"
@@ -39,6 +40,7 @@ initial_window = "none"
 ack = { policy = "adaptive", quick_acks = 4, min = "40 ms", max = "200 ms" }
 beyond_window = "whole-if-read"
 quick_while_growing = true
+compress_sacks = false
 
 [host.stack.accurate_ecn]
 option = "minimum"

@@ -68,12 +68,48 @@ impl Turn<'_> {
         if self.host.external {
             return self.orders.push_back(Order::Connect { flow: self.flow_id, end, local: local.ip(), remote });
         }
-        match self.host.endpoint.connect(self.now, config, Some(local), remote) {
-            Ok(id) => {
+        let opened = if config.fast_open.max_pending > 0 {
+            let data = self.first_data(end);
+            self.host.endpoint.connect_fast_open(self.now, config, Some(local), remote, data)
+        } else {
+            self.host.endpoint.connect(self.now, config, Some(local), remote).map(|id| (id, 0))
+        };
+        match opened {
+            Ok((id, taken)) => {
+                self.note_written(end, taken as u64);
                 self.flow.set_connection(end, id);
                 self.host.set_owner(id, self.flow_id, end);
             }
             Err(_) => self.fail(holdover_tcp::ConnectionError::Unreachable, observer),
+        }
+    }
+
+    /// The data that `end` has when it opens the connection, for the SYN: an exchange begins with it.
+    fn first_data(&mut self, end: End) -> Bytes {
+        let len = match (self.flow.config.traffic, end) {
+            (Traffic::Bulk(Bulk { amount: Amount::Bytes(total), .. }), End::From) => total.0,
+            (Traffic::Bulk(_), End::From) => u64::MAX,
+            (Traffic::RequestResponse(config), End::From) => {
+                self.begin_exchange(&config);
+                config.request.0
+            }
+            _ => 0,
+        };
+        Bytes::from_static(&ZEROS[..len.min(ZEROS.len() as u64) as usize])
+    }
+
+    fn begin_exchange(&mut self, config: &RequestResponse) {
+        self.flow.exchange.to_ask = config.request.0;
+        self.flow.exchange.asked_at = Some(self.now);
+    }
+
+    /// TCP has taken this many bytes of the application's data.
+    fn note_written(&mut self, end: End, taken: u64) {
+        self.flow.written += if end == End::From { taken } else { 0 };
+        match (self.flow.config.traffic, end) {
+            (Traffic::RequestResponse(_), End::From) => self.flow.exchange.to_ask -= taken,
+            (Traffic::RequestResponse(_), End::To) => self.flow.exchange.to_answer -= taken,
+            _ => {}
         }
     }
 
@@ -124,9 +160,10 @@ impl Turn<'_> {
         }
         if let Traffic::RequestResponse(config) = self.flow.config.traffic
             && end == End::From
+            && self.flow.exchange.asked_at.is_none()
+            && self.flow.exchange.times.is_empty()
         {
-            self.flow.exchange.to_ask = config.request.0;
-            self.flow.exchange.asked_at = Some(self.now);
+            self.begin_exchange(&config);
         }
         self.write(end);
     }
@@ -135,8 +172,7 @@ impl Turn<'_> {
     pub(crate) fn ask(&mut self) {
         let Traffic::RequestResponse(config) = self.flow.config.traffic else { return };
         self.flow.exchange.ask_at = None;
-        self.flow.exchange.asked_at = Some(self.now);
-        self.flow.exchange.to_ask = config.request.0;
+        self.begin_exchange(&config);
         self.write(End::From);
     }
 
@@ -170,12 +206,7 @@ impl Turn<'_> {
             let len = left.min(ZEROS.len() as u64) as usize;
             let taken = connection.write(self.now, Bytes::from_static(&ZEROS[..len])) as u64;
             left -= taken;
-            self.flow.written += if end == End::From { taken } else { 0 };
-            match end {
-                _ if bulk => {}
-                End::From => self.flow.exchange.to_ask -= taken,
-                End::To => self.flow.exchange.to_answer -= taken,
-            }
+            self.note_written(end, taken);
             if taken == 0 {
                 return;
             }

@@ -176,6 +176,9 @@ pub struct SendConfig {
     /// How long less than a full segment may wait for a window that stays small
     /// (the override timeout of RFC 9293 section 3.8.6.2.1: 0.1 to 1 s).
     pub silly_window_override: Duration,
+    /// Whether new data leaves in bursts, and waits for the next ACK if that makes a larger one (Linux `tcp_tso_should_defer`). Paced
+    /// connections have the pacer's bursts.
+    pub defer_bursts: bool,
 }
 
 impl SendConfig {
@@ -185,6 +188,7 @@ impl SendConfig {
         minshall: false,
         window_update: WindowUpdate::Rfc9293,
         silly_window_override: Duration::from_millis(500),
+        defer_bursts: false,
     };
 }
 
@@ -220,6 +224,8 @@ pub struct ReceiveConfig {
     /// Whether, under [`AckPolicy::Adaptive`], a segment that lets the advertised window grow is acknowledged at once, so that the
     /// sender hears of it (Linux `tcp_grow_window`).
     pub quick_while_growing: bool,
+    /// Whether, with SACK, one ACK stands for several segments out of order after the first three (Linux `tcp_comp_sack_delay_ns`).
+    pub compress_sacks: bool,
 }
 
 impl ReceiveConfig {
@@ -231,6 +237,7 @@ impl ReceiveConfig {
         ack: AckPolicy::Delayed { delay: Duration::from_millis(200), tick: Duration::ZERO },
         beyond_window: BeyondWindow::Cut,
         quick_while_growing: false,
+        compress_sacks: false,
     };
 }
 

@@ -9,7 +9,7 @@ use holdover_base::{Duration, Instant};
 /// A burst holds what the rate amounts to in 2^-10 s (Linux `sk_pacing_shift`).
 const BURST_SHIFT: u32 = 10;
 /// Maximum burst: the limit of segmentation offload, in bytes.
-const MAX_BURST_BYTES: u64 = 65_535;
+pub(crate) const MAX_BURST_BYTES: u64 = 65_535;
 /// Paths shorter than this are given larger bursts (Linux `tcp_tso_rtt_log`): the largest, halved for every 512 us of the least RTT.
 const SHORT_RTT: Duration = Duration::from_micros(512);
 /// So many data segments leave unpaced at the start of a connection (Linux: the initial window of ten).

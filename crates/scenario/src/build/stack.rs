@@ -1,10 +1,10 @@
 //! TCP stacks: a profile with the changes of each level applied in order.
 
 use holdover_base::{ByteCount, Duration};
-use holdover_tcp::{AckPolicy, Config, InitialWindow, KeepAlive, PacingConfig, Profile, RetryLimit};
+use holdover_tcp::{AckPolicy, Config, FastOpenConfig, InitialWindow, KeepAlive, PacingConfig, Profile, RetryLimit};
 
 use crate::error::ErrorKind;
-use crate::file::{Ack, AckKind, ScenarioFile, Stack};
+use crate::file::{Ack, AckKind, FastOpen, ScenarioFile, Stack};
 use crate::problem::{Problem, Under};
 use crate::quantity::{Bytes, Retries, Time, Window};
 use crate::word::{OrNone, Short, Word};
@@ -34,6 +34,9 @@ pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<C
         put(&mut accurate.beacons, changes.beacons);
         put(&mut accurate.fallback, changes.fallback);
         put_word(&mut accurate.rules, changes.rules);
+    }
+    if let Some(Word(fast_open)) = stack.fast_open {
+        config.fast_open = fast_open_config(fast_open);
     }
     if let Some(OrNone(tick)) = stack.timestamps {
         config.timestamps = tick.map(|tick| tick.0);
@@ -85,6 +88,21 @@ fn put_bytes(field: &mut u32, change: Option<Bytes>, key: &str) -> Result<(), Pr
     }
 }
 
+fn fast_open_config(fast_open: FastOpen) -> FastOpenConfig {
+    // Linux `net.core.somaxconn`.
+    const MAX_PENDING: u32 = 4_096;
+    let without = fast_open == FastOpen::NoCookie;
+    match fast_open {
+        FastOpen::Off => FastOpenConfig::OFF,
+        FastOpen::Cookie | FastOpen::NoCookie => FastOpenConfig {
+            max_pending: MAX_PENDING,
+            takes_without_cookie: without,
+            sends_without_cookie: without,
+            key: None,
+        },
+    }
+}
+
 fn send(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     let Some(changes) = &stack.send else { return Ok(()) };
     let send = &mut config.send;
@@ -93,6 +111,7 @@ fn send(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     put(&mut send.minshall, changes.minshall);
     put_word(&mut send.window_update, changes.window_update);
     put_time(&mut send.silly_window_override, changes.silly_window_override);
+    put(&mut send.defer_bursts, changes.defer_bursts);
     Ok(())
 }
 
@@ -111,6 +130,7 @@ fn receive(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     }
     put_word(&mut receive.beyond_window, changes.beyond_window);
     put(&mut receive.quick_while_growing, changes.quick_while_growing);
+    put(&mut receive.compress_sacks, changes.compress_sacks);
     if let Some(Short(ack)) = &changes.ack {
         receive.ack = ack_policy(receive.ack, ack).under("ack").under("receive")?;
     }

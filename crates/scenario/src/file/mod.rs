@@ -40,7 +40,7 @@ pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit,
 pub(crate) use node::{Cpu, Host, IdentityTable, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use routing::{Route, Routing};
-pub(crate) use stack::{Ack, AckKind, Stack};
+pub(crate) use stack::{Ack, AckKind, FastOpen, Stack};
 pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};
 pub(crate) use variant::Variant;
 

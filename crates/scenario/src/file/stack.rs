@@ -109,6 +109,8 @@ pub(crate) struct Stack {
     pub(crate) ecn: Option<Word<Ecn>>,
     /// Accurate feedback, where `ecn` allows it.
     pub(crate) accurate_ecn: Option<AccurateEcn>,
+    /// Whether data is sent and taken in SYNs (TCP Fast Open, RFC 7413): never, with a cookie that the server has given, or without one.
+    pub(crate) fast_open: Option<Word<FastOpen>>,
     /// Sending.
     pub(crate) send: Option<Send>,
     /// Receiving and acknowledging.
@@ -156,6 +158,20 @@ pub(crate) struct AccurateEcn {
     pub(crate) rules: Option<Word<AccurateEcnRules>>,
 }
 
+/// Data in SYNs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FastOpen {
+    Off,
+    Cookie,
+    NoCookie,
+}
+
+vocabulary!(FastOpen as "FastOpen" {
+    Self::Off => "off",
+    Self::Cookie => "cookie",
+    Self::NoCookie => "no-cookie",
+});
+
 /// How data is sent.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -170,6 +186,8 @@ pub(crate) struct Send {
     pub(crate) window_update: Option<Word<WindowUpdate>>,
     /// How long less than a full segment may wait for a larger window.
     pub(crate) silly_window_override: Option<Time>,
+    /// Whether new data leaves in bursts, and waits for the next ACK if that makes a larger one.
+    pub(crate) defer_bursts: Option<bool>,
 }
 
 /// How data is received and acknowledged.
@@ -191,6 +209,8 @@ pub(crate) struct Receive {
     pub(crate) beyond_window: Option<Word<BeyondWindow>>,
     /// Whether "adaptive" acknowledges at once data that lets the advertised window grow.
     pub(crate) quick_while_growing: Option<bool>,
+    /// Whether, with SACK, one ACK stands for several segments out of order after the first three.
+    pub(crate) compress_sacks: Option<bool>,
 }
 
 /// When data is acknowledged.

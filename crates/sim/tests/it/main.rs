@@ -11,6 +11,7 @@ mod efficiency;
 mod errors;
 mod ethernet;
 mod external;
+mod fast_open;
 mod fork;
 mod gateways;
 mod identity;

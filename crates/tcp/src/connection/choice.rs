@@ -170,6 +170,9 @@ impl Connection {
         if !self.pacer_is_open(now) {
             return Err(Blocked::Pacer);
         }
+        if room {
+            self.begin_burst(now)?;
+        }
         Ok(Choice::New(new))
     }
 

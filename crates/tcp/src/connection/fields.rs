@@ -63,6 +63,8 @@ pub(crate) struct SendSpace {
     /// Less than a full segment waits until the owner uncorks, or until the next ACK.
     pub(crate) corked: bool,
     pub(crate) more_follows: bool,
+    /// Segments that the current burst still holds, with [`crate::SendConfig::defer_bursts`].
+    pub(crate) burst_left: u16,
     /// The last write ended what the application had to say: its end is marked by PSH.
     pub(crate) pushed: bool,
     /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
@@ -98,6 +100,7 @@ impl SendSpace {
             handshake_sent: false,
             corked: false,
             more_follows: false,
+            burst_left: 0,
             pushed: true,
             probed_byte: false,
             buffer_was_full: false,
@@ -198,6 +201,10 @@ pub(crate) struct AckState {
     pub(crate) interactive: bool,
     /// What arrived since the last ACK ended something that the peer wrote.
     pub(crate) pushed: bool,
+    /// ACKs of data out of order since RCV.NXT was last this one, and how many more are held back.
+    pub(crate) duplicates: u8,
+    pub(crate) duplicates_at: Seq,
+    pub(crate) compressed: u8,
 }
 
 impl AckState {
@@ -214,6 +221,9 @@ impl AckState {
             last_data_at: now,
             interactive: false,
             pushed: false,
+            duplicates: 0,
+            duplicates_at: Seq::default(),
+            compressed: 0,
         }
     }
 }

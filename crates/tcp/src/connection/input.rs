@@ -436,14 +436,14 @@ impl Connection {
         let arrival = self.take_data(start, data);
         match arrival {
             Arrival::InOrder | Arrival::FilledGap => self.note_segment_len(len),
-            Arrival::OutOfOrder => self.grow_buffer_for_hole(),
+            Arrival::OutOfOrder | Arrival::SpreadOutOfOrder => self.grow_buffer_for_hole(),
             _ => {}
         }
         // Without SACK a window that opens would keep the sender from counting this ACK as a duplicate (Linux
         // `tcp_data_queue_ofo`).
         let opens = match arrival {
             Arrival::Refused => false,
-            Arrival::OutOfOrder => self.sack,
+            Arrival::OutOfOrder | Arrival::SpreadOutOfOrder => self.sack,
             _ => true,
         };
         let grew = opens && self.open_limit(len);

@@ -104,6 +104,7 @@ impl Connection {
     /// Nothing more goes out for now: what that means for timers and the window.
     fn settle(&mut self, now: Instant, blocked: Blocked) {
         let has_sent = core::mem::take(&mut self.sent_data);
+        self.snd.burst_left = 0;
         let limited_by_window =
             blocked == Blocked::CongestionWindow || self.queue.in_flight() >= self.congestion.cwnd();
         // A window that retransmissions fill limits new data as well, and may grow (Linux `tcp_write_xmit`, which a retransmission timeout
@@ -240,6 +241,7 @@ impl Connection {
             self.snd.sml = seq + len;
         }
         self.snd.nxt = seq + len + u32::from(new.fin);
+        self.snd.burst_left = self.snd.burst_left.saturating_sub(1);
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;

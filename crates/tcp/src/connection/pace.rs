@@ -1,13 +1,20 @@
 //! The pacing rate of a connection, and when its pacer lets data go.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 
 use super::Connection;
-use crate::pacing::{Pacer, burst_segments};
+use super::choice::Blocked;
+use crate::config::PacingConfig;
+use crate::pacing::{MAX_BURST_BYTES, Pacer, burst_segments};
+use crate::recovery::RecoveryState;
 use crate::timers::Timer;
 
 /// Linux sends at least two segments in a burst (`tcp_min_tso_segs`).
 const LEAST_BURST: u32 = 2;
+/// A burst waits for another ACK only right after the last one (Linux `tcp_tso_should_defer`), and if that ACK is due as soon.
+const MAX_DEFERRAL: Duration = Duration::from_millis(1);
+/// A burst of this share of the window does not wait (Linux `tcp_tso_win_divisor`).
+const BURST_WINDOW_SHARE: u32 = 3;
 
 impl Connection {
     /// The pacing rate in bytes per second; `None` if the connection is not paced or no rate is known yet.
@@ -60,13 +67,59 @@ impl Connection {
         }
     }
 
+    /// Begins a burst of new data, unless it waits for the next ACK to become larger: then why.
+    pub(super) fn begin_burst(&mut self, now: Instant) -> Result<(), Blocked> {
+        if !self.config.send.defer_bursts || self.pacer.is_some() || self.snd.burst_left > 0 {
+            return Ok(());
+        }
+        let (mss, cwnd) = (self.snd.mss, self.congestion.cwnd());
+        let most = burst_segments(self.current_pacing_rate(), mss, self.rtt.min_rtt(), LEAST_BURST);
+        let room = cwnd.saturating_sub(self.queue.in_flight());
+        if let Some(blocked) = self.deferral(now, room, most) {
+            return Err(blocked);
+        }
+        // Two bursts at least make up a window (Linux `tcp_cwnd_test`).
+        let burst = room.min((cwnd / 2).max(1)).min(most);
+        self.snd.burst_left = u16::try_from(burst).unwrap_or(u16::MAX);
+        Ok(())
+    }
+
+    /// Why a burst of at most `most` segments waits, with room for `room` in the window (Linux `tcp_tso_should_defer`).
+    fn deferral(&self, now: Instant, room: u32, most: u32) -> Option<Blocked> {
+        let mss = self.snd.mss;
+        let queued = u32::try_from(self.unsent.len()).unwrap_or(u32::MAX);
+        let is_recent = now.saturating_since(self.snd.last_data_at) <= MAX_DEFERRAL;
+        if queued <= mss || self.recovery.state >= RecoveryState::Recovery || !is_recent {
+            return None;
+        }
+        let by_cwnd = room.saturating_mul(mss);
+        let by_peer = self.window_edge().saturating_since(self.snd.nxt);
+        let limit = by_cwnd.min(by_peer);
+        let window = self.snd.wnd.min(self.congestion.cwnd().saturating_mul(mss));
+        if limit >= most.saturating_mul(mss) || limit >= window / BURST_WINDOW_SHARE {
+            return None;
+        }
+        let (head, srtt) = (self.queue.front()?, self.rtt.srtt()?);
+        let until_ack = (head.sent_at + srtt).saturating_since(now);
+        if until_ack > (srtt / 2).min(MAX_DEFERRAL) {
+            return None;
+        }
+        let skb = queued.min(MAX_BURST_BYTES as u32 / mss * mss);
+        match by_cwnd < by_peer {
+            true if by_cwnd <= skb => Some(Blocked::CongestionWindow),
+            false if by_peer <= skb => Some(Blocked::PeerWindow),
+            // The last data of the application waits for more, unless it ends the stream.
+            _ => (!self.snd.closing).then_some(Blocked::Nagle),
+        }
+    }
+
     /// In bytes per second; 0 while no round trip was measured.
     fn current_pacing_rate(&self) -> u64 {
         if let Some(model) = &self.model {
             return model.path.pacing_rate();
         }
-        let congestion = &self.config.congestion;
-        let (Some(pacing), Some(srtt)) = (&congestion.pacing, self.rtt.srtt()) else { return 0 };
+        let pacing = self.config.congestion.pacing.unwrap_or(PacingConfig::LINUX);
+        let Some(srtt) = self.rtt.srtt() else { return 0 };
         // Linux `tcp_update_pacing_rate`: leaves room for slow start to double, until half of ssthresh.
         let percent = if self.congestion.cwnd() < self.congestion.ssthresh() / 2 {
             pacing.slow_start_percent

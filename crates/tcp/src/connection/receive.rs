@@ -15,6 +15,17 @@ use crate::timers::Timer;
 const LEAST_THAT_OPENS: u32 = 128;
 /// A sender's initial window in segments (Linux `TCP_INIT_CWND`).
 const FIRST_SEGMENTS: u32 = 10;
+/// So many duplicate ACKs in a row leave at once: the sender's evidence of a loss (Linux `TCP_FASTRETRANS_THRESH`).
+const SACKS_AT_ONCE: u8 = 3;
+/// No ACK stands for more than this number of segments out of order (Linux `tcp_comp_sack_nr`).
+const MAX_COMPRESSED: u8 = 44;
+/// A held-back ACK waits for a twentieth of the round trip, at most `tcp_comp_sack_delay_ns`, and then for the timer's slack
+/// (`tcp_comp_sack_slack_ns`).
+const COMPRESSION_RTT_SHARE: u64 = 20;
+const MAX_COMPRESSION_DELAY: Duration = Duration::from_millis(1);
+const COMPRESSION_SLACK: Duration = Duration::from_micros(100);
+/// More SACK blocks than this are reported at once, as an ACK with them may get lost (Linux `TCP_SACK_BLOCKS_EXPECTED`).
+const BLOCKS_HELD_BACK: usize = 2;
 /// Length of the timestamps option in each segment, in bytes.
 const TIMESTAMPS_LEN: u32 = 12;
 
@@ -33,11 +44,16 @@ impl Connection {
             return Arrival::Duplicate;
         }
         if seq.gt(self.rcv.nxt) {
+            let is_recent = self.config.receive.compress_sacks && self.extends_recent_blocks(SeqRange::new(seq, end));
             let inserted = self.received.insert(seq, data);
             if let Some(range) = inserted.duplicate_range {
                 self.note_duplicate(range);
             }
-            return if inserted.refused { Arrival::Refused } else { Arrival::OutOfOrder };
+            return match inserted.refused {
+                true => Arrival::Refused,
+                false if is_recent => Arrival::OutOfOrder,
+                false => Arrival::SpreadOutOfOrder,
+            };
         }
         let had_gap = self.received.has_gap();
         if had_gap {
@@ -56,6 +72,13 @@ impl Connection {
         }
     }
 
+    /// Whether `range` extends one of the latest blocks out of order, or there are no more.
+    fn extends_recent_blocks(&self, range: SeqRange) -> bool {
+        let recent = self.received.sack_blocks(None, BLOCKS_HELD_BACK);
+        let touches = |block: &SeqRange| range.start.le(block.end) && block.start.le(range.end);
+        recent.len() < BLOCKS_HELD_BACK || recent.as_slice().iter().any(touches)
+    }
+
     pub(super) fn note_duplicate(&mut self, range: SeqRange) {
         self.counters.bytes_duplicate.0 += u64::from(range.len());
         if self.sack && self.config.dsack {
@@ -67,8 +90,9 @@ impl Connection {
     /// the advertised window grow.
     pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32, pushed: bool, window_grew: bool) {
         match arrival {
+            Arrival::OutOfOrder if self.may_hold_back_sack(window_grew) => self.hold_back_sack(now),
             // RFC 5681 section 4.2: at once, so that the sender sees the loss; and at once when a gap is filled.
-            Arrival::OutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
+            Arrival::OutOfOrder | Arrival::SpreadOutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
             Arrival::FilledGap => self.ack_now(Reason::GapFilled),
             Arrival::Duplicate => self.ack_now(Reason::DuplicateData),
             Arrival::InOrder => {
@@ -78,6 +102,37 @@ impl Connection {
                 self.schedule_in_order_ack(now, window_grew);
             }
         }
+    }
+
+    /// Whether the ACK of data out of order may wait for more of it (Linux `__tcp_ack_snd_check`).
+    fn may_hold_back_sack(&mut self, window_grew: bool) -> bool {
+        let receive = &self.config.receive;
+        if !receive.compress_sacks || !self.sack {
+            return false;
+        }
+        if window_grew && receive.quick_while_growing {
+            self.ack.quick |= 1;
+        }
+        let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
+        let is_quick = self.ack.quick > 0 && !self.ack.interactive;
+        if is_quick || unacked > self.rcv.mss || self.ack.compressed >= MAX_COMPRESSED || self.is_ecn_feedback_due() {
+            return false;
+        }
+        if self.ack.duplicates_at != self.rcv.nxt {
+            (self.ack.duplicates_at, self.ack.duplicates) = (self.rcv.nxt, 0);
+        }
+        if self.ack.duplicates < SACKS_AT_ONCE {
+            self.ack.duplicates += 1;
+            return false;
+        }
+        true
+    }
+
+    fn hold_back_sack(&mut self, now: Instant) {
+        self.ack.compressed += 1;
+        let srtt = self.srtt().unwrap_or(Duration::ZERO);
+        let rtt = self.rcv.sizing.rtt().map_or(srtt, |rtt| rtt.min(srtt));
+        self.delay_ack(now, (rtt / COMPRESSION_RTT_SHARE).min(MAX_COMPRESSION_DELAY) + COMPRESSION_SLACK);
     }
 
     fn schedule_in_order_ack(&mut self, now: Instant, window_grew: bool) {
@@ -179,6 +234,7 @@ impl Connection {
     pub(super) fn note_ack_sent(&mut self, point: Seq) {
         self.ack.due = None;
         self.ack.pushed = false;
+        self.ack.compressed = 0;
         self.timers.disarm(Timer::DelayedAck);
         self.rcv.last_ack_sent = point;
         self.ack.quick = self.ack.quick.saturating_sub(1);
@@ -357,7 +413,10 @@ pub(super) enum Arrival {
     InOrder,
     /// In order, and there was a gap behind it.
     FilledGap,
+    /// Beyond a gap, in one of the latest blocks or the first ones.
     OutOfOrder,
+    /// Beyond a gap, and more blocks than two are to be reported.
+    SpreadOutOfOrder,
     /// All or part of it had arrived before.
     Duplicate,
     /// There was no room for it.

@@ -200,6 +200,9 @@ impl Connection {
     }
 
     fn on_delayed_ack_timeout(&mut self) {
+        if self.ack.compressed > 0 {
+            return self.ack_now(Reason::DuplicateAck);
+        }
         if let AckPolicy::Adaptive { min, .. } = self.config.receive.ack {
             // Linux `tcp_delack_timer`: the delay was wasted, so the sender is slower than estimated, and the exchange
             // is no longer interactive.

@@ -80,7 +80,7 @@ fn random_losses_of_one_percent_do_not_slow_it_down() {
     let (v3, _) = took(v3(), lossy(), 10_000_000);
     let (cubic, _) = took(Profile::Linux6Cubic.config(), lossy(), 10_000_000);
     println!("{v3:.2} s, CUBIC {cubic:.2} s");
-    assert!(v3 < 10.5 && cubic > 1.5 * v3, "{v3} s against {cubic}");
+    assert!(v3 < 11.0 && cubic > 1.5 * v3, "{v3} s against {cubic}");
 }
 
 /// Appendix: the bandwidth increases and decreases tenfold.

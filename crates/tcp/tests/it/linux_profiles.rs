@@ -141,6 +141,107 @@ fn linux_forgives_one_lost_syn() {
     }
 }
 
+/// A receiver at 100 ms, with a round trip as long, that has used up the quick ACKs of the start.
+fn out_of_quick_acks(compresses: bool) -> Script {
+    let mut config = linux_6();
+    config.sack = true;
+    config.receive.compress_sacks = compresses;
+    config.receive.quick_while_growing = false;
+    let mut t = Script::connect(config);
+    t.expect(our_syn());
+    t.at(100).inject(syn_ack().sack_ok());
+    t.expect(ack(1));
+    for n in 0..16 {
+        t.inject(seg().data(1000));
+        t.expect(ack(1001 + 1000 * n));
+        t.read(1000);
+    }
+    t
+}
+
+/// Out of order, the first three segments are acknowledged at once. Later ones share an ACK (`tcp_comp_sack_delay_ns`), unless there are
+/// more blocks than an ACK that may get lost should report, or the window grows.
+#[test]
+fn linux_6_compresses_sacks() {
+    let scenario = |compresses: bool| {
+        let mut t = out_of_quick_acks(compresses);
+        for n in 1..=3 {
+            t.inject(seg().seq(16_001 + 1000 * n).data(1000));
+            t.expect(ack(16_001).sack(&[(17_001, 17_001 + 1000 * n)]).reason(Reason::DuplicateAck));
+        }
+        t
+    };
+    let mut t = scenario(false);
+    t.inject(seg().seq(20_001).data(1000));
+    t.expect(ack(16_001).sack(&[(17_001, 21_001)]));
+
+    let mut t = scenario(true);
+    for n in 3..7 {
+        t.inject(seg().seq(17_001 + 1000 * n).data(1000));
+        t.expect_nothing();
+    }
+    t.at_micros(101_099);
+    t.at_micros(101_100).expect(ack(16_001).sack(&[(17_001, 24_001)]).reason(Reason::DuplicateAck));
+    // Two blocks wait, a third does not.
+    t.inject(seg().seq(25_001).data(1000));
+    t.expect_nothing();
+    t.inject(seg().seq(27_001).data(1000));
+    t.expect(ack(16_001).sack(&[(27_001, 28_001), (25_001, 26_001), (17_001, 24_001)]));
+    // What closes the gap is acknowledged at once, with what was held back.
+    t.inject(seg().seq(24_001).data(1000));
+    t.expect_nothing();
+    t.inject(seg().seq(16_001).data(1000));
+    t.expect(ack(26_001).sack(&[(27_001, 28_001)]).reason(Reason::GapFilled));
+    t.expect_no_timer(Timer::DelayedAck);
+    // At the new ACK number the first three are at once again.
+    t.inject(seg().seq(28_001).data(1000));
+    t.expect(ack(26_001).sack(&[(27_001, 29_001)]));
+}
+
+/// No ACK stands for more than 44 others (`tcp_comp_sack_nr`).
+#[test]
+fn linux_6_holds_back_44_sacks_at_most() {
+    let mut t = out_of_quick_acks(true);
+    let mut sent = Vec::new();
+    for n in 1..=48_i64 {
+        t.inject(seg().seq(16_001 + 100 * n).data(100));
+        if t.forget_sent() > 0 {
+            sent.push(n);
+        }
+    }
+    assert_eq!(sent, [1, 2, 3, 48]);
+}
+
+/// A burst right after another waits until a full one may go: here 5 segments, what twice the window in a round trip of 20 ms amounts to in
+/// a millisecond.
+#[test]
+fn linux_6_waits_for_a_larger_burst() {
+    let sent = |defers: bool, gap_us: u64| {
+        let mut config = linux_6();
+        config.send.defer_bursts = defers;
+        let mut t = Script::connect(config);
+        t.expect(our_syn());
+        t.at(20).inject(syn_ack().win(65_535));
+        t.expect(ack(1));
+        t.steer(|connection, _| connection.set_cwnd(50));
+        t.write(200_000);
+        let first = t.forget_sent();
+        t.at(40);
+        (0..8_i64)
+            .map(|n| {
+                t.at_micros(40_000 + gap_us * n as u64);
+                t.inject(seg().ack(1 + 1000 * (n + 1)));
+                t.forget_sent()
+            })
+            .chain([first])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(sent(false, 240), [2, 2, 2, 2, 2, 2, 2, 2, 50]);
+    assert_eq!(sent(true, 240), [2, 0, 0, 5, 0, 5, 0, 0, 50]);
+    // Nothing waits for an ACK that comes more than a millisecond later.
+    assert_eq!(sent(true, 1_200), [2, 2, 2, 2, 2, 2, 2, 2, 50]);
+}
+
 /// The first 16 segments are acknowledged at once, then every second one, others after a delay.
 #[test]
 fn linux_quick_acks_at_the_start() {

@@ -121,23 +121,6 @@ pub(crate) struct Plan {
 pub(crate) const CALM_FROM: Instant = Instant::from_secs(60);
 
 impl Plan {
-    /// Two hosts on an undisturbed path of two microseconds.
-    pub(crate) fn quiet(client: HostPlan, server: HostPlan) -> Self {
-        let path = PathPlan {
-            delay_us: 1,
-            per_segment_us: 0,
-            queue_limit: usize::MAX,
-            loss: 0.0,
-            duplicate: 0.0,
-            reorder: 0.0,
-            reorder_by_ms: 1,
-            jitter_us: 0,
-            corrupt: 0.0,
-            outages: vec![],
-        };
-        Self { seed: 0, from_both_sides: false, client, server, forward: path.clone(), backward: path }
-    }
-
     /// The world at the start of this plan.
     pub(crate) fn world(&self) -> World {
         let (client, server) = (self.client.stack.config(), self.server.stack.config());
