@@ -76,7 +76,7 @@ impl Turn<'_> {
         };
         match opened {
             Ok((id, taken)) => {
-                self.note_written(end, taken as u64);
+                self.flow.note_written(end, taken as u64);
                 self.flow.set_connection(end, id);
                 self.host.set_owner(id, self.flow_id, end);
             }
@@ -101,16 +101,6 @@ impl Turn<'_> {
     fn begin_exchange(&mut self, config: &RequestResponse) {
         self.flow.exchange.to_ask = config.request.0;
         self.flow.exchange.asked_at = Some(self.now);
-    }
-
-    /// TCP has taken this many bytes of the application's data.
-    fn note_written(&mut self, end: End, taken: u64) {
-        self.flow.written += if end == End::From { taken } else { 0 };
-        match (self.flow.config.traffic, end) {
-            (Traffic::RequestResponse(_), End::From) => self.flow.exchange.to_ask -= taken,
-            (Traffic::RequestResponse(_), End::To) => self.flow.exchange.to_answer -= taken,
-            _ => {}
-        }
     }
 
     /// Handles an event of the connection at `end`.
@@ -206,7 +196,7 @@ impl Turn<'_> {
             let len = left.min(ZEROS.len() as u64) as usize;
             let taken = connection.write(self.now, Bytes::from_static(&ZEROS[..len])) as u64;
             left -= taken;
-            self.note_written(end, taken);
+            self.flow.note_written(end, taken);
             if taken == 0 {
                 return;
             }

@@ -232,6 +232,16 @@ impl Flow {
         is_finite(&self.config)
     }
 
+    /// TCP has taken this many bytes of the data of the application at `end`.
+    pub(crate) fn note_written(&mut self, end: End, taken: u64) {
+        self.written += if end == End::From { taken } else { 0 };
+        match (self.config.traffic, end) {
+            (Traffic::RequestResponse(_), End::From) => self.exchange.to_ask -= taken,
+            (Traffic::RequestResponse(_), End::To) => self.exchange.to_answer -= taken,
+            _ => {}
+        }
+    }
+
     /// The end that opens the connection.
     pub(crate) fn opener(&self) -> End {
         match self.config.traffic {
