@@ -25,6 +25,8 @@ pub(crate) struct Settings {
     pub(crate) syn_linear_timeouts: u32,
     /// `tcp_invalid_ratelimit`; zero for no limit.
     pub(crate) invalid_ack_interval: Duration,
+    /// Whether `tcp_comp_sack_nr` is not 0.
+    pub(crate) compress_sacks: bool,
     pub(crate) retries2: u32,
     pub(crate) fin_timeout: Duration,
     pub(crate) keep_alive: (u32, u32, u32),
@@ -74,6 +76,7 @@ impl Default for Settings {
             syn_retries: 6,
             syn_linear_timeouts: 4,
             invalid_ack_interval: Duration::from_millis(500),
+            compress_sacks: true,
             retries2: 15,
             fin_timeout: Duration::from_secs(60),
             keep_alive: (7_200, 75, 9),
@@ -191,6 +194,7 @@ impl Settings {
             ("tcp_timestamps", Some(_)) => self.timestamps = on,
             ("tcp_sack", Some(_)) => self.sack = on,
             ("tcp_dsack", Some(_)) => self.dsack = on,
+            ("tcp_comp_sack_nr", Some(_)) => self.compress_sacks = on,
             ("tcp_window_scaling", Some(_)) => self.window_scaling = on,
             ("tcp_slow_start_after_idle", Some(_)) => self.slow_start_after_idle = on,
             ("tcp_frto", Some(_)) => self.frto = on,
@@ -321,6 +325,7 @@ impl Settings {
         }
         config.limits.syn_retries = self.syn_retries;
         config.limits.syn_linear_timeouts = self.syn_linear_timeouts;
+        config.receive.compress_sacks &= self.compress_sacks;
         config.limits.invalid_ack_interval = Some(self.invalid_ack_interval).filter(|interval| !interval.is_zero());
         config.limits.r2 = RetryLimit::LinuxTime(self.retries2);
         config.limits.fin_wait_2 = self.fin_timeout;
