@@ -37,9 +37,9 @@ impl RightSizing {
         Self { since_us: in_micros(now), read: 0, most, rtt_us: 0, echoed: 0, edge: None, timed_us: 0 }
     }
 
-    /// The round trip as the receiver measures it.
-    pub(crate) fn rtt(&self) -> Option<Duration> {
-        (self.rtt_us > 0).then(|| Duration::from_micros(self.rtt_us.into()))
+    /// The round trip as the receiver measures it; 0 before.
+    pub(crate) fn rtt(&self) -> Duration {
+        Duration::from_micros(self.rtt_us.into())
     }
 
     /// A segment echoes the timestamp `echoed`, which is `rtt` old; `None` if it is not full-sized (Linux

@@ -130,8 +130,9 @@ impl Connection {
 
     fn hold_back_sack(&mut self, now: Instant) {
         self.ack.compressed += 1;
-        let srtt = self.srtt().unwrap_or(Duration::ZERO);
-        let rtt = self.rcv.sizing.rtt().map_or(srtt, |rtt| rtt.min(srtt));
+        // As long as the receiver has not measured a round trip, only the slack remains.
+        let measured = self.rcv.sizing.rtt();
+        let rtt = self.srtt().map_or(measured, |srtt| srtt.min(measured));
         self.delay_ack(now, (rtt / COMPRESSION_RTT_SHARE).min(MAX_COMPRESSION_DELAY) + COMPRESSION_SLACK);
     }
 

@@ -141,19 +141,25 @@ fn linux_forgives_one_lost_syn() {
     }
 }
 
-/// A receiver at 100 ms, with a round trip as long, that has used up the quick ACKs of the start.
-fn out_of_quick_acks(compresses: bool) -> Script {
+/// A receiver that has used up the quick ACKs of the start, at 1700 ms. The round trip is 100 ms; without timestamps the receiver does not
+/// measure it.
+fn out_of_quick_acks(compresses: bool, timestamps: bool) -> Script {
     let mut config = linux_6();
     config.sack = true;
     config.receive.compress_sacks = compresses;
     config.receive.quick_while_growing = false;
+    config.timestamps = timestamps.then(|| Duration::from_millis(1));
+    let mut answer = syn_ack().sack_ok();
+    if timestamps {
+        answer = answer.ts(PEER_CLOCK, OUR_CLOCK);
+    }
     let mut t = Script::connect(config);
     t.expect(our_syn());
-    t.at(100).inject(syn_ack().sack_ok());
+    t.at(100).inject(answer);
     t.expect(ack(1));
     for n in 0..16 {
-        t.inject(seg().data(1000));
-        t.expect(ack(1001 + 1000 * n));
+        t.at(200 + 100 * n).inject(seg().data(1000));
+        t.expect(ack(1001 + 1000 * n as i64));
         t.read(1000);
     }
     t
@@ -163,25 +169,31 @@ fn out_of_quick_acks(compresses: bool) -> Script {
 /// more blocks than an ACK that may get lost should report, or the window grows.
 #[test]
 fn linux_6_compresses_sacks() {
-    let scenario = |compresses: bool| {
-        let mut t = out_of_quick_acks(compresses);
+    let scenario = |compresses: bool, timestamps: bool| {
+        let mut t = out_of_quick_acks(compresses, timestamps);
         for n in 1..=3 {
             t.inject(seg().seq(16_001 + 1000 * n).data(1000));
             t.expect(ack(16_001).sack(&[(17_001, 17_001 + 1000 * n)]).reason(Reason::DuplicateAck));
         }
         t
     };
-    let mut t = scenario(false);
+    let mut t = scenario(false, true);
     t.inject(seg().seq(20_001).data(1000));
     t.expect(ack(16_001).sack(&[(17_001, 21_001)]));
 
-    let mut t = scenario(true);
+    // The timer's slack alone.
+    let mut t = scenario(true, false);
+    t.inject(seg().seq(20_001).data(1000));
+    t.at_micros(1_700_099);
+    t.at_micros(1_700_100).expect(ack(16_001).sack(&[(17_001, 21_001)]));
+
+    let mut t = scenario(true, true);
     for n in 3..7 {
         t.inject(seg().seq(17_001 + 1000 * n).data(1000));
         t.expect_nothing();
     }
-    t.at_micros(101_099);
-    t.at_micros(101_100).expect(ack(16_001).sack(&[(17_001, 24_001)]).reason(Reason::DuplicateAck));
+    t.at_micros(1_701_099);
+    t.at_micros(1_701_100).expect(ack(16_001).sack(&[(17_001, 24_001)]).reason(Reason::DuplicateAck));
     // Two blocks wait, a third does not.
     t.inject(seg().seq(25_001).data(1000));
     t.expect_nothing();
@@ -201,7 +213,7 @@ fn linux_6_compresses_sacks() {
 /// No ACK stands for more than 44 others (`tcp_comp_sack_nr`).
 #[test]
 fn linux_6_holds_back_44_sacks_at_most() {
-    let mut t = out_of_quick_acks(true);
+    let mut t = out_of_quick_acks(true, false);
     let mut sent = Vec::new();
     for n in 1..=48_i64 {
         t.inject(seg().seq(16_001 + 100 * n).data(100));
