@@ -30,7 +30,7 @@ use flows::{Flows, Plain};
 use records::{Address, Mobile, MobileCounter, MobileNotice, MobileOrder, SplitSetup};
 
 /// The programs, for little-endian machines.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../bpf/gateway.bpf.o.gz");
 
 /// Without a renewal for this long, packets pass unchanged.
 pub const EXPIRES_AFTER: Duration = Duration::from_millis(1500);

@@ -7,7 +7,7 @@
 
 pub mod pins;
 
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 
 use aya::maps::{Map, MapError};
@@ -16,6 +16,7 @@ use aya::programs::tc::{self, NlOptions, SchedClassifierLink, TcAttachOptions};
 use aya::programs::{LinkOrder, Program, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfError, EbpfLoader};
+use flate2::read::GzDecoder;
 
 use self::pins::Pins;
 use crate::clsact::{Filters, Owner};
@@ -152,12 +153,18 @@ const HOOKS: [Hook; 2] =
     [("ingress", TcAttachType::Ingress, LinkOrder::first), ("egress", TcAttachType::Egress, LinkOrder::last)];
 
 impl Object {
-    /// Creates the maps; the programs are not loaded yet.
+    /// Creates the maps of an object file, which is compressed with gzip; the programs are not loaded yet.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn open(loader: &mut EbpfLoader<'_>, bytes: &[u8]) -> Result<Self, EbpfError> {
-        loader.load(bytes).map(Self)
+    ///
+    /// # Panics
+    /// The file is damaged. Files are part of this program.
+    pub fn open(loader: &mut EbpfLoader<'_>, compressed: &[u8]) -> Result<Self, EbpfError> {
+        // malloc aligns it to 16 bytes; the loader wants 8.
+        let mut object = Vec::new();
+        GzDecoder::new(compressed).read_to_end(&mut object).expect("a gzip file");
+        loader.load(&object).map(Self)
     }
 
     /// Loads programs that handle packets.

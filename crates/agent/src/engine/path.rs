@@ -25,7 +25,7 @@ use crate::link_watch::Family;
 use crate::link_watch::silence::Traffic;
 
 /// The programs, for little-endian machines.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../../bpf/path.bpf.o.gz");
 
 /// The program that applies orders.
 const ORDER: &str = "order";

@@ -20,7 +20,7 @@ use super::{KernelVerdict, UserTimeoutCounters, UserTimeoutError, UserTimeoutOpt
 use crate::containers::Containers;
 use crate::sockets::find_cgroup2_mount;
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/user_timeout.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../../bpf/user_timeout.bpf.o.gz");
 
 /// The loaded programs. They and their links end with this value.
 pub(super) struct Program {

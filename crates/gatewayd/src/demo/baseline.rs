@@ -9,7 +9,7 @@ use holdover_host::ebpf::Object;
 use super::WorldError;
 use crate::path::PathError;
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/baseline.bpf.o");
+static OBJECT: &[u8] = include_bytes!("../../bpf/baseline.bpf.o.gz");
 
 /// Programs at an interface by tcx. They end with this value.
 pub struct Baseline {

@@ -7,6 +7,7 @@ use std::collections::btree_map::Entry;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
@@ -110,7 +111,8 @@ struct Connection {
 
 /// Bytes in one read or write.
 const PIECE: usize = 256 << 10;
-static ZEROS: [u8; PIECE] = [0; PIECE];
+/// What applications send. Made when it is needed, as constants of this size would be a part of the program's file.
+static ZEROS: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; PIECE]);
 /// The most consecutive reads or writes of a socket, so that others are not starved.
 const BATCH: usize = 8;
 
