@@ -64,7 +64,7 @@ pub(crate) struct SendSpace {
     pub(crate) corked: bool,
     pub(crate) more_follows: bool,
     /// Segments that the current burst still holds, with [`crate::SendConfig::defer_bursts`].
-    pub(crate) burst_left: u16,
+    pub(crate) burst_left: u8,
     /// The last write ended what the application had to say: its end is marked by PSH.
     pub(crate) pushed: bool,
     /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
@@ -201,9 +201,8 @@ pub(crate) struct AckState {
     pub(crate) interactive: bool,
     /// What arrived since the last ACK ended something that the peer wrote.
     pub(crate) pushed: bool,
-    /// ACKs of data out of order since RCV.NXT was last this one, and how many more are held back.
+    /// ACKs of data out of order since RCV.NXT moved on, up to those that leave at once, and how many more are held back.
     pub(crate) duplicates: u8,
-    pub(crate) duplicates_at: Seq,
     pub(crate) compressed: u8,
 }
 
@@ -222,7 +221,6 @@ impl AckState {
             interactive: false,
             pushed: false,
             duplicates: 0,
-            duplicates_at: Seq::default(),
             compressed: 0,
         }
     }

@@ -80,7 +80,7 @@ impl Connection {
         }
         // Two bursts at least make up a window (Linux `tcp_cwnd_test`).
         let burst = room.min((cwnd / 2).max(1)).min(most);
-        self.snd.burst_left = u16::try_from(burst).unwrap_or(u16::MAX);
+        self.snd.burst_left = u8::try_from(burst).unwrap_or(u8::MAX);
         Ok(())
     }
 

@@ -63,6 +63,7 @@ impl Connection {
         self.received.push_in_order(data);
         let before = self.rcv.nxt;
         self.rcv.nxt = if had_gap { self.received.advance(end) } else { end };
+        self.ack.duplicates = 0;
         self.counters.bytes_received.0 += u64::from(self.rcv.nxt - before);
         self.events.insert(Event::Readable);
         match (had_gap, known > 0) {
@@ -117,9 +118,6 @@ impl Connection {
         let is_quick = self.ack.quick > 0 && !self.ack.interactive;
         if is_quick || unacked > self.rcv.mss || self.ack.compressed >= MAX_COMPRESSED || self.is_ecn_feedback_due() {
             return false;
-        }
-        if self.ack.duplicates_at != self.rcv.nxt {
-            (self.ack.duplicates_at, self.ack.duplicates) = (self.rcv.nxt, 0);
         }
         if self.ack.duplicates < SACKS_AT_ONCE {
             self.ack.duplicates += 1;
