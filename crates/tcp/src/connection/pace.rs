@@ -127,8 +127,13 @@ impl Connection {
             pacing.avoidance_percent
         };
         let window = u64::from(self.congestion.cwnd().max(self.queue.packets_out()));
-        let bytes = u128::from(window * u64::from(self.snd.mss)) * u128::from(percent) / 100;
-        let rate = bytes * 1_000_000_000 / u128::from(srtt.as_nanos().max(1));
-        u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+        let bytes = (window * u64::from(self.snd.mss)).saturating_mul(percent.into()) / 100;
+        let nanos = srtt.as_nanos().max(1);
+        // Divisions of 128 bits are slow, and windows of 18 GB rare.
+        let rate = bytes.checked_mul(1_000_000_000).map_or_else(
+            || u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(nanos)).unwrap_or(u64::MAX),
+            |scaled| scaled / nanos,
+        );
+        rate.max(1)
     }
 }
