@@ -37,7 +37,7 @@ impl Cells {
         self.last = (self.last.0.max(at.as_nanos()), self.last.1.max(value));
         let point = Point { at, value };
         self.cells.entry(self.cell(point)).or_insert(point);
-        if self.cells.len() > self.limit {
+        while self.cells.len() > self.limit {
             self.coarsen();
         }
     }
@@ -56,20 +56,15 @@ impl Cells {
         (point.at.as_nanos() >> self.time_shift, point.value >> self.value_shift)
     }
 
-    /// Coarsens the grid until the points fit. The first time takes many steps. A run on real kernels waits meanwhile, so that a step
-    /// sorts a list that is nearly in order, and builds no map.
     fn coarsen(&mut self) {
-        let mut points: Vec<Point> = std::mem::take(&mut self.cells).into_values().collect();
-        while points.len() > self.limit {
-            if self.last.0 >> self.time_shift >= self.last.1 >> self.value_shift {
-                self.time_shift += 1;
-            } else {
-                self.value_shift += 1;
-            }
-            points.sort_by_key(|&point| self.cell(point));
-            points.dedup_by_key(|point| self.cell(*point));
+        if self.last.0 >> self.time_shift >= self.last.1 >> self.value_shift {
+            self.time_shift += 1;
+        } else {
+            self.value_shift += 1;
         }
-        self.cells = points.into_iter().map(|point| (self.cell(point), point)).collect();
+        for point in std::mem::take(&mut self.cells).into_values() {
+            self.cells.entry(self.cell(point)).or_insert(point);
+        }
     }
 }
 
