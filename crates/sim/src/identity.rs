@@ -452,12 +452,12 @@ impl Identity {
                 vec![Effect::AssociationClosed(node)]
             }
             Event::Readdressed { address, .. } => {
-                let it = peer.contact.note_readdressed(now, *address)?;
-                [Effect::Readdressed(node)].into_iter().chain(it.change.map(path)).collect()
+                peer.contact.note_readdressed(now, *address)?;
+                vec![Effect::Readdressed(node), path(PathChange::Moved)]
             }
-            Event::PeerMoved { address, has_left, .. } => {
+            Event::PeerMoved { address, .. } => {
                 peer.moving_to = Some(*address);
-                peer.contact.note_peer_move(*has_left).map(path).into_iter().collect()
+                peer.contact.note_peer_move().map(path).into_iter().collect()
             }
             Event::PeerReaddressed { address, .. } => {
                 let is_end = peer.moving_to.take_if(|it| it == address).is_some();

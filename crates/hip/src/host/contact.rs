@@ -2,9 +2,7 @@
 //! association know it, packets that wait for an exchange, and the time of the next attempt.
 //!
 //! The mobile host's mechanisms are notified of a move when the peer has verified the new address ([`Event::Readdressed`]), the
-//! peer's when the announcement arrives ([`Event::PeerMoved`]): each host's next packet to the other may be sent then. They are not
-//! notified if the host keeps its former address meanwhile (make before break): nothing is lost, and what they do against loss
-//! would itself delay the transfers.
+//! peer's when the announcement arrives ([`Event::PeerMoved`]): each host's next packet to the other may be sent then.
 
 use std::collections::VecDeque;
 
@@ -41,8 +39,6 @@ pub struct Contact<T> {
     is_down: bool,
     /// Addresses of this host that the peer has verified.
     proven: Vec<IpAddr>,
-    /// The address of this host that data comes to.
-    used: Option<IpAddr>,
     /// When this host moved, while the peer has not verified the new address.
     moved_at: Option<Instant>,
     announce_at: Option<Instant>,
@@ -55,7 +51,6 @@ impl<T> Default for Contact<T> {
         Self {
             is_down: false,
             proven: Vec::new(),
-            used: None,
             moved_at: None,
             announce_at: None,
             reconnected_at: None,
@@ -71,15 +66,6 @@ pub struct Move {
     pub change: Option<PathChange>,
     /// Whether the peer is to verify the address: the owner calls [`Host::ensure_announced`](super::Host::ensure_announced).
     pub announce: bool,
-}
-
-/// The end of a move of this host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Readdressed {
-    /// The time since the move.
-    pub after: Duration,
-    /// The change; `None` if this host has kept its former address until now.
-    pub change: Option<PathChange>,
 }
 
 impl<T> Contact<T> {
@@ -101,8 +87,7 @@ impl<T> Contact<T> {
     /// The association is established. `locators` are those of [`Host::locators_towards`](super::Host::locators_towards); the
     /// exchange took place from the first.
     pub fn note_established(&mut self, locators: &[IpAddr]) -> Option<PathChange> {
-        self.used = locators.first().copied();
-        self.proven = self.used.into_iter().collect();
+        self.proven = locators.first().copied().into_iter().collect();
         self.announce_at = None;
         let was_elsewhere = self.moved_at.take().is_some();
         let was_down = core::mem::take(&mut self.is_down);
@@ -132,29 +117,25 @@ impl<T> Contact<T> {
         }
         // The peer has verified this address before, and is notified: both resume at once.
         self.moved_at = None;
-        let has_left = self.used.replace(*first).is_none_or(|used| !locators.contains(&used));
-        let change = match core::mem::take(&mut self.is_down) {
-            true => Some(PathChange::Up),
-            false => has_left.then_some(PathChange::Moved),
-        };
-        Move { change, announce: false }
+        let was_down = core::mem::take(&mut self.is_down);
+        Move { change: Some(if was_down { PathChange::Up } else { PathChange::Moved }), announce: false }
     }
 
-    /// The peer has moved. If it `has_left` its former addresses, its ACKs were lost, and so was data in flight to it: both ends resume
-    /// at once, before the peer has detected the loss.
-    pub fn note_peer_move(&mut self, has_left: bool) -> Option<PathChange> {
-        (has_left && !self.is_down && self.moved_at.is_none()).then_some(PathChange::Moved)
+    /// The peer has moved: its ACKs were lost, and so was data in flight to it. Both ends resume at once, before the peer has detected
+    /// the loss.
+    pub fn note_peer_move(&mut self) -> Option<PathChange> {
+        (!self.is_down && self.moved_at.is_none()).then_some(PathChange::Moved)
     }
 
-    /// The peer has verified an address of this host. Returns whether that ends a move.
-    pub fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Readdressed> {
-        let has_left = self.is_down || self.used.is_none_or(|used| !self.proven.contains(&used));
+    /// The peer has verified an address of this host. If that ends a move, the change is [`PathChange::Moved`], and the time since
+    /// the move is returned.
+    pub fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
         if !self.proven.contains(&address) {
             self.proven.push(address);
         }
         let after = now.saturating_since(self.moved_at.take()?);
-        (self.is_down, self.used) = (false, Some(address));
-        Some(Readdressed { after, change: has_left.then_some(PathChange::Moved) })
+        self.is_down = false;
+        Some(after)
     }
 
     /// UPDATEs were given up.

@@ -87,8 +87,6 @@ pub enum Event {
         peer: Hit,
         /// The address.
         address: IpAddr,
-        /// Whether it has left the addresses to which data went so far.
-        has_left: bool,
     },
     /// The peer is reachable at an address that it announced.
     PeerReaddressed {

@@ -29,7 +29,7 @@ mod update;
 mod update_ids;
 
 pub use config::{HostConfig, RekeyLimits, SpiPart};
-pub use contact::{Contact, Move, PathChange, Readdressed};
+pub use contact::{Contact, Move, PathChange};
 pub use data::{Accepted, Assigned, Authentic, Decapsulation, Encapsulation};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 pub use invitation::SECRET_LEN;

@@ -189,9 +189,7 @@ impl Association {
         let stays = self.paths.iter().any(|it| it.status == Status::Active && is_reached(it.address));
         let moved_to = first.as_ref().map(|(address, _)| *address);
         let moved_to = moved_to.filter(|address| self.paths.is_preferred(*address) || !stays);
-        let is_kept = |it: &PeerAddress| it.status == Status::Active && it.is_announced();
-        let has_left = !self.paths.iter().any(is_kept);
-        local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address, has_left }));
+        local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
     }
 
@@ -215,7 +213,7 @@ impl Association {
         self.updates.followed_at = Some(now);
         self.paths.follow(address, Status::Unverified);
         self.ask_at(local, now, address);
-        local.events.push_back(Event::PeerMoved { peer: self.peer, address, has_left: true });
+        local.events.push_back(Event::PeerMoved { peer: self.peer, address });
         true
     }
 

@@ -97,9 +97,10 @@ impl Core {
                 }
             }
             Event::Readdressed { address, .. } => {
-                let readdressed = self.peers.get_mut(&hit).and_then(|peer| peer.note_readdressed(now, *address));
-                after = readdressed.map(|it| it.after);
-                match readdressed.and_then(|it| it.change) {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    after = peer.note_readdressed(now, *address);
+                }
+                match after {
                     Some(_) => self.wake_after_move(now, hit),
                     None => self.drain_wake(now, hit),
                 }
@@ -124,14 +125,14 @@ impl Core {
                     _ => {}
                 }
             }
-            Event::PeerMoved { address, has_left, .. } => {
+            Event::PeerMoved { address, .. } => {
                 if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
                     self.learn_source(now, hit, src, port);
                 }
-                match self.peers.get_mut(&hit).is_some_and(|peer| peer.note_peer_move(now, *has_left)) {
-                    true => self.wake_after_move(now, hit),
-                    false => self.drain_wake(now, hit),
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.note_peer_move(now);
                 }
+                self.wake_after_move(now, hit);
             }
             Event::PeerReaddressed { address, .. } => {
                 let proven = came.filter(|(_, src, _)| src == address);

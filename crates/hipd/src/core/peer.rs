@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_hip::host::{Contact, PathChange, Readdressed, State};
+use holdover_hip::host::{Contact, PathChange, State};
 use holdover_hip::identity::Hit;
 use holdover_mobility::wake::{Wake, WakeConfig};
 use holdover_mobility::{LinkEvent, SegmentFilter as _};
@@ -126,24 +126,20 @@ impl PeerState {
         it.announce
     }
 
-    /// The peer has moved. Returns whether data was lost.
-    pub(super) fn note_peer_move(&mut self, now: Instant, has_left: bool) -> bool {
-        let change = self.contact.note_peer_move(has_left);
-        if let Some(change) = change {
+    /// The peer has moved.
+    pub(super) fn note_peer_move(&mut self, now: Instant) {
+        if let Some(change) = self.contact.note_peer_move() {
             self.tell(now, change);
         }
-        has_left
     }
 
-    /// The peer has verified an address of this host.
-    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Readdressed> {
-        let it = self.contact.note_readdressed(now, address)?;
+    /// The peer has verified an address of this host; returns the time since the move, if this is new.
+    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
+        let after = self.contact.note_readdressed(now, address)?;
         self.counters.readdressed += 1;
-        self.last_move = Some(it.after);
-        if let Some(change) = it.change {
-            self.tell(now, change);
-        }
-        Some(it)
+        self.last_move = Some(after);
+        self.tell(now, PathChange::Moved);
+        Some(after)
     }
 
     fn tell(&mut self, now: Instant, change: PathChange) {

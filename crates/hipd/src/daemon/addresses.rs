@@ -1,8 +1,5 @@
-//! This host's locators: the addresses that the system's routes choose for packets to its peers, and those that they chose before,
-//! while their links have a carrier. Kernel notifications trigger the look-up.
-//!
-//! An address that the routes have left stays a locator, after the chosen ones (RFC 8046 section 5.1: a host announces the addresses that
-//! it is ready to use): what is in flight to it arrives, and the peer knows that nothing was lost.
+//! This host's locators: the addresses that the system's routes choose for packets to its peers, while their links have
+//! a carrier. Kernel notifications trigger the look-up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,8 +21,6 @@ pub(crate) const ELSEWHERE: [IpAddr; 2] =
 const NO_PORT: u16 = 9;
 /// The most locators announced to peers.
 const MOST: usize = 8;
-/// The most of these that routes have chosen before and do not choose now.
-const MOST_FORMER: usize = 2;
 
 /// Kernel notifications, and a socket for queries.
 pub(super) struct Addresses {
@@ -45,17 +40,11 @@ impl Addresses {
         while let Ok(Some(_)) = self.news.receive() {}
     }
 
-    /// The source addresses for packets to these peers, the first one first, and to the default route; then those of the `former`
-    /// locators that can still be used.
+    /// The source addresses for packets to these peers, the first one first, and to the default route.
     ///
     /// # Errors
     /// The query fails.
-    pub(super) fn look(
-        &mut self,
-        peers: &[IpAddr],
-        lsi: Option<Ipv4Addr>,
-        former: &[IpAddr],
-    ) -> io::Result<Vec<IpAddr>> {
+    pub(super) fn look(&mut self, peers: &[IpAddr], lsi: Option<Ipv4Addr>) -> io::Result<Vec<IpAddr>> {
         let links = self.usable()?;
         let mut found: Vec<IpAddr> = Vec::new();
         for &peer in peers.iter().chain(&ELSEWHERE) {
@@ -65,11 +54,6 @@ impl Addresses {
                 found.push(source);
             }
         }
-        let is_usable = |address: &IpAddr| links.get(address).copied().unwrap_or(false);
-        // Without a route to anyone, packets cannot leave.
-        let former = former.iter().filter(|address| !found.is_empty() && is_usable(address) && !found.contains(address));
-        let former: Vec<IpAddr> = former.copied().take(MOST_FORMER.min(MOST - found.len())).collect();
-        found.extend(former);
         Ok(found)
     }
 
