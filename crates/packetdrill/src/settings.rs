@@ -194,7 +194,7 @@ impl Settings {
             ("tcp_timestamps", Some(_)) => self.timestamps = on,
             ("tcp_sack", Some(_)) => self.sack = on,
             ("tcp_dsack", Some(_)) => self.dsack = on,
-            ("tcp_comp_sack_nr", Some(_)) => self.compress_sacks = on,
+            ("tcp_comp_sack_nr", Some(0 | 44)) => self.compress_sacks = on,
             ("tcp_window_scaling", Some(_)) => self.window_scaling = on,
             ("tcp_slow_start_after_idle", Some(_)) => self.slow_start_after_idle = on,
             ("tcp_frto", Some(_)) => self.frto = on,

@@ -343,6 +343,7 @@ impl SilenceWatch {
     pub fn handle_link(&mut self, now: Instant) {
         (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
         (self.heard_at, self.acts) = (now, VecDeque::new());
+        self.checked.clear();
         self.schedule(now);
     }
 

@@ -89,8 +89,8 @@ pub(crate) enum Admission {
     Admitted,
     /// A later epoch is known.
     Stale { known: Epoch },
-    /// Not decided yet: the sender is not registered, its epoch seems to be of another store, or the mobile host was heard here since
-    /// that epoch and this gateway claims it. The sender repeats its claim.
+    /// Not decided yet: the sender is not registered, its epoch seems to be of another store, or the mobile host was heard here a second
+    /// ago at most and after that epoch was learned, so that this gateway claims it. The sender repeats its claim.
     Undecided,
 }
 
@@ -310,7 +310,7 @@ impl Ownership {
         let epoch = epoch.revision;
         let known = self.mobiles.get(&mobile);
         let is_known = known.is_some_and(|known| known.epoch == epoch && known.is_owned_by(&owner));
-        let was_heard_since = known.is_some_and(|known| known.is_here && known.heard_at().is_some());
+        let was_heard_since = known.is_some_and(|known| known.was_heard_since(now));
         let latest = known.map_or(0, |known| known.epoch);
         if epoch > latest {
             self.learn_mobile(now, mobile, epoch, Some(Record { owner, mac: None }), true);
@@ -416,6 +416,12 @@ impl Known {
             Some(Evidence::Heard(at)) => Some(at),
             Some(Evidence::Adopted) | None => None,
         }
+    }
+
+    /// Whether it was heard here just now, and after another gateway became its owner.
+    fn was_heard_since(&self, now: Instant) -> bool {
+        let is_later = |at: Instant| self.elsewhere_since.is_none_or(|since| at > since);
+        self.is_here && self.heard_at().is_some_and(|at| now.saturating_since(at) <= FRESH && is_later(at))
     }
 
     /// When another gateway's write was learned, if nothing was heard since.

@@ -240,9 +240,10 @@ impl Connection {
         self.rcv.dsack = None;
     }
 
-    /// Measures the round trip for the growth of the buffer.
+    /// Measures the round trip for the growth of the buffer, and for how long SACKs are held back.
     pub(super) fn measure_receive_rtt(&mut self, now: Instant, segment: &Segment) {
-        if self.rcv.capacity >= self.config.receive.max_buffer_bytes {
+        let may_grow = self.rcv.capacity < self.config.receive.max_buffer_bytes;
+        if !may_grow && !self.config.receive.compress_sacks {
             return;
         }
         let growth = self.config.receive.growth;
