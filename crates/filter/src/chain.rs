@@ -8,8 +8,8 @@ use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
 use crate::{
-    Action, ControlMessage, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
-    WakeOutcome,
+    Action, ControlMessage, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Stored,
+    Verdict, WakeOutcome,
 };
 
 /// The mechanisms of one node, in the order in which an outgoing packet meets them: endpoint mechanisms, then filters.
@@ -149,6 +149,12 @@ impl Chain {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let endpoint = self.endpoint.iter().filter_map(|mechanism| mechanism.poll_timeout());
         endpoint.chain(self.filters.iter().filter_map(|filter| filter.poll_timeout())).min()
+    }
+
+    /// What the mechanisms store together.
+    pub fn stored(&self) -> Stored {
+        let endpoint = self.endpoint.iter().map(|mechanism| mechanism.stored());
+        endpoint.chain(self.filters.iter().map(|filter| filter.stored())).fold(Stored::default(), |all, one| all + one)
     }
 
     fn len(&self) -> usize {

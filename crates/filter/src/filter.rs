@@ -63,6 +63,36 @@ pub struct Action {
     pub what: &'static str,
 }
 
+/// What a mechanism stores for others at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Stored {
+    /// Bytes of packets, with headers, and of data in the buffers of connections that it terminates.
+    pub bytes: u64,
+    /// Connections with a state of their own.
+    pub connections: u64,
+}
+
+impl Stored {
+    /// The state of connections that each have this many bytes.
+    pub fn of_connections(bytes: impl Iterator<Item = usize>) -> Self {
+        bytes.fold(Self::default(), |all, bytes| all + Self { bytes: bytes as u64, connections: 1 })
+    }
+
+    /// The maximum of each number.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), connections: self.connections.max(other.connections) }
+    }
+}
+
+impl core::ops::Add for Stored {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, connections: self.connections + other.connections }
+    }
+}
+
 /// A mechanism in the packet path that needs nothing from the endpoint: it also works in front of an unmodified kernel.
 ///
 /// The order of calls: one of the `handle_*`, then [`Self::poll_transmit`], [`Self::poll_control`], [`Self::poll_action`] and
@@ -123,6 +153,11 @@ pub trait SegmentFilter: fmt::Debug + Send {
     /// The next deadline.
     fn poll_timeout(&self) -> Option<Instant> {
         None
+    }
+
+    /// What the mechanism stores. It takes time in proportion to the number of connections.
+    fn stored(&self) -> Stored {
+        Stored::default()
     }
 
     /// A copy that shares no state with this one, for a simulation that continues in several ways; `None` if there can be none.

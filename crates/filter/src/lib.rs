@@ -34,7 +34,7 @@ pub use agenda::Agenda;
 pub use chain::Chain;
 pub use connections::{Connection, LIMIT, Noted, Table, tcp_mut};
 pub use control::{CONTROL_PORT, ControlMessage};
-pub use filter::{Action, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};
+pub use filter::{Action, Direction, EndpointMechanism, Injected, SegmentFilter, Stored, Verdict};
 pub use last_sent::{LastSent, SentNumbers};
 pub use link_event::LinkEvent;
 pub use outcome::{Resumed, WakeOutcome};

@@ -21,7 +21,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Verdict};
 use holdover_wire::Packet;
 
 use crate::fifo::{Entry, Fifo};
@@ -206,6 +206,10 @@ impl SegmentFilter for BlockingBuffer {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored { bytes: self.mobiles.values().map(|mobile| mobile.packets.bytes()).sum(), connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

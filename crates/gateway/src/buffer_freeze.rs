@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, Presence, SegmentFilter, Table, Verdict, tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, Presence, SegmentFilter, Stored, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -325,6 +325,11 @@ impl SegmentFilter for BufferFreeze {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        let held = |state: &State| state.held.as_ref().map_or(0, Packet::wire_len);
+        Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes() + held(state)))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
+    Action, Agenda, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Table, Verdict,
 };
 use holdover_wire::{Flags, Packet, Seq};
 
@@ -198,6 +198,10 @@ impl SegmentFilter for CopyAndForward {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes()))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -25,7 +25,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Stored, Table, Verdict};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Seq, Unreachable};
 
 /// The parameters of the base station. See the [module](self).
@@ -111,6 +111,10 @@ impl SegmentFilter for Ebsn {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::of_connections(self.connections.live().map(|_| 0))
     }
 }
 

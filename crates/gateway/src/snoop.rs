@@ -62,8 +62,8 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Table, Verdict,
-    tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Stored, Table,
+    Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -472,6 +472,10 @@ impl SegmentFilter for Snoop {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.out.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        Stored::of_connections(self.connections.live().map(|(_, state)| state.cache.bytes()))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

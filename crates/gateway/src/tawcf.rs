@@ -41,8 +41,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Table, Verdict,
-    tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Stored, Table,
+    Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -464,6 +464,12 @@ impl SegmentFilter for Tawcf {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.out.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        let waiting: usize = self.mobiles.values().map(|mobile| mobile.bytes).sum();
+        Stored::of_connections(self.connections.live().map(|(_, state)| state.held.bytes()))
+            + Stored { bytes: waiting as u64, connections: 0 }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

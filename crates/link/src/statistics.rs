@@ -98,3 +98,18 @@ pub struct Statistics {
     /// The queue.
     pub queue: QueueStatistics,
 }
+
+impl Statistics {
+    /// Transmissions that have begun, whether or not the frame arrives: not those of frames that wait, or were dropped before their first.
+    pub fn transmitted(&self) -> Tally {
+        let unsent = [DropCause::QueueFull, DropCause::CoDel, DropCause::LinkDown].map(|cause| self.dropped.of(cause));
+        let sent = |of: fn(&Tally) -> u64, waiting: u64| {
+            let all = of(&self.offered) + of(&self.duplicated) + of(&self.retransmitted);
+            all.saturating_sub(unsent.iter().map(of).sum::<u64>() + waiting)
+        };
+        Tally {
+            packets: sent(|tally| tally.packets, self.queue.packets),
+            bytes: sent(|tally| tally.bytes, self.queue.bytes),
+        }
+    }
+}

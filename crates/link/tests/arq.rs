@@ -58,7 +58,26 @@ fn lost_frames_are_retransmitted_and_delivered_in_order() {
     let statistics = world.link.statistics(ms(1000));
     assert_eq!((statistics.retransmitted.packets, statistics.retransmitted.bytes), (3, 3000));
     assert_eq!((statistics.delivered.packets, statistics.under_way), (4, 0));
+    assert_eq!((statistics.transmitted().packets, statistics.transmitted().bytes), (7, 7000));
     assert_eq!(world.link.poll_timeout(), None);
+}
+
+/// Frames that wait and frames that the queue refused were not transmitted; frames lost on the wire were.
+#[test]
+fn transmissions_are_those_that_have_begun() {
+    let config = LinkConfig {
+        queue_limit: QueueLimit::Packets(1),
+        arq: None,
+        outages: Outages::List(vec![Outage { down: ms(12), up: ms(60) }]),
+        ..config(12, 60, Arq::default())
+    };
+    let mut world = world(&config, 5);
+    let transmitted = |world: &World| world.link.statistics(world.now).transmitted().packets;
+    assert_eq!(transmitted(&world), 1);
+    world.run_until(ms(1000));
+    assert_eq!(world.link.statistics(ms(1000)).dropped.of(DropCause::QueueFull).packets, 3);
+    assert_eq!(world.link.statistics(ms(1000)).dropped.of(DropCause::CutOff).packets, 2);
+    assert_eq!(transmitted(&world), 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use std::collections::BTreeMap;
 
 use holdover_base::Rng;
-use holdover_filter::Chain;
+use holdover_filter::{Chain, Stored};
 use holdover_wire::Compression;
 
 use crate::config::GatewayMechanisms;
@@ -20,6 +20,8 @@ pub(crate) struct Gateway {
     pub(crate) hears_links: bool,
     /// Compression of packets for mobile hosts.
     pub(crate) compression: Option<Compression>,
+    /// The most that its mechanisms have stored.
+    pub(crate) most_stored: Stored,
 }
 
 impl Gateway {
@@ -35,6 +37,7 @@ impl Gateway {
             mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
             hears_links: config.hears_links,
             compression: config.mechanisms.m_tcp.as_ref().and_then(|m_tcp| m_tcp.compression),
+            most_stored: Stored::default(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Action, Agenda, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Agenda, Connection, Direction, Injected, LinkEvent, SegmentFilter, Stored, Verdict};
 use holdover_tcp::{ConnectionId, Endpoint, Event, reset_for};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -389,6 +389,15 @@ impl SegmentFilter for Srp {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        let of_session = |session: &Session| {
+            let near = session.near.and_then(|id| self.near.connection(id));
+            let near = near.map_or(0, |near| near.send_queue_len() + near.receive_buffer_len());
+            near + session.sender.bytes() + session.receiver.bytes()
+        };
+        Stored::of_connections(self.sessions.values().map(of_session))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -98,6 +98,11 @@ impl Receiver {
         self.ready.len() + self.beyond.iter().flatten().count()
     }
 
+    /// Bytes of these packets.
+    pub fn bytes(&self) -> usize {
+        self.ready.iter().chain(self.beyond.iter().flatten()).map(|(_, data)| data.len()).sum()
+    }
+
     /// The receiver has room for packets below this number.
     fn limit(&self) -> Seq {
         self.expected + self.window.saturating_sub(self.ready.len() as u32)

@@ -92,6 +92,11 @@ impl Sender {
         self.sent.len()
     }
 
+    /// Bytes of data in flight.
+    pub fn bytes(&self) -> usize {
+        self.sent.iter().map(|sent| sent.data.len()).sum()
+    }
+
     /// The number of retransmissions.
     pub fn repeated(&self) -> u64 {
         self.repeated

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::Instant;
 use holdover_filter::{
-    Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict, WakeOutcome,
+    Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored, Table, Verdict, WakeOutcome,
 };
 use holdover_flow::{Environment, Flow, FlowTable, Form, Key, Link, LinkState, Order, OrderRecord, Place, Rules};
 use holdover_wire::{Flags, Packet};
@@ -247,6 +247,11 @@ impl SegmentFilter for GatewayDaemon {
 
     fn poll_outcome(&mut self) -> Option<WakeOutcome> {
         self.outcomes.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        let waiting = Stored { bytes: self.diverter.waiting_bytes(), connections: 0 };
+        waiting + Stored::of_connections(self.flows.live().map(|_| 0))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -38,8 +38,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_filter::{
-    Action, Agenda, Connection, ControlMessage, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
-    tcp_mut,
+    Action, Agenda, Connection, ControlMessage, Direction, Injected, LinkEvent, Presence, SegmentFilter, Stored,
+    Verdict, tcp_mut,
 };
 use holdover_wire::{Compression, Flags, Packet, Segment};
 
@@ -419,6 +419,10 @@ impl SegmentFilter for MTcp {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front().or_else(|| self.split.poll_action())
+    }
+
+    fn stored(&self) -> Stored {
+        self.split.stored()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Stored, Verdict};
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
@@ -437,6 +437,14 @@ impl SegmentFilter for Split {
 
     fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    fn stored(&self) -> Stored {
+        let buffered = |(side, id): (usize, &Option<ConnectionId>)| {
+            let half = id.and_then(|id| self.halves[side].endpoint.connection(id));
+            half.map_or(0, |half| half.send_queue_len() + half.receive_buffer_len())
+        };
+        Stored::of_connections(self.pairs.values().map(|pair| pair.ids.iter().enumerate().map(buffered).sum()))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

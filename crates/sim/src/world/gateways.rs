@@ -125,6 +125,7 @@ impl World {
             observer.dropped(now, Dropped::Filtered(gateway.node), &Frame::new(lost, None));
         }
         while gateway.chain.poll_outcome().is_some() {}
+        gateway.most_stored = gateway.most_stored.max(gateway.chain.stored());
         network.schedule.set(network.sources.gateways + index, gateway.chain.poll_timeout());
         let node = gateway.node;
         if made.len() > kept {

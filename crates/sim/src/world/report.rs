@@ -1,11 +1,12 @@
 //! The measurements of a run.
 
 use holdover_base::{ByteCount, Duration};
+use holdover_filter::Stored;
 use holdover_link::Statistics;
 use holdover_link::cell::CellStatistics;
 
 use super::World;
-use crate::config::Traffic;
+use crate::config::{NodeId, Traffic};
 use crate::flow::{End, Flow, FlowReport, FlowStatus};
 use crate::gateway::Gateway;
 use crate::ids::LinkId;
@@ -44,6 +45,11 @@ impl World {
     /// The statistics of a cell.
     pub fn cell_statistics(&self, cell: CellId) -> Option<CellStatistics> {
         Some(self.network.airs.get(cell.index())?.cell.statistics(self.now))
+    }
+
+    /// The most that the mechanisms of a router have stored at once; `None` for a node that has none.
+    pub fn most_stored(&self, node: NodeId) -> Option<Stored> {
+        Some(self.gateways[self.gateway_index(node)?].most_stored)
     }
 
     /// The current memory use.

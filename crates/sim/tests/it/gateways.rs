@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use holdover_filter::Stored;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
@@ -63,6 +65,29 @@ fn mechanisms_see_packets_outside_their_tunnel() {
             .iter()
             .filter(|(_, event)| matches!(event, WorldEvent::Mechanism(node, _) if nodes.contains(node)));
         assert_eq!(actions.count() > 0, acts, "{mechanisms:?}");
+    }
+}
+
+// Claim: The most that a router's mechanisms have stored at once is measured: copies within their bound, the buffers of both halves of a split
+// connection, and the number of connections.
+#[test]
+fn what_mechanisms_store_is_measured() {
+    let none = Mechanisms::default;
+    let small = SupervisorConfig { buffer_bytes: 20_000, ..SupervisorConfig::default() };
+    let split = SplitConfig::with(Profile::Linux6Cubic.config());
+    for (mechanisms, least, most) in [
+        (Mechanisms { supervisor: Some(small), ..none() }, 18_000, 20_000),
+        (Mechanisms { supervisor: Some(SupervisorConfig::default()), ..none() }, 20_001, 256_000),
+        (Mechanisms { split: Some(split), ..none() }, 20_001, 1_000_000),
+        (Mechanisms { ebsn: Some(EbsnConfig::default()), ..none() }, 0, 0),
+    ] {
+        let mut world = World::new(moving(&[GATEWAY], &mechanisms)).expect("a valid world");
+        assert_eq!(world.most_stored(GATEWAY), Some(Stored::default()));
+        assert_eq!(world.most_stored(BASES[0]), None, "no mechanisms");
+        world.run(&mut Log::default());
+        let stored = world.most_stored(GATEWAY).expect("a router with mechanisms");
+        assert!((least..=most).contains(&stored.bytes), "{mechanisms:?}: {stored:?}");
+        assert_eq!(stored.connections, 1, "{mechanisms:?}");
     }
 }
 
