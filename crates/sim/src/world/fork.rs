@@ -8,7 +8,7 @@ use holdover_link::first_difference;
 use super::World;
 use crate::config::WorldConfig;
 use crate::host::Host;
-use crate::layer2::LinkKind;
+use crate::layer2::{Families, LinkKind};
 use crate::network::{config_of, outage_seed};
 use crate::segment::own_outages;
 
@@ -33,8 +33,9 @@ impl WorldConfig {
             if one.forward.outages == two.forward.outages {
                 continue;
             }
-            // A second layer, and a table with the state of the link, have outages of their own.
-            if one.layer2.kind != LinkKind::Wire || one.forward.conditions.is_some() {
+            // A second layer, outages of one family, and a table with the state of the link have outages of their own.
+            let is_plain = one.layer2.kind == LinkKind::Wire && one.layer2.families == Families::Both;
+            if !is_plain || one.forward.conditions.is_some() {
                 return None;
             }
             until = until.min(first_difference(&own_outages(one), &own_outages(two), outage_seed(self.seed, one)));

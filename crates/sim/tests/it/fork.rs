@@ -6,7 +6,7 @@ use holdover_link::{
     Outages, QueuedFate,
 };
 use holdover_mobility::Mechanisms;
-use holdover_sim::{Ending, HostIdentity, HostMechanisms, NodeId, World, WorldConfig, WorldEvent};
+use holdover_sim::{Ending, Families, HostIdentity, HostMechanisms, NodeId, World, WorldConfig, WorldEvent};
 use holdover_tcp::Profile;
 
 use crate::identity::{moving, with_identity};
@@ -50,6 +50,12 @@ fn worlds_that_differ_in_later_outages_are_copied() {
     let mut slower = other.clone();
     slower.links[0].forward.delay = ms(31);
     assert_eq!(one.shared_until(&slower), None);
+    // Outages of one family are not those of the link itself.
+    let of_ipv4 = |mut world: WorldConfig| {
+        world.links[0].layer2.families = Families::Ipv4;
+        world
+    };
+    assert_eq!(of_ipv4(one.clone()).shared_until(&of_ipv4(other.clone())), None);
 
     let (mut world, mut log) = (World::new(one).unwrap(), Log::default());
     // The queue holds 120 ms, and so no frame waits for the link yet.
