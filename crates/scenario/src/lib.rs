@@ -43,5 +43,5 @@ pub use overrides::Override;
 pub use render::Style;
 pub use scenario::{Scenario, Variant};
 pub use schema::schema;
-pub use sweep::{Axis, Compare, Label, Measure, Metric, Point, Replicate, Sweep};
+pub use sweep::{Axis, Compare, Label, Measure, Metric, Point, Replicate, Subject, Sweep};
 pub use traces::{Files, NoFiles};

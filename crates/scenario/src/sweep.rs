@@ -73,8 +73,8 @@ pub struct Replicate {
 pub struct Measure {
     /// The metric.
     pub metric: Metric,
-    /// The flow; `None` for all: their sum for rates and counts, their mean for times and ratios. A flow with a count stands for all its
-    /// copies.
+    /// The flow, or the link of a metric of links; `None` for all: their sum for rates and counts, their mean for times and ratios. A flow
+    /// with a count stands for all its copies.
     pub flow: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub struct Compare {
     pub method: Method,
 }
 
-/// A metric of a flow.
+/// A metric of flows, links or routers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Metric {
     /// Bits read by the receiving application per second of the flow's duration.
@@ -124,6 +124,26 @@ pub enum Metric {
     ExchangeTime,
     /// Flows that completed.
     Completed,
+    /// Packets that links have begun to transmit, in both directions: those that were lost too, and each retransmission of a link.
+    LinkPackets,
+    /// The bytes of [`Self::LinkPackets`].
+    LinkBytes,
+    /// The most bytes that the mechanisms of a router have stored at once: packets with headers, and data in the buffers of terminated
+    /// connections.
+    RouterBytes,
+    /// The most connections for which the mechanisms of a router have had state at once.
+    RouterConnections,
+}
+
+/// What a metric describes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// Flows.
+    Flows,
+    /// Links.
+    Links,
+    /// Routers with mechanisms.
+    Routers,
 }
 
 vocabulary!(Metric as "Metric" {
@@ -142,6 +162,10 @@ vocabulary!(Metric as "Metric" {
     Self::DuplicateSegments => "duplicate_segments",
     Self::ExchangeTime => "exchange_time",
     Self::Completed => "completed",
+    Self::LinkPackets => "link_packets",
+    Self::LinkBytes => "link_bytes",
+    Self::RouterBytes => "router_bytes",
+    Self::RouterConnections => "router_connections",
 });
 
 impl Metric {
@@ -163,8 +187,23 @@ impl Metric {
             | Self::ReaddressingTime
             | Self::LongestPause
             | Self::ExchangeTime => "s",
-            Self::BytesRetransmitted => "bytes",
-            Self::IdealShare | Self::Timeouts | Self::FastRetransmits | Self::DuplicateSegments | Self::Completed => "",
+            Self::BytesRetransmitted | Self::LinkBytes | Self::RouterBytes => "bytes",
+            Self::IdealShare
+            | Self::Timeouts
+            | Self::FastRetransmits
+            | Self::DuplicateSegments
+            | Self::Completed
+            | Self::LinkPackets
+            | Self::RouterConnections => "",
+        }
+    }
+
+    /// What it describes.
+    pub const fn subject(self) -> Subject {
+        match self {
+            Self::LinkPackets | Self::LinkBytes => Subject::Links,
+            Self::RouterBytes | Self::RouterConnections => Subject::Routers,
+            _ => Subject::Flows,
         }
     }
 
@@ -302,6 +341,10 @@ fn axis(table: &file::Axis, before: &[Axis]) -> Result<Axis, Problem> {
 const DEFAULT_MEASURE: Measure = Measure { metric: Metric::Goodput, flow: None };
 
 fn measure(table: &file::Measure, file: &ScenarioFile) -> Result<Measure, Problem> {
+    if table.flow.is_some() && table.metric.0.subject() != Subject::Flows {
+        let message = format!("\"{}\" is no metric of a flow; leave \"flow\" out", table.metric.0.name());
+        return Err(Problem::conflict(message)).under("flow");
+    }
     if let Some(flow) = &table.flow
         && !file.flows.iter().any(|other| other.name == *flow)
     {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use holdover_scenario::{Diagnostic, ErrorKind, Location, Scenario, ScenarioError};
+use holdover_scenario::{Diagnostic, ErrorKind, Location, Scenario, ScenarioError, Subject};
 
 use super::catalogue::{Catalogue, CatalogueError, Experiment, PAPER};
 use super::figures::{self, Drawn};
@@ -226,20 +226,19 @@ fn unreadable(name: &str, error: &CatalogueError) -> ScenarioError {
     ScenarioError::from(Diagnostic::new(ErrorKind::Unreadable, error.to_string(), location))
 }
 
-/// The plan of a scenario, with the metrics of each flow if there are only a few.
+/// The plan of a scenario, with the metrics of each flow and link if there are only a few.
 pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
     /// Scenarios with more flows are judged by sums and means.
     const FEW: usize = 8;
-    let flows: Vec<String> = match scenario.variants().first() {
-        Some(variant) => {
-            let world = variant.world(scenario.seed()).map_err(CatalogueError::Scenario)?;
-            world.flows.into_iter().map(|flow| flow.name).collect()
-        }
-        None => Vec::new(),
-    };
+    let mut each: [(Subject, Vec<String>); 2] = [(Subject::Flows, Vec::new()), (Subject::Links, Vec::new())];
+    if let Some(variant) = scenario.variants().first() {
+        let world = variant.world(scenario.seed()).map_err(CatalogueError::Scenario)?;
+        each[0].1.extend(world.flows.into_iter().map(|flow| flow.name));
+        each[1].1.extend(world.links.into_iter().map(|link| link.name));
+    }
     let mut plan = Plan::new(scenario, 1)?;
-    if flows.len() > 1 && flows.len() <= FEW {
-        plan.measure_each(&flows.iter().map(String::as_str).collect::<Vec<_>>());
+    for (subject, names) in each.iter().filter(|(_, names)| names.len() > 1 && names.len() <= FEW) {
+        plan.measure_each(*subject, &names.iter().map(String::as_str).collect::<Vec<_>>());
     }
     Ok(plan)
 }

@@ -11,7 +11,7 @@ use holdover_scenario::{Scenario, ScenarioError};
 use holdover_sim::{Ending, World, WorldError};
 
 use super::family::{self, Scenarios};
-use super::journal::Row;
+use super::journal::{LinkTraffic, RouterState, Row};
 use super::ledger::{FinishedRuns, Ledger};
 use super::plan::{Cell, Plan};
 use super::runs_table::RunsTable;
@@ -131,6 +131,8 @@ pub(super) fn row_of(plan: &Plan, unit: Unit, world: &World, ending: Ending) -> 
         ending: name(ending).to_owned(),
         ended_at_s: world.now().as_secs_f64(),
         flows: FlowMetrics::of_world(world),
+        links: LinkTraffic::of_world(world),
+        routers: RouterState::of_world(world),
     }
 }
 

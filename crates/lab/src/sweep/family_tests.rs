@@ -136,7 +136,20 @@ fn runs_of_a_family_are_those_made_alone() {
         }
         assert_eq!(rows, alone);
         let _ = fs::remove_dir_all(&dir);
+        assert!(copies_of_families(&plan) > 0, "{name}: every run was made from its beginning");
     }
+}
+
+/// How often a world is copied if the first run of each variant is made at all points together.
+fn copies_of_families(plan: &Plan) -> usize {
+    let mut copies = 0;
+    for variant in 0..plan.variants.len() {
+        let units: Vec<Unit> =
+            (0..plan.points()).map(|point| Unit { cell: plan.index(Cell { point, variant }), run: 0 }).collect();
+        let made = family::make(plan, &units, &mut Scenarios::default(), &|| false, &mut |_, _| Ok(()));
+        copies += made.expect("worlds that were checked").expect("wanted runs");
+    }
+    copies
 }
 
 /// As the journal has it.

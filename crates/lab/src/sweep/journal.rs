@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use holdover_report::FlowMetrics;
+use holdover_sim::{GatewayMechanisms, LinkBetween, LinkId, World};
 use serde::{Deserialize, Serialize};
 
 use crate::journal;
@@ -75,6 +76,55 @@ pub struct Row {
     pub ended_at_s: f64,
     /// All metrics of all flows.
     pub flows: Vec<FlowMetrics>,
+    /// The traffic of each link.
+    pub links: Vec<LinkTraffic>,
+    /// What each router with mechanisms has stored.
+    pub routers: Vec<RouterState>,
+}
+
+/// Transmissions of a link in both directions, with those that did not arrive.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LinkTraffic {
+    /// Its name.
+    pub link: String,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The most that the mechanisms of a router have stored at once.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RouterState {
+    /// Its name.
+    pub router: String,
+    /// Bytes of packets and of the buffers of terminated connections.
+    pub bytes: u64,
+    /// Connections with state.
+    pub connections: u64,
+}
+
+impl LinkTraffic {
+    pub(super) fn of_world(world: &World) -> Vec<Self> {
+        let of_link = |(id, link): (u32, &LinkBetween)| {
+            let [there, back] = world.link_statistics(LinkId(id))?.map(|direction| direction.transmitted());
+            let (packets, bytes) = (there.packets + back.packets, there.bytes + back.bytes);
+            Some(Self { link: link.name.clone(), packets, bytes })
+        };
+        (0..).zip(&world.config().links).filter_map(of_link).collect()
+    }
+}
+
+impl RouterState {
+    pub(super) fn of_world(world: &World) -> Vec<Self> {
+        let config = world.config();
+        let of_router = |gateway: &GatewayMechanisms| {
+            let stored = world.most_stored(gateway.node)?;
+            let router = config.nodes[gateway.node.0 as usize].name.clone();
+            Some(Self { router, bytes: stored.bytes, connections: stored.connections })
+        };
+        config.gateways.iter().filter_map(of_router).collect()
+    }
 }
 
 impl Header {

@@ -1,18 +1,37 @@
 //! Quantities of runs.
 
 use holdover_report::{FlowMetrics, StatusName};
-use holdover_scenario::{Measure, Metric};
+use holdover_scenario::{Measure, Metric, Subject};
+
+use super::journal::Row;
 
 /// A quantity averaged over runs: a metric of one flow or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quantity(pub Measure);
 
 impl Quantity {
-    /// Its value in a run; `None` if the metric applies to none of the flows.
+    /// Its value in a run; `None` if the metric applies to nothing in it.
     ///
     /// For several flows it is their sum or mean, depending on [`Metric::adds_up`], over those that the metric applies
-    /// to.
-    pub fn of(&self, flows: &[FlowMetrics]) -> Option<f64> {
+    /// to; for several links or routers it is their sum.
+    pub fn of(&self, run: &Row) -> Option<f64> {
+        let of_link = |name: &String| self.0.flow.as_ref().is_none_or(|link| link == name);
+        match self.0.metric.subject() {
+            Subject::Flows => self.of_flows(&run.flows),
+            Subject::Links => {
+                total(run.links.iter().filter(|link| of_link(&link.link)).map(|link| match self.0.metric {
+                    Metric::LinkPackets => link.packets,
+                    _ => link.bytes,
+                }))
+            }
+            Subject::Routers => total(run.routers.iter().map(|router| match self.0.metric {
+                Metric::RouterBytes => router.bytes,
+                _ => router.connections,
+            })),
+        }
+    }
+
+    fn of_flows(&self, flows: &[FlowMetrics]) -> Option<f64> {
         let exact = self.0.flow.as_ref().is_some_and(|name| flows.iter().any(|flow| flow.flow == *name));
         let is_meant = |flow: &&FlowMetrics| match &self.0.flow {
             None => true,
@@ -52,6 +71,11 @@ impl Quantity {
     }
 }
 
+/// The sum of counts; `None` without any.
+fn total(counts: impl Iterator<Item = u64>) -> Option<f64> {
+    counts.reduce(|a, b| a + b).map(|sum| sum as f64)
+}
+
 /// The unit as a suffix of a column name; empty if the metric's name includes it.
 fn suffix(metric: Metric) -> &'static str {
     match metric.unit() {
@@ -85,6 +109,7 @@ fn value(metric: Metric, flow: &FlowMetrics) -> Option<f64> {
         Metric::DuplicateSegments => receiver.map(|receiver| receiver.duplicate_segments as f64),
         Metric::ExchangeTime => flow.exchanges.as_ref().map(|exchanges| exchanges.mean_s),
         Metric::Completed => Some(if flow.status == StatusName::Completed { 1.0 } else { 0.0 }),
+        Metric::LinkPackets | Metric::LinkBytes | Metric::RouterBytes | Metric::RouterConnections => None,
     }
 }
 

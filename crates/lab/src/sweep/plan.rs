@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::statistics::Mean;
-use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep, Variant};
+use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Subject, Sweep, Variant};
 use holdover_sim::{Amount, RequestResponse, Traffic, World, WorldConfig, WorldError};
 
 use super::journal::{Header, Row};
@@ -244,11 +244,12 @@ impl Plan {
         self.quantities.iter().map(Quantity::name)
     }
 
-    /// Adds every metric of each of these flows to the quantities.
-    pub fn measure_each(&mut self, flows: &[&str]) {
-        for flow in flows {
-            let of_flow = |&metric: &Metric| Quantity(Measure { metric, flow: Some((*flow).to_owned()) });
-            self.quantities.extend(Metric::ALL.iter().map(of_flow));
+    /// Adds every metric of each of these flows or links to the quantities.
+    pub fn measure_each(&mut self, subject: Subject, names: &[&str]) {
+        for name in names {
+            let metrics = Metric::ALL.iter().filter(|metric| metric.subject() == subject);
+            let of_it = |&metric: &Metric| Quantity(Measure { metric, flow: Some((*name).to_owned()) });
+            self.quantities.extend(metrics.map(of_it));
         }
     }
 
@@ -262,7 +263,7 @@ impl Plan {
         };
         Finished {
             completed: row.flows.iter().enumerate().all(ended),
-            values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
+            values: self.quantities.iter().map(|quantity| quantity.of(row)).collect(),
         }
     }
 
@@ -273,7 +274,7 @@ impl Plan {
 
     /// A run's value of the quantity that determines the number of runs.
     pub fn deciding(&self, row: &Row) -> Option<f64> {
-        self.quantities.first()?.of(&row.flows)
+        self.quantities.first()?.of(row)
     }
 
     /// The header that a journal must match to be continued.

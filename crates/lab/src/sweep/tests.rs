@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdover_scenario::{NoFiles, Override, Scenario};
+use holdover_scenario::{NoFiles, Override, Scenario, Subject};
 
 use super::driver::{Driver, Worker};
 use super::engine::{self, Outcome};
@@ -107,6 +107,69 @@ fn write_results(plan: &Plan, runs: &FinishedRuns, dir: &SweepDir, jobs: usize) 
 
 /// Two workers whose rows arrive in another order, some twice, and a driver that is reopened in the middle.
 // Claim: Workers that answer in any order, and twice, also to a restarted driver, give the same files as a sweep on threads.
+// Claim: Sweeps measure the transmissions of links and what routers have stored, over all of them and for one.
+#[test]
+fn links_and_routers_are_measured() {
+    let text = r#"
+        time_limit = "60 s"
+        [[host]]
+        name = "mobile"
+        [[host]]
+        name = "server"
+        [[router]]
+        name = "tower"
+        [[link]]
+        name = "radio"
+        between = ["tower", "mobile"]
+        rate = "5 Mbit/s"
+        outages = { list = [{ at = "0.5 s", for = "1 s" }] }
+        [[link]]
+        name = "wire"
+        between = ["tower", "server"]
+        delay = "10 ms"
+        [[flow]]
+        name = "data"
+        from = "server"
+        to = "mobile"
+        bulk = "1 MB"
+        [[variant]]
+        name = "plain"
+        [[variant]]
+        name = "supervisor"
+        set = { "router.tower.mechanisms" = { supervisor = {}, mobiles = ["mobile"] } }
+        [sweep.replicate]
+        min = 1
+    "#;
+    let mut plan = plan(&[text]);
+    plan.measure_each(Subject::Links, &["radio", "wire"]);
+    let names: Vec<String> = plan.quantity_names().collect();
+    let rows: Vec<_> = (0..2)
+        .map(|cell| {
+            engine::make(&plan, schedule::Unit { cell, run: 0 }, &mut None, || false).expect("a world").expect("a run")
+        })
+        .collect();
+    let value = |row: usize, name: &str| {
+        let place = names.iter().position(|other| other == name).unwrap_or_else(|| panic!("{name}"));
+        plan.reduce(row, &rows[row]).values[place]
+    };
+    for row in 0..2 {
+        let [radio, wire] = ["link_bytes_of_radio", "link_bytes_of_wire"].map(|name| value(row, name).expect("a link"));
+        assert!(radio > 1e6 && wire > 1e6, "the whole transfer: {radio}, {wire}");
+        assert_eq!(value(row, "link_bytes"), Some(radio + wire));
+        assert!(value(row, "link_packets_of_radio").is_some_and(|packets| packets > 1e6 / 1460.0));
+    }
+    assert_eq!((value(0, "router_bytes"), value(0, "router_connections")), (None, None), "no mechanisms");
+    assert_eq!(value(1, "router_connections"), Some(1.0));
+    assert!(value(1, "router_bytes").is_some_and(|bytes| bytes > 10_000.0 && bytes <= 256_000.0));
+}
+
+#[test]
+fn a_metric_of_links_has_no_flow() {
+    let text = [SCENARIO, "[sweep.replicate]\nmin = 2\nof = { metric = \"link_bytes\", flow = \"data\" }\n"].concat();
+    let error = Scenario::parse("test.toml", &text, NoFiles).expect_err("no flow has it").to_string();
+    assert!(error.contains("\"link_bytes\" is no metric of a flow; leave \"flow\" out"), "{error}");
+}
+
 #[test]
 fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
