@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use holdover_scenario::{Files, Scenario, ScenarioError};
+use holdover_scenario::{Files, Override, Scenario, ScenarioError};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
@@ -89,6 +89,8 @@ pub struct Catalogue {
     pub fitted: Option<Fitted>,
     /// Scenarios with combined results.
     pub unions: Vec<Union>,
+    /// Scenarios that are others with changes.
+    pub derived: Vec<Derived>,
     /// Its tables and figures.
     pub experiments: Vec<Experiment>,
     /// Its claims.
@@ -114,6 +116,8 @@ struct Form {
     sampling: Sampling,
     #[serde(default, rename = "union")]
     unions: Vec<Union>,
+    #[serde(default)]
+    derived: Vec<Derived>,
     #[serde(default, rename = "experiment")]
     experiments: Vec<Experiment>,
     #[serde(default, rename = "claim")]
@@ -187,6 +191,18 @@ pub struct Part {
     /// The places of its cells on further axes.
     #[serde(default)]
     pub at: BTreeMap<String, f64>,
+}
+
+/// A scenario that is another one with changes, such as a sweep along another axis.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Derived {
+    /// Its name.
+    pub name: String,
+    /// The scenario file's name, without `.toml`.
+    pub from: String,
+    /// The changed fields, by their paths.
+    pub set: toml::Table,
 }
 
 /// A table or figure of the paper.
@@ -421,6 +437,7 @@ impl Catalogue {
             fitted,
             survey,
             unions: form.unions,
+            derived: form.derived,
             experiments: form.experiments,
             claims: form.claims,
             causes: form.causes,
@@ -492,11 +509,24 @@ impl Catalogue {
         all
     }
 
-    /// The scenario called `name`.
+    /// The scenario called `name`: a file, or one derived from a file.
     pub fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
-        let file = format!("{name}.toml");
+        let derived = self.derived(name);
+        let file = format!("{}.toml", derived.map_or(name, |derived| &derived.from));
         let text = self.source.text(&file)?;
-        Ok(Scenario::parse(&format!("{}/{file}", self.name), &text, self.source.clone())?)
+        let scenario = Scenario::parse(&format!("{}/{file}", self.name), &text, self.source.clone())?;
+        match derived {
+            Some(derived) => {
+                let change = |(path, value): (&String, &toml::Value)| Override::new(path.as_str(), value.clone());
+                Ok(scenario.with(&derived.set.iter().map(change).collect::<Vec<_>>())?)
+            }
+            None => Ok(scenario),
+        }
+    }
+
+    /// The scenario called `name`, if it is derived from another.
+    pub fn derived(&self, name: &str) -> Option<&Derived> {
+        self.derived.iter().find(|derived| derived.name == name)
     }
 
     /// The experiment called `id`.

@@ -9,7 +9,7 @@ use super::results::{Cell, Results};
 use super::script::short;
 use crate::sweep::Plan;
 
-/// A table of metrics with a row for each variant, at one place of the sweep.
+/// A table of metrics with a row for each variant, at one place of the sweep or along one axis.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
@@ -17,6 +17,8 @@ pub struct Matrix {
     pub title: String,
     /// The value on each axis, as written in the scenario.
     pub at: BTreeMap<String, String>,
+    /// An axis without a value in `at`: each metric has a column for each of its values.
+    pub across: Option<String>,
     /// The metrics.
     pub metrics: Vec<String>,
 }
@@ -56,8 +58,19 @@ impl Matrix {
     pub(super) fn check(&self, plan: &Plan) -> Result<(), String> {
         let labels = plan.point(0).labels;
         let axes: Vec<&str> = labels.iter().map(|label| label.axis.as_str()).collect();
-        if let Some(axis) = axes.iter().find(|axis| !self.at.contains_key(**axis)) {
-            return Err(format!("the table \"{}\" has no value for the axis \"{axis}\"", self.title));
+        if let Some(across) = self.across.as_ref().filter(|across| !axes.contains(&across.as_str())) {
+            let known = axes.join(", ");
+            return Err(format!(
+                "the table \"{}\" is across \"{across}\", which is no axis; there are: {known}",
+                self.title
+            ));
+        }
+        let is_placed = |axis: &str| self.at.contains_key(axis) != (self.across.as_deref() == Some(axis));
+        if let Some(axis) = axes.iter().find(|axis| !is_placed(axis)) {
+            return Err(format!(
+                "the table \"{}\" needs a value for the axis \"{axis}\", or to go across it",
+                self.title
+            ));
         }
         for (axis, value) in &self.at {
             if !axes.contains(&axis.as_str()) {
@@ -85,27 +98,62 @@ impl Matrix {
         }
     }
 
-    /// The headings: the variant, the completed runs, and each metric with its unit.
-    pub(super) fn heading(&self) -> Vec<String> {
+    /// The headings: the variant, the completed runs, and each metric with its unit; across an axis, the variant, and each metric at each
+    /// value.
+    pub(super) fn heading(&self, results: &Results) -> Vec<String> {
         let metrics = self.metrics.iter().map(|metric| {
             // The metric of one flow is named `goodput_of_download`.
             let known = Metric::ALL.iter().filter(|known| metric.starts_with(known.name()));
             let unit = known.max_by_key(|known| known.name().len()).map_or("", |known| known.unit());
             let name = metric.replace('_', " ");
             // `bytes retransmitted` has its unit in its name.
-            if unit.is_empty() || name.starts_with(unit) { name } else { format!("{name}, {unit}") }
+            if unit.is_empty() || name.split(' ').any(|word| word == unit) { name } else { format!("{name}, {unit}") }
         });
-        ["variant".to_owned(), "completed".to_owned()].into_iter().chain(metrics).collect()
+        let Some(across) = &self.across else {
+            return ["variant".to_owned(), "completed".to_owned()].into_iter().chain(metrics).collect();
+        };
+        let mut heading = vec!["variant".to_owned()];
+        for metric in metrics {
+            heading.extend(results.written(across).iter().map(|value| format!("{metric}: {value}")));
+        }
+        heading
     }
 
     /// A row for each variant: the means over its completed runs.
     pub(super) fn rows(&self, results: &Results) -> Vec<Vec<String>> {
         let is_here = |cell: &&Cell| self.at.iter().all(|(axis, value)| cell.words.get(axis) == Some(value));
-        let row = |cell: &Cell| {
-            let metrics = self.metrics.iter().map(|metric| cell.mean(metric).map_or_else(|| "–".to_owned(), short));
-            [cell.variant.clone(), format!("{} of {}", cell.completed, cell.runs)].into_iter().chain(metrics).collect()
+        let here: Vec<&Cell> = results.cells.iter().filter(is_here).collect();
+        let in_words = |cell: &Cell, metric: &String| cell.mean(metric).map_or_else(|| "–".to_owned(), short);
+        let Some(across) = &self.across else {
+            let row = |cell: &&Cell| {
+                let metrics = self.metrics.iter().map(|metric| in_words(cell, metric));
+                let completed = format!("{} of {}", cell.completed, cell.runs);
+                [cell.variant.clone(), completed].into_iter().chain(metrics).collect()
+            };
+            return here.iter().map(row).collect();
         };
-        results.cells.iter().filter(is_here).map(row).collect()
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for cell in &here {
+            if rows.iter().any(|row| row[0] == cell.variant) {
+                continue;
+            }
+            let mut row = vec![cell.variant.clone()];
+            for metric in &self.metrics {
+                row.extend(results.written(across).iter().map(|value| {
+                    let is_there = |other: &&&Cell| other.words.get(across).is_some_and(|at| at == value);
+                    let mut of_variant = here.iter().filter(|other| other.variant == cell.variant);
+                    match of_variant.find(is_there) {
+                        Some(there) if there.completed < there.runs => {
+                            format!("{} of {} completed", there.completed, there.runs)
+                        }
+                        Some(there) => in_words(there, metric),
+                        None => "–".to_owned(),
+                    }
+                }));
+            }
+            rows.push(row);
+        }
+        rows
     }
 }
 
@@ -125,12 +173,12 @@ mod tests {
     }
 
     // Claim: A table of a page has the means of each variant at its place.
-    // Tests: `reproduce::matrix::tests::a_row_of_facts_has_a_cell_for_each_heading`
     #[test]
     fn a_table_has_the_means_of_each_variant_at_its_place() {
         let matrix = Matrix {
             title: "At 5 s".to_owned(),
             at: [("delay".to_owned(), "5 s".to_owned())].into(),
+            across: None,
             metrics: ["longest_pause", "bytes_retransmitted", "timeouts_of_data"].map(str::to_owned).to_vec(),
         };
         let results = Results {
@@ -141,10 +189,42 @@ mod tests {
             ],
         };
         assert_eq!(
-            matrix.heading(),
+            matrix.heading(&results),
             ["variant", "completed", "longest pause, s", "bytes retransmitted", "timeouts of data"]
         );
         assert_eq!(matrix.rows(&results), [["plain", "2 of 3", "1.5", "–", "–"], ["wake", "0 of 3", "–", "–", "–"]]);
+    }
+
+    #[test]
+    fn a_table_across_an_axis_has_a_column_for_each_value() {
+        let matrix = Matrix {
+            title: "Over the delay".to_owned(),
+            at: BTreeMap::new(),
+            across: Some("delay".to_owned()),
+            metrics: ["longest_pause", "link_bytes_of_radio"].map(str::to_owned).to_vec(),
+        };
+        let results = Results {
+            cells: vec![
+                cell("plain", "5 s", &[1.0, 2.0], 2),
+                cell("wake", "5 s", &[4.0], 1),
+                cell("plain", "9 s", &[], 3),
+                cell("wake", "9 s", &[8.0], 1),
+            ],
+        };
+        assert_eq!(
+            matrix.heading(&results),
+            [
+                "variant",
+                "longest pause, s: 5 s",
+                "longest pause, s: 9 s",
+                "link bytes of radio: 5 s",
+                "link bytes of radio: 9 s"
+            ]
+        );
+        assert_eq!(
+            matrix.rows(&results),
+            [["plain", "1.5", "0 of 3 completed", "–", "0 of 3 completed"], ["wake", "4", "8", "–", "–"]]
+        );
     }
 
     #[test]

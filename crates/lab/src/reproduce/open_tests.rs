@@ -395,11 +395,11 @@ fn the_page_shows_what_no_setting_satisfies() {
     for part in [
         "## What no setting of the sample satisfies",
         "at one setting: 3 of 4 here. At the setting of this page 2 hold.",
-        "a sample of 12 settings was run (`again`). At most 2 claims hold at one of them",
+        "a sample of 12 settings was run (`again`), and that of this page. At most 2 claims hold at one of the sample",
         "3 claims hold at some setting, but pairs of them at no common one",
         "the largest set without such a pair has 2.",
         "filled more than 22.09 % of the ranges",
-        "### Claims that hold at no setting: 1\n\n`instant`",
+        "### Claims that hold at no setting tried: 1\n\n`instant`",
         "### Pairs of claims that hold each, and never together: 1",
         "| `fast` (at ",
     ] {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use holdover_report as report;
 
-use super::catalogue::{Catalogue, Experiment, Table};
+use super::catalogue::{Catalogue, Experiment, PAPER, Table};
 use super::figures::Drawn;
 use super::judge::{Counts, Judged, Verdict};
 use super::numbers;
@@ -202,9 +202,10 @@ impl Reproduced<'_> {
             format!("Of the open inputs a sample of {} settings was run", together.settings)
         };
         page.paragraph(&format!(
-            "{tried} (`{}`). At most {} claims hold at one of them: {}.",
+            "{tried} (`{}`), and that of this page. At most {} claims hold at one of the {}: {}.",
             survey.command,
             together.most,
+            if together.complete { "combinations" } else { "sample" },
             together.at.in_words()
         ));
         page.paragraph(&reason(together));
@@ -221,7 +222,7 @@ impl Reproduced<'_> {
             ));
         }
         if !together.nowhere.is_empty() {
-            page.heading(&format!("Claims that hold at no setting: {}", together.nowhere.len()));
+            page.heading(&format!("Claims that hold at no setting tried: {}", together.nowhere.len()));
             page.paragraph(&quoted(&together.nowhere));
         }
         self.exclusions(page, together);
@@ -229,7 +230,7 @@ impl Reproduced<'_> {
 
     /// The pairs of claims that never hold together, except those that chance alone would keep apart.
     fn exclusions(&self, page: &mut impl Writer, together: &Together) {
-        let (shown, rest): (Vec<&Pair>, Vec<&Pair>) = together.pairs.iter().partition(|pair| pair.chance < UNLIKELY);
+        let (shown, rest): (Vec<&Pair>, Vec<&Pair>) = together.pairs.iter().partition(|pair| pair.is_unlikely());
         if together.pairs.is_empty() {
             return;
         }
@@ -237,16 +238,22 @@ impl Reproduced<'_> {
         if !shown.is_empty() {
             let row = |pair: &&Pair| {
                 let [a, b] = [0, 1].map(|at| format!("`{}` (at {})", pair.claims[at], settings(pair.holds[at])));
-                vec![a, b, format!("{:.1} %", 100.0 * pair.chance)]
+                vec![a, b, format!("{:.1} %", 100.0 * pair.corrected)]
             };
             page.texts(&["claim", "never with", "apart by chance"], shown.iter().map(row).collect());
+            page.paragraph(&format!(
+                "The probability that settings drawn at random, in these numbers, have none in common is corrected for the {} pairs of \
+                 claims that were compared (Holm's method).",
+                together.compared
+            ));
         }
         if !rest.is_empty() {
             page.paragraph(&format!(
                 "{} are not listed: their claims hold at so few settings that two of the same numbers, drawn at random, would have none in \
-                 common with a probability of {} % or more.",
+                 common with a probability of {} % or more, corrected for the {} pairs that were compared (Holm's method).",
                 if shown.is_empty() { "They".to_owned() } else { format!("{} more", rest.len()) },
-                100.0 * UNLIKELY
+                100.0 * UNLIKELY,
+                together.compared
             ));
         }
     }
@@ -318,7 +325,7 @@ impl Reproduced<'_> {
         for matrix in &experiment.matrices {
             let Some(results) = results else { continue };
             page.heading(&matrix.title);
-            page.figures(matrix.heading(), matrix.rows(results));
+            page.figures(matrix.heading(results), matrix.rows(results));
         }
         for drawn in self.figures.iter().filter(|drawn| drawn.experiment == experiment.id) {
             page.picture(drawn);
@@ -329,11 +336,15 @@ impl Reproduced<'_> {
     fn provenance(&self, experiment: &Experiment, scenario: &str, runs: Option<&str>) -> String {
         let made: usize =
             self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
-        let file = |name: &String| match runs {
-            Some(runs) => {
-                format!("`{name}.toml` ([runs]({runs}/{name}/runs.csv), [summary]({runs}/{name}/summary.json))")
+        let file = |name: &String| {
+            let file = match self.catalogue.derived(name) {
+                Some(derived) => format!("`{}.toml` with the changes of `{name}` in `{PAPER}`", derived.from),
+                None => format!("`{name}.toml`"),
+            };
+            match runs {
+                Some(runs) => format!("{file} ([runs]({runs}/{name}/runs.csv), [summary]({runs}/{name}/summary.json))"),
+                None => file,
             }
-            None => format!("`{name}.toml`"),
         };
         let files: Vec<String> = self.catalogue.scenarios_of(scenario).iter().map(file).collect();
         format!("{}. `experiments/{}`: {}; {made} runs.", experiment.source, self.catalogue.name, files.join(", "))
@@ -395,7 +406,12 @@ fn reason(together: &Together) -> String {
     match together.compatible {
         Some(size) if size < together.wanted => format!(
             "{somewhere} claims hold at some setting, but pairs of them at no common one of those tried: the largest set without such a \
-             pair has {size}."
+             pair has {size}.{}",
+            match together.compatible_beyond_chance {
+                Some(beyond) if beyond > size =>
+                    format!(" Without the pairs that chance may keep apart (below) it has {beyond}."),
+                _ => String::new(),
+            }
         ),
         _ => format!("{somewhere} claims hold at some setting, but no {} of them at the same one.", together.wanted),
     }

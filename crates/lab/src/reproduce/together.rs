@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use holdover_scenario::statistics::holm;
 use serde::Serialize;
 
 use super::judge::{Judged, Verdict};
@@ -39,7 +40,11 @@ pub struct Together {
     pub at: Setting,
     /// The size of the largest set of claims without a pair of [`Self::pairs`]; `None` if there are too many claims to compute it.
     pub compatible: Option<usize>,
-    /// Pairs of claims that each hold at some setting, and never at the same; the least likely by chance first.
+    /// The same without a pair that chance is unlikely to keep apart ([`Pair::is_unlikely`]).
+    pub compatible_beyond_chance: Option<usize>,
+    /// The number of pairs of claims that each hold at some setting.
+    pub compared: usize,
+    /// Those that hold at no setting together, neither of the survey nor of the page; the least likely by chance first.
     pub pairs: Vec<Pair>,
 }
 
@@ -52,6 +57,20 @@ pub struct Pair {
     pub holds: [usize; 2],
     /// The probability that settings drawn at random for each, in these numbers, have none in common.
     pub chance: f64,
+    /// The same, corrected for the number of pairs compared (Holm 1979).
+    pub corrected: f64,
+}
+
+impl Pair {
+    fn is_of(&self, a: &str, b: &str) -> bool {
+        let [one, other] = &self.claims;
+        (one == a && other == b) || (one == b && other == a)
+    }
+
+    /// Whether chance is unlikely to keep its claims apart, or any other pair's.
+    pub fn is_unlikely(&self) -> bool {
+        self.corrected < UNLIKELY
+    }
 }
 
 impl Together {
@@ -84,7 +103,11 @@ impl Together {
             nowhere: nowhere.into_iter().map(|(claim, _)| (*claim).to_owned()).collect(),
             most: count(best),
             at: survey.settings[best].clone(),
-            compatible: compatible(&somewhere),
+            compatible: compatible(&somewhere, exclude),
+            compatible_beyond_chance: compatible(&somewhere, |a, b| {
+                pairs.iter().any(|pair| pair.is_unlikely() && pair.is_of(a.0, b.0))
+            }),
+            compared: somewhere.len() * somewhere.len().saturating_sub(1) / 2,
             pairs,
         })
     }
@@ -111,22 +134,37 @@ impl Together {
     }
 }
 
-fn exclude(a: &[bool], b: &[bool]) -> bool {
+/// A claim, and whether it holds at each setting.
+type Column<'a> = (&'a str, &'a [bool]);
+
+fn exclude((_, a): Column<'_>, (_, b): Column<'_>) -> bool {
     !a.iter().zip(b).any(|(a, b)| *a && *b)
 }
 
-fn pairs(somewhere: &[(&str, &[bool])]) -> Vec<Pair> {
+fn pairs(somewhere: &[Column<'_>]) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    for (index, (a, of_a)) in somewhere.iter().enumerate() {
-        for (b, of_b) in somewhere[index + 1..].iter().filter(|(_, of_b)| exclude(of_a, of_b)) {
-            let holds = [of_a, of_b].map(|holds| holds.iter().filter(|holds| **holds).count());
-            pairs.push(Pair {
-                claims: [*a, *b].map(str::to_owned),
-                holds,
-                chance: apart_by_chance(of_a.len(), holds[0], holds[1]),
-            });
+    // A pair with a common setting counts as certain to be apart by chance, which makes the correction stronger.
+    let mut chances = Vec::new();
+    for (index, &one) in somewhere.iter().enumerate() {
+        for &other in &somewhere[index + 1..] {
+            if !exclude(one, other) {
+                chances.push(Some(1.0));
+                continue;
+            }
+            let holds = [one, other].map(|(_, holds)| holds.iter().filter(|holds| **holds).count());
+            let chance = apart_by_chance(one.1.len(), holds[0], holds[1]);
+            pairs.push((
+                chances.len(),
+                Pair { claims: [one.0, other.0].map(str::to_owned), holds, chance, corrected: 1.0 },
+            ));
+            chances.push(Some(chance));
         }
     }
+    let corrected = holm(&chances);
+    for (index, pair) in &mut pairs {
+        pair.corrected = corrected[*index].unwrap_or(1.0);
+    }
+    let mut pairs: Vec<Pair> = pairs.into_iter().map(|(_, pair)| pair).collect();
     pairs.sort_by(|a, b| a.chance.total_cmp(&b.chance));
     pairs
 }
@@ -137,16 +175,16 @@ fn apart_by_chance(all: usize, a: usize, b: usize) -> f64 {
 }
 
 /// The size of the largest set of claims of which no two exclude each other; `None` for more claims than bits in a set.
-fn compatible(somewhere: &[(&str, &[bool])]) -> Option<usize> {
+fn compatible(somewhere: &[Column<'_>], exclude: impl Fn(Column<'_>, Column<'_>) -> bool) -> Option<usize> {
     let bit = |index: usize| 1_u128 << index;
     if somewhere.len() > u128::BITS as usize {
         return None;
     }
-    let excluded = |claim: &[bool]| {
-        let others = somewhere.iter().enumerate().filter(|(_, (_, other))| exclude(claim, other));
+    let excluded = |claim: &Column<'_>| {
+        let others = somewhere.iter().enumerate().filter(|(_, other)| exclude(*claim, **other));
         others.fold(0, |set, (index, _)| set | bit(index))
     };
-    let graph: Vec<u128> = somewhere.iter().map(|(_, claim)| excluded(claim)).collect();
+    let graph: Vec<u128> = somewhere.iter().map(excluded).collect();
     let all = (0..graph.len()).fold(0, |set, index| set | bit(index));
     let mut steps = STEPS;
     independent(&graph, all, &mut steps)
@@ -227,6 +265,24 @@ mod tests {
                 && pairs.contains(&["last", "late"])
         );
         assert_eq!(found.compatible, Some(2), "\"always\" and one of the three");
+        assert_eq!(found.compared, 6);
+        assert_eq!(found.compatible_beyond_chance, Some(4), "two settings each are too few to exclude chance");
+    }
+
+    /// The same verdicts twelve times over: two claims exclude each other beyond chance, also among many that do not.
+    #[test]
+    fn pairs_are_corrected_for_their_number() {
+        let many = |letters: &str| letters.repeat(12);
+        let [early, late, always] = ["+-", "-+", "++"].map(many);
+        let others: Vec<String> = (0..30).map(|index| format!("always-{index}")).collect();
+        let mut verdicts = vec![("early", &*early, Verdict::Holds), ("late", &*late, Verdict::Fails)];
+        verdicts.extend(others.iter().map(|name| (name.as_str(), &*always, Verdict::Holds)));
+        let found = compared(&verdicts).expect("a survey of all claims");
+        let [pair] = found.pairs.as_slice() else { panic!("{:?}", found.pairs) };
+        assert_eq!(found.compared, 32 * 31 / 2);
+        assert!((pair.corrected - pair.chance * found.compared as f64).abs() < 1e-12, "the first of Holm's");
+        assert!(pair.is_unlikely(), "{pair:?}");
+        assert_eq!((found.compatible, found.compatible_beyond_chance), (Some(31), Some(31)));
     }
 
     /// A pair that holds where the claims are judged is none, though no setting of the survey has both.
