@@ -6,10 +6,10 @@ use holdover_link::Statistics;
 use holdover_link::cell::CellStatistics;
 
 use super::World;
-use crate::config::{NodeId, Traffic};
+use crate::config::Traffic;
 use crate::flow::{End, Flow, FlowReport, FlowStatus};
 use crate::gateway::Gateway;
-use crate::ids::LinkId;
+use crate::ids::{LinkId, NodeId};
 use crate::mobility::CellId;
 use crate::network::{capacity_of, config_of};
 
