@@ -81,7 +81,8 @@ impl OwnSegments {
         }
         let (flags, payload) = (flags & KEPT_FLAGS, payload.clone());
         let is_sent_again = is_retransmission;
-        let kept = Kept { seq, flags, payload, is_sent_again, copied: 0, copied_at: None, val: None, is_foreign: false };
+        let kept =
+            Kept { seq, flags, payload, is_sent_again, copied: 0, copied_at: None, val: None, is_foreign: false };
         self.0.insert(connection, kept);
     }
 
