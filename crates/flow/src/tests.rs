@@ -435,7 +435,8 @@ proptest! {
                 Some(packet) => packet,
                 None => {
                     let Some(shape) = rest.next() else { break };
-                    now += Duration::from_millis(shape.millis);
+                    // No two at the same time: whether one was refused is told by the time of the last one that was not.
+                    now += Duration::from_millis(shape.millis) + Duration::from_micros(1);
                     let (own, other) = if shape.is_outgoing { (&mut host, peer) } else { (&mut peer, host) };
                     let seq = own.wrapping_add_signed(shape.ahead);
                     if shape.ahead == 0 {
