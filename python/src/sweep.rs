@@ -162,7 +162,7 @@ pub(crate) fn sweep(
         Outcome::Complete(runs) => finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started),
         Outcome::Interrupted(progress) => {
             let message = format!(
-                "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
+                "interrupted; {} of about {} runs are kept in {}; the same call continues with them",
                 progress.done,
                 progress.expected,
                 directory.path().display()
