@@ -83,7 +83,7 @@ pub(crate) fn open_sweep(py: Python<'_>, directory: PathBuf) -> PyResult<SweepFi
     Ok(SweepFiles::new(&plan, head.name, head.runs, &directory))
 }
 
-/// The tables of a sweep that is complete, which are read from their files when they are asked for.
+/// The tables of a sweep that is complete, which are read from their files on access.
 #[pyclass(frozen, module = "holdover._holdover")]
 pub(crate) struct SweepFiles {
     /// The name of what was swept.
