@@ -5,5 +5,10 @@ mod layout;
 
 fn main() {
     println!("cargo::rerun-if-changed=../flow/build/layout.rs");
-    layout::Headers { described: &["bpf/user_timeout/records.h"], imported: &[], not_zero: &[] }.generate();
+    let headers = layout::Headers {
+        described: &["bpf/user_timeout/records.h"],
+        imported: &["../flow/c/selector.h"],
+        not_zero: &[],
+    };
+    headers.generate();
 }

@@ -1,4 +1,4 @@
-//! Compiles the flow path (`c/`) for this machine, and generates Rust for its structures, flags and counters.
+//! Compiles the flow path and selectors (`c/`) for this machine, and generates Rust for its structures, flags and counters.
 
 #[path = "build/layout.rs"]
 mod layout;
@@ -8,7 +8,7 @@ mod table;
 use layout::{Headers, fail, out, write};
 
 const HEADERS: Headers<'static> = Headers {
-    described: &["c/state.h", "c/packet.h"],
+    described: &["c/state.h", "c/packet.h", "c/selector.h"],
     imported: &[],
     // `src/flow.rs` and `src/entry.rs` define them.
     not_zero: &["half", "flow", "side", "entry"],

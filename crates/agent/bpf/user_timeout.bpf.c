@@ -24,18 +24,18 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #include "user_timeout/new_connections.h"
 #include "user_timeout/open_connections.h"
 
-// --- For the test that compares the rules with those of user space ---
+// --- For the test that the kernel has the table of the policy ---
 
-// The packet holds a `struct flow`. Returns the verdict in bits 0 to 7 and the rule's number above.
+// The packet holds a `struct ends`. Returns the verdict in bits 0 to 7 and the rule's number above.
 SEC("classifier")
 int decide_for_test(struct __sk_buff *skb)
 {
-	struct flow flow = {};
+	struct ends ends = {};
 	struct wish wish = {};
 	int verdict;
 
-	if (bpf_skb_load_bytes(skb, 0, &flow, sizeof(flow)))
+	if (bpf_skb_load_bytes(skb, 0, &ends, sizeof(ends)))
 		return -1;
-	verdict = decide(&flow, &wish);
+	verdict = decide(&ends, &wish);
 	return verdict | (int)(wish.rule << 8);
 }

@@ -27,9 +27,8 @@ mod place;
 mod rule;
 mod text;
 
-use std::net::{IpAddr, SocketAddr};
-
 use holdover_base::Duration;
+use holdover_flow::Ends;
 use holdover_mobility::Connection;
 use holdover_wire::UserTimeout;
 
@@ -147,12 +146,6 @@ pub const fn longest_patience(tcp_retries2: u32, rto_max: Duration) -> Duration 
     Duration::from_millis(rto_max.as_millis().saturating_mul(tcp_retries2 as u64 + 1))
 }
 
-/// Whether a connection stays within this host: from or to a loopback address, or between two ends with the same address.
-pub fn is_within_host(connection: Connection) -> bool {
-    let (local, remote) = (connection.local.ip().to_canonical(), connection.remote.ip().to_canonical());
-    local.is_loopback() || remote.is_loopback() || local == remote
-}
-
 impl Policy {
     /// The policy of these rules, in their order. `uid_of` looks up users ([`uid_of`](crate::sockets::owner::uid_of)).
     ///
@@ -190,13 +183,14 @@ impl Policy {
 
     /// The verdict on a connection whose owner is known.
     pub fn decide(&self, connection: Connection, owner: &Owner) -> Decision {
-        let fits = |rule: &&(usize, &Rule)| rule.1.fits_place(connection) && rule.1.fits_owner(owner);
-        Decision::of(self.rules.iter().enumerate().find(|rule| fits(&rule)))
+        let ends = Ends::new(connection);
+        Decision::of(self.rules.iter().enumerate().find(|(_, rule)| rule.selects(&ends) && rule.fits_owner(owner)))
     }
 
     /// The verdict on a connection by its addresses; `None` if it depends on the owner.
     pub fn decide_by_place(&self, connection: Connection) -> Option<Decision> {
-        let first = self.rules.iter().enumerate().find(|(_, rule)| rule.fits_place(connection));
+        let ends = Ends::new(connection);
+        let first = self.rules.iter().enumerate().find(|(_, rule)| rule.selects(&ends));
         match first {
             Some((_, rule)) if rule.needs_owner() => None,
             decided => Some(Decision::of(decided)),
@@ -247,19 +241,6 @@ impl Decision {
             None => Self { rule: None, action: Action::LeaveAlone },
         }
     }
-}
-
-/// An address in the form used for comparison: IPv4 within IPv6, as `::ffff:192.0.2.1`.
-pub(crate) fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
-}
-
-/// Whether a connection's end has one of these addresses and ports.
-pub(crate) fn is_at(end: SocketAddr, prefix: Prefix, ports: Ports) -> bool {
-    prefix.contains(end.ip()) && ports.contains(end.port())
 }
 
 #[cfg(test)]

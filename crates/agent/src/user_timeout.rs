@@ -291,8 +291,8 @@ impl UserTimeouts {
         self.program.counters()
     }
 
-    /// The verdict of the kernel's copy of the rules on a connection: the rule, and whether it depends on the owner. A
-    /// test compares it with [`Policy::decide_by_place`].
+    /// The verdict of the kernel's table on a connection: the rule, and whether it depends on the owner. For a test that
+    /// the table is that of the policy.
     ///
     /// # Errors
     ///
@@ -357,7 +357,7 @@ impl UserTimeouts {
     }
 }
 
-/// The verdict of the kernel's copy of the rules.
+/// The verdict of the kernel's table of rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KernelVerdict {
     /// No rule matches.

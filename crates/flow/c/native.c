@@ -1,7 +1,8 @@
-// The flow path for a process: the shell around flow.h that Rust calls (src/ffi.rs). One thread has a flow at a time.
+// What Rust calls in a process (src/ffi.rs): the shell around flow.h, in which one thread has a flow at a time, and selectors.
 
 #include "entry.h"
 #include "flow.h"
+#include "selector.h"
 
 INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
 {
@@ -153,6 +154,13 @@ u32 flow_begins_between(const struct flow *flow, const struct packet *packet)
 u32 flow_is_under_way(const struct flow *flow)
 {
 	return is_under_way(flow->stage, flow->incoming.flags | flow->outgoing.flags);
+}
+
+// ---- Selectors (selector.h). ----
+
+u32 flow_selects(const struct selector *selector, const struct ends *ends)
+{
+	return selects(selector, ends, is_within_host(ends));
 }
 
 // ---- For the tests of the Rust side. ----

@@ -4,10 +4,12 @@
 
 #![allow(unsafe_code)]
 
-use crate::layout::{Entry, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Verdict};
+use crate::layout::{
+    Ends, Entry, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Selector, Verdict,
+};
 
 mod c {
-    use super::{Entry, Flow, Half, Key, Link, Order, Packet, Prediction, Rules, Verdict};
+    use super::{Ends, Entry, Flow, Half, Key, Link, Order, Packet, Prediction, Rules, Selector, Verdict};
 
     unsafe extern "C" {
         pub(super) fn flow_handle_segment(
@@ -48,6 +50,7 @@ mod c {
         pub(super) fn flow_begins_between(flow: *const Flow, packet: *const Packet) -> u32;
         pub(super) fn flow_is_under_way(flow: *const Flow) -> u32;
         pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
+        pub(super) fn flow_selects(selector: *const Selector, ends: *const Ends) -> u32;
     }
 
     #[cfg(test)]
@@ -201,6 +204,12 @@ pub(crate) fn is_under_way(flow: &Flow) -> bool {
     unsafe { c::flow_is_under_way(flow) != 0 }
 }
 
+/// Whether a selector applies to a connection with these ends.
+pub(crate) fn selects(selector: &Selector, ends: &Ends) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_selects(selector, ends) != 0 }
+}
+
 /// A zeroed entry.
 pub(crate) fn zeroed_entry() -> Entry {
     // SAFETY: all bit patterns are valid for integers.
@@ -226,6 +235,12 @@ pub(crate) fn notice_from_bytes(bytes: &[u8]) -> Option<Notice> {
 pub(crate) fn order_to_bytes(order: &Order) -> [u8; size_of::<Order>()] {
     // SAFETY: integers without padding: all bytes are written.
     unsafe { std::mem::transmute_copy(order) }
+}
+
+/// The ends of a connection as bytes for the kernel.
+pub(crate) fn ends_to_bytes(ends: &Ends) -> [u8; size_of::<Ends>()] {
+    // SAFETY: integers without padding: all bytes are written.
+    unsafe { std::mem::transmute_copy(ends) }
 }
 
 #[cfg(test)]

@@ -10,13 +10,9 @@ impl Key {
     /// The key of a connection.
     pub fn new(connection: Connection) -> Self {
         let Connection { local, remote } = connection;
-        let octets = |address: SocketAddr| match address.ip() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
         Self {
-            local: octets(local),
-            remote: octets(remote),
+            local: octets(local.ip()),
+            remote: octets(remote.ip()),
             local_port: local.port().to_be(),
             remote_port: remote.port().to_be(),
         }
@@ -29,6 +25,14 @@ impl Key {
             SocketAddr::new(v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4), u16::from_be(port))
         };
         Connection { local: address(self.local, self.local_port), remote: address(self.remote, self.remote_port) }
+    }
+}
+
+/// An address in the form of all records: IPv4 within IPv6, as `::ffff:192.0.2.1`.
+pub(crate) fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
     }
 }
 

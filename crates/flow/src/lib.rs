@@ -6,6 +6,9 @@
 //! shell around it (`crates/agent/bpf`), and by this crate for processes, where the shell is [`Flow::handle_packet`]. The
 //! structures, flags and counters that both share are declared in C only; `build.rs` generates Rust from them.
 //!
+//! [`Selector`]s, which connections a rule applies to, are independent of the flow path and have one source in the same
+//! way (`c/selector.h`).
+//!
 //! The flow path is a function of its arguments. It allocates nothing, sends nothing and has no timer. Everything else is
 //! in a *controller* (`wake` in `mobility`): it handles [`Notice`]s, reads flows from a [`FlowTable`], and changes them by
 //! [`Order`]s.
@@ -33,6 +36,7 @@ mod order;
 mod prediction;
 mod rules;
 mod segment;
+mod selector;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -40,8 +44,8 @@ mod tests;
 pub use entry::Followed;
 pub use flow::Environment;
 pub use layout::{
-    Counter, Entry, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES,
-    STATUS_LISTENS, STATUS_NUMBER,
+    Counter, Ends, Entry, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6,
+    STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER, Selector,
 };
 pub use link::{Holds, LinkState, Stall};
 pub use notice::{CUT_FLUSH, Notice, NoticeRecord, Report};
@@ -49,4 +53,5 @@ pub use order::{Order, OrderRecord, WindowLimit};
 pub use prediction::{PREDICTIONS, Place};
 pub use rules::HoldBack;
 pub use segment::Form;
+pub use selector::SelectorEnd;
 pub use table::FlowTable;

@@ -24,24 +24,24 @@ static __always_inline void call_back_no_more(struct bpf_sock_ops *ops, __u32 fl
 		value;                   \
 	})
 
-static __always_inline void flow_of_ops(struct bpf_sock_ops *ops, struct flow *flow)
+static __always_inline void ends_of_ops(struct bpf_sock_ops *ops, struct ends *ends)
 {
 	if (ops->family == AF_INET) {
-		flow->local[2] = flow->remote[2] = bpf_htonl(0xffff);
-		flow->local[3] = FIELD(local_ip4);
-		flow->remote[3] = FIELD(remote_ip4);
+		ends->local[2] = ends->remote[2] = bpf_htonl(0xffff);
+		ends->local[3] = FIELD(local_ip4);
+		ends->remote[3] = FIELD(remote_ip4);
 	} else {
-		flow->local[0] = FIELD(local_ip6[0]);
-		flow->local[1] = FIELD(local_ip6[1]);
-		flow->local[2] = FIELD(local_ip6[2]);
-		flow->local[3] = FIELD(local_ip6[3]);
-		flow->remote[0] = FIELD(remote_ip6[0]);
-		flow->remote[1] = FIELD(remote_ip6[1]);
-		flow->remote[2] = FIELD(remote_ip6[2]);
-		flow->remote[3] = FIELD(remote_ip6[3]);
+		ends->local[0] = FIELD(local_ip6[0]);
+		ends->local[1] = FIELD(local_ip6[1]);
+		ends->local[2] = FIELD(local_ip6[2]);
+		ends->local[3] = FIELD(local_ip6[3]);
+		ends->remote[0] = FIELD(remote_ip6[0]);
+		ends->remote[1] = FIELD(remote_ip6[1]);
+		ends->remote[2] = FIELD(remote_ip6[2]);
+		ends->remote[3] = FIELD(remote_ip6[3]);
 	}
-	flow->local_port = FIELD(local_port);
-	flow->remote_port = bpf_ntohl(FIELD(remote_port));
+	ends->local_port = FIELD(local_port);
+	ends->remote_port = bpf_ntohl(FIELD(remote_port));
 }
 
 // Reads the peer's option from the current segment.
@@ -64,12 +64,12 @@ static __always_inline int take_option(struct bpf_sock_ops *ops, struct given *g
 // A SYN is about to be sent. It may carry the option (RFC 5482 section 3.1).
 static __always_inline void connecting(struct bpf_sock_ops *ops, struct bpf_sock *sk)
 {
-	struct flow flow = {};
+	struct ends ends = {};
 	struct wish wish = {};
 	struct given *on_socket;
 
-	flow_of_ops(ops, &flow);
-	if (decide(&flow, &wish) != FITS || !wish.advertise)
+	ends_of_ops(ops, &ends);
+	if (decide(&ends, &wish) != FITS || !wish.advertise)
 		return;
 	on_socket = bpf_sk_storage_get(&given, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!on_socket)
@@ -81,14 +81,14 @@ static __always_inline void connecting(struct bpf_sock_ops *ops, struct bpf_sock
 
 static __always_inline void established(struct bpf_sock_ops *ops, struct bpf_sock *sk)
 {
-	struct flow flow = {};
+	struct ends ends = {};
 	struct wish wish = {};
 	struct given *on_socket;
 	struct tcp_sock *tcp;
 	int verdict;
 
-	flow_of_ops(ops, &flow);
-	verdict = decide(&flow, &wish);
+	ends_of_ops(ops, &ends);
+	verdict = decide(&ends, &wish);
 	if (verdict == NEEDS_OWNER) {
 		ask(bpf_get_socket_cookie(ops));
 		// The answer may ask for the option, and these callbacks cannot be requested from the iterator.

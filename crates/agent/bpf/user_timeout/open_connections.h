@@ -4,26 +4,26 @@
 
 #pragma once
 
-static __always_inline int flow_of_sock(struct sock_common *sk, struct flow *flow)
+static __always_inline int ends_of_sock(struct sock_common *sk, struct ends *ends)
 {
 	if (sk->skc_family == AF_INET) {
-		flow->local[2] = flow->remote[2] = bpf_htonl(0xffff);
-		flow->local[3] = sk->skc_rcv_saddr;
-		flow->remote[3] = sk->skc_daddr;
+		ends->local[2] = ends->remote[2] = bpf_htonl(0xffff);
+		ends->local[3] = sk->skc_rcv_saddr;
+		ends->remote[3] = sk->skc_daddr;
 	} else if (sk->skc_family == AF_INET6 && bpf_core_field_exists(sk->skc_v6_daddr)) {
-		flow->local[0] = sk->skc_v6_rcv_saddr.words[0];
-		flow->local[1] = sk->skc_v6_rcv_saddr.words[1];
-		flow->local[2] = sk->skc_v6_rcv_saddr.words[2];
-		flow->local[3] = sk->skc_v6_rcv_saddr.words[3];
-		flow->remote[0] = sk->skc_v6_daddr.words[0];
-		flow->remote[1] = sk->skc_v6_daddr.words[1];
-		flow->remote[2] = sk->skc_v6_daddr.words[2];
-		flow->remote[3] = sk->skc_v6_daddr.words[3];
+		ends->local[0] = sk->skc_v6_rcv_saddr.words[0];
+		ends->local[1] = sk->skc_v6_rcv_saddr.words[1];
+		ends->local[2] = sk->skc_v6_rcv_saddr.words[2];
+		ends->local[3] = sk->skc_v6_rcv_saddr.words[3];
+		ends->remote[0] = sk->skc_v6_daddr.words[0];
+		ends->remote[1] = sk->skc_v6_daddr.words[1];
+		ends->remote[2] = sk->skc_v6_daddr.words[2];
+		ends->remote[3] = sk->skc_v6_daddr.words[3];
 	} else {
 		return 0;
 	}
-	flow->local_port = sk->skc_num;
-	flow->remote_port = bpf_ntohs(sk->skc_dport);
+	ends->local_port = sk->skc_num;
+	ends->remote_port = bpf_ntohs(sk->skc_dport);
 	return 1;
 }
 
@@ -31,7 +31,7 @@ static __always_inline int flow_of_sock(struct sock_common *sk, struct flow *flo
 static __always_inline int wish_for(struct sock_common *sk, __u64 cookie, struct given *known, struct wish *wish)
 {
 	struct wish *answer = bpf_map_lookup_elem(&decisions, &cookie);
-	struct flow flow = {};
+	struct ends ends = {};
 	int verdict;
 
 	if (answer) {
@@ -42,9 +42,9 @@ static __always_inline int wish_for(struct sock_common *sk, __u64 cookie, struct
 		*wish = known->wish;
 		return 1;
 	}
-	if (!flow_of_sock(sk, &flow))
+	if (!ends_of_sock(sk, &ends))
 		return 0;
-	verdict = decide(&flow, wish);
+	verdict = decide(&ends, wish);
 	if (verdict == NEEDS_OWNER) {
 		ask(cookie);
 		return 0;

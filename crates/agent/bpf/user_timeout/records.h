@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 //
-// The layout of everything that the programs share with user space. build.rs reads this file and writes the same in Rust: one
-// declaration a line, sizes as numbers or as constants of this file.
+// The layout of everything that the programs share with user space beside selectors (crates/flow/c/selector.h). build.rs reads this file
+// and writes the same in Rust: one declaration a line, sizes as numbers or as constants of this file.
 
 #pragma once
+
+#include "selector.h"
 
 #define MAX_RULES 128
 
@@ -28,27 +30,13 @@ struct wish {
 	__u32 rule;
 };
 
-// IPv4 addresses are mapped to ::ffff:0:0/96. Addresses are in network byte order, ports in host byte order.
+// An entry of the rule table: a rule has one for each combination of its addresses and ports.
 struct rule {
-	__u32 local[4];
-	__u32 local_mask[4];
-	__u32 remote[4];
-	__u32 remote_mask[4];
-	__u16 local_ports[2];
-	__u16 remote_ports[2];
+	struct selector selector;
+	struct wish wish;
 	// The rule also asks for the owner: a match is reported to user space.
 	__u8 needs_owner;
-	// The rule also applies to connections within this host.
-	__u8 within_host;
-	__u8 unused[2];
-	struct wish wish;
-};
-
-struct flow {
-	__u32 local[4];
-	__u32 remote[4];
-	__u16 local_port;
-	__u16 remote_port;
+	__u8 unused[3];
 };
 
 // What was set on a socket, in its local storage.

@@ -4,7 +4,6 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::mapped;
 use super::text::Word;
 
 /// A range of ports, inclusive: `22`, `5000-5999`.
@@ -67,11 +66,6 @@ impl Ports {
     pub const fn one(port: u16) -> Self {
         Self { first: port, last: port }
     }
-
-    /// Whether the range contains a port.
-    pub const fn contains(self, port: u16) -> bool {
-        self.first <= port && port <= self.last
-    }
 }
 
 impl Prefix {
@@ -85,14 +79,17 @@ impl Prefix {
         Some(Self { bits: mapped(address) & mask(len), len })
     }
 
-    /// Whether the prefix contains an address.
-    pub fn contains(self, address: IpAddr) -> bool {
-        mapped(address) & mask(self.len) == self.bits
-    }
-
     /// The common bits, and their mask, with IPv4 within IPv6.
     pub(crate) const fn bits_and_mask(self) -> (u128, u128) {
         (self.bits, mask(self.len))
+    }
+}
+
+/// An address as bits: IPv4 within IPv6, as `::ffff:192.0.2.1`.
+fn mapped(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use holdover_base::Duration;
-use holdover_mobility::Connection;
+use holdover_flow::{Ends, Selector, SelectorEnd};
 use holdover_wire::UserTimeout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::pattern::Pattern;
 use super::place::{Addresses, Ports, Prefix};
 use super::text::{List, Word};
-use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
+use super::{Action, Owner, RuleProblem, TimeoutWish};
 use crate::sockets::owner::UserError;
 use holdover_host::time_text::Time;
 
@@ -83,24 +83,14 @@ pub struct UserNameError(Box<str>);
 /// A checked rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rule {
-    pub(crate) places: Vec<Place>,
-    /// It also matches connections within this host.
-    pub(crate) within_host: bool,
+    /// One for each combination of its addresses and ports.
+    pub(crate) selectors: Vec<Selector>,
     processes: Vec<Pattern>,
     users: Vec<u32>,
     cgroups: Vec<Pattern>,
     action: Action,
     /// Its text, for messages.
     name: String,
-}
-
-/// Addresses and ports of both ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    pub(crate) local: Prefix,
-    pub(crate) local_ports: Ports,
-    pub(crate) remote: Prefix,
-    pub(crate) remote_ports: Ports,
 }
 
 /// The most milliseconds that the kernel can represent in 31 bits, less what it adds.
@@ -127,8 +117,7 @@ impl FlowRule {
         // A rule that names no user matches any; one whose users are all unknown matches none.
         let is_for_nobody = users.is_empty() && !self.user.is_empty();
         Ok(Rule {
-            places: if is_for_nobody { Vec::new() } else { self.places() },
-            within_host: !self.local.is_empty() || !self.remote.is_empty(),
+            selectors: if is_for_nobody { Vec::new() } else { self.selectors() },
             processes: self.process.0.clone(),
             users,
             cgroups: self.cgroup.0.clone(),
@@ -164,7 +153,7 @@ impl FlowRule {
     }
 
     /// All combinations of addresses and ports.
-    fn places(&self) -> Vec<Place> {
+    fn selectors(&self) -> Vec<Selector> {
         let prefixes = |list: &List<Addresses>| match list.is_empty() {
             true => vec![Prefix::ALL],
             false => list.0.iter().flat_map(|addresses| addresses.prefixes()).collect(),
@@ -185,18 +174,16 @@ impl FlowRule {
                 .filter_map(|(local, remote)| local.zip(remote))
                 .collect(),
         };
-        let mut places = Vec::new();
+        let within_host = !self.local.is_empty() || !self.remote.is_empty();
+        let mut selectors = Vec::new();
         for local in &locals {
             for remote in &remotes {
-                places.extend(ends.iter().map(|(local_ports, remote_ports)| Place {
-                    local: *local,
-                    local_ports: *local_ports,
-                    remote: *remote,
-                    remote_ports: *remote_ports,
+                selectors.extend(ends.iter().map(|(local_ports, remote_ports)| {
+                    Selector::new(end(*local, *local_ports), end(*remote, *remote_ports), within_host)
                 }));
             }
         }
-        places
+        selectors
     }
 }
 
@@ -227,12 +214,9 @@ impl fmt::Display for FlowRule {
 }
 
 impl Rule {
-    pub(crate) fn fits_place(&self, connection: Connection) -> bool {
-        let Connection { local, remote } = connection;
-        let fits = |place: &Place| {
-            is_at(local, place.local, place.local_ports) && is_at(remote, place.remote, place.remote_ports)
-        };
-        (self.within_host || !is_within_host(connection)) && self.places.iter().any(fits)
+    /// Whether it applies to connections with these ends. The kernel decides by the same selectors, in the same C.
+    pub(crate) fn selects(&self, ends: &Ends) -> bool {
+        self.selectors.iter().any(|selector| selector.selects(ends))
     }
 
     /// Whether it depends on the connection's owner.
@@ -265,6 +249,11 @@ impl Rule {
 fn checked(field: &'static str, Time(time): Time) -> Result<Duration, RuleProblem> {
     let is_fine = Duration::from_secs(1) <= time && time <= LONGEST;
     if is_fine { Ok(time) } else { Err(RuleProblem::Time { field, time }) }
+}
+
+const fn end(addresses: Prefix, ports: Ports) -> SelectorEnd {
+    let (prefix, mask) = addresses.bits_and_mask();
+    SelectorEnd { prefix, mask, first_port: ports.first, last_port: ports.last }
 }
 
 /// The intersection of two ranges.

@@ -1,11 +1,7 @@
 //! The structures that the programs and the agent share, and the table of rules for a policy.
 
-use std::net::SocketAddr;
-
-use holdover_mobility::Connection;
-
 use super::{KernelVerdict, UserTimeoutCounters, UserTimeoutError};
-use crate::policy::{Action, Decision, Policy, Ports, Prefix, mapped};
+use crate::policy::{Action, Decision, Policy};
 
 use self::layout::{Action as KernelAction, Verdict};
 pub(super) use self::layout::{
@@ -16,6 +12,8 @@ pub(super) use self::layout::{
 mod layout {
     // Some are of the kernel only.
     #![allow(dead_code, unreachable_pub, clippy::enum_variant_names)]
+
+    use holdover_flow::Selector;
 
     include!(concat!(env!("OUT_DIR"), "/layout.rs"));
 }
@@ -99,52 +97,13 @@ pub(super) fn table(policy: &Policy) -> Result<Vec<KernelRule>, UserTimeoutError
     let mut table = Vec::new();
     for (index, rule) in policy.rules().iter().enumerate() {
         let wish = KernelWish::of(Decision { rule: Some(index), action: rule.action() });
-        table.extend(rule.places.iter().map(|place| {
-            let (local, local_mask) = words(place.local);
-            let (remote, remote_mask) = words(place.remote);
-            KernelRule {
-                local,
-                local_mask,
-                remote,
-                remote_mask,
-                local_ports: range(place.local_ports),
-                remote_ports: range(place.remote_ports),
-                needs_owner: rule.needs_owner().into(),
-                within_host: rule.within_host.into(),
-                wish,
-                ..KernelRule::default()
-            }
-        }));
+        let needs_owner = u8::from(rule.needs_owner());
+        let entries = rule.selectors.iter();
+        table.extend(entries.map(|&selector| KernelRule { selector, wish, needs_owner, ..KernelRule::default() }));
     }
     let limit = MAX_RULES as usize;
     if table.len() > limit {
         return Err(UserTimeoutError::TooManyRules { needed: table.len(), limit });
     }
     Ok(table)
-}
-
-/// Bits and mask, in the order of the network.
-fn words(prefix: Prefix) -> ([u32; 4], [u32; 4]) {
-    let (bits, mask) = prefix.bits_and_mask();
-    let words = |bits: u128| {
-        let octets = bits.to_be_bytes();
-        let (words, _) = octets.as_chunks::<4>();
-        std::array::from_fn(|at| u32::from_ne_bytes(words[at]))
-    };
-    (words(bits), words(mask))
-}
-
-const fn range(ports: Ports) -> [u16; 2] {
-    [ports.first, ports.last]
-}
-
-/// `struct flow`, as the program `decide_for_test` takes it.
-pub(super) fn flow_bytes(connection: Connection) -> [u8; 36] {
-    let mut bytes = [0; 36];
-    let ends: [(SocketAddr, usize, usize); 2] = [(connection.local, 0, 32), (connection.remote, 16, 34)];
-    for (end, address, port) in ends {
-        bytes[address..address + 16].copy_from_slice(&mapped(end.ip()).to_be_bytes());
-        bytes[port..port + 2].copy_from_slice(&end.port().to_ne_bytes());
-    }
-    bytes
 }

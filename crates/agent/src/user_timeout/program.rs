@@ -12,10 +12,11 @@ use aya::programs::sock_ops::SockOpsLink;
 use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps};
 use aya::util::KernelVersion;
 use aya::{Btf, EbpfLoader};
+use holdover_flow::Ends;
 use holdover_host::ebpf::Object;
 use holdover_mobility::Connection;
 
-use super::kernel::{self, KernelRecord, KernelRule, KernelWish, MAX_RULES, Pass};
+use super::kernel::{KernelRecord, KernelRule, KernelWish, MAX_RULES, Pass};
 use super::{KernelVerdict, UserTimeoutCounters, UserTimeoutError, UserTimeoutOptions};
 use crate::containers::Containers;
 use crate::sockets::find_cgroup2_mount;
@@ -147,14 +148,14 @@ impl Program {
         values.map_err(UserTimeoutError::map("counters"))
     }
 
-    /// Runs the rules on a connection that need not exist.
+    /// The verdict of the table in use on a connection that need not exist.
     pub(super) fn decide(&mut self, connection: Connection) -> Result<KernelVerdict, UserTimeoutError> {
         const NAME: &str = "decide_for_test";
         match self.object.program_mut::<SchedClassifier>(NAME)?.load() {
             Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
             Err(error) => return Err(UserTimeoutError::program(NAME, error)),
         }
-        Ok(KernelVerdict::of(self.object.run(NAME, &kernel::flow_bytes(connection))?))
+        Ok(KernelVerdict::of(self.object.run(NAME, Ends::new(connection).to_bytes().as_ref())?))
     }
 }
 

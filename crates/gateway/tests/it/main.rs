@@ -7,6 +7,7 @@ mod daemon;
 mod handoff;
 mod honesty;
 mod m_tcp;
+mod m_tcp_script;
 mod roaming;
 mod script;
 mod split;
