@@ -86,7 +86,7 @@ impl Kernel {
             chronographs: BTreeMap::new(),
             steps: 0,
         };
-        kernel.heed_settings();
+        kernel.apply_settings();
         kernel
     }
 
