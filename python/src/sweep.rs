@@ -83,7 +83,7 @@ pub(crate) fn open_sweep(py: Python<'_>, directory: PathBuf) -> PyResult<SweepFi
     Ok(SweepFiles::new(&plan, head.name, head.runs, &directory))
 }
 
-/// The tables of a sweep that is complete, which are read from their files when they are asked for.
+/// The tables of a sweep that is complete, which are read from their files on access.
 #[pyclass(frozen, module = "holdover._holdover")]
 pub(crate) struct SweepFiles {
     /// The name of what was swept.
@@ -162,7 +162,7 @@ pub(crate) fn sweep(
         Outcome::Complete(runs) => finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started),
         Outcome::Interrupted(progress) => {
             let message = format!(
-                "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
+                "interrupted; {} of about {} runs are kept in {}; the same call continues with them",
                 progress.done,
                 progress.expected,
                 directory.path().display()

@@ -78,7 +78,7 @@ enum CommandError {
     #[error("{0}")]
     Dask(dask::DaskError),
     #[error(
-        "interrupted; {} of about {} runs are kept in {}; the same command with --out {} goes on with them",
+        "interrupted; {} of about {} runs are kept in {}; the same command with --out {} continues with them",
         progress.done, progress.expected, directory.display(), directory.display()
     )]
     Interrupted { progress: Progress, directory: PathBuf },

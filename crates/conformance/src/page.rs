@@ -1,4 +1,4 @@
-//! What the pages and tables of the grids share.
+//! Common to the pages and tables of the grids.
 
 use std::fmt::Display;
 

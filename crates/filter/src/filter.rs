@@ -63,7 +63,7 @@ pub struct Action {
     pub what: &'static str,
 }
 
-/// What a mechanism stores for others at one time.
+/// The state that a mechanism stores for others at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Stored {
     /// Bytes of packets, with headers, and of data in the buffers of connections that it terminates.
@@ -155,7 +155,7 @@ pub trait SegmentFilter: fmt::Debug + Send {
         None
     }
 
-    /// What the mechanism stores. It takes time in proportion to the number of connections.
+    /// The state that the mechanism stores. The call takes time in proportion to the number of connections.
     fn stored(&self) -> Stored {
         Stored::default()
     }

@@ -169,8 +169,8 @@ impl DeliveryRate {
         }
     }
 
-    /// The current ACK has delivered so many segments in all, and `lost` were lost since the connection began (section 3.3, GenerateRateSample). A sample over less than the least
-    /// round trip is one of a burst of ACKs, and none.
+    /// The end of the current ACK; `lost` segments were lost since the connection began (section 3.3, GenerateRateSample). An interval
+    /// shorter than the least round trip is that of a burst of ACKs, and gives no sample.
     pub(crate) fn finish_ack(
         &mut self,
         now: Instant,

@@ -153,7 +153,7 @@ impl Report {
     }
 }
 
-/// The date (Gregorian, UTC) so many days after 1 January 1970.
+/// The date (Gregorian, UTC) `days` after 1 January 1970.
 fn date(days: u64) -> String {
     // Years of 365.2425 days that begin in March put the leap day at their end.
     let days = days + 719_468;

@@ -1,4 +1,4 @@
-//! `holdover conformance --agent`: how soon transfers go on after an outage with the agent, and what share of the ideal they
+//! `holdover conformance --agent`: how soon transfers resume after an outage with the agent, and what share of the ideal they
 //! reach, over a grid of outages, senders, directions and warnings, on this machine's kernel.
 
 mod cells;

@@ -1,4 +1,4 @@
-//! `holdover conformance --agent-links`: how soon connections go on after an outage of a link that has carrier, neighbours or a
+//! `holdover conformance --agent-links`: how soon connections resume after an outage of a link that has carrier, neighbours or a
 //! late path, without the agent, with it, and with a warning, on this machine's kernel.
 //!
 //! Unlike `--agent`, which drives the engine alone over a wire, this runs the whole daemon in the phone's network namespace. It

@@ -71,7 +71,7 @@ pub enum LinksError {
 /// Makes the world of `place` real, with the daemon on its phone if it is to be there, and runs it.
 ///
 /// The run is made again if the key was struck after the outage, if one of many connections was not open before it, or if new data
-/// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts whatever the machine did.
+/// came too late and the machine was late meanwhile by [`Lateness::EXCUSE`] or more. The last try counts in any case.
 pub(super) fn run(place: Place, machine: &Lateness) -> Result<Run, LinksError> {
     let is_spoiled = |run: &Run| {
         let is_late = run.first_data.is_none_or(|first| first > place.bound());

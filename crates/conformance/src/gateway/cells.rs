@@ -28,7 +28,7 @@ pub(super) struct Cell {
     /// The same transfer without a cut and without the gateway, and the length of the cut, over the total.
     pub(super) ideal_share: Option<f64>,
     pub(super) runs: Vec<RunRow>,
-    /// What it has to reach and does not; nothing is asked of modes for comparison.
+    /// The bounds that it misses; modes for comparison have none.
     pub(super) misses: Vec<String>,
     /// Of the run with the median total, if the cell misses something: the first packets after the return.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,4 +1,4 @@
-//! `holdover conformance --gateway`: how soon transfers go on after a mobile host was away, and what share of the ideal they reach,
+//! `holdover conformance --gateway`: how soon transfers resume after a mobile host was away, and what share of the ideal they reach,
 //! without and with the gateway's daemon on the router, on this machine's kernel. The hosts are unmodified.
 
 mod cells;

@@ -61,7 +61,7 @@ struct Row {
     profile: Option<&'static str>,
     kernel: Vec<Cell>,
     ours: Vec<Cell>,
-    /// How often the kernel was asked; with more than once, its values are medians.
+    /// How often the kernel was measured; with more than once, its values are medians.
     tries: usize,
     verdict: &'static str,
     /// The measures that differ, with the reason if it is known.

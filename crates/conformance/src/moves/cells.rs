@@ -47,7 +47,7 @@ pub(super) struct RunRow {
     pub(super) first_data_ms: Option<f64>,
     pub(super) after_exchange_ms: Option<f64>,
     pub(super) total_s: Option<f64>,
-    /// Bytes that arrived, each of which was compared.
+    /// Bytes that arrived, all compared with those sent.
     pub(super) received: u64,
     pub(super) lateness_ms: f64,
     pub(super) tries: u32,

@@ -1,4 +1,4 @@
-//! `holdover conformance --moves`: how soon connections go on after a host has got another address, with plain TCP, `holdover hip`,
+//! `holdover conformance --moves`: how soon connections resume after a host has got another address, with plain TCP, `holdover hip`,
 //! `wireguard-go` and MPTCP, between kernels in network namespaces. Daemons run as processes, as on real hosts.
 
 mod cells;

@@ -103,7 +103,7 @@ impl Host {
         Self::with_randomness(keys, config, Randomness::Unique(rng))
     }
 
-    /// A host without addresses, of which there can be copies ([`Self::fork`]).
+    /// A host without addresses that can be copied ([`Self::fork`]).
     pub fn for_simulation(keys: KeyPair, config: HostConfig, rng: Box<dyn ForkableRng>) -> Self {
         Self::with_randomness(keys, config, Randomness::Forkable(rng))
     }

@@ -173,20 +173,20 @@ impl Association {
             // RFC 7401 section 5.3.5.
             return Err(missing(kind::SEQ));
         }
-        let is_news = self.is_news(seq, acks.map_or(&[], |acks| acks.as_slice()));
-        if seq.is_none() && !is_news {
+        let is_fresh = self.is_fresh(seq, acks.map_or(&[], |acks| acks.as_slice()));
+        if seq.is_none() && !is_fresh {
             // RFC 7401 section 6.12.2: no UPDATE awaits this ACK.
             return Err(Dropped::Stale);
         }
         let is_unprocessed =
             seq.is_some_and(|id| matches!(self.updates.peer.classify(id), Arrived::New | Arrived::Late));
-        if is_news || is_unprocessed {
+        if is_fresh || is_unprocessed {
             self.note_alive(now);
         }
         match arrival.via {
-            Some(via) if is_news => self.note_relay(local, now, &via),
+            Some(via) if is_fresh => self.note_relay(local, now, &via),
             Some(_) => {}
-            None => local.has_shown_source = is_news,
+            None => local.has_shown_source = is_fresh,
         }
         let from = between.1;
         let between = answered_between(local, between, arrival);
@@ -249,7 +249,7 @@ impl Association {
 
     /// Whether an UPDATE was not received before: its ID is newer than all others, or it acknowledges a pending UPDATE. Any other one may
     /// be a replay, by a host on or off the path.
-    fn is_news(&self, seq: Option<u32>, acks: &[u32]) -> bool {
+    fn is_fresh(&self, seq: Option<u32>, acks: &[u32]) -> bool {
         let is_newer = |id: u32| self.updates.peer.classify(id) == Arrived::New;
         let is_awaited = |it: &Outgoing| it.is_acknowledged(acks);
         let updates = &self.updates;

@@ -136,7 +136,7 @@ pub(super) fn row_of(plan: &Plan, unit: Unit, world: &World, ending: Ending) -> 
     }
 }
 
-/// What a worker has parsed last: the scenario of a point, or those of a family.
+/// The scenarios that a worker has parsed last: that of a point, or those of a family.
 #[derive(Default)]
 struct At {
     point: Option<(usize, Scenario)>,
@@ -230,7 +230,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Claims a run and those of its family that nobody has claimed or made yet; none if somebody has claimed it.
+    /// Claims a run and those of its family that were neither claimed nor made yet; none if the run was claimed.
     fn claim(&self, unit: Unit, most: usize) -> Vec<Unit> {
         let cell = self.plan.cell(unit.cell);
         let points = family::points_like(self.plan, cell.point, most);

@@ -181,7 +181,7 @@ impl Plan {
         there.variants().iter().map(of_variant).collect()
     }
 
-    /// Whether it has runs that differ in outages only, all of which are needed.
+    /// Whether it has runs that differ in outages only, and needs all of them.
     pub(super) fn has_families(&self) -> bool {
         self.stop.min == self.stop.max && self.sweep.axes().iter().any(|axis| is_of_outages(&axis.path))
     }

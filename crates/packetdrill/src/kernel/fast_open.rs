@@ -32,7 +32,7 @@ impl Settings {
 
 impl Kernel {
     /// Applies settings that take effect immediately, independent of sockets.
-    pub(crate) fn heed_settings(&mut self) {
+    pub(crate) fn apply_settings(&mut self) {
         if let Some(key) = self.settings.fast_open_key {
             self.endpoint.set_fast_open_key(key);
         }

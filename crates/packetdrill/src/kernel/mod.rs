@@ -86,7 +86,7 @@ impl Kernel {
             chronographs: BTreeMap::new(),
             steps: 0,
         };
-        kernel.heed_settings();
+        kernel.apply_settings();
         kernel
     }
 
@@ -189,7 +189,7 @@ impl Kernel {
                 quiet = false;
                 let mut packet = outgoing.packet;
                 if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
-                    // The two lowest bits belong to ECN, whatever IP_TOS is.
+                    // The two lowest bits belong to ECN, for any IP_TOS.
                     packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
                     packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
                 }

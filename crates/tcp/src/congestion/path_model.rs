@@ -80,7 +80,7 @@ impl PathModel {
         }
     }
 
-    /// What had looked like losses were none. Returns the window.
+    /// Presumed losses were spurious. Returns the window.
     pub(crate) fn on_undo(&mut self, now: Instant, totals: Totals, cwnd: u32) -> u32 {
         match self {
             Self::Bbr(bbr) => {

@@ -101,7 +101,7 @@ impl Tolerance {
         let close = |kernel: f64, ours: f64| match self {
             Self::Exact => (kernel - ours).abs() < 1e-9,
             Self::Share { percent, least } => (kernel - ours).abs() <= (kernel.max(ours) * percent / 100.0).max(least),
-            // An immediate event waits for no timer, whatever timers ran before.
+            // An immediate event waits for no timer, independent of earlier timers.
             Self::Timer if ours < AT_ONCE => (kernel - ours).abs() <= 30.0,
             Self::Timer => ours - 8.0 <= kernel && kernel <= ours + (ours + ran) / 8.0 + 30.0,
             Self::Shown => true,

@@ -345,7 +345,7 @@ impl Host {
         self.wake.wake();
     }
 
-    /// Waits for the end of the thread, which was told to end, and returns the kernel's counters of the run.
+    /// Waits for the end of the thread, after the request to stop, and returns the kernel's counters of the run.
     pub(super) fn join(&mut self) -> Option<Counters> {
         self.thread.take().and_then(|thread| thread.join().ok().flatten())
     }

@@ -46,7 +46,7 @@ impl Aggregation {
         self.extra[0] = self.extra[0].max(extra);
     }
 
-    /// What the window is increased by, in segments.
+    /// The increase of the window, in segments.
     pub(in crate::congestion) fn allowance(&self, bw: u64) -> u64 {
         self.extra[0].max(self.extra[1]).min(bdp(bw, MOST, super::UNIT))
     }

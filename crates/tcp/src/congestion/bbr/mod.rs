@@ -40,7 +40,7 @@ const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 pub(super) const MIN_CWND: u32 = 4;
 /// The pipe is full when the rate has grown by less than a quarter in three rounds (section 4.3.2.2).
 const FULL_BANDWIDTH_ROUNDS: u8 = 3;
-/// What pacing stays below the rate, in percent, so that no queue builds up (Linux `bbr_pacing_margin_percent`).
+/// How far pacing stays below the rate, in percent, so that no queue builds up (Linux `bbr_pacing_margin_percent`).
 const MARGIN_PERCENT: u64 = 1;
 /// Below 1.2 Mbit/s segments leave one by one (section 4.2.2), in bytes per second.
 const SINGLE_SEGMENTS_BELOW: u64 = 150_000;
@@ -121,7 +121,7 @@ pub(crate) struct Totals {
     pub(crate) lost: u64,
 }
 
-/// What follows from an ACK.
+/// The result of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Decision {
     pub(crate) cwnd: u32,
@@ -212,7 +212,7 @@ impl Bbr {
         self.prior_state = RecoveryState::Loss;
         self.full_bandwidth = 0;
         self.is_round_start = true;
-        let news = self.policer.on_ack(&PolicerAck {
+        let event = self.policer.on_ack(&PolicerAck {
             now,
             delivered: totals.delivered,
             lost: totals.lost,
@@ -222,7 +222,7 @@ impl Bbr {
             is_probing_bandwidth: self.mode == Mode::ProbeBandwidth,
             mss,
         });
-        self.heed(news, now);
+        self.apply_policer_event(event, now);
     }
 
     /// A presumed loss was spurious.
@@ -284,7 +284,7 @@ impl Bbr {
             self.is_round_start = true;
             self.conserves_packets = false;
         }
-        let news = self.policer.on_ack(&PolicerAck {
+        let event = self.policer.on_ack(&PolicerAck {
             now: ack.now,
             delivered: ack.totals.delivered,
             lost: ack.totals.lost,
@@ -294,7 +294,7 @@ impl Bbr {
             is_probing_bandwidth: self.mode == Mode::ProbeBandwidth,
             mss: ack.mss,
         });
-        self.heed(news, ack.now);
+        self.apply_policer_event(event, ack.now);
         let bw = bandwidth(sample.delivered, sample.interval);
         // A sample limited by the application is below the path's rate, but may exceed the estimate.
         if !sample.is_app_limited || bw >= self.max_bandwidth.max() {
@@ -302,8 +302,8 @@ impl Bbr {
         }
     }
 
-    fn heed(&mut self, news: PolicerEvent, now: Instant) {
-        match news {
+    fn apply_policer_event(&mut self, event: PolicerEvent, now: Instant) {
+        match event {
             PolicerEvent::None => {}
             PolicerEvent::Found => self.pacing_gain = UNIT,
             PolicerEvent::Over => self.enter_probe_bandwidth(now),

@@ -140,7 +140,7 @@ mod tests {
                     mss: 1448,
                 })
             })
-            .filter(|news| *news != PolicerEvent::None)
+            .filter(|event| *event != PolicerEvent::None)
             .collect()
     }
 
