@@ -9,10 +9,9 @@ use holdover_tcp::Reason;
 use serde_json::{Map, Value, json};
 
 use crate::error::RecordError;
-use crate::part_file::PartFile;
+use crate::part_file::{PartFile, Written};
 use crate::series::is_repetition;
 use crate::traffic::Owner;
-use crate::written::Written;
 
 /// Writes `events.jsonl`.
 #[derive(Debug)]

@@ -14,10 +14,10 @@ use crate::error::RecordError;
 use crate::events::{EventLog, medium_name};
 use crate::export::{ExportFormat, Exports};
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
+use crate::part_file::Written;
 use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
 use crate::traffic::{Owners, Ways};
-use crate::written::Written;
 
 /// The outputs of a recorder besides samples.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@ use holdover_sim::{Dropped, Frame, NodeId, Place, Transit, WorldConfig};
 use holdover_wire::{Flags, Packet, Payload, Seq, Timestamps};
 
 use crate::error::RecordError;
-use crate::written::Written;
+use crate::part_file::Written;
 
 /// A packet not seen for this long is lost (ns-3's `MaxPerHopDelay`).
 const MAX_PER_HOP_DELAY: Duration = Duration::from_secs(10);
