@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use holdover_base::Instant;
 use holdover_sim::{
-    CellId, Dropped, Ending, FlowId, Frame, LinkId, Medium, NodeId, Observer, Place, Sample, Traffic, World,
+    CellId, Dropped, DroppedBy, Ending, FlowId, Frame, LinkId, Medium, NodeId, Observer, Place, Sample, Traffic, World,
     WorldConfig, WorldEvent,
 };
 
@@ -242,17 +242,9 @@ impl Observer for Recorder {
         {
             self.series.link_dropped(at, link, forward, cause);
         }
-        let by = match why {
-            Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => medium_name(medium, &self.config),
-            Dropped::NoRoute(node)
-            | Dropped::HopLimit(node)
-            | Dropped::Filtered(node)
-            | Dropped::Unresolved(node)
-            | Dropped::Unverified(node)
-            | Dropped::NoAssociation(node)
-            | Dropped::Replayed(node)
-            | Dropped::NoListener(node)
-            | Dropped::Backlog(node) => &self.config.nodes[node.0 as usize].name,
+        let by = match why.by() {
+            DroppedBy::Medium(medium) => medium_name(medium, &self.config),
+            DroppedBy::Node(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
         let owner = self.owners.of(&frame.observed(), &self.config.flows);
