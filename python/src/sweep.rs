@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use holdover_lab::sweep::columns::{AxisColumns, runs_columns};
 use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
 use holdover_lab::sweep::table::{Columns, Kind};
-use holdover_lab::sweep::tables::{self, AxisColumns};
+use holdover_lab::sweep::tables;
 use holdover_lab::sweep::{DirectoryError, Findings, FinishedRuns, Ledger, Plan, PlanError, Progress, SweepDir, Unit};
 use holdover_report::Manifest;
 use holdover_scenario::Scenario;
@@ -123,7 +124,7 @@ impl SweepFiles {
             name,
             count: (runs, plan.points()),
             directory: directory.to_owned(),
-            runs: tables::runs_columns(&axes),
+            runs: runs_columns(&axes),
             points: tables::points_columns(plan, &axes),
             tests: tables::tests_columns(plan, &axes),
         }

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::sweep::compare::{Comparison, method_in_words};
-use holdover_lab::sweep::engine::{self, Outcome, SweepError};
+use holdover_lab::sweep::engine::{self, Outcome};
 use holdover_lab::sweep::{
     CellFindings, DirectoryError, Findings, FindingsError, FinishedRuns, JournalError, Ledger, Plan, PlanError,
-    PointFindings, Progress, SweepDir,
+    PointFindings, Progress, SweepDir, SweepError,
 };
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;

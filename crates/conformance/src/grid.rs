@@ -51,14 +51,8 @@ pub trait Grid: Sync {
     /// It could not be made.
     fn run(&self, place: Self::Place, machine: &Self::Machine) -> Result<Self::Run, Self::Error>;
 
-    /// The report of the runs at these places.
-    fn report(
-        &self,
-        machine: Self::Machine,
-        places: &[Self::Place],
-        outcome: Outcome<Self::Place, Self::Run>,
-        head: Head,
-    ) -> Self::Report;
+    /// The report of these runs.
+    fn report(&self, machine: Self::Machine, outcome: Outcome<Self::Place, Self::Run>, head: Head) -> Self::Report;
 }
 
 /// The selected part of a grid, and the number of runs.
@@ -200,6 +194,11 @@ impl Display for Head {
     }
 }
 
+/// The longest time for a run in which the link is down for `cut`: a timer that ends just before the link's return runs twice as long again.
+pub(super) fn time_limit(cut: holdover_base::Duration) -> holdover_base::Duration {
+    holdover_base::Duration::from_secs(60) + cut * 4
+}
+
 /// A run that a busy machine has spoiled is made again, at most so often in all.
 pub(super) const TRIES: u32 = 3;
 
@@ -221,7 +220,7 @@ pub(super) fn counted<R, E>(
     Ok(last)
 }
 
-/// The runs of each place.
+/// The runs of each place, in the order of the page.
 pub type Runs<P, R> = BTreeMap<P, Vec<R>>;
 
 /// The results of all runs.
@@ -334,7 +333,7 @@ pub fn measure<G: Grid>(
     let started = std::time::Instant::now();
     let outcome = run_all(places, options, journal, watch, |place| grid.run(place, &machine));
     let outcome = outcome.map_err(GridError::Hopeless)?;
-    Ok(grid.report(machine, places, outcome, Head::new(about, started.elapsed(), options.path)))
+    Ok(grid.report(machine, outcome, Head::new(about, started.elapsed(), options.path)))
 }
 
 /// The title of a grid in its journal.

@@ -21,6 +21,7 @@ pub mod kernel;
 pub mod moves;
 mod page;
 mod progress;
+mod results;
 mod routed;
 
 pub use grid::{Failure, Grid, GridError, GridOptions, GridPlace, GridReport, Head, Outcome, Runs, Unable, measure};

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::written::Digest;
+use crate::digest::Digest;
 
 /// The top-level files of a run, apart from copies of the files that its scenario names.
 const FILES: [&str; 7] =

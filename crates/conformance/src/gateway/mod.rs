@@ -14,6 +14,7 @@ use holdover_gatewayd::features;
 use holdover_host::log::with_causes;
 use holdover_testbed::Lateness;
 
+use crate::results::Results;
 use crate::{Grid, GridOptions, Head, Outcome, Unable};
 use cells::Cell;
 use page::Report;
@@ -56,7 +57,7 @@ impl Grid for GatewayGrid {
         world::run(self, place, machine)
     }
 
-    fn report(&self, _: Lateness, places: &[Place], outcome: Outcome<Place, Run>, head: Head) -> Report {
-        Report::new(Cell::all(places, &outcome.runs), outcome.failures, head)
+    fn report(&self, _: Lateness, outcome: Outcome<Place, Run>, head: Head) -> Report {
+        Report::new(Results::new(Cell::all(&outcome.runs), outcome.failures), head)
     }
 }

@@ -12,7 +12,6 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use zeroize::Zeroizing;
 
-use super::initiator::R1S;
 use super::local::find;
 use super::{CommandError, Host, State};
 use crate::codec::{HipPacket, Parameter};
@@ -114,8 +113,7 @@ impl Host {
         association.presented = Some(Presented { secret: Zeroizing::new(secret), data });
         if state == State::I2Sent {
             // Its I2 has no proof.
-            association.r1s_left = R1S;
-            association.begin(&mut self.local, now);
+            association.begin_anew(&mut self.local, now);
         }
         Ok(())
     }

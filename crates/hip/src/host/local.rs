@@ -13,7 +13,7 @@ use rand_core::CryptoRng;
 
 use super::rate::{Rate, SourceRates};
 use super::registry::Registry;
-use super::relay::{Relayed, ReplyVia};
+use super::via::{Relayed, ReplyVia};
 use super::{Dropped, Event, HostConfig};
 use crate::codec::{
     BuildError, Builder, HEADER_LEN, HipPacket, HostId, MAX_LEN, Notification, NotifyType, PacketType, Parameter,

@@ -35,7 +35,7 @@ use std::rc::Rc;
 
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
-use super::known;
+use super::known::{self, is_of};
 use super::results::{Cell, Results, median};
 use super::tally::{Tally, Treatment, worst};
 
@@ -320,12 +320,6 @@ fn register_statistics(engine: &mut Engine) {
     statistic("sum", |list| Some(list.iter().sum()));
     statistic("mean", |list| (!list.is_empty()).then(|| list.iter().sum::<f64>() / list.len() as f64));
     statistic("median", median);
-}
-
-pub(super) fn is_of(cell: &Dynamic, variant: &str) -> bool {
-    let map = cell.read_lock::<Map>();
-    let name = map.as_ref().and_then(|map| map.get("variant")).and_then(|name| name.clone().into_string().ok());
-    name.is_some_and(|name| name == variant)
 }
 
 fn field(cell: &Dynamic, name: &str) -> Option<f64> {

@@ -17,12 +17,14 @@ use std::path::{Path, PathBuf};
 use holdover_report::{Manifest, PartFile, RecordError, ResultsDir, ResultsError};
 use serde_json::value::RawValue;
 
+use super::columns::AxisColumns;
 use super::findings::{Findings, FindingsError, PointFindings};
 use super::journal::Header;
 use super::plan::Plan;
 use super::summary::{Lazily, PointSummary, Summary};
-use super::table::{TableError, TableWriter, Value};
-use super::tables::{self, AxisColumns};
+use super::table::{TableError, Value};
+use super::table_writer::TableWriter;
+use super::tables;
 use crate::run::write_scenario;
 
 /// The table rows and summary of a point.

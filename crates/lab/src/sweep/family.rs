@@ -8,10 +8,11 @@ use holdover_base::{Duration, Instant};
 use holdover_scenario::Scenario;
 use holdover_sim::{Ending, World, WorldConfig};
 
-use super::engine::{SweepError, row_of, run_to_end};
+use super::error::SweepError;
 use super::journal::Row;
 use super::plan::{Cell, Plan, is_of_outages};
 use super::schedule::Unit;
+use super::single::{row_of, run_to_end};
 
 /// The most runs of a family: the cells of all of them are incomplete together.
 const MOST_MEMBERS: usize = 256;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use holdover_tcp::{Config, FastOpenConfig};
 
 use super::Kernel;
-use super::call::{Attempt, Progress};
-use super::options::SocketOptions;
+use super::attempt::{Attempt, Progress};
 use super::send::zeros;
 use super::socket::Role;
+use super::socket_options::SocketOptions;
 use crate::settings::Settings;
 
 /// The length of a key in bytes.

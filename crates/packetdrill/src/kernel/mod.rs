@@ -2,6 +2,7 @@
 //!
 //! Only [`Kernel::advance`] advances time. Outgoing packets are queued with the time at which they were sent.
 
+mod attempt;
 mod call;
 mod chronograph;
 mod fast_open;
@@ -9,6 +10,7 @@ mod options;
 mod receive;
 mod send;
 mod socket;
+mod socket_options;
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +22,7 @@ use holdover_wire::{IcmpError, Packet, Unreachable};
 
 use crate::report::IpVersion;
 use crate::settings::Settings;
-pub(crate) use call::{Attempt, Progress, Returned};
+pub(crate) use attempt::{Attempt, Progress, Returned};
 use chronograph::Chronograph;
 pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};

@@ -5,6 +5,7 @@ mod flow;
 mod inbound;
 mod info;
 mod outbound;
+mod sent;
 mod support;
 
 use std::collections::BTreeMap;

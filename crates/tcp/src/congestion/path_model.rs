@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::bbr::{Bbr, BbrAck, Decision, Totals, least_burst};
 use super::bbr3::{Bbr3, LEAST_BURST};
 use crate::config::Algorithm;
-use crate::delivery_rate::LostSegment;
+use crate::departure::LostSegment;
 use crate::pacing::burst_segments;
 
 /// A model.

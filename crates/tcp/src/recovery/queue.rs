@@ -9,7 +9,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
-use crate::delivery_rate::{Departure, LostSegment};
+use crate::departure::{Departure, LostSegment};
 use crate::on_demand::{Absent, OnDemand};
 
 /// One segment in the retransmission queue.

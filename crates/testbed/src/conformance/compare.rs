@@ -2,27 +2,9 @@
 
 use holdover_base::Duration;
 
-use super::experiment::{Case, Experiment, Measure, Value};
+use super::experiment::{Case, Experiment, Measure, Tolerance, Value};
 use super::subject::{Subject, TrialError};
 use crate::Namespace;
-
-/// The allowed difference between the kernel's and the profile's values.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Tolerance {
-    /// None.
-    Exact,
-    /// For counts: this percentage of the larger one, or this amount.
-    Share {
-        /// Percent.
-        percent: f64,
-        /// In the value's own unit.
-        least: f64,
-    },
-    /// For times determined by timers: an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
-    Timer,
-    /// The value is shown and not compared.
-    Shown,
-}
 
 /// The result of comparing one measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@ use holdover_tcp::ConnectionError;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::HostError;
+use super::host_error::HostError;
 use crate::shell::timespec;
 use crate::socket::tcp_info;
 use crate::{Namespace, SocketOptions, TcpInfo, Waker};

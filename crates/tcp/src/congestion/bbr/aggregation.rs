@@ -3,7 +3,8 @@
 
 use holdover_base::{Duration, Instant};
 
-use super::{bdp, segments_in};
+use super::bdp;
+use crate::bandwidth::segments_in;
 
 /// The maximum covers the current and the previous period of this many rounds.
 const PERIOD_ROUNDS: u32 = 5;

@@ -14,6 +14,7 @@ mod policer;
 
 use holdover_base::{Duration, Instant, Rng};
 
+use crate::bandwidth::{BW_SHIFT, bandwidth, bytes_per_second, segments_in};
 use crate::delivery_rate::RateSample;
 use crate::pacing::burst_segments;
 use crate::recovery::RecoveryState;
@@ -21,7 +22,6 @@ use aggregation::Aggregation;
 use filter::MaxFilter;
 use policer::{Policer, PolicerAck, PolicerEvent};
 
-const BW_SHIFT: u32 = 24;
 pub(super) const UNIT: u64 = 256;
 /// 2 / ln 2, the least gain that doubles the rate in each round (section 4.1.1, BBRHighGain).
 const HIGH_GAIN: u64 = 739;
@@ -131,28 +131,11 @@ pub(crate) struct Decision {
     pub(crate) is_app_limited: bool,
 }
 
-/// The rate of `delivered` segments in `took`.
-pub(crate) fn bandwidth(delivered: u64, took: Duration) -> u64 {
-    let rate = (u128::from(delivered) << BW_SHIFT) * 1_000 / u128::from(took.as_nanos().max(1));
-    u64::try_from(rate).unwrap_or(u64::MAX)
-}
-
-/// Segments that `bw` amounts to in `span`.
-fn segments_in(bw: u64, span: Duration) -> u64 {
-    let segments = (u128::from(bw) * u128::from(span.as_nanos() / 1_000)) >> BW_SHIFT;
-    u64::try_from(segments).unwrap_or(u64::MAX)
-}
-
 /// `gain` times the product of `bw` and `rtt`, in segments, rounded up.
 pub(super) fn bdp(bw: u64, rtt: Duration, gain: u64) -> u64 {
     let product =
         (u128::from(bw) * u128::from(rtt.as_nanos() / 1_000)).saturating_mul(u128::from(gain)) / u128::from(UNIT);
     u64::try_from(product.div_ceil(1 << BW_SHIFT)).unwrap_or(u64::MAX)
-}
-
-pub(super) fn bytes_per_second(bw: u64, mss: u32) -> u64 {
-    let rate = (u128::from(bw) * u128::from(mss) * 1_000_000) >> BW_SHIFT;
-    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 /// Segments that leave at once at `rate` bytes per second, at least (section 4.2.2).

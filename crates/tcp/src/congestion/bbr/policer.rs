@@ -4,7 +4,7 @@
 
 use holdover_base::{Duration, Instant};
 
-use super::{BW_SHIFT, bandwidth, bytes_per_second};
+use crate::bandwidth::{BW_SHIFT, bandwidth, bytes_per_second};
 
 /// An interval lasts at least this many rounds, and is abandoned after four times as many.
 const INTERVAL_ROUNDS: u32 = 4;

@@ -22,7 +22,7 @@ use holdover_wire::Seq;
 
 use super::bbr::aggregation::Aggregation;
 use super::bbr::{BbrAck, Decision, MIN_CWND, UNIT};
-use crate::delivery_rate::LostSegment;
+use crate::departure::LostSegment;
 use crate::recovery::RecoveryState;
 pub(crate) use control::LEAST_BURST;
 use probe_bandwidth::Probing;
@@ -363,11 +363,11 @@ impl Bbr3 {
             if !self.probing.is_sample {
                 continue;
             }
-            let lost_since = segment.lost - segment.departure.lost();
-            let flight = u64::from(segment.departure.flight());
+            let lost_since = segment.lost - segment.departure.lost;
+            let flight = u64::from(segment.departure.flight);
             if self.is_too_high(lost_since, flight) {
                 let at_loss = flight_at_loss(flight, lost_since);
-                self.handle_flight_too_high(now, at_loss, segment.departure.is_app_limited(), delivered, cwnd);
+                self.handle_flight_too_high(now, at_loss, segment.departure.is_app_limited, delivered, cwnd);
             }
         }
     }
