@@ -38,6 +38,28 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
     }
 }
 
+// Claim: Every mechanism that docs/mechanisms lists has a row in the comparison.
+#[test]
+fn every_mechanism_has_a_row_in_the_comparison() {
+    let root = format!("{}/../..", env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(format!("{root}/{file}")).unwrap();
+    let page = read("docs/mechanisms/README.md");
+    // | [`hold_back`](hold_back.md), [`ack_stall`](ack_stall.md) | an ACK of new data ... |
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| [`"));
+    let names: Vec<&str> = rows
+        .filter_map(|row| row.split(" |").next())
+        .flat_map(|cell| cell.split("[`"))
+        .filter_map(|name| name.split('`').next())
+        .collect();
+    assert!(names.len() > 25 && names.contains(&"fast_retransmit"), "{names:?}");
+    let scenarios = ["outages", "loss", "moves", "registrations"];
+    let all: String = scenarios.iter().map(|name| read(&format!("experiments/comparison/{name}.toml"))).collect();
+    for name in names {
+        let is_on = all.contains(&format!(".{name}\" = {{")) || all.contains(&format!("{{ {name} = {{"));
+        assert!(is_on, "no variant of the comparison has {name}");
+    }
+}
+
 #[test]
 fn every_script_can_be_compiled() {
     let scripts = Scripts::new(&std::collections::BTreeMap::new());
