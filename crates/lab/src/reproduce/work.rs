@@ -257,7 +257,7 @@ fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
 }
 
 /// The names in `results("name")`, and the quoted ones among `known`.
-fn named_results(script: &str, known: &[&str]) -> Vec<String> {
+pub(super) fn named_results(script: &str, known: &[&str]) -> Vec<String> {
     let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
     asked.chain(quoted).map(str::to_owned).collect()
