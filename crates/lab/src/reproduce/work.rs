@@ -240,7 +240,7 @@ fn changed(work: &Work, name: &str, mut overrides: Vec<Override>, runs: Option<u
 }
 
 /// The plan of a scenario, with the metrics of each flow and link if there are only a few.
-fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
+pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
     /// Scenarios with more flows are judged by sums and means.
     const FEW: usize = 8;
     let mut each: [(Subject, Vec<String>); 2] = [(Subject::Flows, Vec::new()), (Subject::Links, Vec::new())];
