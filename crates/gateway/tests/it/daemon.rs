@@ -10,9 +10,9 @@ use holdover_gateway::daemon::{DaemonConfig, Mode};
 use holdover_gateway::divert::DiverterConfig;
 use holdover_sim::{FlowReport, FlowStatus, Frame, Observer, Place, World, WorldConfig, WorldEvent};
 use holdover_tcp::Profile;
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{Flags, Packet, Payload, Seq, Udp};
 
-use crate::script::{Script, ack, data};
+use crate::script::{Script, ack, change, data};
 use crate::support::*;
 
 fn daemon(mode: Mode) -> Mechanisms {
@@ -106,6 +106,35 @@ fn a_host_that_has_moved_gets_what_waits_by_its_new_way() {
     assert_eq!(script.pass(data(1, 100)), nothing());
     assert_eq!(script.phone_is(Presence::Moved), ["to phone 1:101"]);
     assert_eq!(script.pass(data(101, 100)), ["to phone 101:201"]);
+}
+
+/// The mobile host opens the connection with data in its SYN (RFC 7413), and leaves before the answer arrives.
+// Claim: Neither end of a connection whose handshake is not complete is told that the other was unreachable, which would end it.
+#[test]
+fn an_end_that_is_still_connecting_is_not_told_that_the_other_is_unreachable() {
+    // Numbers in both halves of the sequence space.
+    for first in [100, 0x9000_0000] {
+        let mut script = Script::new(&daemon(Mode::Buffer));
+        script.at(1_000);
+        let syn = change(ack(0, 500), |segment| {
+            segment.flags = Flags::SYN;
+            segment.payload = vec![0; 7].into();
+        });
+        script.pass(syn);
+        let answer = change(data(first, 0), |segment| {
+            segment.flags = Flags::SYN | Flags::ACK;
+            segment.ack = Seq::new(9);
+        });
+        script.pass(answer);
+        for number in 0..3 {
+            script.pass(change(data(first + 1 + 100 * number, 100), |segment| segment.ack = Seq::new(9)));
+        }
+        script.phone_is(Presence::Away);
+        script.at(2_000);
+        let mut out = script.phone_is(Presence::Present);
+        out.extend(script.at(4_000));
+        assert!(!out.iter().any(|line| line.ends_with("no TCP")), "{out:?}");
+    }
 }
 
 #[test]
