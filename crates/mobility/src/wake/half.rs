@@ -124,6 +124,11 @@ impl Half {
         self.is_waiting
     }
 
+    /// Whether it was waiting for that when the link came up.
+    pub(super) fn was_waiting(&self) -> bool {
+        self.was_waiting
+    }
+
     /// Its sender may have data for the receiver by link-up.
     pub(super) fn wait(&mut self) {
         (self.is_waiting, self.was_waiting) = (true, true);
