@@ -11,6 +11,8 @@ mod cluster;
 mod conntrack;
 mod crashes;
 mod echo;
+mod ecn;
+mod fast_open;
 mod handoff;
 mod hold_back;
 mod hosts;
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         (&harness, "split", split::TESTS),
         (&with_nft, "conntrack", conntrack::TESTS),
         (&with_nft, "nat", nat::TESTS),
+        (&harness, "ecn", ecn::TESTS),
+        (&harness, "fast_open", fast_open::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }
