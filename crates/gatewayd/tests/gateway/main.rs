@@ -13,6 +13,7 @@ mod crashes;
 mod echo;
 mod ecn;
 mod fast_open;
+mod fragments;
 mod handoff;
 mod hold_back;
 mod hosts;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         (&with_nft, "nat", nat::TESTS),
         (&harness, "ecn", ecn::TESTS),
         (&harness, "fast_open", fast_open::TESTS),
+        (&harness, "fragments", fragments::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }
