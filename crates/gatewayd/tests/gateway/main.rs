@@ -22,6 +22,7 @@ mod modes;
 mod multipath;
 mod nat;
 mod nft;
+mod one_way;
 mod presence;
 mod process;
 mod removal;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         (&harness, "ecn", ecn::TESTS),
         (&harness, "fast_open", fast_open::TESTS),
         (&harness, "fragments", fragments::TESTS),
+        (&harness, "one_way", one_way::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }
