@@ -27,6 +27,7 @@ mod presence;
 mod process;
 mod removal;
 mod routing;
+mod series;
 mod signed;
 mod split;
 mod unmodified;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
         (&harness, "fast_open", fast_open::TESTS),
         (&harness, "fragments", fragments::TESTS),
         (&harness, "one_way", one_way::TESTS),
+        (&harness, "series", series::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }
