@@ -23,6 +23,7 @@ mod multipath;
 mod nat;
 mod nft;
 mod one_way;
+mod options;
 mod presence;
 mod process;
 mod removal;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         (&harness, "split", split::TESTS),
         (&with_nft, "conntrack", conntrack::TESTS),
         (&with_nft, "nat", nat::TESTS),
+        (&with_nft, "options", options::TESTS),
         (&harness, "ecn", ecn::TESTS),
         (&harness, "fast_open", fast_open::TESTS),
         (&harness, "fragments", fragments::TESTS),
