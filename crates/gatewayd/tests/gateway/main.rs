@@ -14,6 +14,7 @@ mod echo;
 mod ecn;
 mod fast_open;
 mod fragments;
+mod full_buffer;
 mod handoff;
 mod hold_back;
 mod hosts;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         (&harness, "ecn", ecn::TESTS),
         (&harness, "fast_open", fast_open::TESTS),
         (&harness, "fragments", fragments::TESTS),
+        (&harness, "full_buffer", full_buffer::TESTS),
         (&harness, "one_way", one_way::TESTS),
         (&harness, "series", series::TESTS),
     ];
