@@ -348,6 +348,12 @@ INLINE int begins_stall_now(struct half *half, const struct half *other, const s
 	return begins_stall;
 }
 
+// Whether an ACK that is not taken acknowledges more than is known, such as data that have taken another path, or that came in fragments.
+INLINE int is_beyond_known(const struct half *half, const struct packet *packet, int kind)
+{
+	return kind == OTHER && half->flags & HALF_ACKED && (packet->flags & (ACK | RST)) == ACK && before(half->acked, packet->ack);
+}
+
 // `holding` for this ACK: recorded ACKs may precede it, held ones may be released, and the receiver may be heard again (`is_heard`).
 INLINE int holding_of_ack(struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict, int kind,
 			  int holding, int was_held, int direction, int *is_heard)
@@ -360,7 +366,8 @@ INLINE int holding_of_ack(struct half *half, const struct link *link, const stru
 		// Data that flows needs no release: its ACKs pass.
 		holding = HOLD_NOTHING;
 	}
-	*is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
+	*is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && !link->is_down &&
+		    (kind == ADVANCING || kind == REPEATED || is_beyond_known(half, packet, kind));
 
 	FORGET(*is_heard, packet->seq);
 	if (FLOW_ORDERS && *is_heard) {

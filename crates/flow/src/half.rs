@@ -56,6 +56,11 @@ impl Half {
         self.runs[..len].last().map(|run| Seq::new(run.end))
     }
 
+    /// Whether the receiver acknowledges data of which none has passed: they take another path.
+    pub fn passes_elsewhere(&self) -> bool {
+        self.bytes_acked > 0 && self.end().is_none()
+    }
+
     /// Whether data has passed whose ACK the sender was not shown.
     pub fn has_outstanding(&self) -> bool {
         self.end().is_some_and(|end| end.gt(self.shown()))

@@ -6,6 +6,7 @@
 //! any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for its next call.
 
 mod attachments;
+mod behind;
 mod by_mac;
 mod cluster;
 mod echo;
@@ -46,6 +47,7 @@ use crate::watch::{LinkNotification, Watch};
 pub(crate) use attachments::{Attachments, Hearing};
 #[cfg(test)]
 pub(crate) use attachments::{Clearance, ELSEWHERE, TEND_EVERY};
+use behind::Behind;
 pub(crate) use by_mac::ByMac;
 use cluster::Adoptions;
 use echo::Echo;
@@ -134,6 +136,7 @@ pub(crate) struct Engine {
     opened_at: Instant,
     /// Since when packets wait for a sign of mobile hosts that are present and were not heard recently.
     unconfirmed: BTreeMap<IpAddr, Instant>,
+    behind: Behind,
     /// A packet of the waker that the interface did not accept.
     refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
@@ -253,6 +256,7 @@ impl Engine {
             adoptions: Adoptions::new(now, config.buffer.most_mobiles),
             opened_at: now,
             unconfirmed: BTreeMap::new(),
+            behind: Behind::new(now),
             refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),

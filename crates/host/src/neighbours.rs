@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use holdover_base::Duration;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -21,6 +22,9 @@ pub struct NextHop {
     /// The host's own address towards it.
     pub local: IpAddr,
 }
+
+/// The unit of times in neighbour entries: USER_HZ is 100.
+const TICK: Duration = Duration::from_millis(10);
 
 /// Requests to the kernel about routes and neighbours.
 #[derive(Debug)]
@@ -146,6 +150,18 @@ impl Neighbours {
         }))
     }
 
+    /// How long ago a neighbour last answered address resolution, in steps of 10 ms; `None` if the kernel has no entry for it.
+    ///
+    /// # Errors
+    /// The query fails.
+    pub fn confirmed_ago(&mut self, index: u32, hop: IpAddr) -> io::Result<Option<Duration>> {
+        let attributes = self.entry(index, hop)?.map(|entry| entry.attributes).unwrap_or_default();
+        Ok(attributes.into_iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::CacheInfo(info) => Some(TICK * u64::from(info.confirmed)),
+            _ => None,
+        }))
+    }
+
     fn entry(&mut self, index: u32, hop: IpAddr) -> io::Result<Option<NeighbourMessage>> {
         let message = neighbour(index, hop);
         let answer = match self.request(RouteNetlinkMessage::GetNeighbour(message), 0) {
@@ -245,6 +261,7 @@ mod tests {
         let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(neighbours.route(u32::MAX >> 1, here, elsewhere).unwrap(), None);
         assert!(!neighbours.is_resolved(1, elsewhere).unwrap());
+        assert_eq!(neighbours.confirmed_ago(1, elsewhere).unwrap(), None);
         assert_eq!(neighbours.way_to(here, 7).unwrap(), Some((1, None)));
     }
 }

@@ -7,9 +7,10 @@
 //! many as there may be doublings; and it reports the same about the peer to its own TCP. It stops as soon as data arrives.
 //!
 //! Failure modes: many networks filter ICMP about hosts other than its sender's neighbours, or translate addresses on the path; senders
-//! other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and does not end the connection). It must quote exactly the
-//! oldest outstanding byte, so it fails if the last ACKs were lost. And the sender starts from one segment. So it is the second choice: for
-//! cuts with nothing held back, such as a cut during loss recovery.
+//! other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and does not end the connection). Linux ends a connection that
+//! is still opening, so it is sent only once both ends have acknowledged something. It must quote exactly the oldest outstanding byte, so it
+//! fails if the last ACKs were lost. And the sender starts from one segment. So it is the second choice: for cuts with nothing held back,
+//! such as a cut during loss recovery.
 
 use std::net::{IpAddr, SocketAddr};
 

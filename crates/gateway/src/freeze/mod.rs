@@ -76,6 +76,8 @@ pub struct FreezeControl {
     deadlines: BTreeSet<(Instant, Connection)>,
     away_since: Option<Instant>,
     back_at: Option<Instant>,
+    /// Connections that were not frozen when the mobile host left: ACKs that arrive before its return is known are withheld.
+    others: Vec<Connection>,
     epoch: u32,
     ready: VecDeque<(Connection, Injected)>,
     actions: VecDeque<Action>,
@@ -90,6 +92,7 @@ impl FreezeControl {
             deadlines: BTreeSet::new(),
             away_since: None,
             back_at: None,
+            others: Vec::new(),
             epoch: 0,
             ready: VecDeque::new(),
             actions: VecDeque::new(),
@@ -159,19 +162,27 @@ impl FreezeControl {
         self.away_since = Some(now);
         self.epoch += 1;
         path.set_link(self.link_state());
-        let mut waiting = Vec::new();
+        let (mut waiting, mut others) = (Vec::new(), Vec::new());
         path.for_each_live(&mut |connection, flow| {
+            if self.is_frozen(connection) {
+                return;
+            }
             let half = flow.half(Direction::Incoming);
-            let is_frozen = self.connections.get(&connection).is_some_and(|state| state.is_frozen);
             // Left by a former controller.
             let is_shut = half.window_limit().is_some();
             let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
-            if !is_frozen && (is_shut || is_recent || half.awaits_ack() || half.is_held()) {
+            if is_shut || is_recent || half.awaits_ack() || half.is_held() {
                 waiting.push(connection);
+            } else {
+                others.push(connection);
             }
         });
+        self.others = others;
         for connection in waiting {
             self.freeze(now, connection, path);
+            if !self.is_frozen(connection) {
+                self.others.push(connection);
+            }
         }
     }
 
@@ -184,12 +195,18 @@ impl FreezeControl {
         self.epoch += 1;
         path.set_link(self.link_state());
         self.thaw_all(now, path);
+        for connection in core::mem::take(&mut self.others) {
+            if path.snapshot(connection).is_some_and(|flow| flow.half(Direction::Incoming).is_held()) {
+                self.show(now, connection, path);
+            }
+        }
     }
 
     /// The controller ends: every fixed host is shown the mobile host's last ACK.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         // The link's state may outlive this controller.
         self.away_since = None;
+        self.others.clear();
         self.epoch += 1;
         path.set_link(self.link_state());
         self.thaw_all(now, path);

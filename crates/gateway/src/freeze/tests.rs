@@ -162,6 +162,19 @@ fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
     assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "the window is open again");
 }
 
+/// From some point on, the gateway does not see the data that the mobile host acknowledges.
+// Claim: A window that the gateway has shut opens with the mobile host's next ACK, also one of data that have taken another path.
+#[test]
+fn acks_of_data_that_take_another_path_end_a_freeze() {
+    let mut script = under_way(FreezeConfig::m_tcp());
+    assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+    assert_eq!(script.pass(ack(500, 500)), ["ack 500 win 500"], "data have passed up to 400");
+    assert_eq!(script.after(260), ["ack 200 win 0"], "which the sender ignores, as it is older");
+    assert_eq!(script.pass(ack(600, 500)), ["ack 600 win 500"]);
+    assert_eq!(script.after(5_000), [] as [&str; 0]);
+    assert_eq!(script.pass(ack(700, 500)), ["ack 700 win 500"]);
+}
+
 #[test]
 fn a_sender_that_pauses_is_frozen_before_it_goes_on() {
     let mut script = under_way(FreezeConfig::buffer_freeze());

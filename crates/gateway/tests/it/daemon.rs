@@ -10,9 +10,9 @@ use holdover_gateway::daemon::{DaemonConfig, Mode};
 use holdover_gateway::divert::DiverterConfig;
 use holdover_sim::{FlowReport, FlowStatus, Frame, Observer, Place, World, WorldConfig, WorldEvent};
 use holdover_tcp::Profile;
-use holdover_wire::{Packet, Payload, Udp};
+use holdover_wire::{Flags, Packet, Payload, Seq, Udp};
 
-use crate::script::{Script, ack, data};
+use crate::script::{Script, ack, change, data};
 use crate::support::*;
 
 fn daemon(mode: Mode) -> Mechanisms {
@@ -106,6 +106,75 @@ fn a_host_that_has_moved_gets_what_waits_by_its_new_way() {
     assert_eq!(script.pass(data(1, 100)), nothing());
     assert_eq!(script.phone_is(Presence::Moved), ["to phone 1:101"]);
     assert_eq!(script.pass(data(101, 100)), ["to phone 101:201"]);
+}
+
+/// After the handshake only the mobile host's packets pass here; the fixed host's take another path.
+// Claim: On a path of which the gateway sees one direction, an ACK that is withheld before the mobile host's return is known is
+// shown with it: the mobile host's in every mode that withholds ACKs, the fixed host's with `buffer`.
+// Tests: `daemon::a_fixed_hosts_ack_of_data_that_take_another_path_is_shown`
+#[test]
+fn an_ack_of_data_that_take_another_path_is_shown_when_the_host_is_back() {
+    for mode in [Mode::Buffer, Mode::Freeze, Mode::BufferFreeze, Mode::MTcp] {
+        let mut script = Script::new(&daemon(mode));
+        script.at(1_000);
+        script.pass(data(1, 0));
+        for number in [1, 101, 201] {
+            assert_eq!(script.pass(ack(number, 500)), [format!("to fixed ack {number} win 500")], "{mode:?}");
+        }
+        assert_eq!(script.phone_is(Presence::Away), nothing(), "{mode:?}");
+        script.at(1_050);
+        assert_eq!(script.pass(ack(301, 500)), nothing(), "{mode:?}");
+        let mut out = script.phone_is(Presence::Present);
+        out.extend(script.at(1_100));
+        assert_eq!(out, ["to fixed ack 301 win 500"], "{mode:?}");
+        assert_eq!(script.pass(ack(401, 500)), ["to fixed ack 401 win 500"], "{mode:?}");
+        assert_eq!(script.at(60_000), nothing(), "{mode:?}");
+    }
+}
+
+#[test]
+fn a_fixed_hosts_ack_of_data_that_take_another_path_is_shown() {
+    let fixed_ack = |number| change(data(1, 0), |segment| segment.ack = Seq::new(number));
+    let mut script = Script::new(&daemon(Mode::Buffer));
+    script.at(1_000);
+    for number in [1, 101, 201] {
+        assert_eq!(script.pass(fixed_ack(number)), [format!("to phone ack {number} win 500")]);
+    }
+    script.phone_is(Presence::Away);
+    script.at(1_050);
+    assert_eq!(script.pass(fixed_ack(301)), nothing());
+    let mut out = script.phone_is(Presence::Present);
+    out.extend(script.at(1_100));
+    assert_eq!(out, ["to phone ack 301 win 500"]);
+}
+
+/// The mobile host opens the connection with data in its SYN (RFC 7413), and leaves before the answer arrives.
+// Claim: Neither end of a connection whose handshake is not complete is told that the other was unreachable, which would end it.
+#[test]
+fn an_end_that_is_still_connecting_is_not_told_that_the_other_is_unreachable() {
+    // Numbers in both halves of the sequence space.
+    for first in [100, 0x9000_0000] {
+        let mut script = Script::new(&daemon(Mode::Buffer));
+        script.at(1_000);
+        let syn = change(ack(0, 500), |segment| {
+            segment.flags = Flags::SYN;
+            segment.payload = vec![0; 7].into();
+        });
+        script.pass(syn);
+        let answer = change(data(first, 0), |segment| {
+            segment.flags = Flags::SYN | Flags::ACK;
+            segment.ack = Seq::new(9);
+        });
+        script.pass(answer);
+        for number in 0..3 {
+            script.pass(change(data(first + 1 + 100 * number, 100), |segment| segment.ack = Seq::new(9)));
+        }
+        script.phone_is(Presence::Away);
+        script.at(2_000);
+        let mut out = script.phone_is(Presence::Present);
+        out.extend(script.at(4_000));
+        assert!(!out.iter().any(|line| line.ends_with("no TCP")), "{out:?}");
+    }
 }
 
 #[test]

@@ -98,7 +98,9 @@ impl Engine {
         }
         let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
         let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
-        self.look_at = now + every.max(for_all);
+        let every = every.max(for_all);
+        self.behind.note_look(now, every);
+        self.look_at = now + every;
         Ok(())
     }
 
@@ -128,6 +130,10 @@ impl Engine {
             if let Some(waker) = &mut self.waker {
                 waker.ask_receiver(now, mobile, &mut self.path);
             }
+            self.router_before(mobile);
+        }
+        if is_probed {
+            self.follow_router(now, mobile, status);
         }
         Ok(())
     }
@@ -146,9 +152,12 @@ impl Engine {
                 Inquiry::None => self.note_heard(now, mobile, seen),
                 Inquiry::Ask => {
                     self.probe(mobile, seen);
-                    self.note_silence(mobile, seen);
+                    if !self.is_router_there(mobile) {
+                        self.note_silence(mobile, seen);
+                    }
                 }
                 Inquiry::Silent if self.echo.as_ref().is_some_and(|echo| !echo.is_overdue(now, mobile)) => {}
+                Inquiry::Silent if self.is_router_there(mobile) => {}
                 Inquiry::Silent => {
                     self.unconfirmed.remove(&mobile);
                     self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away);

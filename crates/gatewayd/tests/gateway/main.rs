@@ -1,24 +1,35 @@
 //! Tests of the gateway between real kernels, in separate network namespaces: a fixed host, the gateway with its daemon as a separate
 //! process, a link that can be cut, and a mobile host. The hosts run nothing but their kernels.
 //!
-//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd, and some of them bird or keepalived. Without that each
-//! test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! They need the right to make network namespaces and to load eBPF programs, which is root's; those of a cluster need etcd, and some of them bird or keepalived;
+//! those with firewalls and address translation need nft. Without that each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod absences;
 mod cluster;
+mod conntrack;
 mod crashes;
 mod echo;
+mod ecn;
+mod fast_open;
+mod fragments;
+mod full_buffer;
 mod handoff;
 mod hold_back;
+mod hosts;
 mod limits;
 mod modes;
 mod multipath;
+mod nat;
+mod nft;
+mod one_way;
+mod options;
 mod presence;
 mod process;
 mod removal;
 mod routing;
+mod series;
 mod signed;
 mod split;
 mod unmodified;
@@ -43,6 +54,7 @@ fn main() -> ExitCode {
     let with_etcd = harness.clone().needs(|| find_etcd().map(|_| ()));
     let with_bird = with_etcd.clone().needs(|| routing::find_bird().map(drop));
     let with_keepalived = with_etcd.clone().needs(|| routing::find_keepalived().map(drop));
+    let with_nft = harness.clone().needs(nft::find);
     let groups = [
         (&with_bird, "routing", routing::OSPF),
         (&with_keepalived, "routing", routing::VRRP),
@@ -60,6 +72,15 @@ fn main() -> ExitCode {
         (&harness, "wireguard", wireguard::TESTS),
         (&harness, "modes", modes::TESTS),
         (&harness, "split", split::TESTS),
+        (&with_nft, "conntrack", conntrack::TESTS),
+        (&with_nft, "nat", nat::TESTS),
+        (&with_nft, "options", options::TESTS),
+        (&harness, "ecn", ecn::TESTS),
+        (&harness, "fast_open", fast_open::TESTS),
+        (&harness, "fragments", fragments::TESTS),
+        (&harness, "full_buffer", full_buffer::TESTS),
+        (&harness, "one_way", one_way::TESTS),
+        (&harness, "series", series::TESTS),
     ];
     harness.run(groups.into_iter().flat_map(|(harness, group, tests)| harness.group(group, tests)).collect())
 }

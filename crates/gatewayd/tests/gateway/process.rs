@@ -27,7 +27,8 @@ pub(crate) fn role() -> Option<ExitCode> {
     holdover_host::log::start(&Log { level, ..Log::default() }).expect("the first log");
     let config = Config::read(&directory.join("gateway.toml")).expect("written by the test");
     mount_pins(&config);
-    let setup = Setup { config, interface: MOBILE_FACING.to_owned(), socket: socket(&directory) };
+    let interface = config.mobiles.interface.clone().unwrap_or_else(|| MOBILE_FACING.to_owned());
+    let setup = Setup { config, interface, socket: socket(&directory) };
     let daemon = Daemon::open(setup, stop_signal().expect("signals"));
     Some(match daemon.and_then(Daemon::run) {
         Ok(()) => ExitCode::SUCCESS,
@@ -46,7 +47,8 @@ fn socket(directory: &Path) -> PathBuf {
 pub(crate) struct Gateway(Process);
 
 impl Gateway {
-    /// Starts the daemon in a namespace, with additional sections in its configuration.
+    /// Starts the daemon in a namespace, with additional sections in its configuration. It serves [`MOBILE_FACING`], or the
+    /// interface that is named there.
     pub(crate) fn start(namespace: &Namespace, sections: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -104,8 +104,13 @@ fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
 impl Watcher {
     /// Watches the only connection of the first mobile host.
     pub(crate) fn start(world: &World) -> Self {
+        Self::between(world, world.fixed())
+    }
+
+    /// The same for a connection to another host than [`World::fixed`].
+    pub(crate) fn between(world: &World, fixed: &Namespace) -> Self {
         let mobile = world.mobile_address(0);
-        let sockets = [listen(world.mobile(0), "eth0").unwrap(), listen(world.fixed(), "eth0").unwrap()];
+        let sockets = [listen(world.mobile(0), "eth0").unwrap(), listen(fixed, "eth0").unwrap()];
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || watch(sockets, mobile, &ends));

@@ -5,7 +5,7 @@ use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
 use super::WakeConfig;
-use super::at::At;
+use super::at::{At, BOTH};
 use super::attempt::Path;
 use crate::ack_train::AckTrain;
 use crate::echo_clock::EchoClock;
@@ -122,6 +122,11 @@ impl Half {
     /// Whether its sender may have data, and its held ACKs were not released yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_waiting
+    }
+
+    /// Whether it was waiting for that when the link came up.
+    pub(super) fn was_waiting(&self) -> bool {
+        self.was_waiting
     }
 
     /// Its sender may have data for the receiver by link-up.
@@ -284,7 +289,7 @@ impl Half {
             return (packets, Outcome::Released);
         }
         let outcome =
-            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, flow) };
+            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, connection) };
         (packets, outcome)
     }
 
@@ -304,7 +309,7 @@ impl Half {
         };
         // Another lost retransmission doubles the sender's timeout again.
         let outcome = match known {
-            Path::Proven => self.begin_poke(config, times, at, connection.half(at.direction)),
+            Path::Proven => self.begin_poke(config, times, at, connection),
             Path::Reported | Path::Unresolved => Outcome::Nothing,
         };
         (packets, outcome)
@@ -383,12 +388,16 @@ impl Half {
     }
 
     /// Reports to a sender that may have backed off that the path was down.
-    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, flow: &FlowHalf) -> Outcome {
+    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, connection: &Flow) -> Outcome {
         let Times { now, crowd, .. } = times;
+        let flow = connection.half(at.direction);
+        // Linux ends a connection in SYN-SENT by it (`tcp_v4_err`). An end that is past that has acknowledged something; and the
+        // byte to quote is known by an ACK of its data.
+        let is_open = BOTH.into_iter().all(|direction| connection.half(direction).acked().is_some());
         // The far sender's outstanding data cannot be seen from here.
         let may_need_it = at.direction == Direction::Outgoing || flow.has_outstanding() || self.has_unseen;
         match &config.unreachable_poke {
-            Some(poke) if may_need_it && poke.copies > 0 => {
+            Some(poke) if is_open && may_need_it && poke.copies > 0 => {
                 // Messages to the host itself do not use the link.
                 let left = match crowd {
                     _ if at.direction == Direction::Incoming => poke.copies,

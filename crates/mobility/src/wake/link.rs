@@ -127,7 +127,7 @@ impl WakeControl {
         let inquiry = &mut self.inquiry;
         let mut spoilt = Vec::new();
         let mut at_rest = Vec::new();
-        let pokes = self.config.unreachable_poke.is_some();
+        let (pokes, is_between) = (self.config.unreachable_poke.is_some(), self.is_between);
         let connections = &mut self.connections;
         path.for_each_live(&mut |connection, flow| {
             if silent_since.is_some_and(|since| flow.has_gone_on_after(since)) {
@@ -154,7 +154,9 @@ impl WakeControl {
             if is_known {
                 spoilt.push((connection, *flow));
             }
-            if is_known || is_window_shrunk || !state.is_idle() {
+            // Nothing will be missing there, but ACKs are withheld before the return is known.
+            let is_one_way = is_between && BOTH.into_iter().any(|direction| flow.half(direction).passes_elsewhere());
+            if is_known || is_window_shrunk || is_one_way || !state.is_idle() {
                 connections.insert(connection, state);
             }
         });

@@ -346,8 +346,13 @@ impl WakeControl {
         };
         let times = Times { cut_at, up_at, now, is_reset, crowd };
         for direction in BOTH {
-            let at = At { connection, direction };
-            let (packets, outcome) = state.half(direction).wake(&self.config, at, &flow, times, known, path);
+            let (at, half) = (At { connection, direction }, state.half(direction));
+            // An ACK that came before the return was known, of data that were not in flight here: no later event shows it.
+            if self.is_between && !half.was_waiting() {
+                let shown = half.flush(now, at, flow.half(direction), path);
+                self.ready.extend(shown.map(|injected| (connection, injected)));
+            }
+            let (packets, outcome) = half.wake(&self.config, at, &flow, times, known, path);
             self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
             let (mechanism, what) = match outcome {
                 Outcome::Nothing => continue,
