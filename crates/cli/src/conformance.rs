@@ -266,7 +266,7 @@ fn kept(args: &ConformanceArgs) -> String {
 }
 
 /// What pages say of their making: the command line of this process, without the journal, which changes nothing of the result.
-fn about() -> About {
+pub(crate) fn about() -> About {
     let command = without_journal(std::env::args().skip(1));
     About { command, date: utc(SystemTime::now()).0[..10].to_owned() }
 }
